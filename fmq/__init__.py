@@ -1,0 +1,1 @@
+"""fmq: an embedded transaction engine for messages."""

@@ -1,0 +1,51 @@
+"""The one door to time. Nothing else in fmq asks what time it is, or waits.
+
+Three things are told apart: `time_us` is the wall clock, shown to people and written into
+records; `monotonic` measures leases and intervals and never goes back; `wait` sleeps on a
+lock that somebody else will release. A test hands in `fmq.testing.FakeClock` instead.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Waitable(Protocol):
+    """What `wait` sleeps on: a lock taken already, released by whoever wakes the sleeper."""
+
+    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+
+
+class Clock(Protocol):
+    """What the engine asks of time."""
+
+    def time_us(self) -> int:
+        """Microseconds since 1970, UTC, by the wall clock; may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back."""
+
+    def wait(self, lock: Waitable, timeout: float | None) -> bool:
+        """Take `lock` within `timeout` seconds; False if nobody released it by then."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    @staticmethod
+    def time_us() -> int:
+        return time.time_ns() // 1000
+
+    monotonic = staticmethod(time.monotonic)
+
+    @staticmethod
+    def wait(lock: Waitable, timeout: float | None) -> bool:
+        return lock.acquire(True, -1 if timeout is None else max(0.0, timeout))
+
+
+def as_datetime(time_us: int) -> datetime:
+    """The moment as people and programs outside want it: aware, in UTC."""
+    seconds, micros = divmod(time_us, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)

@@ -1,0 +1,301 @@
+"""The one door to files. Nothing else in fmq touches the file system.
+
+`Disk`, `Directory` and `File` are what the engine asks of a machine, as protocols of a few
+methods each; `RealDisk` serves them with system calls, `fmq.testing.CrashDisk` from memory,
+with power cuts. They promise what POSIX promises and no more: bytes are durable after a
+synced write or `File.sync`, names after `Directory.sync`, and nothing else orders anything.
+
+Everything below a directory is opened relative to it and without following symbolic links,
+directories are 0700 and files 0600.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from fmq.errors import Locked, NotAStore
+
+Buffer = bytes | bytearray | memoryview
+
+IOV_MAX = 1024  # buffers that one pwritev takes on Linux
+ZEROS_BYTES = 1 << 20
+
+
+class File(Protocol):
+    """Bytes under a name; all positions are explicit, there is no cursor."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset` on; fewer only at the end of the file."""
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        """Write all buffers one after the other; with `sync` they are durable on return."""
+
+    def allocate(self, size: int) -> None:
+        """Reserve room for `size` bytes, which read as zeros; raises OSError ENOSPC."""
+
+    def write_zeros(self, size: int) -> None:
+        """Write `size` zeros from the start, so that later writes only overwrite blocks."""
+
+    def sync(self) -> None:
+        """Make everything written to this file durable, its length included."""
+
+    def size(self) -> int: ...
+
+    def identity(self) -> tuple[int, int]:
+        """Tells this file from another that takes its name later."""
+
+    def pin(self, *, exclusive: bool) -> bool:
+        """Take a shared or exclusive lock on the file without waiting; False if refused."""
+
+    def close(self) -> None: ...
+
+
+class Directory(Protocol):
+    """One directory; names are plain, without separators."""
+
+    @property
+    def path(self) -> str: ...
+
+    def names(self) -> list[str]: ...
+
+    def open(self, name: str, *, write: bool = False) -> File:
+        """The existing file `name`; raises FileNotFoundError."""
+
+    def create(self, name: str) -> File:
+        """A new, empty file, open for writing; raises FileExistsError."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give `old` the name `new`, in place of a file that may have it."""
+
+    def remove(self, name: str) -> None: ...
+
+    def sync(self) -> None:
+        """Make creations, renames and removals in this directory durable."""
+
+    def subdirectory(self, name: str, *, make: bool) -> Directory: ...
+
+    def lock(self, name: str) -> Callable[[], None]:
+        """Hold this directory against other writers; raises Locked. Returns the release."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A machine's files."""
+
+    def directory(self, path: str, *, make: bool) -> Directory:
+        """The directory at `path`, made (0700) if asked; raises NotAStore if it is not there."""
+
+
+class RealFile:
+    """A file of this machine."""
+
+    __slots__ = ("_fd", "_writer")
+
+    def __init__(self, fd: int, writer: Writer) -> None:
+        self._fd = fd
+        self._writer = writer
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        while data and (size := size - len(data)):
+            offset += len(data)
+            data = os.pread(self._fd, size, offset)
+            parts.append(data)
+        return b"".join(parts)
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        if len(buffers) > IOV_MAX:
+            buffers = (b"".join(buffers),)
+        written = self._writer(self._fd, buffers, offset, sync)
+        if written != sum(map(len, buffers)):
+            self._write_rest(offset, b"".join(buffers), written, sync)
+
+    def _write_rest(self, offset: int, data: bytes, written: int, sync: bool) -> None:
+        """Go on after a short write; the kernel says why it was short at the next call."""
+        while written < len(data):
+            more = self._writer(self._fd, (memoryview(data)[written:],), offset + written, sync)
+            if not more:
+                raise OSError(errno.EIO, "a write made no progress")
+            written += more
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def write_zeros(self, size: int) -> None:
+        zeros = bytes(min(size, ZEROS_BYTES))
+        for offset in range(0, size, ZEROS_BYTES):
+            self.write(offset, (memoryview(zeros)[: size - offset],), sync=False)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def identity(self) -> tuple[int, int]:
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
+    def pin(self, *, exclusive: bool) -> bool:
+        how = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        try:
+            fcntl.flock(self._fd, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+Writer = Callable[[int, Sequence[Buffer], int, bool], int]
+
+
+def write_releasing_gil(fd: int, buffers: Sequence[Buffer], offset: int, sync: bool) -> int:
+    """One system call that writes and, if asked, makes what it wrote durable."""
+    return os.pwritev(fd, buffers, offset, os.RWF_DSYNC if sync else 0)
+
+
+def gil_holding_writer() -> Writer:
+    """A writer that keeps the interpreter's lock through a synced write.
+
+    Beside a thread that computes, each release of that lock costs up to the switch interval
+    (5 ms) to get it back. Keeping it makes a send some ten times faster there, and the price
+    is that every other Python thread stands still while the disk syncs.
+    """
+    import ctypes  # only here: it costs more to import than the rest of this module
+
+    libc = ctypes.PyDLL(None, use_errno=True)
+    pwritev2 = libc.pwritev2
+    pwritev2.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_int)
+    pwritev2.restype = ctypes.c_ssize_t
+
+    class Iovec(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_char_p), ("size", ctypes.c_size_t))
+
+    def write_holding_gil(fd: int, buffers: Sequence[Buffer], offset: int, sync: bool) -> int:
+        if not sync:
+            return os.pwritev(fd, buffers, offset)
+        data = b"".join(buffers)
+        vector = Iovec(data, len(data))
+        while True:
+            written = pwritev2(fd, ctypes.byref(vector), 1, offset, os.RWF_DSYNC)
+            if written >= 0:
+                return int(written)
+            number = ctypes.get_errno()
+            if number != errno.EINTR:
+                raise OSError(number, os.strerror(number))
+
+    return write_holding_gil
+
+
+class RealDirectory:
+    """A directory of this machine."""
+
+    def __init__(self, path: str, fd: int, writer: Writer) -> None:
+        self.path = path
+        self._fd = fd
+        self._writer = writer
+
+    def names(self) -> list[str]:
+        return os.listdir(self._fd)
+
+    def open(self, name: str, *, write: bool = False) -> RealFile:
+        return self._file(name, os.O_RDWR if write else os.O_RDONLY)
+
+    def create(self, name: str) -> RealFile:
+        return self._file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def _file(self, name: str, flags: int) -> RealFile:
+        fd = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
+        return RealFile(fd, self._writer)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def remove(self, name: str) -> None:
+        os.unlink(name, dir_fd=self._fd)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def subdirectory(self, name: str, *, make: bool) -> RealDirectory:
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=self._fd)
+        fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        return RealDirectory(os.path.join(self.path, name), fd, self._writer)
+
+    def lock(self, name: str) -> Callable[[], None]:
+        # flock, not fcntl: a POSIX lock is lost when any part of the process closes the file.
+        fd = os.open(
+            name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd
+        )
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 100, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise Locked(self.path, holder or "another process") from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+        return lambda: os.close(fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealDisk:
+    """The files of this machine.
+
+    With `hold_gil` a synced write keeps the interpreter's lock; see `gil_holding_writer`.
+    """
+
+    def __init__(self, *, hold_gil: bool = False) -> None:
+        self._writer = gil_holding_writer() if hold_gil else write_releasing_gil
+
+    def directory(self, path: str, *, make: bool) -> RealDirectory:
+        if make:
+            self._make(path)
+        try:
+            fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotAStore(f"{path}: {error.strerror}. Nothing was changed.") from None
+        return RealDirectory(path, fd, self._writer)
+
+    def _make(self, path: str) -> None:
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            return
+        except FileNotFoundError as error:
+            raise NotAStore(f"{path}: its parent directory does not exist.") from error
+        parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Until its parent is synced, a new directory may be lost with the power.
+            os.fsync(parent)
+        finally:
+            os.close(parent)
+
+
+def after_fork_in_child(call: Callable[[], None]) -> None:
+    """Have `call` run in each forked child before anything else does."""
+    os.register_at_fork(after_in_child=call)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether `error` says that there is no room, as opposed to a failing disk."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -1,0 +1,191 @@
+"""Every error that fmq raises on purpose, as one tree.
+
+    FmqError
+    ├── StorageError            the directory, its files, the machine under them
+    │   ├── NotAStore           a directory that is not fmq's, or none at all
+    │   ├── Locked              another engine has the directory open
+    │   ├── Damaged             bytes that had been durable are wrong now
+    │   ├── NewerFormat         written by a newer fmq
+    │   ├── StorageFull         no room: refused whole, before a byte was written
+    │   └── EngineFailed        a write or sync failed: done until opened again
+    ├── UsageError              the call cannot be served, and nothing was changed
+    │   ├── Closed  Forked  ReadOnly
+    │   ├── BadName  BadOption  TooLarge  TooMany
+    │   └── OffsetGone          retention has dropped what was asked for
+    ├── TransactionError        what may follow what in a transaction
+    │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState
+    └── LeaseLost               a delivery that is no longer this consumer's
+
+An error says what happened, where, what became of the data, and what to do next. What a
+program may want to branch on is an attribute, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fmq.message import Outcome
+
+
+class FmqError(Exception):
+    """Anything that fmq raises on purpose."""
+
+
+class StorageError(FmqError):
+    """The directory, one of its files, or the machine under them is at fault."""
+
+
+class NotAStore(StorageError):
+    """The path holds something that fmq did not make, or nothing where something must be."""
+
+
+class Locked(StorageError):
+    """Another engine, here or in another process, has this directory open."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(
+            f"{path}: already open for writing by {holder}. One engine writes at a time, and "
+            "nothing was changed. Close the other one, or look with fmq.open(path, read_only=True)."
+        )
+        self.path = path
+        self.holder = holder
+
+
+class Damaged(StorageError):
+    """Bytes that had been durable are missing or wrong; nothing was changed."""
+
+    def __init__(self, file: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"{file}, position {position}: {reason}. Nothing was changed. "
+            "`fmq verify DIR` lists everything that is wrong; restore the file from a backup, or "
+            "read what is sound with fmq.open(path, read_only=True)."
+        )
+        self.file = file
+        self.position = position
+        self.reason = reason
+
+
+class NewerFormat(StorageError):
+    """The bytes are sound and were written by a newer fmq; nothing was changed."""
+
+    def __init__(self, file: str, position: int, what: str) -> None:
+        super().__init__(
+            f"{file}, position {position}: {what} is newer than this fmq understands. "
+            "Nothing was changed. Open the directory with the fmq that wrote it, or a later one."
+        )
+        self.file = file
+        self.position = position
+
+
+class StorageFull(StorageError):
+    """There is no room; the call was refused before a byte of it was written."""
+
+
+class EngineFailed(StorageError):
+    """A write or sync failed, so the engine takes nothing more until it is opened again.
+
+    If this call was waiting for that write, its outcome is unknown: wholly there or wholly
+    absent, and opening the directory again tells which.
+    """
+
+
+class UsageError(FmqError):
+    """The call cannot be served as it was made; nothing was changed."""
+
+
+class Closed(UsageError):
+    """The engine, transaction or consumer has been closed."""
+
+
+class Forked(UsageError):
+    """This process is a fork of the one that opened the engine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path}: opened before a fork, and this is the child. The parent's engine is not "
+            "touched. Open engines after forking, one process writing to each directory."
+        )
+
+
+class ReadOnly(UsageError):
+    """The engine was opened with read_only=True."""
+
+
+class BadName(UsageError, ValueError):
+    """A name of a topic, queue, group, producer or transaction that cannot be one."""
+
+
+class BadOption(UsageError, ValueError):
+    """A value of Options, or of an argument, that cannot work."""
+
+
+class TooLarge(UsageError):
+    """A message, batch or transaction over a limit."""
+
+    def __init__(self, what: str, size: int, limit: int, option: str) -> None:
+        super().__init__(
+            f"{what} has {size:,} and the limit is {limit:,} ({option}). Nothing was written. "
+            f"Send less at once, or open the engine with a larger {option}."
+        )
+        self.size = size
+        self.limit = limit
+
+
+class TooMany(UsageError):
+    """More open transactions, or more in them, than the options allow."""
+
+    def __init__(self, what: str, count: int, limit: int, option: str) -> None:
+        super().__init__(
+            f"{what}: {count:,}, and the limit is {limit:,} ({option}). Nothing was written. "
+            "Decide some (`engine.undecided()` lists them), or open the engine with a larger "
+            f"{option}."
+        )
+        self.count = count
+        self.limit = limit
+
+
+class OffsetGone(UsageError):
+    """Retention has dropped the messages below `first`."""
+
+    def __init__(self, topic: str, queue: int, offset: int, first: int) -> None:
+        super().__init__(
+            f"{topic}/{queue}: offset {offset} is below what retention kept; the first message "
+            f"there is {first}. Read from {first}, or keep more (retain_bytes, retain_seconds)."
+        )
+        self.topic = topic
+        self.queue = queue
+        self.offset = offset
+        self.first = first
+
+
+class TransactionError(FmqError):
+    """The transaction cannot do this now; nothing was changed."""
+
+
+class UnknownTransaction(TransactionError):
+    """No transaction of this id is undecided or was decided within the window."""
+
+
+class TxIdInUse(TransactionError):
+    """A transaction of this id is open, or was decided within the window."""
+
+
+class WrongState(TransactionError):
+    """The step does not follow from where the transaction is."""
+
+
+class AlreadyDecided(TransactionError):
+    """The opposite decision is durable; `outcome` has it."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(
+            f"transaction {outcome.tx_id!r} was {outcome.state} at {outcome.decided_at}"
+            f"{f' by {outcome.decided_by}' if outcome.decided_by else ''}; the first durable "
+            "decision stands and nothing was changed."
+        )
+        self.outcome = outcome
+
+
+class LeaseLost(FmqError):
+    """The delivery is no longer this consumer's: its lease ended and the message came again."""

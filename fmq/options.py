@@ -1,0 +1,116 @@
+"""The settings of an engine: one frozen dataclass, checked when it is made.
+
+Sizes are in bytes and times in seconds, and the name says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fmq.errors import BadOption
+
+SyncMode = Literal["always", "interval", "never"]
+
+KIB = 1024
+MIB = 1024 * KIB
+
+SEGMENT_BYTES_MIN = 1 * KIB
+SEGMENT_BYTES_MAX = 1024 * MIB
+QUEUES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How an engine works; the defaults are meant to be right."""
+
+    sync: SyncMode = "always"
+    """`always`: what returned is durable. `interval`: durable within `sync_interval_seconds`,
+    and shown to readers only then. `never`: the operating system decides; what was shown may
+    be gone after a power cut."""
+    sync_interval_seconds: float = 0.05
+
+    segment_bytes: int = 16 * MIB
+    """The size of a file of the journal; no message, batch or transaction can be larger."""
+    checkpoint_bytes: int = 4 * MIB
+    """How much of the journal may have to be replayed after a crash."""
+    checkpoint_idle_seconds: float = 1.0
+
+    queues: int = 1
+    """How many queues a topic gets when its first message makes it."""
+    topic_queues: Mapping[str, int] = field(default_factory=dict)
+    """The same for single topics, by name."""
+    compress_bytes_min: int | None = None
+    """Bodies of at least so many bytes, a batch counted as a whole, are compressed with lz4 if
+    that makes them smaller; None: never. It buys space, not time."""
+    reference_bytes_min: int = 4 * KIB
+    """Prepared bodies of at least so many bytes are referred to by the commit, smaller copied."""
+
+    message_bytes_max: int = 4 * MIB
+    transactions_max: int = 10_000
+    """How many transactions may be undecided at once."""
+    producer_transactions_max: int = 10_000
+    undecided_bytes_max: int = 1024 * MIB
+    transaction_messages_max: int = 1_000_000
+    relocate_bytes: int = 64 * MIB
+    """An undecided transaction further behind than this is written again at the end."""
+
+    retain_bytes: int | None = None
+    """Drop the oldest segments while all together are larger than this; None: keep."""
+    retain_seconds: float | None = None
+    """Drop segments whose newest record is older than this; None: keep."""
+    keep_unread: bool = True
+    """Whether retention spares what a group has not yet acked."""
+    outcome_window_seconds: float | None = None
+    """How long an outcome can be asked for; None: as long as its segment is kept."""
+
+    lease_seconds: float = 30.0
+    """How long a delivery is its consumer's before it is handed out again."""
+    read_ahead_bytes: int = 1 * MIB
+    hold_gil: bool = False
+    """Keep the interpreter's lock while the disk syncs: ten times faster sends beside a thread
+    that computes, and every other Python thread waits for the disk."""
+
+    def __post_init__(self) -> None:
+        self._check(
+            "sync", self.sync in ("always", "interval", "never"), "one of always, interval, never"
+        )
+        size = self.segment_bytes
+        self._check(
+            "segment_bytes",
+            SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % 8 == 0,
+            f"a multiple of 8 from {SEGMENT_BYTES_MIN:,} to {SEGMENT_BYTES_MAX:,}",
+        )
+        for name, count in (("queues", self.queues), *self.topic_queues.items()):
+            self._check(name, 1 <= count <= QUEUES_MAX, f"from 1 to {QUEUES_MAX} queues")
+        for name in POSITIVE:
+            value = getattr(self, name)
+            self._check(name, value is None or value > 0, "more than 0")
+
+    def _check(self, name: str, good: bool, wanted: str) -> None:
+        if not good:
+            value = getattr(self, name, self.topic_queues.get(name))
+            raise BadOption(f"Options({name}={value!r}): must be {wanted}. Nothing was opened.")
+
+    def queues_of(self, topic: str) -> int:
+        """How many queues the topic gets when it is made."""
+        return self.topic_queues.get(topic, self.queues)
+
+
+POSITIVE = (
+    "sync_interval_seconds",
+    "checkpoint_bytes",
+    "checkpoint_idle_seconds",
+    "message_bytes_max",
+    "transactions_max",
+    "producer_transactions_max",
+    "undecided_bytes_max",
+    "transaction_messages_max",
+    "relocate_bytes",
+    "retain_bytes",
+    "retain_seconds",
+    "outcome_window_seconds",
+    "lease_seconds",
+    "read_ahead_bytes",
+)

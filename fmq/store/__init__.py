@@ -1,0 +1,1 @@
+"""Bytes and files: records, segments, the journal, indexes. Knows kinds, not what they mean."""
