@@ -1,0 +1,14 @@
+"""Machines for tests: a disk whose power fails, a disk that fails, a clock that stands still.
+
+They are handed in where `fmq.open` takes a disk and a clock, and are part of fmq so that an
+application can put its own use of it through the same crashes.
+"""
+
+from fmq.testing.changes import Tear
+from fmq.testing.crash_disk import CrashDisk
+from fmq.testing.fake_clock import FakeClock
+from fmq.testing.fault_disk import FaultDisk
+from fmq.testing.losses import Loss, Torn
+from fmq.testing.power import PowerLoss
+
+__all__ = ["CrashDisk", "FakeClock", "FaultDisk", "Loss", "PowerLoss", "Tear", "Torn"]

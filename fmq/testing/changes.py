@@ -1,0 +1,152 @@
+"""Changes to a file's bytes, and what a power cut may leave of one.
+
+A change knows how to happen to an image, whole or torn, and which tears are worth trying. It
+does not know its file, so that disks made from one another share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Protocol
+
+from fmq.testing.image import Image
+
+SECTOR_BYTES = 512  # 4 KiB pages begin at some of the sectors
+BOUNDARIES_MAX = 16  # of one write; a larger one gets a seeded choice among its sectors
+GARBAGE = Random("garbage").randbytes(4096)
+
+
+class Tear(StrEnum):
+    """What is left of a write that was cut in two."""
+
+    SHORT = "short"  # the head; the file ends there, or has what it had before
+    ZEROS = "zeros"  # the head, then zeros: the size got there, the data did not
+    GARBAGE = "garbage"  # the head, then what nobody wrote
+    TAIL = "tail"  # all but the head, which is what it was before
+    HOLE = "hole"  # all but one sector, which is what it was before
+
+
+Cut = tuple[int, Tear]
+
+
+class Change(Protocol):
+    """Something that happened and is not durable; numbers tell in which order."""
+
+    @property
+    def number(self) -> int: ...
+
+    def tears(self, random: Random) -> Iterator[Cut]:
+        """The ways in which it may be left half done; none if it happens whole or not."""
+
+
+class FileChange(Change, Protocol):
+    """A change to one file's bytes."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether it must survive; it is kept only because an earlier one need not."""
+
+    def apply(self, image: Image) -> None: ...
+
+    def tear(self, image: Image, cut: int, tear: Tear) -> None:
+        """Apply what is left of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Write:
+    """`data` written at `offset` into a file that was `size_before` long."""
+
+    number: int
+    offset: int
+    data: bytes
+    size_before: int
+    durable: bool = False
+
+    def apply(self, image: Image) -> None:
+        image.write(self.offset, self.data)
+
+    def tear(self, image: Image, cut: int, tear: Tear) -> None:
+        head, rest = self.data[:cut], len(self.data) - cut
+        match tear:
+            case Tear.SHORT:
+                self._put(image, 0, head)
+            case Tear.ZEROS:
+                self._put(image, 0, head + bytes(rest))
+            case Tear.GARBAGE:
+                self._put(image, 0, head + (GARBAGE * (rest // len(GARBAGE) + 1))[:rest])
+            case Tear.TAIL:
+                self._put(image, cut, self.data[cut:])
+            case Tear.HOLE:
+                self._put(image, 0, head)
+                self._put(image, cut + SECTOR_BYTES, self.data[cut + SECTOR_BYTES :])
+
+    def _put(self, image: Image, start: int, data: bytes) -> None:
+        if data:
+            image.write(self.offset + start, data)
+
+    def tears(self, random: Random) -> Iterator[Cut]:
+        yield 0, Tear.ZEROS
+        yield 0, Tear.GARBAGE
+        boundaries = self._boundaries(random)
+        for cut in sorted({*boundaries, *self._places(random)}):
+            yield cut, Tear.SHORT
+            yield cut, Tear.ZEROS
+            yield cut, Tear.GARBAGE
+            yield cut, Tear.TAIL
+            if cut in boundaries:
+                yield cut, Tear.HOLE
+
+    def _boundaries(self, random: Random) -> set[int]:
+        """Where a sector of the disk ends inside the data."""
+        first = -self.offset % SECTOR_BYTES or SECTOR_BYTES
+        boundaries = range(first, len(self.data), SECTOR_BYTES)
+        if len(boundaries) > BOUNDARIES_MAX:
+            return set(random.sample(boundaries, BOUNDARIES_MAX))
+        return set(boundaries)
+
+    def _places(self, random: Random) -> set[int]:
+        """Other places to cut at; the end of the old file is one: data written, size not."""
+        size = len(self.data)
+        places = {1, size // 2, size - 1, random.randrange(size), self.size_before - self.offset}
+        return {cut for cut in places if 0 < cut < size}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Zeros:
+    """`size` zeros written from the start of a file on."""
+
+    number: int
+    size: int
+    durable: bool = False
+
+    def apply(self, image: Image) -> None:
+        image.clear(self.size)
+
+    def tear(self, image: Image, cut: int, tear: Tear) -> None:
+        image.clear(cut)
+
+    def tears(self, random: Random) -> Iterator[Cut]:
+        for cut in sorted({1, self.size // 2, self.size - 1}):
+            if 0 < cut < self.size:
+                yield cut, Tear.SHORT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """A file made at least `size` long."""
+
+    number: int
+    size: int
+    durable: bool = False
+
+    def apply(self, image: Image) -> None:
+        image.grow(self.size)
+
+    def tear(self, image: Image, cut: int, tear: Tear) -> None:
+        raise AssertionError("room is there or it is not")
+
+    def tears(self, random: Random) -> Iterator[Cut]:
+        return iter(())

@@ -1,0 +1,144 @@
+"""A disk in memory whose power fails when a test says so.
+
+    disk = CrashDisk(crash_at=17)
+    ...                                   # operation 17 raises PowerLoss, as does all after it
+    for state in disk.states():           # every disk that the power cut may have left
+        ...                               # open it, and see whether the promises were kept
+
+It promises what POSIX does and no more, which is less than ext4 and XFS keep. A synced write
+makes durable the bytes that it wrote, and so much length as they need; `File.sync` all bytes
+of the file; `Directory.sync` the names in that directory. Whatever else was done is pending:
+after a power cut any part of it may be there, in any combination. A file's bytes belong to
+the file, not to its name: a synced file whose name was not synced may be gone, and a name that
+was synced may lead to an empty file.
+
+After a kill everything is there that had been seen, and what was pending is pending still.
+Kill and power cut can follow each other; each gives a new disk and leaves the old one alone.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from hashlib import blake2b
+from random import Random
+
+from fmq.errors import NotAStore
+from fmq.testing.changes import Change
+from fmq.testing.crash_files import CrashDirectory
+from fmq.testing.losses import Loss, losses, random_loss
+from fmq.testing.nodes import Folder, Inode, NameChange, Node
+from fmq.testing.power import Power
+
+
+class CrashDisk:
+    """Files in memory, and the power cuts that they may meet. Safe for threads.
+
+    Operation number `crash_at`, counted from 0, is not performed but raises PowerLoss; a
+    synced write may be pending then, as the power may fail between its write and its sync.
+    `loss` is what this disk's past life lost, None if it had none or was killed. A disk that
+    is not `honest` reports syncs as done and does nothing: tests that pass on it test nothing.
+    """
+
+    def __init__(self, crash_at: int | None = None, *, honest: bool = True) -> None:
+        self.loss: Loss | None = None
+        self._root = Folder({})
+        self._power = Power(crash_at, 0, honest=honest)
+
+    @property
+    def operations(self) -> int:
+        """How many operations have changed something on this disk, or made it durable."""
+        return len(self._power.history)
+
+    @property
+    def history(self) -> list[str]:
+        """These operations, a line each: `write data/a 4096+120 sync`."""
+        return self._power.history.copy()
+
+    def directory(self, path: str, *, make: bool) -> CrashDirectory:
+        *above, name = ["", *(part for part in path.split("/") if part not in ("", "."))]
+        with self._power as power:
+            parent = self._find(above)
+            if parent is None:
+                raise NotAStore(f"{path}: its parent directory does not exist.")
+            if make and name and name not in parent.seen:
+                number = power.number
+                power.spend(f"mkdir {path}")
+                parent.change(NameChange(number, Folder({}), name))
+                power.spend(f"directory sync {posixpath.dirname(path) or '.'}")
+                if power.honest:
+                    parent.sync()
+            folder = self._find([*above, name])
+            if folder is None:
+                raise NotAStore(f"{path}: not a directory, or not there. Nothing was changed.")
+            return CrashDirectory(power, folder, path)
+
+    def _find(self, names: list[str]) -> Folder | None:
+        node: Node | None = self._root
+        for name in filter(None, names):
+            node = node.seen.get(name) if isinstance(node, Folder) else None
+        return node if isinstance(node, Folder) else None
+
+    def pending(self) -> list[Change]:
+        """What a power cut could take back now, in the order in which it happened."""
+        with self._power.lock:
+            return sorted(self._root.pending(), key=lambda change: change.number)
+
+    def after_kill(self, *, written: bool = True, crash_at: int | None = None) -> CrashDisk:
+        """The disk as the next process finds it if this one is killed now.
+
+        If a synced write was interrupted, `written` says whether its bytes can be seen.
+        """
+        disk, twins = self._copy(crash_at)
+        if self._power.interrupted is not None:
+            inode, write = self._power.interrupted
+            twin = twins.get(inode)
+            if isinstance(twin, Inode):
+                if written:
+                    write.apply(twin.seen)
+                elif write in twin.changes:
+                    twin.changes.remove(write)
+        return disk
+
+    def after_power_loss(self, seed: int, *, crash_at: int | None = None) -> CrashDisk:
+        """One of the disks that a power cut may leave now, chosen by `seed`."""
+        return self.after(random_loss(self.pending(), Random(seed)), crash_at=crash_at)
+
+    def after(self, loss: Loss, *, crash_at: int | None = None) -> CrashDisk:
+        """The disk that a power cut leaves if it costs `loss`; always the same."""
+        with self._power.lock:
+            disk = self._successor(self._root.after(loss), crash_at)
+        disk.loss = loss
+        return disk
+
+    def losses(self, seed: int = 0) -> Iterator[Loss]:
+        """What a power cut may cost now, the simple cases first; `seed` chooses among many."""
+        return losses(self.pending(), Random(seed))
+
+    def states(self, seed: int = 0) -> Iterator[CrashDisk]:
+        """The distinct disks that a power cut may leave now; the `loss` of each says which."""
+        snapshot, _ = self._copy(None)
+        known = set()
+        for loss in snapshot.losses(seed):
+            disk = snapshot.after(loss)
+            fingerprint = disk.fingerprint()
+            if fingerprint not in known:
+                known.add(fingerprint)
+                yield disk
+
+    def fingerprint(self) -> str:
+        """The same for all disks on which the same names and bytes are seen, and no others."""
+        with self._power.lock:
+            return blake2b(repr(self._root.digest()).encode(), digest_size=16).hexdigest()
+
+    def _copy(self, crash_at: int | None) -> tuple[CrashDisk, dict[Node, Node]]:
+        """All of this disk, what is pending too, and which node became which."""
+        twins: dict[Node, Node] = {}
+        with self._power.lock:
+            return self._successor(self._root.copy(twins), crash_at), twins
+
+    def _successor(self, root: Folder, crash_at: int | None) -> CrashDisk:
+        disk = CrashDisk()
+        disk._root = root
+        disk._power = Power(crash_at, self._power.number + 1, honest=self._power.honest)
+        return disk

@@ -1,0 +1,215 @@
+"""The File and Directory of a disk in memory.
+
+They turn each call into a change of a node, after asking the power supply whether it happens.
+What a crash leaves of the changes is not known here; see `nodes` and `losses`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from collections.abc import Callable, Sequence
+
+from fmq.disk import Buffer
+from fmq.errors import Locked
+from fmq.testing.changes import FileChange, Room, Write, Zeros
+from fmq.testing.image import Image
+from fmq.testing.nodes import Folder, Inode, NameChange
+from fmq.testing.power import Power
+
+LOCK_NUMBER = -1  # other files have the number of the operation that made them
+
+
+class CrashFile:
+    """An open file of a CrashDisk."""
+
+    def __init__(self, power: Power, inode: Inode, path: str, *, write: bool) -> None:
+        self._power = power
+        self._inode: Inode | None = inode
+        self._path = path
+        self._write = write
+
+    def read(self, offset: int, size: int) -> bytes:
+        with self._power:
+            return self._opened().seen.read(offset, size)
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        data = b"".join(buffers)
+        with self._power as power:
+            inode = self._writable()
+            durable = sync and power.honest
+            change = Write(power.number, offset, data, inode.seen.size, durable)
+            if sync and data and power.fails_next:
+                # Written and then synced: the power may fail in between.
+                power.interrupted = inode, Write(power.number, offset, data, inode.seen.size)
+                inode.interrupt(power.interrupted[1])
+            power.spend(f"write {self._path} {offset}+{len(data)}{' sync' if sync else ''}")
+            if data:
+                inode.change(change)
+
+    def allocate(self, size: int) -> None:
+        with self._power as power:
+            self._change(Room(power.number, size), f"allocate {self._path} {size}")
+
+    def write_zeros(self, size: int) -> None:
+        with self._power as power:
+            self._change(Zeros(power.number, size), f"write_zeros {self._path} {size}")
+
+    def _change(self, change: FileChange, operation: str) -> None:
+        inode = self._writable()
+        self._power.spend(operation)
+        inode.change(change)
+
+    def sync(self) -> None:
+        with self._power as power:
+            inode = self._opened()
+            power.spend(f"sync {self._path}")
+            if power.honest:
+                inode.sync()
+
+    def size(self) -> int:
+        with self._power:
+            return self._opened().seen.size
+
+    def identity(self) -> tuple[int, int]:
+        with self._power:
+            return 0, self._opened().number
+
+    def pin(self, *, exclusive: bool) -> bool:
+        with self._power:
+            return self._opened().pin(self, exclusive=exclusive)
+
+    def close(self) -> None:
+        """Release the pin. Not an operation of the disk, so it works without power, too.
+
+        Without the lock: the garbage collector may call this while this thread holds it.
+        """
+        inode, self._inode = self._inode, None
+        if inode is not None:
+            inode.pins.pop(self, None)
+
+    def fail_write(self, offset: int, data: bytes, *, spoils: bool) -> None:
+        """Write as a synced write does that fails: seen from now on, and never durable."""
+        with self._power as power:
+            inode = self._writable()
+            power.spend(f"failing write {self._path} {offset}+{len(data)}")
+            if data:
+                inode.seen.write(offset, data)
+            inode.spoiled |= spoils
+
+    def fail_sync(self, *, spoils: bool) -> None:
+        """Sync as one does that fails: what is pending stays seen and is never durable."""
+        with self._power as power:
+            inode = self._opened()
+            power.spend(f"failing sync {self._path}")
+            inode.lose_pending()
+            inode.spoiled |= spoils
+
+    def _opened(self) -> Inode:
+        if self._inode is None:
+            raise OSError(errno.EBADF, "the file is closed", self._path)
+        return self._inode
+
+    def _writable(self) -> Inode:
+        if not self._write:
+            raise OSError(errno.EBADF, "the file is open for reading", self._path)
+        return self._opened()
+
+
+class CrashDirectory:
+    """An open directory of a CrashDisk."""
+
+    def __init__(self, power: Power, folder: Folder, path: str) -> None:
+        self.path = path
+        self._power = power
+        self._folder: Folder | None = folder
+
+    def names(self) -> list[str]:
+        with self._power:
+            return list(self._opened().seen)
+
+    def open(self, name: str, *, write: bool = False) -> CrashFile:
+        with self._power:
+            return CrashFile(self._power, self._file(name), self._join(name), write=write)
+
+    def create(self, name: str) -> CrashFile:
+        with self._power as power:
+            folder = self._opened()
+            if name in folder.seen:
+                raise FileExistsError(errno.EEXIST, "already there", self._join(name))
+            inode = Inode(power.number, Image(), Image())
+            power.spend(f"create {self._join(name)}")
+            folder.change(NameChange(inode.number, inode, name))
+            return CrashFile(power, inode, self._join(name), write=True)
+
+    def rename(self, old: str, new: str) -> None:
+        with self._power as power:
+            inode = self._file(old)
+            if new in self._opened().seen:
+                self._file(new)
+            number = power.number
+            power.spend(f"rename {self._join(old)} {new}")
+            if old != new:
+                self._opened().change(NameChange(number, inode, new))
+
+    def remove(self, name: str) -> None:
+        with self._power as power:
+            inode = self._file(name)
+            number = power.number
+            power.spend(f"remove {self._join(name)}")
+            self._opened().change(NameChange(number, inode, None))
+
+    def sync(self) -> None:
+        with self._power as power:
+            folder = self._opened()
+            power.spend(f"directory sync {self.path}")
+            if power.honest:
+                folder.sync()
+
+    def subdirectory(self, name: str, *, make: bool) -> CrashDirectory:
+        with self._power as power:
+            folder = self._opened()
+            if make and name not in folder.seen:
+                number = power.number
+                power.spend(f"mkdir {self._join(name)}")
+                folder.change(NameChange(number, Folder({}), name))
+            node = folder.seen.get(name)
+            if node is None:
+                raise FileNotFoundError(errno.ENOENT, "not there", self._join(name))
+            if isinstance(node, Inode):
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", self._join(name))
+            return CrashDirectory(power, node, self._join(name))
+
+    def lock(self, name: str) -> Callable[[], None]:
+        with self._power as power:
+            folder = self._opened()
+            if name not in folder.seen:
+                # Durable at once and not counted: nobody relies on the name of a lock, and each
+                # pending name doubles the states that a crash may leave.
+                inode = Inode(LOCK_NUMBER, Image(), Image())
+                folder.seen[name] = folder.durable[name] = inode
+            holder = CrashFile(power, self._file(name), self._join(name), write=True)
+            if not self._file(name).pin(holder, exclusive=True):
+                raise Locked(self.path, f"process {os.getpid()}")
+            return holder.close
+
+    def close(self) -> None:
+        self._folder = None
+
+    def _opened(self) -> Folder:
+        if self._folder is None:
+            raise OSError(errno.EBADF, "the directory is closed", self.path)
+        return self._folder
+
+    def _file(self, name: str) -> Inode:
+        node = self._opened().seen.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "not there", self._join(name))
+        if isinstance(node, Folder):
+            raise IsADirectoryError(errno.EISDIR, "a directory", self._join(name))
+        return node
+
+    def _join(self, name: str) -> str:
+        assert "/" not in name, name
+        return posixpath.join(self.path, name)

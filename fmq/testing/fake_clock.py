@@ -1,0 +1,63 @@
+"""A clock that stands still until a test moves it.
+
+The thread that made the clock is the test's own: its waits move time on instead of sleeping.
+Other threads wait as they would, but by this clock: until somebody releases their lock, or
+moves time past their deadline. So a background thread does nothing before the test lets it.
+"""
+
+from __future__ import annotations
+
+from threading import Lock, get_ident
+
+from fmq.clock import Waitable
+
+START_US = 1_767_225_600_000_000  # 2026 began
+LOOK_AGAIN_SECONDS = 0.0005  # of real time: how soon another thread notices that time moved
+
+
+class FakeClock:
+    """Implements Clock. Safe for threads."""
+
+    def __init__(self, start_us: int = START_US) -> None:
+        self._wall_us = start_us
+        self._elapsed_us = 0
+        self._owner = get_ident()
+        self._lock = Lock()
+
+    def time_us(self) -> int:
+        return self._wall_us + self._elapsed_us
+
+    def monotonic(self) -> float:
+        return self._elapsed_us / 1_000_000
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        assert seconds >= 0, "time does not go back; set_wall_clock does"
+        with self._lock:
+            self._elapsed_us += round(seconds * 1_000_000)
+
+    def set_wall_clock(self, time_us: int) -> None:
+        """Have somebody set the machine's clock; `monotonic` does not notice."""
+        with self._lock:
+            self._wall_us = time_us - self._elapsed_us
+
+    def wait(self, lock: Waitable, timeout: float | None) -> bool:
+        """Take `lock` if it is free; if not, let `timeout` pass at once and try once more.
+
+        Without a timeout it really waits, as nothing but another thread can end that. In a
+        thread that did not make this clock it waits until `advance` has moved past `timeout`.
+        """
+        if timeout is None:
+            return lock.acquire()
+        if get_ident() != self._owner:
+            return self._wait_for_others(lock, self.monotonic() + timeout)
+        if lock.acquire(False):
+            return True
+        self.advance(max(0.0, timeout))
+        return lock.acquire(False)
+
+    def _wait_for_others(self, lock: Waitable, deadline: float) -> bool:
+        while self.monotonic() < deadline:
+            if lock.acquire(True, LOOK_AGAIN_SECONDS):
+                return True
+        return lock.acquire(False)

@@ -1,0 +1,107 @@
+"""Which operation of a disk fails, and how. Knows how to count, and nothing of files."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from threading import Lock
+from typing import Literal, Protocol, get_args
+from weakref import WeakSet
+
+Operation = Literal[
+    "open",
+    "create",
+    "read",
+    "write",
+    "allocate",  # write_zeros too: both ask for room
+    "sync",
+    "rename",
+    "remove",
+    "mkdir",
+    "directory sync",
+]
+
+
+@dataclass(slots=True)
+class Fault:
+    """One order to fail, and how many operations of its kind it has met."""
+
+    operation: Operation
+    nth: int
+    error: int
+    short: int | None
+    persistently: bool
+    names: str
+    spoils: bool
+    met: int = 0
+
+    def strikes(self, operation: Operation, path: str) -> bool:
+        """Count the operation if it is of this kind; whether it is the one to fail."""
+        if operation != self.operation or not fnmatchcase(path, self.names):
+            return False
+        self.met += 1
+        return self.met == self.nth + 1 or (self.persistently and self.met > self.nth)
+
+    def error_at(self, path: str) -> OSError:
+        return OSError(self.error, os.strerror(self.error), path)
+
+
+class Named(Protocol):
+    """An open file, which wants to be told when it is renamed."""
+
+    path: str
+
+
+class Faults:
+    """All orders to fail, and the count of what was asked for. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+        self._met: Counter[tuple[Operation, str]] = Counter()
+        self._open: WeakSet[Named] = WeakSet()
+        self._lock = Lock()
+
+    def add(self, fault: Fault) -> None:
+        assert fault.operation in get_args(Operation), fault.operation
+        with self._lock:
+            self._faults.append(fault)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._faults.clear()
+
+    def count(self, operation: Operation, names: str) -> int:
+        with self._lock:
+            return sum(
+                times
+                for (met, path), times in self._met.items()
+                if met == operation and fnmatchcase(path, names)
+            )
+
+    def strike(self, operation: Operation, path: str) -> Fault | None:
+        """Count an operation; the fault that it meets, if there is one."""
+        with self._lock:
+            self._met[operation, path] += 1
+            # No any(): every order counts the operation, also behind one that strikes.
+            due = [fault for fault in self._faults if fault.strikes(operation, path)]
+        return due[0] if due else None
+
+    def meet(self, operation: Operation, path: str) -> None:
+        """Count an operation that happens whole or not at all; raise if it is to fail."""
+        fault = self.strike(operation, path)
+        if fault is not None:
+            raise fault.error_at(path)
+
+    def watch(self, file: Named) -> None:
+        """Let `file` know when its path changes."""
+        with self._lock:
+            self._open.add(file)
+
+    def renamed(self, old: str, new: str) -> None:
+        """Files that are open keep being counted and failed, under their new name."""
+        with self._lock:
+            for file in self._open:
+                if file.path == old:
+                    file.path = new

@@ -1,0 +1,77 @@
+"""The bytes of one file, without the zeros that nobody has written over yet.
+
+A segment is zeros ahead of need, so an image holds bytes only up to the last place that was
+written; a 16 MiB file of zeros costs nothing to keep, copy or compare. Copies share their
+bytes until one of them changes.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+
+class Image:
+    """Bytes of a file that nothing but this module changes."""
+
+    __slots__ = ("_data", "_digest", "_shared", "size")
+
+    def __init__(self) -> None:
+        self._data = bytearray()  # what lies behind it, up to `size`, is zeros
+        self._shared = False
+        self._digest: bytes | None = None
+        self.size = 0
+
+    def copy(self) -> Image:
+        """The same bytes; O(1), whoever changes them first pays for the copy."""
+        self._shared = True
+        twin = Image()
+        twin._data, twin._digest, twin.size = self._data, self._digest, self.size
+        twin._shared = True
+        return twin
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset` on; fewer only at the end."""
+        assert offset >= 0
+        assert size >= 0
+        end = min(offset + size, self.size)
+        if end <= offset:
+            return b""
+        return bytes(memoryview(self._data)[offset:end]).ljust(end - offset, b"\0")
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Put `data` at `offset`; a gap before it reads as zeros. O(len(data)) but for a gap."""
+        assert offset >= 0
+        self._own()
+        if offset > len(self._data):
+            self._data.extend(bytes(offset - len(self._data)))
+        end = offset + len(data)
+        self._data[offset:end] = data
+        self.size = max(self.size, end)
+
+    def clear(self, size: int) -> None:
+        """Put `size` zeros at the start."""
+        self._own()
+        if size >= len(self._data):
+            self._data.clear()
+        else:
+            self._data[:size] = bytes(size)
+        self.size = max(self.size, size)
+
+    def grow(self, size: int) -> None:
+        """Make it at least `size` long; what is new reads as zeros."""
+        self._digest = None
+        self.size = max(self.size, size)
+
+    def digest(self) -> bytes:
+        """The same for the same bytes, and for no others."""
+        if self._digest is None:
+            hashed = blake2b(self._data.rstrip(b"\0"), digest_size=16)
+            hashed.update(self.size.to_bytes(8, "little"))
+            self._digest = hashed.digest()
+        return self._digest
+
+    def _own(self) -> None:
+        self._digest = None
+        if self._shared:
+            self._data = self._data.copy()
+            self._shared = False

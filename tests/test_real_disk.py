@@ -1,0 +1,71 @@
+"""What only a disk of this machine can show: modes, links, short system calls."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fmq.disk import Buffer, Directory, RealDisk, RealFile, is_full
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Directory:
+    return RealDisk().directory(str(tmp_path / "data"), make=True)
+
+
+def test_others_may_not_read_what_is_stored(real: Directory) -> None:
+    real.create("a").close()
+    real.lock("LOCK")()
+    real.subdirectory("below", make=True)
+    modes = {name: stat.S_IMODE(os.stat(f"{real.path}/{name}").st_mode) for name in real.names()}
+    assert modes == {"a": 0o600, "LOCK": 0o600, "below": 0o700}
+    assert stat.S_IMODE(os.stat(real.path).st_mode) == 0o700
+
+
+def test_symbolic_links_are_not_followed(real: Directory, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a").write_bytes(b"x")
+    os.symlink(tmp_path / "elsewhere" / "a", f"{real.path}/link")
+    os.symlink(tmp_path / "elsewhere", f"{real.path}/folder")
+    for work in (
+        lambda: real.open("link"),
+        lambda: real.lock("link"),
+        lambda: real.subdirectory("folder", make=True),
+    ):
+        with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+            work()
+
+
+def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT)
+    calls = []
+
+    def short(fd: int, buffers: Sequence[Buffer], offset: int, sync: bool) -> int:
+        calls.append(sync)
+        return os.pwrite(fd, b"".join(buffers)[:4], offset)
+
+    file = RealFile(fd, short)
+    file.write(2, (b"01234", b"56789"), sync=True)
+    assert file.read(2, 100) == b"0123456789"
+    assert calls == [True] * 3
+    file.close()
+
+
+def test_a_write_that_makes_no_progress_is_an_error(tmp_path: Path) -> None:
+    file = RealFile(os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT), lambda *_: 0)
+    with pytest.raises(OSError, match="no progress"):
+        file.write(0, (b"x",), sync=False)
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "full"),
+    [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EIO, False)],
+)
+def test_a_full_disk_is_told_from_a_failing_one(number: int, full: bool) -> None:
+    assert is_full(OSError(number, "")) is full
