@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""The developer's commands. They need Python 3.11 or later, and nothing else installed.
+
+    python3 tools/dev.py            ready to commit? format, lint, types, tests
+    python3 tools/dev.py test ...   the tests; what follows goes to pytest
+    python3 tools/dev.py lint       format, lint and types
+    python3 tools/dev.py docs       do links resolve, do snippets run?
+    python3 tools/dev.py demo ...   the demonstration; what follows goes to `fmq demo`
+    python3 tools/dev.py setup      only what each of the others does first
+
+Set-up makes .venv beside pyproject.toml and installs fmq there, editable, with the tools that
+pyproject.toml lists. It is done again when that list, the Python or the place has changed.
+
+An old Python must come as far as saying that it is old. So the syntax of this file is that of
+Python 3.6, and annotations that 3.6 could not evaluate come after the check.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+VENV_PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "made-by-tools-dev"  # what .venv was made from; empty until it is finished
+
+PYTHON = "{}.{}".format(*sys.version_info)
+PYTHON_MIN = (3, 11)
+SNIPPET_TIMEOUT = 60  # seconds
+
+
+def run_with_newer_python() -> None:
+    """Start again under the oldest Python here that will do: it is sure to have wheels."""
+    names = [f"python3.{minor}" for minor in range(PYTHON_MIN[1], PYTHON_MIN[1] + 10)]
+    for path in filter(None, map(shutil.which, names)):
+        # The name alone proves nothing: version managers put stubs in the path.
+        if subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0:
+            os.execv(path, [path, *sys.argv])
+    sys.exit(f"fmq needs Python 3.11 or later, and this is {PYTHON}.")
+
+
+if sys.version_info < PYTHON_MIN:
+    run_with_newer_python()
+
+
+def main(arguments: list[str]) -> int:
+    verb, rest = (arguments[0], arguments[1:]) if arguments else ("all", [])
+    if verb not in VERBS or (rest and verb not in TAKES_MORE):
+        print(__doc__)
+        return 0 if verb in ("-h", "--help", "help") else 2
+    os.chdir(ROOT)
+    try:
+        set_up()
+        return VERBS[verb](*rest)
+    except KeyboardInterrupt:
+        return 130
+
+
+def ready_to_commit() -> int:
+    return max(lint(), test())
+
+
+def test(*arguments: str) -> int:
+    return subprocess.call([VENV_PYTHON, "-m", "pytest", *arguments])
+
+
+def demo(*arguments: str) -> int:
+    return subprocess.call([VENV_PYTHON, "-m", "fmq", "demo", *arguments])
+
+
+def lint() -> int:
+    # All of them, whatever the first says: one run shows all there is to mend.
+    results = [
+        step("format", "ruff", "format", "--check"),
+        step("lint", "ruff", "check", "--quiet"),
+        step("types", "mypy", "--no-error-summary"),
+    ]
+    return max(results)
+
+
+def step(name: str, *module: str) -> int:
+    done = quietly("-m", *module)
+    if done.returncode:
+        say(name, "failed\n" + done.stdout.rstrip())
+    else:
+        say(name, "ok")
+    return done.returncode
+
+
+def docs() -> int:
+    # Folders that begin with a dot hold caches and environments, with documents of others.
+    pages = [
+        page
+        for page in sorted(ROOT.rglob("*.md"))
+        if not any(part.startswith(".") for part in page.relative_to(ROOT).parts)
+    ]
+    links = [trouble for page in pages for trouble in broken_links(page)]
+    snippets = [trouble for page in pages for trouble in failing_snippets(page)]
+    say("links", "\n".join(["failed", *links]) if links else "ok")
+    say("snippets", "\n".join(["failed", *snippets]) if snippets else "ok")
+    return 1 if links or snippets else 0
+
+
+def say(name: str, result: str) -> None:
+    print(f"{name}: {result}", flush=True)
+
+
+def quietly(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the environment's Python, keeping what it prints for those who will want to know."""
+    return subprocess.run(
+        [VENV_PYTHON, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+# --- the environment ---
+
+CANNOT_MAKE_ENVIRONMENTS = (
+    "This Python cannot make virtual environments: install the package that adds this"
+    f" (python{PYTHON}-venv on Debian and Ubuntu), and run this again."
+)
+
+
+def set_up() -> None:
+    """Make .venv, unless the one that is there was made from what we would make it from."""
+    import tomllib
+
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)
+    wanted = fingerprint(project)
+    if STAMP.exists() and STAMP.read_text() == wanted and VENV_PYTHON.exists():
+        return
+    if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
+        sys.exit(CANNOT_MAKE_ENVIRONMENTS)
+    remove_environment()
+    make_environment()
+    install(project["dependency-groups"]["dev"])
+    STAMP.write_text(wanted)
+
+
+def fingerprint(project: dict[str, Any]) -> str:
+    """What the environment depends on: settings of the tools, say, are not among it."""
+    parts = [project[name] for name in ("build-system", "project", "dependency-groups")]
+    text = json.dumps([sys.version_info[:2], str(ROOT), parts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def remove_environment() -> None:
+    config = VENV / "pyvenv.cfg"
+    if config.exists() and not STAMP.exists():
+        sys.exit(f"{VENV} was not made by this script: move it away, and run this again.")
+    if VENV.exists():
+        # First what makes it look like somebody's environment, in case we do not get further.
+        if config.exists():
+            config.unlink()
+        shutil.rmtree(VENV)
+
+
+def make_environment() -> None:
+    import venv
+
+    say("setup", f"Python {PYTHON} in {VENV}")
+    VENV.mkdir()
+    STAMP.touch()
+    # Not `python -m venv`: this very process may run in the environment just removed.
+    try:
+        venv.create(VENV, with_pip=True, symlinks=True)
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.output.decode(errors="replace") + CANNOT_MAKE_ENVIRONMENTS)
+
+
+def install(tools: list[str]) -> None:
+    say("setup", "installing fmq and its tools (a minute or so)")
+    pip = ["-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+    done = quietly(*pip, "--editable", ROOT, *tools)
+    if done.returncode:
+        sys.exit(done.stdout + "setup: pip failed, see above; run this again to retry.")
+
+
+# --- the documents ---
+
+# A fence may be indented in a list; its end is the next line with the same fence.
+FENCED = re.compile(r"^ *(```+|~~~+)(.*)\n((?:.*\n)*?) *\1 *$", re.MULTILINE)
+INLINE_CODE = re.compile(r"`[^`\n]+`")
+LINK = re.compile(r"\]\(<?([^)\s>]+)[^)]*\)|^ *\[(?!\^)[^\]]+\]: *(\S+)", re.MULTILINE)
+HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
+ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:")
+RUNNABLE = "python runnable"  # the info string of a snippet that must run as it stands
+
+
+def broken_links(page: Path) -> list[str]:
+    """A line for each link of `page` to a file or heading of this checkout that is not there."""
+    prose = INLINE_CODE.sub("", FENCED.sub("", page.read_text()))
+    targets = [first or second for first, second in LINK.findall(prose)]
+    return [
+        f"{page.relative_to(ROOT)}: {target}"
+        for target in targets
+        if not ELSEWHERE.match(target) and not resolves(page, target)
+    ]
+
+
+def resolves(page: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    file = page.parent / path if path else page
+    if not file.exists():
+        return False
+    return not anchor or file.suffix != ".md" or anchor in anchors(file)
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that the usual hosts give to the headings of `page`."""
+    found: set[str] = set()
+    for heading in HEADING.findall(FENCED.sub("", page.read_text())):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        again = (f"{name}-{number}" for number in range(1, len(found) + 1))
+        found.add(next(new for new in (name, *again) if new not in found))
+    return found
+
+
+def failing_snippets(page: Path) -> list[str]:
+    """What each runnable snippet of `page` that fails had to say."""
+    troubles = []
+    for match in FENCED.finditer(page.read_text()):
+        if match.group(2).strip() == RUNNABLE:
+            said = run_snippet(textwrap.dedent(match.group(3)))
+            line = page.read_text()[: match.start()].count("\n") + 1
+            if said is not None:
+                troubles.append(f"{page.relative_to(ROOT)}:{line}: {said}")
+    return troubles
+
+
+def run_snippet(source: str) -> str | None:
+    """What `source` prints if it fails in an empty directory; None if it runs."""
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            done = quietly("-c", source, cwd=directory, timeout=SNIPPET_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            return f"still running after {SNIPPET_TIMEOUT} s"
+    return done.stdout if done.returncode else None
+
+
+VERBS: dict[str, Callable[..., int]] = {
+    "all": ready_to_commit,
+    "test": test,
+    "lint": lint,
+    "docs": docs,
+    "demo": demo,
+    "setup": lambda: 0,
+}
+TAKES_MORE = {"test", "demo"}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
