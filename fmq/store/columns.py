@@ -163,9 +163,7 @@ def _utf8(what: str, text: str) -> bytes:
 def _encode_headers(headers: Sequence[Mapping[str, str] | None]) -> bytes:
     counts = array("H", (len(header or ()) for header in headers))
     if max(counts) > HEADERS_MAX:
-        raise TooLarge(
-            "the headers of a message", max(counts), HEADERS_MAX, "fixed by the format"
-        )
+        raise TooLarge("the headers of a message", max(counts), HEADERS_MAX, "fixed by the format")
     names = [name for header in headers if header for name in header]
     values = [value for header in headers if header for value in header.values()]
     return b"".join(
@@ -178,9 +176,7 @@ class Columns:
 
     __slots__ = ("_data", "_raw_bytes", "_stored", "count", "flags")
 
-    def __init__(
-        self, count: int, flags: int, data: bytes, stored: bytes, raw_bytes: int
-    ) -> None:
+    def __init__(self, count: int, flags: int, data: bytes, stored: bytes, raw_bytes: int) -> None:
         """`data` holds the columns and `stored` the bodies as they lie on disk, checked."""
         self.count = count
         self.flags = flags

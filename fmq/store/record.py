@@ -41,13 +41,13 @@ This module turns records into bytes and back. It knows nothing about files.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from enum import IntEnum
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 
 from fmq.store.columns import COMPRESSED, COUNT_MAX, BadColumns, Columns, Content
+from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
 
 FORMAT = 1
 MAGIC = b"fmq\x01"
@@ -82,21 +82,6 @@ NO_SEAL = bytes(16)
 PADDING = tuple(bytes(-size % ALIGNMENT) for size in range(ALIGNMENT))
 
 
-class Kind(IntEnum):
-    """What a record says. The numbers are on disk: never change or reuse one."""
-
-    MESSAGE = 1
-    PREPARE = 2
-    PRE_MESSAGE = 3
-    REF_MESSAGE = 4
-    TX_MESSAGE = 5
-    COMMIT = 6
-    ROLLBACK = 7
-    ACK = 8
-    STATE = 9
-    TOPIC = 10
-
-
 class BadRecord(Exception):
     """The bytes are no sound record. Whether they are torn or damaged is not known here."""
 
@@ -110,238 +95,6 @@ class Misplaced(Exception):
 
 class Newer(Exception):
     """A sound record of a kind from the future."""
-
-
-class Run:
-    """MESSAGE, PRE_MESSAGE, REF_MESSAGE or TX_MESSAGE: messages of one queue, one after another."""
-
-    __slots__ = (
-        "body_position",
-        "content",
-        "count",
-        "flags",
-        "kind",
-        "offset",
-        "position",
-        "producer",
-        "queue",
-        "raw_bytes",
-        "size",
-        "time_us",
-        "topic",
-        "tx",
-        "tx_id",
-    )
-
-    def __init__(
-        self,
-        kind: int,
-        topic: str,
-        queue: int,
-        offset: int,
-        count: int,
-        time_us: int,
-        tx: int = 0,
-        tx_id: str = "",
-        producer: str = "",
-        body_position: int = 0,
-        content: Content | None = None,
-        raw_bytes: int = 0,
-    ) -> None:
-        self.kind = kind
-        self.topic = topic
-        self.queue = queue
-        self.offset = offset
-        self.count = count
-        self.time_us = time_us
-        self.tx = tx
-        self.tx_id = tx_id
-        self.producer = producer
-        self.body_position = body_position  # of a REF_MESSAGE: where its PRE_MESSAGE lies
-        self.content = content
-        self.raw_bytes = raw_bytes
-        self.position = 0
-        self.size = 0
-        self.flags = 0
-
-
-class AckRange:
-    """Messages of one queue that a group is done with: from `first` up to, not with, `end`."""
-
-    __slots__ = ("end", "first", "group", "queue", "topic")
-
-    def __init__(self, group: str, topic: str, queue: int, first: int, end: int) -> None:
-        self.group = group
-        self.topic = topic
-        self.queue = queue
-        self.first = first
-        self.end = end
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AckRange) and self.key() == other.key()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def key(self) -> tuple[str, str, int, int, int]:
-        return self.group, self.topic, self.queue, self.first, self.end
-
-
-class Prepare:
-    """PREPARE: the seal over the PRE_MESSAGEs or TX_MESSAGEs that follow, and the acks."""
-
-    kind = Kind.PREPARE
-    __slots__ = (
-        "acks",
-        "bytes",
-        "check_after_ms",
-        "flags",
-        "messages",
-        "position",
-        "prepared_us",
-        "producer",
-        "records",
-        "replaces",
-        "seal",
-        "size",
-        "time_us",
-        "tx",
-        "tx_id",
-    )
-
-    def __init__(
-        self,
-        tx_id: str,
-        producer: str,
-        time_us: int,
-        records: int,
-        messages: int,
-        size_bytes: int,
-        seal: bytes,
-        acks: Sequence[AckRange] = (),
-        *,
-        tx: int = 0,
-        prepared_us: int = 0,
-        replaces: int = 0,
-        check_after_ms: int = -1,
-    ) -> None:
-        self.tx_id = tx_id
-        self.producer = producer
-        self.time_us = time_us
-        self.records = records
-        self.messages = messages
-        self.bytes = size_bytes
-        self.seal = seal
-        self.acks = tuple(acks)
-        self.tx = tx  # the position of its first PREPARE; 0: this is the first
-        self.prepared_us = prepared_us or time_us
-        self.replaces = replaces  # of a relocation: the position of the PREPARE it replaces
-        self.check_after_ms = check_after_ms
-        self.position = 0
-        self.size = 0
-        self.flags = 0
-
-
-class Decided:
-    """COMMIT or ROLLBACK, with all that one wants to know of the transaction afterwards."""
-
-    __slots__ = (
-        "append_start",
-        "bytes",
-        "decided_by",
-        "flags",
-        "kind",
-        "messages",
-        "position",
-        "prepared_us",
-        "producer",
-        "reason",
-        "records",
-        "seal",
-        "size",
-        "time_us",
-        "tx",
-        "tx_id",
-    )
-
-    def __init__(
-        self,
-        kind: Kind,
-        tx: int,
-        tx_id: str,
-        producer: str,
-        time_us: int,
-        prepared_us: int,
-        records: int,
-        messages: int,
-        size_bytes: int,
-        seal: bytes,
-        decided_by: str = "",
-        reason: str = "",
-        append_start: int = 0,
-    ) -> None:
-        self.kind = kind
-        self.tx = tx
-        self.tx_id = tx_id
-        self.producer = producer
-        self.time_us = time_us
-        self.prepared_us = prepared_us
-        self.records = records
-        self.messages = messages
-        self.bytes = size_bytes
-        self.seal = seal
-        self.decided_by = decided_by
-        self.reason = reason
-        self.append_start = append_start  # where the append begins that this record ends
-        self.position = 0
-        self.size = 0
-        self.flags = 0
-
-
-class Acks:
-    """ACK: what groups are done with, alone (tx 0) or as part of a transaction."""
-
-    kind = Kind.ACK
-    __slots__ = ("flags", "position", "ranges", "size", "time_us", "tx")
-
-    def __init__(self, ranges: Sequence[AckRange], time_us: int, tx: int = 0) -> None:
-        self.ranges = tuple(ranges)
-        self.time_us = time_us
-        self.tx = tx
-        self.position = 0
-        self.size = 0
-        self.flags = 0
-
-
-class State:
-    """STATE: truth carried over retention, as JSON."""
-
-    kind = Kind.STATE
-    __slots__ = ("flags", "json", "position", "size", "time_us")
-
-    def __init__(self, json: bytes, time_us: int) -> None:
-        self.json = json
-        self.time_us = time_us
-        self.position = 0
-        self.size = 0
-        self.flags = 0
-
-
-class TopicMade:
-    """TOPIC: a topic came into being, with so many queues."""
-
-    kind = Kind.TOPIC
-    __slots__ = ("flags", "name", "position", "queues", "size", "time_us")
-
-    def __init__(self, name: str, queues: int, time_us: int) -> None:
-        self.name = name
-        self.queues = queues
-        self.time_us = time_us
-        self.position = 0
-        self.size = 0
-        self.flags = 0
-
-
-Record = Run | Prepare | Decided | Acks | State | TopicMade
 
 
 # --- encoding: sizes first (a record is placed before it is written), then bytes ---------------
@@ -570,7 +323,9 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     checksum is verified too, unless `bodies` is False.
     """
     try:
-        size, head_size, says, lag, bodies_crc, kind, flags, queue = COMMON.unpack_from(data, at + 8)
+        size, head_size, says, lag, bodies_crc, kind, flags, queue = COMMON.unpack_from(
+            data, at + 8
+        )
         magic, crc = PREFIX.unpack_from(data, at)
     except StructError:
         raise BadRecord("fewer bytes than a head has") from None
@@ -596,6 +351,7 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
         raise Newer(f"a {Kind(kind).name} of an unknown shape ({error})") from None
     if isinstance(record, Run):
         record.queue = queue
+        record.bodies_crc = bodies_crc
         if kind != Kind.REF_MESSAGE:
             record.body_position = position
             if not flags & COMPRESSED:
@@ -615,7 +371,7 @@ def check_bodies(data: bytes, start: int, end: int, bodies_crc: int) -> None:
 
 
 def durable_to_of(data: bytes, at: int) -> int:
-    """How far the journal was durable when the sound record at `data[at]` was written; 0: unknown."""
+    """How far the journal was durable when the record at `data[at]` was written; 0: unknown."""
     _, _, position, lag, *_ = COMMON.unpack_from(data, at + 8)
     return 0 if lag == LAG_UNKNOWN else int(position - lag)
 
@@ -641,14 +397,20 @@ def _decode_run(data: bytes, at: int, head_end: int, end: int, kind: int, flags:
         run.tx_id = data[at:names].decode("ascii")
     if kind == Kind.REF_MESSAGE:
         (run.body_position,) = U64.unpack_from(data, names)
-    elif flags & COMPRESSED:
-        (run.raw_bytes,) = U32.unpack_from(data, names)
+    else:
+        if flags & COMPRESSED:
+            (run.raw_bytes,) = U32.unpack_from(data, names)
+            names += 4
+        if tx:
+            run.columns_crc = zlib.crc32(data[names:head_end])
     if not 0 < count <= COUNT_MAX or names > head_end:
         raise IndexError(f"{count} messages")
     return run
 
 
-def _decode_prepare(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> Prepare:
+def _decode_prepare(
+    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
+) -> Prepare:
     (
         tx, time_us, prepared_us, replaces, records, messages, size_bytes, seal, check_after_ms,
         acks, producer_size, tx_id_size,
@@ -672,7 +434,9 @@ def _decode_prepare(data: bytes, at: int, head_end: int, end: int, kind: int, fl
     )
 
 
-def _decode_decided(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> Decided:
+def _decode_decided(
+    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
+) -> Decided:
     (
         tx, time_us, prepared_us, append_start, records, messages, size_bytes, seal, _,
         producer_size, tx_id_size, by_size, reason_size,
@@ -727,7 +491,9 @@ def _decode_state(data: bytes, at: int, head_end: int, end: int, kind: int, flag
     return State(data[head_end:end], time_us)
 
 
-def _decode_topic(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> TopicMade:
+def _decode_topic(
+    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
+) -> TopicMade:
     _, time_us = TIME_HEAD.unpack_from(data, at)
     at += TIME_HEAD.size
     (queues,) = U16.unpack_from(data, at)
@@ -749,8 +515,8 @@ DECODERS: dict[int, Callable[..., Record]] = {
 }
 
 
-def columns_of(data: bytes, at: int, run: Run) -> Columns:
-    """The columns of `run`, sound and lying at `data[at]`; not of a REF_MESSAGE, which has none."""
+def _parts(data: bytes, at: int, run: Run) -> tuple[bytes, bytes]:
+    """The columns and the bodies of `run`, sound and lying at `data[at]`, as they are stored."""
     _, head_size, *_ = COMMON.unpack_from(data, at + PREFIX_BYTES)
     start = at + HEAD_BYTES_MIN + PLACE.size + len(utf8(run.topic))
     start += len(utf8(run.producer)) + len(run.tx_id)
@@ -761,6 +527,17 @@ def columns_of(data: bytes, at: int, run: Run) -> Columns:
         if run.raw_bytes > RAW_BYTES_MAX:
             raise BadColumns(f"{run.raw_bytes} bytes to decompress are over the limit")
     bodies = at + head_size
-    return Columns(
-        run.count, run.flags, data[start:bodies], data[bodies : at + run.size], run.raw_bytes
-    )
+    return data[start:bodies], data[bodies : at + run.size]
+
+
+def columns_of(data: bytes, at: int, run: Run) -> Columns:
+    """The columns of `run`, sound and lying at `data[at]`; not of a REF_MESSAGE, which has none."""
+    columns, bodies = _parts(data, at, run)
+    return Columns(run.count, run.flags, columns, bodies, run.raw_bytes)
+
+
+def content_of(data: bytes, at: int, run: Run) -> Content:
+    """The same, to be written again as it is."""
+    columns, bodies = _parts(data, at, run)
+    flags = run.flags & ~(FIRST | LAST)
+    return Content(run.count, flags, columns, bodies, run.bodies_crc, run.raw_bytes)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
+from typing import Any, Self
 
 from fmq.testing.changes import Change, Tear
 
@@ -33,6 +34,22 @@ class Loss:
 
     kept: frozenset[int] = frozenset()
     torn: Torn | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """To be written down with a failure; `from_json` reads it."""
+        torn = self.torn
+        return {
+            "kept": sorted(self.kept),
+            "torn": None if torn is None else [torn.number, torn.cut, torn.tear.value],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        torn = None
+        if data["torn"] is not None:
+            number, cut, tear = data["torn"]
+            torn = Torn(number, cut, Tear(tear))
+        return cls(frozenset(data["kept"]), torn)
 
 
 def losses(pending: Sequence[Change], random: Random) -> Iterator[Loss]:

@@ -1,0 +1,203 @@
+"""Verifying a directory at rest: everything that can be seen from its files, writing nothing.
+
+It reads every segment from its first byte to its last, applies every record to an empty ledger
+and compares what comes of it with what the indexes and the checkpoint say. So it finds what an
+engine that runs would find, and what it would find too late.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fmq.disk import Directory, Disk, RealDisk
+from fmq.errors import Damaged, FmqError, Locked
+from fmq.recovery import checkpoint as checkpoints
+from fmq.recovery.layout import LOCK, known_segments, look
+from fmq.recovery.recover import begin, check_floor
+from fmq.recovery.replay import Replay
+from fmq.store.catalog import SUFFIX
+from fmq.store.index import BadIndex, Lane, SegmentIndex, decode_blocks
+from fmq.store.scan import Finding, Scan
+from fmq.store.segment import HEADER_BYTES, Segment, segment_name
+from fmq.tx.ledger import Ledger
+
+if TYPE_CHECKING:
+    from fmq.engine import PathLike
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong: where, and what."""
+
+    file: str
+    position: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, position {self.position}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `fmq.check` saw."""
+
+    path: str
+    segments: int
+    bytes: int
+    topics: int
+    messages: int
+    undecided: int
+    tail_bytes: int
+    """Bytes of an unfinished append at the end; recovery will cut them, and nothing is lost."""
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
+    """Verify the directory at `path`, which no engine has open; what is wrong is in the report."""
+    where = path if isinstance(path, str) else path.__fspath__()
+    directory = (disk or RealDisk()).directory(where, make=False)
+    try:
+        return _check(where, directory)
+    finally:
+        directory.close()
+
+
+def _check(where: str, directory: Directory) -> Report:
+    layout = look(directory)
+    if LOCK in layout.names:
+        _refuse_if_open(where, directory)
+    if layout.fresh:
+        return Report(where, 0, 0, 0, 0, 0, 0, ())
+    problems: list[Problem] = []
+    try:
+        replay, store = begin(directory, layout)
+        segments = known_segments(directory, layout, None)
+        problems += _check_segments(directory, segments, store)
+        full = Replay(directory, store, zlib.crc32(store), segments, None)
+        full.run()
+        replay.run()
+        check_floor(full)
+        problems += _check_checkpoint(replay, full)
+        problems += _check_indexes(directory, segments, full, store)
+    except FmqError as error:
+        problem = _problem_of(error)
+        if problem not in problems:
+            problems.append(problem)
+        return Report(where, len(layout.bases), 0, 0, 0, 0, 0, tuple(problems))
+    ledger, last = full.ledger, segments[-1]
+    ending = full.ending
+    assert ending is not None
+    return Report(
+        where,
+        len(segments),
+        last.end - segments[0].base,
+        len(ledger.topics),
+        sum(queue.next - queue.first for topic in ledger.topics.values() for queue in topic.queues),
+        len(ledger.undecided),
+        ending.position - ending.append_start,
+        tuple(problems),
+    )
+
+
+def _refuse_if_open(where: str, directory: Directory) -> None:
+    lock = directory.open(LOCK)
+    try:
+        if not lock.pin(exclusive=False):
+            raise Locked(where, lock.read(0, 100).decode("ascii", "replace").strip())
+    finally:
+        lock.close()
+
+
+def _problem_of(error: FmqError) -> Problem:
+    if isinstance(error, Damaged):
+        return Problem(error.file, error.position, error.reason)
+    return Problem(getattr(error, "file", ""), getattr(error, "position", 0), str(error))
+
+
+def _check_segments(
+    directory: Directory, segments: list[Segment], store: bytes
+) -> Iterator[Problem]:
+    """Every sealed segment by itself, so that damage in one does not hide damage in another."""
+    for segment in segments[:-1]:
+        file = directory.open(segment.name)
+        try:
+            start = segment.base + HEADER_BYTES
+            seed = zlib.crc32(store)
+            scan = Scan(file, segment.base, segment.end, start, seed, 0, start)
+            for _ in scan:
+                pass
+        finally:
+            file.close()
+        ending = scan.ending
+        assert ending is not None
+        if ending.finding is not Finding.END:
+            yield Problem(segment.name, ending.position, ending.reason)
+        elif scan.chain != segment.chain:
+            what = "its records are not those that the next segment names"
+            yield Problem(segment.name, segment.base, what)
+
+
+def _check_checkpoint(replay: Replay, full: Replay) -> Iterator[Problem]:
+    """Recovery from the checkpoint ends where a replay of everything does."""
+    checkpoint = replay.checkpoint
+    if checkpoint is None:
+        return
+    name = checkpoints.SLOTS[checkpoint.generation % 2]
+    for tx in full.ledger.undecided.values():
+        position = tx.prepare.position
+        if position < checkpoint.scan_from:
+            what = f"replays from {checkpoint.scan_from}, above an undecided PREPARE at {position}"
+            yield Problem(name, checkpoint.scan_from, what)
+    found, expected = _state(replay.ledger), _state(full.ledger)
+    for what, value in expected.items():
+        if found[what] != value:
+            text = (
+                f"recovery from it ends with {what} {found[what]!r}, and the journal says {value!r}"
+            )
+            yield Problem(name, checkpoint.applied_upto, text)
+
+
+def _state(ledger: Ledger) -> dict[str, object]:
+    undecided = sorted((tx, entry.prepare.position) for tx, entry in ledger.undecided.items())
+    carried = ledger.carried()
+    # An ack that says nothing is not worth remembering.
+    carried["acks"] = [ack for ack in carried["acks"] if ack[3] or ack[4]]
+    return {"undecided": undecided, "applied_upto": ledger.applied_upto, **carried}
+
+
+def _check_indexes(
+    directory: Directory, segments: list[Segment], full: Replay, store: bytes
+) -> Iterator[Problem]:
+    """An index that is there says what its segment says. One that is missing is built again."""
+    names = set(directory.names())
+    rebuilt = {index.base: index for index in full.ledger.sealed}
+    for segment in segments[:-1]:
+        name = segment_name(segment.base, SUFFIX)
+        if name not in names or segment.base not in rebuilt:
+            continue
+        file = directory.open(name)
+        try:
+            index = decode_blocks(file.read(0, file.size()), store, segment.base)
+        except BadIndex as error:
+            yield Problem(name, segment.base, f"{error}; it will be built again when it is needed")
+            continue
+        finally:
+            file.close()
+        if not _same(index, rebuilt[segment.base]):
+            yield Problem(name, segment.base, "does not say what its segment says")
+
+
+def _same(index: SegmentIndex, other: SegmentIndex) -> bool:
+    if index.lanes.keys() != other.lanes.keys() or index.outcome_keys != other.outcome_keys:
+        return False
+    return all(
+        all(getattr(lane, slot) == getattr(other.lanes[key], slot) for slot in Lane.__slots__)
+        for key, lane in index.lanes.items()
+    )

@@ -1,0 +1,1 @@
+"""Groups, deliveries and acks."""

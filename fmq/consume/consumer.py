@@ -1,0 +1,292 @@
+"""A consumer: one member of a group that shares the messages of some topics.
+
+Every message goes to one member, which has it until it acks, closes, or its lease ends; then it
+comes again, to whoever asks next. An ack is durable before it returns, and can be part of a
+transaction instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import TracebackType
+
+from fmq.consume.groups import Groups
+from fmq.consume.holds import Hold
+from fmq.errors import BadOption, Closed, LeaseLost
+from fmq.message import Message
+from fmq.store.batch import Batch
+from fmq.store.kinds import AckRange
+from fmq.tx.ledger import Queue
+from fmq.tx.messages import Messages
+from fmq.tx.writer import Writer
+
+
+class _Lease:
+    """A range of one queue that a consumer may ack, alone or through a transaction."""
+
+    __slots__ = ("_consumer", "_end", "_first", "_queue")
+
+    def __init__(self, consumer: Consumer, queue: Queue, first: int, end: int) -> None:
+        self._consumer = consumer
+        self._queue = queue
+        self._first = first
+        self._end = end
+
+    def ack(self, *, sync: bool | None = None) -> None:
+        """The group is done with it; durable on return, unless `sync` is False.
+
+        LeaseLost if it was handed out again meanwhile.
+        """
+        self._consumer._ack(self, sync)
+
+    def release(self) -> None:
+        """Let it come again now, to whoever asks next."""
+        self._consumer._give_back(self)
+
+    def hold_for_transaction(self) -> list[AckRange]:
+        return self._consumer._hold_for_transaction(self)
+
+    def release_from_transaction(self) -> None:
+        self._consumer._release_from_transaction(self)
+
+    def _range(self) -> AckRange:
+        return AckRange(
+            self._consumer.group, self._queue.topic, self._queue.number, self._first, self._end
+        )
+
+
+class Delivery(_Lease):
+    """One message handed to one consumer."""
+
+    __slots__ = ("message",)
+
+    def __init__(self, consumer: Consumer, queue: Queue, offset: int, message: Message) -> None:
+        super().__init__(consumer, queue, offset, offset + 1)
+        self.message = message
+
+    @property
+    def body(self) -> bytes:
+        return self.message.body  # type: ignore[return-value]
+
+    @property
+    def key(self) -> str | None:
+        return self.message.key
+
+    @property
+    def tag(self) -> str | None:
+        return self.message.tag
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.message.headers or {}
+
+    @property
+    def topic(self) -> str:
+        return self._queue.topic
+
+    @property
+    def queue(self) -> int:
+        return self._queue.number
+
+    @property
+    def offset(self) -> int:
+        return self._first
+
+    @property
+    def time(self) -> datetime | None:
+        return self.message.time
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.topic}/{self.queue} offset {self.offset}>"
+
+
+class DeliveryBatch(_Lease):
+    """Consecutive messages of one queue, acked together: bodies at once, messages when asked."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, consumer: Consumer, queue: Queue, batch: Batch) -> None:
+        super().__init__(consumer, queue, batch.offset, batch.next)
+        self._batch = batch
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return self._batch.bodies
+
+    @property
+    def messages(self) -> list[Message]:
+        return self._batch.messages
+
+    @property
+    def topic(self) -> str:
+        return self._queue.topic
+
+    @property
+    def queue(self) -> int:
+        return self._queue.number
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first message."""
+        return self._first
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def __repr__(self) -> str:
+        return f"<DeliveryBatch {self.topic}/{self.queue} offset {self.offset}, {len(self)}>"
+
+
+class Consumer:
+    """A member of a group. Safe for threads."""
+
+    def __init__(
+        self,
+        messages: Messages,
+        groups: Groups,
+        writer: Writer,
+        check: Callable[[], None],
+        topics: tuple[str, ...],
+        group: str,
+        lease_seconds: float,
+        after: Callable[[], None],
+    ) -> None:
+        self._after = after
+        self._messages = messages
+        self._groups = groups
+        self._writer = writer
+        self._check_engine = check
+        self.topics = topics
+        self.group = group
+        self._lease_seconds = lease_seconds
+        self._turn = 0
+        self._closed = False
+
+    def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
+        """Up to `limit` deliveries, as soon as there is one; empty after `timeout` seconds."""
+        claimed = self._claim(limit, timeout)
+        if claimed is None:
+            return []
+        queue, batch = claimed
+        return [
+            Delivery(self, queue, offset, message)
+            for offset, message in enumerate(batch.messages, batch.offset)
+        ]
+
+    def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
+        """Up to `limit` messages of one queue, to be acked together; None after `timeout`."""
+        claimed = self._claim(limit, timeout)
+        return None if claimed is None else DeliveryBatch(self, *claimed)
+
+    def _claim(self, limit: int, timeout: float) -> tuple[Queue, Batch] | None:
+        if limit < 1:
+            raise BadOption(f"limit={limit}: must be at least 1")
+        clock, lock = self._messages.clock, self._messages.lock
+        deadline = clock.monotonic() + timeout
+        while True:
+            wakeup = None
+            with lock:
+                self._check()
+                now = clock.monotonic()
+                self._groups.expire(self.group, self.topics, now)
+                self._turn += 1
+                found = self._groups.claim(
+                    self.group, self.topics, self._turn, limit, self, now + self._lease_seconds
+                )
+                if found is None:
+                    if now >= deadline:
+                        return None
+                    wakeup = self._messages.listen(self.topics)
+                    until = min(deadline, self._groups.next_deadline(self.group, self.topics))
+            if found is not None:
+                return self._read(*found)
+            assert wakeup is not None
+            try:
+                clock.wait(wakeup.lock, until - now)
+            finally:
+                self._messages.stop_listening(wakeup, self.topics)
+
+    def _read(self, queue: Queue, hold: Hold) -> tuple[Queue, Batch]:
+        first, end = hold.first, hold.end
+        try:
+            batch = self._messages.batch(queue.topic, queue.number, first, end - first)
+        except BaseException:
+            with self._messages.lock:
+                self._groups.of(self.group, queue).give_back(first, end)
+            raise
+        assert batch is not None, "what is claimed is visible"
+        if batch.next < end:
+            with self._messages.lock:
+                self._groups.of(self.group, queue).give_back(batch.next, end)
+        return queue, batch
+
+    def _ack(self, lease: _Lease, sync: bool | None) -> None:
+        with self._messages.lock:
+            self._check()
+            self._require_held(lease, self)
+        self._writer.ack([lease._range()], sync)
+        self._after()
+
+    def _give_back(self, lease: _Lease) -> None:
+        with self._messages.lock:
+            self._require_held(lease, self)
+            self._groups.of(self.group, lease._queue).give_back(lease._first, lease._end)
+
+    def _hold_for_transaction(self, lease: _Lease) -> list[AckRange]:
+        with self._messages.lock:
+            self._check()
+            self._require_held(lease, self)
+            hold = self._groups.of(self.group, lease._queue).split(lease._first, lease._end)
+            assert hold is not None
+            hold.owner, hold.deadline = lease, float("inf")
+        return [lease._range()]
+
+    def _release_from_transaction(self, lease: _Lease) -> None:
+        """Rolled back: it is this consumer's again, or anybody's if that one has closed."""
+        with self._messages.lock:
+            holds = self._groups.of(self.group, lease._queue)
+            hold = holds.split(lease._first, lease._end)
+            if hold is None or hold.owner is not lease:
+                return
+            if self._closed:
+                holds.give_back(hold.first, hold.end)
+            else:
+                hold.owner = self
+                hold.deadline = self._messages.clock.monotonic() + self._lease_seconds
+
+    def _require_held(self, lease: _Lease, owner: object) -> None:
+        queue = lease._queue
+        if not self._groups.of(self.group, queue).held_by(lease._first, lease._end, owner):
+            raise LeaseLost(
+                f"{queue.topic}/{queue.number} offset {lease._first}: no longer this consumer's. "
+                "It was acked before, given back, is part of a transaction, or its lease of "
+                f"{self._lease_seconds:g} s ended and the message came again. Nothing was changed; "
+                "if handling takes longer, ask for a longer lease."
+            )
+
+    def _check(self) -> None:
+        self._check_engine()
+        if self._closed:
+            raise Closed("the consumer is closed; make another one with engine.consumer(...)")
+
+    def close(self) -> None:
+        """Leave the group; what is not acked comes again to the others."""
+        with self._messages.lock:
+            if not self._closed:
+                self._closed = True
+                self._groups.release(self.group, self.topics, self)
+                for topic in self.topics:
+                    self._messages.ledger.arrived.add(topic)
+                self._messages.wake()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

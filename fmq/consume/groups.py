@@ -1,0 +1,85 @@
+"""The groups of an engine: for each, what is held of each queue. Guarded by the engine's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fmq.consume.holds import Hold, QueueHolds
+from fmq.store.kinds import AckRange
+from fmq.tx.ledger import GroupKey, Ledger, Queue
+
+
+class Groups:
+    """All groups; made from what the journal says, and told of every ack that is applied."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._queues: dict[GroupKey, QueueHolds] = {}
+        ledger.on_ack = self._acked
+        ledger.on_free = self._freed
+        for entry in ledger.undecided.values():
+            # What an undecided transaction acks stays held until it is decided.
+            for ack in entry.prepare.acks:
+                self._of(ack.group, ack.topic, ack.queue).reserve(ack.first, ack.end, entry)
+
+    def _of(self, group: str, topic: str, queue: int) -> QueueHolds:
+        key = group, topic, queue
+        holds = self._queues.get(key)
+        if holds is None:
+            holds = self._queues[key] = QueueHolds(self._ledger.acked_of(*key))
+        return holds
+
+    def of(self, group: str, queue: Queue) -> QueueHolds:
+        """What `group` holds of `queue`."""
+        return self._of(group, queue.topic, queue.number)
+
+    def _acked(self, ack: AckRange) -> None:
+        holds = self._queues.get((ack.group, ack.topic, ack.queue))
+        if holds is not None:
+            holds.done(ack.first, ack.end)
+
+    def _freed(self, ack: AckRange) -> None:
+        """What a transaction that was rolled back would have acked comes again."""
+        self._of(ack.group, ack.topic, ack.queue).give_back(ack.first, ack.end)
+        self._ledger.arrived.add(ack.topic)
+
+    def claim(
+        self,
+        group: str,
+        topics: tuple[str, ...],
+        turn: int,
+        limit: int,
+        owner: object,
+        deadline: float,
+    ) -> tuple[Queue, Hold] | None:
+        """Up to `limit` messages of one queue for `owner`, beginning with queue number `turn`."""
+        queues = list(self._queues_of(topics))
+        for i in range(len(queues)):
+            queue = queues[(turn + i) % len(queues)]
+            hold = self.of(group, queue).claim(queue.next, queue.first, limit, owner, deadline)
+            if hold is not None:
+                return queue, hold
+        return None
+
+    def _queues_of(self, topics: tuple[str, ...]) -> Iterator[Queue]:
+        for name in topics:
+            topic = self._ledger.topics.get(name)
+            if topic is not None:
+                yield from topic.queues
+
+    def expire(self, group: str, topics: tuple[str, ...], now: float) -> None:
+        """Give back what was held too long."""
+        for queue in self._queues_of(topics):
+            self.of(group, queue).expire(now)
+
+    def next_deadline(self, group: str, topics: tuple[str, ...]) -> float:
+        """When the next lease in these topics ends."""
+        return min(
+            (self.of(group, queue).next_deadline() for queue in self._queues_of(topics)),
+            default=float("inf"),
+        )
+
+    def release(self, group: str, topics: tuple[str, ...], owner: object) -> None:
+        """`owner` leaves the group."""
+        for queue in self._queues_of(topics):
+            self.of(group, queue).release(owner)

@@ -1,0 +1,157 @@
+"""Looking at a directory without a lock and without writing, and following a live engine.
+
+What is shown is what can be vouched for: up to the checkpoint, to the end of a sealed segment,
+or to the durable_to of the last sound record. So it may lag by the last group of appends, until
+the next record, roll, checkpoint or clean close.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from fmq.clock import Clock
+from fmq.disk import Directory
+from fmq.errors import BadOption, Closed, Damaged, NotAStore, ReadOnly, UnknownTransaction
+from fmq.message import Message, Outcome, QueueInfo, UndecidedTransaction
+from fmq.options import Options
+from fmq.recovery.follow import Follower
+from fmq.recovery.layout import look
+from fmq.store.batch import Batch
+from fmq.store.reader import Reader
+from fmq.tx.manager import undecided_outcome, undecided_view
+from fmq.tx.messages import Messages
+from fmq.tx.outcomes import Outcomes
+
+
+class ReadOnlyEngine:
+    """A directory opened with read_only=True; made by `fmq.open`. Safe for threads."""
+
+    def __init__(self, path: str, directory: Directory, options: Options, clock: Clock) -> None:
+        self._path = path
+        self._directory = directory
+        self._options = options
+        self._clock = clock
+        self._closed = False
+        self._refreshing = threading.Lock()
+        if look(directory).fresh:
+            raise NotAStore(f"{path}: no journal was ever begun here, so there is nothing to read")
+        self._lock = threading.Lock()
+        self._follower = Follower(directory, self._lock)
+        self._build()
+
+    def _build(self) -> None:
+        follower = self._follower
+        ledger, files, catalog = follower.ledger, follower.files, follower.catalog
+        reader = Reader(files, follower.seed, self._options.read_ahead_bytes)
+        self._messages = Messages(self._lock, ledger, catalog, reader, self._clock)
+        self._outcomes = Outcomes(
+            self._lock, follower, ledger, catalog, reader, self._clock, self._options
+        )
+        self._built_from = ledger
+
+    def refresh(self) -> None:
+        """See what has become durable since; every call that reads does this by itself."""
+        if self._closed:
+            raise Closed(f"{self._path}: closed; fmq.open(path, read_only=True) opens it again")
+        with self._refreshing:
+            self._follower.refresh()
+            if self._follower.ledger is not self._built_from:
+                self._build()
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def damage(self) -> Damaged | None:
+        """What stopped following, if something did; what lies before it can be read."""
+        return self._follower.damage
+
+    @property
+    def visible_to(self) -> int:
+        """The position up to which everything is shown."""
+        return self._follower.ledger.applied_upto
+
+    def read(
+        self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100
+    ) -> list[Message]:
+        """The messages of `queue` from `offset` on, at most `limit`; empty if there are none."""
+        found: list[Message] = []
+        while len(found) < limit:
+            batch = self.read_batch(
+                topic, queue=queue, offset=offset + len(found), limit=limit - len(found)
+            )
+            if batch is None:
+                break
+            found += batch.messages
+        return found
+
+    def read_batch(
+        self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 1000
+    ) -> Batch | None:
+        """The same as one Batch; None if there is nothing."""
+        if limit < 1 or offset < 0:
+            raise BadOption(f"offset={offset}, limit={limit}: must be at least 0 and 1")
+        self.refresh()
+        return self._messages.batch(topic, queue, offset, limit)
+
+    def queues(self, topic: str | None = None) -> list[QueueInfo]:
+        """All queues, or those of one topic, with the offsets they hold."""
+        self.refresh()
+        return self._messages.queues(topic)
+
+    def undecided(self) -> list[UndecidedTransaction]:
+        """The sealed transactions that wait for their decision, the oldest first."""
+        self.refresh()
+        with self._lock:
+            return [undecided_view(entry) for entry in self._follower.ledger.undecided.values()]
+
+    def outcome(self, tx_id: str) -> Outcome:
+        """What became of a transaction, as far as it can be vouched for."""
+        self.refresh()
+        with self._lock:
+            entry = self._follower.ledger.by_tx_id.get(tx_id)
+            if entry is not None:
+                return undecided_outcome(entry)
+        decided = self._outcomes.find(tx_id)
+        if decided is None:
+            raise UnknownTransaction(
+                f"no transaction {tx_id!r} is undecided or was decided within the window "
+                f"({self._outcomes.window()}), as far as {self._path} can be vouched for"
+            )
+        return self._outcomes.outcome(decided)
+
+    def __getattr__(self, name: str) -> object:
+        if name in WRITING:
+            raise ReadOnly(
+                f"{self._path}: opened with read_only=True, so there is no {name}(); open it "
+                "without read_only to write. Nothing was changed."
+            )
+        raise AttributeError(name)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        if not self._closed:
+            self._closed = True
+            self._follower.close()
+            self._directory.close()
+
+    def __enter__(self) -> ReadOnlyEngine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<ReadOnlyEngine {self._path}, visible to {self.visible_to}>"
+
+
+WRITING = frozenset(
+    ("send", "send_many", "transaction", "decide", "consumer", "sync", "checkpoint", "stats")
+)

@@ -1,0 +1,118 @@
+"""A saved starting point for recovery: two slots, written in turn, so that one is always good.
+
+    offset  size  field
+         0     4  magic       b"fmqC"
+         4     4  crc         CRC-32 of everything behind this field
+         8     4  size        of the JSON
+        12     4  format      1
+        16     8  generation  the larger of two sound slots counts
+        24     *  JSON, see Checkpoint
+
+A checkpoint is a hint: everything in it can be found again by replaying the journal from its
+first segment. It is written only after the index that it speaks of is durable. Both positions
+in it matter: replay begins at `scan_from`, the oldest PREPARE still open, but below
+`applied_upto` it only collects what is open, because all else there has been applied already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from dataclasses import asdict, dataclass, field
+from struct import Struct
+from typing import Any
+
+from fmq.disk import Directory, File
+
+MAGIC = b"fmqC"
+FORMAT = 1
+HEAD = Struct("<4sIIIQ")
+CRC_END = 8
+SLOTS = ("checkpoint.0", "checkpoint.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What had been applied, and was durable, at one instant."""
+
+    store: str
+    applied_upto: int
+    scan_from: int
+    chain: int
+    """The checksum of the segment that holds `applied_upto`, up to there."""
+    part_size: int
+    """The valid length of that segment's part of an index."""
+    segments: list[list[int]]
+    """Base, capacity, end and chain of each segment; the last as it was then."""
+    ledger: dict[str, Any]
+    clean: bool = False
+    generation: int = field(default=0)
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    body = json.dumps(asdict(checkpoint), separators=(",", ":")).encode()
+    data = HEAD.pack(MAGIC, 0, len(body), FORMAT, checkpoint.generation) + body
+    return MAGIC + zlib.crc32(data[CRC_END:]).to_bytes(4, "little") + data[CRC_END:]
+
+
+def decode(data: bytes) -> Checkpoint | None:
+    """The checkpoint that `data` begins with, or None if it is not sound."""
+    if len(data) < HEAD.size:
+        return None
+    magic, crc, size, version, generation = HEAD.unpack_from(data)
+    end = HEAD.size + size
+    if magic != MAGIC or version != FORMAT or end > len(data):
+        return None
+    if zlib.crc32(data[CRC_END:end]) != crc:
+        return None
+    try:
+        checkpoint = Checkpoint(**json.loads(data[HEAD.size : end]))
+    except (ValueError, TypeError):
+        return None
+    return checkpoint if checkpoint.generation == generation else None
+
+
+def read(directory: Directory, store: bytes) -> Checkpoint | None:
+    """The newest sound checkpoint of this store, if there is one."""
+    found = []
+    for name in SLOTS:
+        with contextlib.suppress(FileNotFoundError):
+            file = directory.open(name)
+            try:
+                checkpoint = decode(file.read(0, file.size()))
+            finally:
+                file.close()
+            if checkpoint is not None and checkpoint.store == store.hex():
+                found.append(checkpoint)
+    return max(found, key=lambda checkpoint: checkpoint.generation, default=None)
+
+
+class CheckpointWriter:
+    """Writes the two slots in turn."""
+
+    def __init__(self, directory: Directory, generation: int) -> None:
+        self._directory = directory
+        self.generation = generation
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Make `checkpoint`, of the next generation, durable."""
+        assert checkpoint.generation == self.generation + 1
+        assert checkpoint.scan_from <= checkpoint.applied_upto
+        data = encode(checkpoint)
+        assert decode(data) == checkpoint
+        name = SLOTS[checkpoint.generation % 2]
+        file, new = self._open(name)
+        try:
+            file.write(0, (data,), sync=True)
+        finally:
+            file.close()
+        if new:
+            self._directory.sync()
+        self.generation += 1
+
+    def _open(self, name: str) -> tuple[File, bool]:
+        try:
+            return self._directory.open(name, write=True), False
+        except FileNotFoundError:
+            return self._directory.create(name), True

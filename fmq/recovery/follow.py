@@ -1,0 +1,132 @@
+"""Following a journal that somebody else writes, without a lock and without writing.
+
+Each refresh begins where everything had been vouched for, reads on, and applies the appends
+that end below what is vouched for now. What lies beyond is forgotten: if the writer dies, its
+successor may cut it and write something else there.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from threading import Lock
+
+from fmq.disk import Directory
+from fmq.errors import Damaged
+from fmq.recovery import checkpoint as checkpoints
+from fmq.recovery.layout import known_segments, look, read_header
+from fmq.recovery.recover import begin
+from fmq.recovery.replay import rebuild_index
+from fmq.store.catalog import SUFFIX, Catalog
+from fmq.store.files import Files
+from fmq.store.index import SegmentIndex
+from fmq.store.segment import Segment, segment_name
+from fmq.tx.ledger import Ledger
+
+ATTEMPTS = 5
+
+
+class Follower:
+    """The state of a journal, as far as it can be vouched for."""
+
+    ledger: Ledger
+    catalog: Catalog
+    segments: list[Segment]
+
+    def __init__(self, directory: Directory, lock: Lock) -> None:
+        self._directory = directory
+        self._lock = lock
+        self.damage: Damaged | None = None
+        self.store = read_header(directory, look(directory).bases[-1]).store
+        self.seed = zlib.crc32(self.store)
+        self.files = Files(directory)
+        self._start_over()
+
+    def _start_over(self) -> None:
+        """Begin at the newest checkpoint; retention may pull the ground away meanwhile."""
+        for attempt in range(ATTEMPTS):
+            layout = look(self._directory)
+            try:
+                self._replay, _ = begin(self._directory, layout)
+                self._run()
+                break
+            except FileNotFoundError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        self.ledger = self._replay.ledger
+        self.segments = self._replay.segments
+        self.catalog = Catalog(self._directory, self.store, self._rebuild)
+        in_memory = {index.base for index in (self.ledger.index, *self.ledger.sealed)}
+        for segment in self.segments:
+            if segment.base not in in_memory and segment.base < self.ledger.index.base:
+                self.catalog.add(segment.base)
+
+    def _rebuild(self, base: int) -> SegmentIndex:
+        segment = self.segment_of(base)
+        if segment is None:
+            raise FileNotFoundError(segment_name(base))
+        return rebuild_index(self._directory, segment, self.store)
+
+    def _run(self) -> None:
+        """Apply what can be vouched for. Damage counts only if it is still there when looked at
+        again: a writer may have been between two bytes.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                with self._lock:
+                    self._replay.run(vouched_only=True)
+                self.damage = None
+                return
+            except Damaged as error:
+                if attempt == ATTEMPTS - 1:
+                    self.damage = error
+                else:
+                    self._replay.resume(self._replay.segments)
+
+    def refresh(self) -> None:
+        """Apply what has become durable since the last time."""
+        layout = look(self._directory)
+        here = self._replay.ledger.index.base
+        if here not in layout.bases:
+            self.files.close()
+            self._start_over()
+            return
+        checkpoint = checkpoints.read(self._directory, self.store)
+        ahead = replace(layout, bases=tuple(base for base in layout.bases if base >= here))
+        try:
+            segments = known_segments(self._directory, ahead, None)
+            if checkpoint is not None and checkpoint.applied_upto <= segments[-1].limit:
+                self._replay.durable_to = max(self._replay.durable_to, checkpoint.applied_upto)
+            self._replay.resume(segments)
+            self._run()
+        except FileNotFoundError:
+            self.files.close()
+            self._start_over()
+            return
+        self._take_over(segments, set(layout.names))
+
+    def _take_over(self, segments: list[Segment], names: set[str]) -> None:
+        """Know the new segments, leave indexes that are on disk by now, forget what was dropped."""
+        with self._lock:
+            older = [segment for segment in self.segments if segment.base < segments[0].base]
+            self.segments = older + segments
+            sealed = self.ledger.sealed
+            while sealed and segment_name(sealed[0].base, SUFFIX) in names:
+                self.catalog.add(sealed.pop(0).base)
+            while self.segments[0].limit <= self.ledger.floor:
+                base = self.segments.pop(0).base
+                self.files.forget(base)
+                if self.catalog.bases()[:1] == [base]:
+                    self.catalog.drop(base)
+            # The segment being written may have been copied by a recovery: open it anew.
+            self.files.forget(self.segments[-1].base)
+
+    def segment_of(self, position: int) -> Segment | None:
+        """The segment that `position` lies in; None if it has been dropped."""
+        for segment in reversed(self.segments):
+            if segment.base <= position:
+                return segment
+        return None
+
+    def close(self) -> None:
+        self.files.close()

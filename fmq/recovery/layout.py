@@ -1,0 +1,117 @@
+"""Which files a directory holds, and what the names tell before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fmq.disk import Directory
+from fmq.errors import Damaged, NotAStore
+from fmq.recovery.checkpoint import SLOTS, Checkpoint
+from fmq.store.segment import (
+    HEADER_BYTES,
+    Header,
+    Segment,
+    base_of,
+    decode_header,
+    is_segment,
+    segment_name,
+)
+
+LOCK = "LOCK"
+QUARANTINE = "quarantine"
+SUFFIXES = (".seg", ".idx", ".part", ".new", ".spare", ".copy")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The names in a directory, sorted by what they are."""
+
+    path: str
+    names: frozenset[str]
+    bases: tuple[int, ...]
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no journal was ever begun here."""
+        return not self.bases
+
+
+def look(directory: Directory) -> Layout:
+    """The layout of `directory`; NotAStore if it holds something that is not fmq's."""
+    names = frozenset(directory.names())
+    bases = tuple(sorted(base_of(name) for name in names if is_segment(name)))
+    if not bases:
+        foreign = sorted(name for name in names if not _ours(name))
+        if foreign:
+            raise NotAStore(
+                f"{directory.path}: not a directory of fmq's, it holds {foreign[0]!r}. Nothing "
+                "was changed. Name a new or empty directory."
+            )
+        if any(name in SLOTS or name.endswith((".idx", ".part")) for name in names):
+            raise Damaged(segment_name(0), 0, "all segments are missing")
+    return Layout(directory.path, names, bases)
+
+
+def _ours(name: str) -> bool:
+    return name in (LOCK, QUARANTINE, *SLOTS) or name.endswith(SUFFIXES)
+
+
+def read_header(directory: Directory, base: int) -> Header:
+    """The header of the segment at `base`, checked."""
+    name = segment_name(base)
+    file = directory.open(name)
+    try:
+        return decode_header(file.read(0, HEADER_BYTES), name)
+    finally:
+        file.close()
+
+
+def known_segments(
+    directory: Directory, layout: Layout, checkpoint: Checkpoint | None
+) -> list[Segment]:
+    """The segments of the journal, oldest first, each with its end except for the last.
+
+    Those that a checkpoint knows as sealed are not opened; of the others each header tells how
+    the one before it ended. A gap is Damaged.
+    """
+    segments: list[Segment] = []
+    remembered = {base: rest for base, *rest in checkpoint.segments[:-1]} if checkpoint else {}
+    for base in layout.bases:
+        if base in remembered:
+            capacity, end, chain = remembered[base]
+            segments.append(Segment(base, capacity, end, chain))
+            continue
+        header = read_header(directory, base)
+        if segments:
+            _follow_on(segments[-1], header)
+        segments.append(Segment(base, header.capacity, base + HEADER_BYTES, 0))
+    _check_no_gap(segments, layout, checkpoint)
+    return segments
+
+
+def _follow_on(previous: Segment, header: Header) -> None:
+    if previous.limit != header.base:
+        raise Damaged(
+            segment_name(header.base),
+            header.base,
+            f"the segment before it is missing: nothing lies at {previous.limit}",
+        )
+    if not previous.base + HEADER_BYTES <= header.previous_end <= previous.limit:
+        raise Damaged(
+            segment_name(header.base), header.base, f"names {header.previous_end} as the end before"
+        )
+    previous.end = header.previous_end
+    previous.chain = header.previous_chain
+
+
+def _check_no_gap(
+    segments: Sequence[Segment], layout: Layout, checkpoint: Checkpoint | None
+) -> None:
+    for before, behind in pairwise(segments):
+        if before.limit != behind.base:
+            raise Damaged(segment_name(before.limit), before.limit, "the segment is missing")
+    if checkpoint is not None and checkpoint.segments[-1][0] not in layout.bases:
+        base = checkpoint.segments[-1][0]
+        raise Damaged(segment_name(base), base, "the segment is missing")

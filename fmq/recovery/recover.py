@@ -1,0 +1,167 @@
+"""From a directory to what an engine starts with, in the order things happen.
+
+Look at the names · read the headers that no checkpoint knows · read the checkpoint · replay ·
+judge the tail · copy it if it is not proven durable · finish what a retention began.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from dataclasses import dataclass
+
+from fmq.disk import Directory
+from fmq.errors import Damaged
+from fmq.recovery import checkpoint as checkpoints
+from fmq.recovery.checkpoint import Checkpoint
+from fmq.recovery.layout import Layout, known_segments, look, read_header
+from fmq.recovery.mend import copy_tail, tail_is_zeros
+from fmq.recovery.replay import PART, Replay
+from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
+from fmq.store.journal import create_first_segment, make_store
+from fmq.store.segment import HEADER_BYTES, Segment, base_of, segment_name
+from fmq.store.spares import SUFFIX as SPARE_SUFFIX
+from fmq.store.spares import all_zeros
+from fmq.tx.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening found and did."""
+
+    clean: bool
+    """Whether the directory had been closed, so that nothing had to be proven."""
+    replayed_bytes: int
+    undecided: int
+    cut_bytes: int
+    """Bytes behind the last whole append that were never acknowledged; kept in quarantine/."""
+    copied: bool
+    """Whether the last segment was copied, because its tail was not proven durable."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What an engine starts with."""
+
+    store: bytes
+    segments: list[Segment]
+    ledger: Ledger
+    checkpoint: Checkpoint | None
+    part_size: int
+    report: RecoveryReport
+
+
+def recover(directory: Directory) -> Recovered:
+    """The state of the journal in `directory`, made durable; it is the caller's to hold the lock.
+
+    Damaged and NewerFormat leave the directory as it was.
+    """
+    layout = look(directory)
+    assert not layout.fresh, "a new journal is begun, not recovered"
+    replay, store = begin(directory, layout)
+    replay.run()
+    last = replay.segments[-1]
+    check_floor(replay)
+    proven = replay.checkpoint is not None and replay.checkpoint.applied_upto == last.end
+    if replay.checkpoint is None:
+        proven = last.end == last.base + HEADER_BYTES
+    cut = 0
+    copied = not proven or not tail_is_zeros(directory, last)
+    if copied:
+        cut = copy_tail(directory, last, _spare(directory, layout, last.capacity))
+    segments = _drop_below_floor(directory, replay.segments, replay.ledger)
+    _remove_leftovers(directory, segments)
+    clean = bool(replay.checkpoint and replay.checkpoint.clean and not copied)
+    report = RecoveryReport(clean, replay.replayed_bytes, len(replay.ledger.undecided), cut, copied)
+    for topic in replay.ledger.topics.values():
+        for queue in topic.queues:
+            queue.assigned = queue.next
+    return Recovered(
+        store,
+        segments,
+        replay.ledger,
+        replay.checkpoint,
+        replay.part_size,
+        report,
+    )
+
+
+def begin_new(directory: Directory, capacity: int) -> Recovered:
+    """A new journal in an empty directory."""
+    store = make_store()
+    segment = create_first_segment(directory, store, capacity)
+    ledger = Ledger(segment.base)
+    ledger.applied_upto = ledger.index.end = segment.end
+    return Recovered(store, [segment], ledger, None, 0, RecoveryReport(True, 0, 0, 0, False))
+
+
+def begin(directory: Directory, layout: Layout) -> tuple[Replay, bytes]:
+    """A replay that has not run yet, and the store's UUID."""
+    store = read_header(directory, layout.bases[-1]).store
+    checkpoint = checkpoints.read(directory, store)
+    if checkpoint is not None and checkpoint.scan_from < layout.bases[0]:
+        # An older slot, from before a retention: what it speaks of was dropped, if a STATE
+        # record says so, which the replay will tell.
+        checkpoint = None
+    segments = known_segments(directory, layout, checkpoint)
+    if checkpoint is not None:
+        _check_checkpoint(checkpoint, segments)
+    return Replay(directory, store, zlib.crc32(store), segments, checkpoint), store
+
+
+def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:
+    """A sound checkpoint that does not fit the segments means that some are not there."""
+    last = segments[-1]
+    if checkpoint.applied_upto > last.limit:
+        reason = f"shorter than promised: the checkpoint knows data up to {checkpoint.applied_upto}"
+        raise Damaged(last.name, last.limit, reason)
+
+
+def check_floor(replay: Replay) -> None:
+    """Retention drops the oldest first and says so before; any other missing segment is damage."""
+    first = replay.segments[0].base
+    if first > replay.ledger.floor or replay.ledger.unsettled:
+        reason = "the segments before it are missing, and no STATE record says they were dropped"
+        raise Damaged(segment_name(first), first, reason)
+
+
+def _spare(directory: Directory, layout: Layout, capacity: int) -> str | None:
+    """A spare that can take the copy: of the right size, and zeros throughout."""
+    for name in sorted(layout.names):
+        if name.endswith(SPARE_SUFFIX):
+            file = directory.open(name)
+            try:
+                if file.size() == capacity and all_zeros(file, capacity):
+                    return name
+            finally:
+                file.close()
+    return None
+
+
+def _drop_below_floor(
+    directory: Directory, segments: list[Segment], ledger: Ledger
+) -> list[Segment]:
+    """Finish a retention that a crash interrupted: the STATE record is durable, the files are not
+    needed. Oldest first, so that what is left is never a journal with a hole.
+    """
+    kept = [segment for segment in segments if segment.limit > ledger.floor]
+    for segment in segments[: len(segments) - len(kept)]:
+        directory.remove(segment.name)
+        with contextlib.suppress(FileNotFoundError):
+            directory.remove(segment_name(segment.base, INDEX_SUFFIX))
+    if len(kept) < len(segments):
+        directory.sync()
+        ledger.sealed = [index for index in ledger.sealed if index.base >= kept[0].base]
+    return kept
+
+
+def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:
+    """Temporary files that no one will finish, and parts and indexes of segments that are gone."""
+    bases = {segment.base for segment in segments}
+    current = segments[-1].base
+    for name in directory.names():
+        temporary = name.endswith((".new", ".copy"))
+        orphan = name.endswith((INDEX_SUFFIX, PART)) and base_of(name) not in bases
+        stale = name.endswith(INDEX_SUFFIX) and base_of(name) == current
+        if temporary or orphan or stale:
+            directory.remove(name)

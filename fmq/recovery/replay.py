@@ -1,0 +1,236 @@
+"""Applying what the journal says, from a checkpoint or from its first segment on.
+
+A replay may be continued: a read-only engine calls `run` again and again to follow a live one,
+and each time begins where it had applied up to.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from fmq.disk import Directory, File
+from fmq.errors import Damaged, NewerFormat
+from fmq.recovery.checkpoint import Checkpoint
+from fmq.recovery.tail import Verdict, judge
+from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
+from fmq.store.kinds import Decided, Kind, Record, Run
+from fmq.store.record import aligned
+from fmq.store.scan import Ending, Finding, Scan, vouched_beyond
+from fmq.store.segment import HEADER_BYTES, Segment, segment_name
+from fmq.tx.apply import apply, collect
+from fmq.tx.ledger import Ledger
+from fmq.tx.state import IllegalStep
+
+PART = ".part"
+
+
+def index_append(index: SegmentIndex, append: Sequence[Record]) -> None:
+    """Let `index` know an append, whose rules have been checked before or will not be."""
+    runs = []
+    for record in append:
+        if isinstance(record, Run):
+            if record.kind == Kind.MESSAGE:
+                index.add(record)
+            elif record.kind != Kind.PRE_MESSAGE:
+                runs.append(record)
+        elif isinstance(record, Decided):
+            if record.kind == Kind.COMMIT:
+                for run in runs:
+                    index.add(run)
+            index.add_outcome(record)
+    index.end = append[-1].position + aligned(append[-1].size)
+
+
+class Replay:
+    """The way from a checkpoint to the end of the journal."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        store: bytes,
+        seed: int,
+        segments: list[Segment],
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._seed = seed
+        self.segments = segments
+        self.checkpoint = checkpoint
+        self.ending: Ending | None = None
+        self.verdict = Verdict.ENDS
+        self.durable_to = 0
+        self.replayed_bytes = 0
+        self.part_size = 0
+        if checkpoint is None:
+            self._begin_at_first_segment()
+        else:
+            self._begin_at(checkpoint)
+
+    def _begin_at_first_segment(self) -> None:
+        first = self.segments[0].base
+        self.ledger = ledger = Ledger(first)
+        self.scan_from = self.applied_from = first + HEADER_BYTES
+        self._index_from = self.applied_from
+        ledger.applied_upto = self.applied_from
+        ledger.known_from = first
+        # Segments have been dropped: what came before is told by a STATE further on.
+        ledger.unsettled = first > 0
+
+    def _begin_at(self, checkpoint: Checkpoint) -> None:
+        self.scan_from, self.applied_from = checkpoint.scan_from, checkpoint.applied_upto
+        base = self._segment_at(self.applied_from).base
+        self.ledger = Ledger(base)
+        self.ledger.carry(checkpoint.ledger)
+        self.ledger.applied_upto = self.applied_from
+        self.durable_to = self.applied_from
+        index = self._read_part(base, checkpoint.part_size)
+        self._index_from = self.applied_from
+        if index is None:
+            index = SegmentIndex(base)
+            self._index_from = base + HEADER_BYTES
+        else:
+            self.part_size = checkpoint.part_size
+        self.ledger.index = index
+
+    def _segment_at(self, position: int) -> Segment:
+        for segment in reversed(self.segments):
+            if segment.base <= position:
+                return segment
+        raise Damaged(segment_name(position), position, "the segment is missing")
+
+    def _read_part(self, base: int, size: int) -> SegmentIndex | None:
+        """The part that the checkpoint speaks of; None if it must be built again."""
+        if not size:
+            return None if self.applied_from > base + HEADER_BYTES else SegmentIndex(base)
+        try:
+            file = self._directory.open(segment_name(base, PART))
+            try:
+                index = decode_blocks(file.read(0, size), self._store, base)
+            finally:
+                file.close()
+        except (FileNotFoundError, BadIndex):
+            return None
+        return index if index.end == self.applied_from else None
+
+    def resume(self, segments: list[Segment]) -> None:
+        """Let the next run go on where everything has been applied, in what `segments` are now."""
+        self.segments = segments
+        self.scan_from = self.applied_from = self._index_from = self.ledger.applied_upto
+        self.checkpoint = None
+
+    def run(self, *, vouched_only: bool = False) -> None:
+        """Apply everything up to the end; Damaged or NewerFormat. Nothing is written.
+
+        With `vouched_only` appends at the tail are left out that may not be durable.
+        """
+        start = min(self.scan_from, self.applied_from, self._index_from)
+        at = self.segments.index(self._segment_at(start))
+        for number in range(at, len(self.segments)):
+            segment = self.segments[number]
+            position = max(start, segment.base + HEADER_BYTES)
+            sealed = number < len(self.segments) - 1
+            self._segment(segment, position, sealed=sealed, vouched_only=vouched_only)
+
+    def _segment(
+        self, segment: Segment, position: int, *, sealed: bool, vouched_only: bool
+    ) -> None:
+        limit = segment.end if sealed else segment.limit
+        file = self._directory.open(segment.name)
+        try:
+            scan = self._scan(file, segment, position, limit)
+            waiting = self._apply_all(scan, segment, hold=vouched_only and not sealed)
+            ending = scan.ending
+            assert ending is not None
+            # A sealed segment was synced to its end before the next one got its name.
+            vouched = limit + 1 if sealed else max(self.durable_to, scan.durable_to)
+            if ending.finding is Finding.BAD and not sealed:
+                beyond = vouched_beyond(file, segment.base, limit, ending.position, self._seed)
+                vouched = max(vouched, beyond)
+        finally:
+            file.close()
+        self.durable_to = segment.end if sealed else vouched
+        for append in waiting:
+            if append[-1].position + aligned(append[-1].size) <= vouched:
+                self._apply(append, segment)
+        self._judge(segment, ending, vouched)
+        if sealed:
+            if scan.chain not in (None, segment.chain):
+                reason = "its records are not those that the next segment names"
+                raise Damaged(segment.name, segment.base, reason)
+        else:
+            segment.end = ending.append_start
+            assert vouched_only or scan.chain is not None, "appends go on behind a known chain"
+            segment.chain = scan.chain or 0
+
+    def _scan(self, file: File, segment: Segment, position: int, limit: int) -> Scan:
+        """A scan that knows the chain from the segment's start or from the checkpoint on."""
+        chain, chain_at = 0, segment.base + HEADER_BYTES
+        if position != chain_at and self.checkpoint is not None:
+            chain, chain_at = self.checkpoint.chain, self.applied_from
+        return Scan(file, segment.base, limit, position, self._seed, chain, chain_at)
+
+    def _apply_all(self, scan: Scan, segment: Segment, *, hold: bool) -> list[list[Record]]:
+        """Apply the segment's appends as they come, or hold them for the caller."""
+        if segment.base > self.ledger.index.base:
+            self.ledger.enter_segment(segment.base)
+        waiting = []
+        for append in scan:
+            if hold and append[0].position >= self.applied_from:
+                waiting.append(append)
+            else:
+                self._apply(append, segment)
+        return waiting
+
+    def _apply(self, append: list[Record], segment: Segment) -> None:
+        ledger = self.ledger
+        position = append[0].position
+        try:
+            if position >= self.applied_from:
+                apply(ledger, append)
+                self.replayed_bytes += ledger.applied_upto - position
+                return
+            if position >= self.scan_from:
+                collect(ledger, append)
+            if position >= self._index_from and segment.base == ledger.index.base:
+                index_append(ledger.index, append)
+        except IllegalStep as error:
+            reason = f"a sound record in a wrong place: {error}"
+            raise Damaged(segment.name, position, reason) from None
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"a STATE of an unknown shape: {error}"
+            raise Damaged(segment.name, position, reason) from None
+
+    def _judge(self, segment: Segment, ending: Ending, durable_to: int) -> None:
+        self.ending = ending
+        self.verdict = verdict = judge(ending, durable_to)
+        if verdict is Verdict.NEWER:
+            raise NewerFormat(segment.name, ending.position, ending.reason)
+        if verdict is Verdict.SHORTER:
+            reason = f"{ending.reason}, and data up to {durable_to} had been durable"
+            raise Damaged(segment.name, ending.position, reason)
+        if verdict is Verdict.DAMAGED:
+            reason = f"{ending.reason}; this part had been durable"
+            raise Damaged(segment.name, ending.position, reason)
+        if verdict is Verdict.MISPLACED:
+            raise Damaged(segment.name, ending.position, ending.reason)
+
+
+def rebuild_index(directory: Directory, segment: Segment, store: bytes) -> SegmentIndex:
+    """The index of a sealed segment, from the segment alone."""
+    index = SegmentIndex(segment.base)
+    file = directory.open(segment.name)
+    try:
+        start = segment.base + HEADER_BYTES
+        scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store))
+        for append in scan:
+            index_append(index, append)
+    finally:
+        file.close()
+    ending = scan.ending
+    assert ending is not None
+    if ending.finding is not Finding.END:
+        raise Damaged(segment.name, ending.position, ending.reason)
+    index.end = segment.end
+    return index

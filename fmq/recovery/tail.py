@@ -1,0 +1,52 @@
+"""What to do where the sound records end: one table, and nothing is decided elsewhere.
+
+"Known durable" is what lies before the checkpoint's position, in a sealed segment, or below
+the durable_to of a sound record further on. Only there can bytes that are wrong be damage;
+behind it they may be what a power cut left of a write that was never acknowledged.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from fmq.store.scan import Ending, Finding
+
+
+class Verdict(Enum):
+    """What becomes of the journal."""
+
+    GOES_ON = "the next segment follows"
+    ENDS = "the journal ends here"
+    CUT = "cut here, keeping a copy of what is cut"
+    SHORTER = "refuse: shorter than promised"
+    DAMAGED = "refuse: damaged"
+    MISPLACED = "refuse: sound bytes in the wrong place"
+    NEWER = "refuse: newer format"
+
+
+TAIL = {
+    # what lies there, and whether it was known durable
+    (Finding.END, False): Verdict.ENDS,
+    (Finding.END, True): Verdict.GOES_ON,
+    (Finding.SHORT, False): Verdict.ENDS,
+    (Finding.SHORT, True): Verdict.SHORTER,
+    (Finding.ZEROS, False): Verdict.ENDS,
+    (Finding.ZEROS, True): Verdict.SHORTER,
+    (Finding.BAD, False): Verdict.CUT,
+    (Finding.BAD, True): Verdict.DAMAGED,
+    (Finding.MISPLACED, False): Verdict.MISPLACED,
+    (Finding.MISPLACED, True): Verdict.MISPLACED,
+    (Finding.NEWER, False): Verdict.NEWER,
+    (Finding.NEWER, True): Verdict.NEWER,
+}
+
+
+def judge(ending: Ending, durable_to: int) -> Verdict:
+    """What to do about `ending`, when the journal is known durable up to `durable_to`."""
+    verdict = TAIL[ending.finding, ending.append_start < durable_to]
+    if verdict is Verdict.ENDS and ending.append_start != ending.position:
+        # The end was reached inside an append: it is cut at its first record, as a whole.
+        return Verdict.CUT
+    if verdict is Verdict.GOES_ON and ending.append_start != ending.position:
+        return Verdict.DAMAGED
+    return verdict

@@ -1,0 +1,168 @@
+"""Dropping the oldest segments, and carrying the truth in them over to the end of the journal.
+
+The order is the whole point: choose · lock out exports · STATE, durable · checkpoint, durable ·
+forget in memory · remove the files, oldest first. Wherever it is interrupted, the newest STATE
+says what is below the floor, and recovery finishes removing it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+
+from fmq.disk import Directory, File
+from fmq.options import Options
+from fmq.store.catalog import SUFFIX, Catalog
+from fmq.store.journal import Journal
+from fmq.store.kinds import State
+from fmq.store.segment import Segment, segment_name
+from fmq.tx.ledger import Ledger
+from fmq.tx.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The oldest segment that limits ask to drop, and who keeps it."""
+
+    segment: int
+    by: str
+
+
+class Retention:
+    """Keeps the journal within `retain_bytes` and `retain_seconds`."""
+
+    def __init__(
+        self, directory: Directory, writer: Writer, catalog: Catalog, options: Options
+    ) -> None:
+        self._directory = directory
+        self._writer = writer
+        self._catalog = catalog
+        self._options = options
+        self._journal: Journal = writer.journal
+        self._ledger: Ledger = writer.ledger
+        self.kept: Kept | None = None
+
+    def due(self) -> bool:
+        """Whether a limit is exceeded, cheaply."""
+        return self._over_limits(self._journal.segments[0], self._journal.segments)
+
+    def choose(self, scan_from: int) -> list[Segment]:
+        """The oldest segments that may be dropped now; why not more is in `kept`."""
+        self.kept = None
+        chosen: list[Segment] = []
+        with self._writer.group.lock:
+            segments = list(self._journal.segments)
+        for i, segment in enumerate(segments[:-1]):
+            if not self._over_limits(segment, segments[i:]):
+                break
+            by = self._needed_by(segment, scan_from)
+            if by is not None:
+                self.kept = Kept(segment.base, by)
+                break
+            chosen.append(segment)
+        return chosen
+
+    def _over_limits(self, oldest: Segment, segments: list[Segment]) -> bool:
+        options = self._options
+        if len(segments) < 2:
+            return False
+        held = segments[-1].limit - oldest.base
+        if options.retain_bytes is not None and held > options.retain_bytes:
+            return True
+        if options.retain_seconds is not None:
+            newest = self._newest_us(oldest)
+            age_us = self._writer.clock.time_us() - newest
+            return age_us > options.retain_seconds * 1_000_000
+        return False
+
+    def _newest_us(self, segment: Segment) -> int:
+        times = [lane.last_us for lane in self._catalog_summary(segment).values()]
+        return max(times, default=0)
+
+    def _catalog_summary(self, segment: Segment):  # type: ignore[no-untyped-def]
+        for index in self._ledger.sealed:
+            if index.base == segment.base:
+                return index.summary()
+        return self._catalog.summary(segment.base)
+
+    def _needed_by(self, segment: Segment, scan_from: int) -> str | None:
+        with self._writer.group.lock:
+            oldest = next(iter(self._ledger.undecided.values()), None)
+            if oldest is not None and oldest.prepare.position < segment.limit:
+                return f"undecided transaction {oldest.prepare.tx_id!r}"
+            if segment.base not in self._catalog.bases():
+                return "its index, which is not written yet"
+        if scan_from < segment.limit:
+            return "the checkpoint, which replays from it"
+        if self._options.keep_unread:
+            return self._unread_in(segment)
+        return None
+
+    def _unread_in(self, segment: Segment) -> str | None:
+        summary = self._catalog.summary(segment.base)
+        with self._writer.group.lock:
+            for (group, topic, number), acked in self._ledger.acked.items():
+                lane = summary.get((topic, number))
+                if lane is not None and acked.floor < lane.next:
+                    return (
+                        f"group {group!r}, which has not acked {topic}/{number} below {lane.next}"
+                    )
+        return None
+
+    def lock_out_exports(self, segments: list[Segment]) -> tuple[list[Segment], list[File]]:
+        """Those of `segments`, oldest first, that no export has pinned, and their locks."""
+        locks: list[File] = []
+        for i, segment in enumerate(segments):
+            file = self._directory.open(segment.name)
+            if not file.pin(exclusive=True):
+                file.close()
+                self.kept = Kept(segment.base, "an export or backup that is running")
+                return segments[:i], locks
+            locks.append(file)
+        return segments, locks
+
+    def carry_over(self, segments: list[Segment]) -> None:
+        """Append STATE, durable: what lies below the end of `segments` is no longer needed."""
+        floor = segments[-1].limit
+        firsts = {}
+        for segment in segments:
+            for key, lane in self._catalog.summary(segment.base).items():
+                firsts[key] = lane.next
+        writer, ledger = self._writer, self._ledger
+
+        def plan() -> None:
+            now = writer.now_us()
+            state = State(b"", now)
+            # Everything planned so far will be applied before this record.
+            carried = ledger.carried()
+            carried["floor"] = floor
+            for name, ranges in carried["topics"].items():
+                for number, bounds in enumerate(ranges):
+                    queue = ledger.topics[name].queues[number]
+                    bounds[0] = max(bounds[0], firsts.get((name, number), 0))
+                    bounds[1] = queue.assigned
+            state.json = json.dumps(carried, separators=(",", ":")).encode()
+            writer.make_room([state], ordinary=True)
+            writer.place([state])
+            writer.group.plan([state])
+
+        writer.group.flush(force=True)
+        writer.group.run(plan, force=True)
+
+    def forget(self, segments: list[Segment]) -> None:
+        """Let memory drop `segments`: nothing of them is readable any more."""
+        with self._writer.group.lock:
+            for segment in segments:
+                dropped = self._journal.drop_first()
+                assert dropped is segment
+                self._catalog.drop(segment.base)
+                self._journal.files.forget(segment.base)
+
+    def remove(self, segments: list[Segment]) -> None:
+        """Remove the files, oldest first, so that what is left is never a journal with a hole."""
+        for segment in segments:
+            self._directory.remove(segment.name)
+            with contextlib.suppress(FileNotFoundError):
+                self._directory.remove(segment_name(segment.base, SUFFIX))
+        self._directory.sync()

@@ -1,0 +1,87 @@
+"""A snapshot of an engine, for people and for monitoring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fmq.recovery.recover import RecoveryReport
+from fmq.retention import Kept
+from fmq.store.group import Group
+from fmq.store.journal import Journal
+from fmq.tx.ledger import Ledger
+
+if TYPE_CHECKING:
+    from fmq.housekeeping import Housekeeping
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What an engine knows of itself at one instant; positions are bytes in the journal."""
+
+    path: str
+    first_position: int
+    position: int
+    """Where the next append goes."""
+    durable_to: int
+    applied_upto: int
+    segments: int
+    topics: int
+    queues: int
+    messages: int
+    """Visible ones that retention has not dropped."""
+    groups: int
+    undecided: int
+    undecided_bytes: int
+    oldest_undecided: str | None
+    syncs: int
+    checkpoints: int
+    checkpointed_upto: int
+    spares: int
+    spares_reserved: int
+    kept: Kept | None
+    """The segment that retention would drop next, and who keeps it."""
+    trouble: str | None
+    """What housekeeping could not do and will try again, such as for want of room."""
+    failure: str | None
+    """Why the engine takes nothing any more."""
+    recovery: RecoveryReport
+    """What opening found and did."""
+
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        journal: Journal,
+        ledger: Ledger,
+        group: Group,
+        chores: Housekeeping,
+        report: RecoveryReport,
+    ) -> Stats:
+        """Under the engine's lock."""
+        queues = [queue for topic in ledger.topics.values() for queue in topic.queues]
+        oldest = next(iter(ledger.undecided.values()), None)
+        return cls(
+            path=path,
+            first_position=journal.segments[0].base,
+            position=journal.position,
+            durable_to=journal.durable_to,
+            applied_upto=ledger.applied_upto,
+            segments=len(journal.segments),
+            topics=len(ledger.topics),
+            queues=len(queues),
+            messages=sum(queue.next - queue.first for queue in queues),
+            groups=len(ledger.groups),
+            undecided=len(ledger.undecided),
+            undecided_bytes=ledger.undecided_bytes,
+            oldest_undecided=oldest.prepare.tx_id if oldest else None,
+            syncs=group.syncs,
+            checkpoints=chores.checkpoints,
+            checkpointed_upto=max(chores.checkpointed, 0),
+            spares=journal.spares.count(),
+            spares_reserved=journal.spares.needed,
+            kept=chores.retention.kept,
+            trouble=chores.trouble or journal.spares.failed,
+            failure=str(group.failure) if group.failure is not None else None,
+            recovery=report,
+        )

@@ -1,0 +1,79 @@
+"""The open files of a journal: a bounded number, shared by all who read.
+
+A file is opened when somebody first needs it, stays open while somebody uses it, and the one
+least recently used is closed when there are too many.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fmq.disk import Directory, File
+from fmq.store.segment import segment_name
+
+OPEN_MAX = 64
+
+
+class _Entry:
+    __slots__ = ("doomed", "file", "users")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.users = 0
+        self.doomed = False
+
+
+class Files:
+    """Segments of one directory, open for reading. Safe for threads."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def using(self, base: int) -> Iterator[File]:
+        """The segment at `base`, open for as long as the block runs; FileNotFoundError."""
+        with self._lock:
+            entry = self._entries.get(base)
+            if entry is None:
+                entry = _Entry(self._directory.open(segment_name(base)))
+                self._entries[base] = entry
+            self._entries.move_to_end(base)
+            entry.users += 1
+        try:
+            yield entry.file
+        finally:
+            with self._lock:
+                entry.users -= 1
+                if entry.doomed and not entry.users:
+                    entry.file.close()
+                elif len(self._entries) > OPEN_MAX:
+                    self._close_idle()
+
+    def add(self, base: int, file: File) -> None:
+        """`file` is open already; share it."""
+        with self._lock:
+            self._entries[base] = _Entry(file)
+
+    def forget(self, base: int) -> None:
+        """Close the segment at `base` as soon as nobody uses it."""
+        with self._lock:
+            entry = self._entries.pop(base, None)
+            if entry is not None:
+                entry.doomed = True
+                if not entry.users:
+                    entry.file.close()
+
+    def _close_idle(self) -> None:
+        for base, entry in list(self._entries.items())[:-OPEN_MAX]:
+            if not entry.users:
+                del self._entries[base]
+                entry.file.close()
+
+    def close(self) -> None:
+        for base in list(self._entries):
+            self.forget(base)

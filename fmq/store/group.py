@@ -1,0 +1,216 @@
+"""Sharing syncs: one thread writes for all that have planned, and hands the lead on.
+
+Who plans while nobody leads becomes the leader: it takes everything pending, writes and syncs
+it, publishes it, hands the lead to one that planned meanwhile, and wakes those it has served.
+Each waiter sleeps on a lock of its own, so nobody is woken for nothing; alone, a thread pays
+for no switch at all.
+
+From its first write until publication a leader must not fail: whatever exception meets it
+there, KeyboardInterrupt included, ends the engine, because the bytes may or may not be on the
+disk. Every waiter gets exactly one answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import TypeVar
+
+from fmq.errors import Closed, EngineFailed, FmqError
+from fmq.store.journal import Journal
+from fmq.store.kinds import Record
+
+T = TypeVar("T")
+PENDING_BYTES_MAX = 8 << 20
+
+
+class Waiter:
+    """One thread that waits for its append to be durable."""
+
+    __slots__ = ("failed", "lock", "thread")
+
+    def __init__(self, thread: int) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.thread = thread
+        self.failed = False
+
+
+class Group:
+    """The threads that share one journal's syncs."""
+
+    def __init__(
+        self,
+        lock: threading.Lock,
+        journal: Journal,
+        publish: Callable[[list[list[Record]]], None],
+        *,
+        synced: bool,
+    ) -> None:
+        """`publish` is called under `lock` with what has become durable; without `synced`,
+        with what has been written.
+        """
+        self.lock = lock
+        self._journal = journal
+        self._publish = publish
+        self._synced = synced
+        self._leader = 0  # the thread that leads; 0: none
+        self._waiters: deque[Waiter] = deque()
+        self._appends: list[list[Record]] = []
+        self._sync_wanted = False
+        self.syncs = 0
+        self.failure: BaseException | None = None
+
+    def plan(self, append: list[Record]) -> None:
+        """Let `append`, sized and placed, join what the next leader writes. Under the lock."""
+        self._journal.append(append)
+        self._appends.append(append)
+
+    def idle(self) -> bool:
+        """Whether nothing is planned or being written. Under the lock."""
+        return not self._leader and not self._appends
+
+    def run(self, plan: Callable[[], T], *, wait: bool = True, force: bool = False) -> T:
+        """Call `plan` under the lock; return what it returns once all it planned is durable.
+
+        Without `wait` it returns at once, and what was planned becomes durable with the next
+        sync. `force` syncs in an engine whose mode does not. An FmqError of `plan` means that
+        it changed nothing.
+        """
+        me = get_ident()
+        waiter = None
+        try:
+            with self.lock:
+                self.check()
+                result = self._call(plan)
+                if force:
+                    self._sync_wanted = True
+                if not wait and self._journal.pending_bytes < PENDING_BYTES_MAX:
+                    return result
+                if self._leader:
+                    waiter = Waiter(me)
+                    self._waiters.append(waiter)
+                else:
+                    self._leader = me
+            if waiter is not None:
+                waiter.lock.acquire()
+                if waiter.failed:
+                    raise self.failed_error() from self.failure
+            if self._leader == me:
+                self._lead()
+        except BaseException:
+            self._leave(me, waiter)
+            raise
+        return result
+
+    def _leave(self, me: int, waiter: Waiter | None) -> None:
+        """A thread stops waiting before its time; a lead that it has goes to the next one."""
+        with self.lock:
+            if self._leader == me:
+                self._hand_on()
+            elif waiter is not None and waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _call(self, plan: Callable[[], T]) -> T:
+        try:
+            return plan()
+        except (FmqError, TypeError):
+            raise  # refused before anything was changed
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def check(self) -> None:
+        """Raise if the engine has failed or is closed. Under the lock."""
+        if self.failure is not None:
+            raise self.failure if isinstance(self.failure, Closed) else self.failed_error()
+
+    def close(self, refusal: Closed) -> None:
+        """Refuse everything from now on, with `refusal`. Under the lock."""
+        assert self.idle()
+        self.failure = refusal
+
+    def broken(self) -> bool:
+        """Whether a write or sync has failed, so that nothing may be believed of the disk."""
+        return self.failure is not None and not isinstance(self.failure, Closed)
+
+    def failed_error(self) -> EngineFailed:
+        return EngineFailed(
+            f"the engine stopped at an error while writing ({self.failure!r}) and takes nothing "
+            "more. What had been acknowledged is safe; the outcome of calls that were running is "
+            "unknown. Close it and open the directory again: recovery finds the truth, and "
+            "engine.outcome(tx_id) tells what became of a transaction."
+        )
+
+    def flush(self, *, force: bool = False) -> None:
+        """Make everything planned so far durable."""
+        self.run(lambda: None, force=force)
+
+    def _hand_on(self) -> None:
+        """Give the lead to one that still waits, if there is one. Under the lock."""
+        if self._waiters:
+            heir = self._waiters.popleft()
+            self._leader = heir.thread
+            heir.lock.release()
+        else:
+            self._leader = 0
+
+    def _lead(self) -> None:
+        journal = self._journal
+        served: deque[Waiter] = deque()
+        try:
+            with self.lock:
+                chunks = journal.take_pending()
+                appends, self._appends = self._appends, []
+                served, self._waiters = self._waiters, deque()
+                end, chain = journal.position, journal.current.chain
+                sealed_to = journal.current.base
+                force, self._sync_wanted = self._sync_wanted, False
+            journal.write(chunks, sync=self._synced)
+            if force and not self._synced:
+                journal.sync()
+            with self.lock:
+                if self._synced or force:
+                    self.syncs += 1
+                    journal.durable_to = end
+                else:
+                    journal.durable_to = max(journal.durable_to, sealed_to)
+                journal.written_chain = chain
+                if appends:
+                    self._publish(appends)
+                self._hand_on()
+        except BaseException as error:
+            with self.lock:
+                self._waiters.extendleft(served)
+                self._fail(error)
+            if isinstance(error, OSError):
+                raise self.failed_error() from error
+            raise
+        wake(served)
+
+    def _fail(self, error: BaseException) -> None:
+        """The engine is done: nothing is planned or written any more. Under the lock."""
+        if self.failure is None:
+            self.failure = error
+        self._leader = 0
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            waiter.failed = True
+        wake(waiters)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the engine because of `error`, met outside of a write. Under the lock."""
+        self._fail(error)
+
+
+def wake(waiters: deque[Waiter]) -> None:
+    """Wake them all, even if an interrupt arrives in between."""
+    try:
+        while waiters:
+            waiter = waiters.popleft()
+            waiter.lock.release()
+    except BaseException:
+        wake(waiters)
+        raise

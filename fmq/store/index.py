@@ -1,0 +1,311 @@
+"""Where the messages of one segment lie, and which transactions were decided in it.
+
+In memory there is a lane for each queue that the segment holds: columns, one entry for each
+run of messages, sorted by offset. On disk an index is one block or, while its segment is being
+written, several one after the other (`.part`), each with what came since the one before:
+
+    offset  size  field
+         0     4  magic       b"fmqI"
+         4     4  head_crc    CRC-32 from here to the end of the table of lanes
+         8     4  head_size   bytes from the start to the end of the table of lanes
+        12     4  body_crc    CRC-32 of all that follows the table
+        16     4  body_size
+        20     4  lanes
+        24     4  outcomes
+        28     4  format      1
+        32    16  store
+        48     8  base        of the segment
+        56     8  end         the index knows the segment up to here
+        64     *  a lane each: u64 first offset, u64 next offset, i64 first and last time,
+                  u32 entries, u16 queue, u8 flags (1: bodies lie elsewhere), u8 bytes of the
+                  topic, the topic
+  head_size    *  for each lane u32 x entries: messages in the run, then the publishing
+                  record's place in the segment, then, with the flag, the body's; then
+                  u32 x outcomes: CRC-32 of the tx_id, and the deciding record's place
+
+A message is found by bisecting: first the segments, then the lane's entries.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+from struct import Struct
+from struct import error as StructError
+
+from fmq.store.kinds import Decided, Run
+
+MAGIC = b"fmqI"
+FORMAT = 1
+HEAD = Struct("<4sIIIIIII16sQQ")
+LANE = Struct("<QQqqIHBB")
+HEAD_BYTES = HEAD.size
+CRC_END = 8
+ELSEWHERE = 1
+assert HEAD_BYTES == 64, "the table above counts on it"
+
+LaneKey = tuple[str, int]
+
+
+class BadIndex(Exception):
+    """The bytes are no sound index; it can be built again from its segment."""
+
+
+class Lane:
+    """The runs of one queue in one segment."""
+
+    __slots__ = ("bodies", "counts", "first", "first_us", "last_us", "next", "records", "starts")
+
+    def __init__(self, first: int, first_us: int) -> None:
+        self.first = first
+        self.next = first
+        self.first_us = first_us
+        self.last_us = first_us
+        self.starts = array("I")  # offset of each run, less `first`
+        self.counts = array("I")
+        self.records = array("I")  # place of the publishing record in the segment
+        self.bodies = array("I")  # place of the record that holds the bodies
+
+    def find(self, offset: int) -> int:
+        """The number of the entry that holds `offset`."""
+        return bisect_right(self.starts, offset - self.first) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSummary:
+    """What the table of lanes says of one queue."""
+
+    first: int
+    next: int
+    first_us: int
+    last_us: int
+
+
+class SegmentIndex:
+    """The index of the segment at `base`."""
+
+    __slots__ = (
+        "_decisions",
+        "base",
+        "end",
+        "lanes",
+        "outcome_keys",
+        "outcome_places",
+        "saved",
+        "saved_outcomes",
+    )
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.end = base
+        self.lanes: dict[LaneKey, Lane] = {}
+        self.outcome_keys = array("I")  # in the order of the decisions
+        self.outcome_places = array("I")
+        self._decisions: dict[int, list[int]] = {}  # places by key
+        self.saved: dict[LaneKey, int] = {}  # entries of each lane that are in the part
+        self.saved_outcomes = 0
+
+    def add(self, run: Run) -> None:
+        """`run` has been published by the record at its position."""
+        key = run.topic, run.queue
+        lane = self.lanes.get(key)
+        if lane is None:
+            lane = self.lanes[key] = Lane(run.offset, run.time_us)
+        base = self.base
+        lane.starts.append(run.offset - lane.first)
+        lane.counts.append(run.count)
+        lane.records.append(run.position - base)
+        lane.bodies.append(run.body_position - base)
+        lane.next = run.offset + run.count
+        lane.last_us = run.time_us
+
+    def add_outcome(self, decided: Decided) -> None:
+        """`decided` ends a transaction."""
+        self._add_outcome(outcome_key(decided.tx_id), decided.position - self.base)
+
+    def _add_outcome(self, key: int, place: int) -> None:
+        self.outcome_keys.append(key)
+        self.outcome_places.append(place)
+        self._decisions.setdefault(key, []).append(place)
+
+    def find_outcomes(self, tx_id: str) -> list[int]:
+        """Positions of decisions that may be those of `tx_id`, the newest first."""
+        places = self._decisions.get(outcome_key(tx_id), ())
+        return [self.base + place for place in reversed(places)]
+
+    def summary(self) -> dict[LaneKey, LaneSummary]:
+        return {
+            key: LaneSummary(lane.first, lane.next, lane.first_us, lane.last_us)
+            for key, lane in self.lanes.items()
+        }
+
+    # --- as bytes ---------------------------------------------------------------------------
+
+    def encode(self, store: bytes) -> bytes:
+        """The whole index as one block."""
+        return self._encode(store, {}, 0)
+
+    def encode_unsaved(self, store: bytes) -> bytes:
+        """What came since the last call of `mark_saved`, as one block."""
+        return self._encode(store, self.saved, self.saved_outcomes)
+
+    def mark_saved(self) -> None:
+        """Everything known now is in the part."""
+        self.saved = {key: len(lane.counts) for key, lane in self.lanes.items()}
+        self.saved_outcomes = len(self.outcome_keys)
+
+    def _encode(self, store: bytes, saved: dict[LaneKey, int], outcomes_saved: int) -> bytes:
+        table: list[bytes] = []
+        body: list[bytes] = []
+        for (topic, queue), lane in sorted(self.lanes.items()):
+            start = saved.get((topic, queue), 0)
+            entries = len(lane.counts) - start
+            if not entries:
+                continue
+            records, bodies = lane.records[start:], lane.bodies[start:]
+            flags = 0 if records == bodies else ELSEWHERE
+            first, name = lane.first + lane.starts[start], topic.encode()
+            times = lane.first_us, lane.last_us
+            table.append(LANE.pack(first, lane.next, *times, entries, queue, flags, len(name)))
+            table.append(name)
+            body += lane.counts[start:].tobytes(), records.tobytes()
+            if flags:
+                body.append(bodies.tobytes())
+        keys = self.outcome_keys[outcomes_saved:]
+        body += keys.tobytes(), self.outcome_places[outcomes_saved:].tobytes()
+        return self._frame(store, b"".join(table), len(table) // 2, b"".join(body), len(keys))
+
+    def _frame(self, store: bytes, table: bytes, lanes: int, body: bytes, outcomes: int) -> bytes:
+        head = HEAD.pack(
+            MAGIC,
+            0,
+            HEAD_BYTES + len(table),
+            zlib.crc32(body),
+            len(body),
+            lanes,
+            outcomes,
+            FORMAT,
+            store,
+            self.base,
+            self.end,
+        )
+        crc = zlib.crc32(table, zlib.crc32(head[CRC_END:]))
+        return b"".join((MAGIC, crc.to_bytes(4, "little"), head[CRC_END:], table, body))
+
+
+def outcome_key(tx_id: str) -> int:
+    """What stands for a tx_id in an index; the record itself tells whether it is the one."""
+    return zlib.crc32(tx_id.encode())
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BlockHead:
+    """The front of a block, checked; sizes are believed only against the bytes there are."""
+
+    head_size: int
+    body_crc: int
+    body_size: int
+    outcomes: int
+    base: int
+    end: int
+    lanes: list[tuple[LaneKey, LaneSummary, int, int]]
+    """Key, summary, entries, flags."""
+
+    @property
+    def size(self) -> int:
+        return self.head_size + self.body_size
+
+
+def head_size_of(data: bytes) -> int:
+    """How many bytes the front of the block takes, not checked yet; BadIndex."""
+    if len(data) < HEAD_BYTES or data[:4] != MAGIC:
+        raise BadIndex("no index begins here")
+    return int.from_bytes(data[8:12], "little")
+
+
+def decode_head(data: bytes, at: int, store: bytes, base: int) -> BlockHead:
+    """The front of the block at `data[at]`; BadIndex."""
+    try:
+        magic, crc, head_size, body_crc, body_size, lanes, outcomes, version, says, where, end = (
+            HEAD.unpack_from(data, at)
+        )
+    except StructError:
+        raise BadIndex("shorter than an index") from None
+    if magic != MAGIC or head_size < HEAD_BYTES or at + head_size > len(data):
+        raise BadIndex("no index begins here")
+    if zlib.crc32(data[at + CRC_END : at + head_size]) != crc:
+        raise BadIndex("the head's checksum does not match")
+    if version != FORMAT or says != store or where != base:
+        raise BadIndex("the index of another segment, store or format")
+    found = []
+    place = at + HEAD_BYTES
+    for _ in range(lanes):
+        first, after, first_us, last_us, entries, queue, flags, size = LANE.unpack_from(data, place)
+        place += LANE.size
+        topic = data[place : place + size].decode()
+        place += size
+        summary = LaneSummary(first, after, first_us, last_us)
+        found.append(((topic, queue), summary, entries, flags))
+    return BlockHead(head_size, body_crc, body_size, outcomes, where, end, found)
+
+
+def decode_blocks(data: bytes, store: bytes, base: int) -> SegmentIndex:
+    """The index that one or more blocks, one after the other, make up; BadIndex."""
+    index = SegmentIndex(base)
+    at = 0
+    while at < len(data):
+        head = decode_head(data, at, store, base)
+        body = data[at + head.head_size : at + head.size]
+        if len(body) != head.body_size or zlib.crc32(body) != head.body_crc:
+            raise BadIndex("the checksum of its entries does not match")
+        _add_block(index, head, body)
+        at += head.size
+    index.mark_saved()
+    return index
+
+
+def _add_block(index: SegmentIndex, head: BlockHead, body: bytes) -> None:
+    column = _Take(body)
+    for key, summary, entries, flags in head.lanes:
+        lane = index.lanes.get(key)
+        if lane is None:
+            lane = index.lanes[key] = Lane(summary.first, summary.first_us)
+        if lane.next != summary.first:
+            raise BadIndex(f"{key[0]}/{key[1]} does not follow on")
+        counts = column(entries)
+        starts = list(accumulate(counts, initial=summary.first - lane.first))
+        if starts.pop() != summary.next - lane.first:
+            raise BadIndex(f"{key[0]}/{key[1]} does not add up")
+        records = column(entries)
+        lane.starts.extend(starts)
+        lane.counts.extend(counts)
+        lane.records.extend(records)
+        lane.bodies.extend(column(entries) if flags & ELSEWHERE else records)
+        lane.next = summary.next
+        lane.last_us = summary.last_us
+    keys, places = column(head.outcomes), column(head.outcomes)
+    for outcome, place in zip(keys, places, strict=True):
+        index._add_outcome(outcome, place)
+    index.end = head.end
+
+
+class _Take:
+    """Hands out the columns of a body, one after the other."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def __call__(self, entries: int) -> array[int]:
+        end = self._at + 4 * entries
+        if end > len(self._body):
+            raise BadIndex("a column is cut short")
+        column = array("I", self._body[self._at : end])
+        self._at = end
+        return column

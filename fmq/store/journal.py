@@ -1,0 +1,238 @@
+"""All segments together: one address space, planned under the engine's lock, written outside.
+
+An append is planned first: it gets its position and its bytes, and joins what is pending. One
+thread at a time then takes everything pending and writes it, in order, with as few calls as
+there are segments in it. So planning never waits for the disk, and a sync serves everybody
+who had planned before it began.
+
+At a roll the old segment is synced, whatever the mode; the spare gets its header, durable,
+then its name, durable; only then is anything written into it. A sealed segment is always
+durable.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from uuid import uuid4
+
+from fmq.disk import Buffer, Directory, File
+from fmq.errors import TooLarge
+from fmq.store.files import Files
+from fmq.store.kinds import Record
+from fmq.store.record import FIRST, LAST, aligned, encode, size_of
+from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
+from fmq.store.spares import Spare, Spares
+
+
+class Chunk:
+    """Contiguous bytes for one segment; with `spare`, that segment is to be opened first."""
+
+    __slots__ = ("buffers", "header", "segment", "size", "spare", "start")
+
+    def __init__(
+        self, segment: Segment, start: int, spare: Spare | None = None, header: bytes = b""
+    ) -> None:
+        self.segment = segment
+        self.start = start
+        self.buffers: list[Buffer] = []
+        self.size = 0
+        self.spare = spare
+        self.header = header
+
+
+class Journal:
+    """The segments of a directory, appended to at the end and dropped at the front.
+
+    Planning (`append`, `take_pending`, and what changes `segments`) is done under the engine's
+    lock, `write` by one thread at a time outside it.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        store: bytes,
+        segments: list[Segment],
+        spares: Spares,
+        files: Files,
+        capacity: int,
+    ) -> None:
+        assert segments, "a journal has at least the segment it writes"
+        self._directory = directory
+        self._store = store
+        self._capacity = capacity
+        self._chunks: list[Chunk] = []
+        self.segments = segments
+        self.bases = [segment.base for segment in segments]
+        self.files = files
+        self.spares = spares
+        self.seed = zlib.crc32(store)
+        self.position = segments[-1].end
+        self.durable_to = self.position
+        self.written_chain = segments[-1].chain  # the chain up to what has been written
+        self.pending_bytes = 0
+        self._writing: File | None = None  # the file of the segment being written
+        self._writing_base = -1
+
+    # --- planning, under the engine's lock --------------------------------------------------
+
+    @property
+    def append_bytes_max(self) -> int:
+        """The largest append that fits an empty segment."""
+        return self._capacity - HEADER_BYTES
+
+    @property
+    def current(self) -> Segment:
+        """The segment that appends are planned into."""
+        return self.segments[-1]
+
+    def fits(self, size: int) -> bool:
+        """Whether an append of `size` bytes fits the current segment."""
+        return self.position + size <= self.current.limit
+
+    def measure(self, records: Sequence[Record]) -> int:
+        """Set each record's size; the bytes that they take together, or TooLarge."""
+        total = 0
+        for record in records:
+            record.size = size_of(record)
+            total += aligned(record.size)
+        if total > self.append_bytes_max:
+            raise TooLarge("an append", total, self.append_bytes_max, "segment_bytes")
+        return total
+
+    def roll(self, *, ordinary: bool) -> Segment:
+        """Go on in a new segment; StorageFull if there is no room for one, and nothing changed."""
+        spare = self.spares.take(ordinary=ordinary)
+        old = self.current
+        header = Header(self._store, old.limit, spare.capacity, old.end, old.chain)
+        new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0)
+        self.segments.append(new)
+        self.bases.append(new.base)
+        self.position = new.end
+        self._chunks.append(Chunk(new, new.end, spare, header.encode()))
+        return new
+
+    def place(self, records: Sequence[Record]) -> None:
+        """Give the measured `records` their positions, one after the other from the end on."""
+        position = self.position
+        for record in records:
+            record.position = position
+            record.flags = 0
+            position += aligned(record.size)
+        records[0].flags = FIRST
+        records[-1].flags |= LAST
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Let the placed `records` join what is pending, as one append."""
+        segment = self.segments[-1]
+        assert records[0].position == self.position == segment.end
+        if not self._chunks or self._chunks[-1].segment is not segment:
+            self._chunks.append(Chunk(segment, self.position))
+        chunk = self._chunks[-1]
+        durable_to, seed, chain = self.durable_to, self.seed, segment.chain
+        size = 0
+        for record in records:
+            buffers = encode(record, durable_to, seed)
+            chain = zlib.crc32(buffers[0][4:], chain)
+            chunk.buffers += buffers
+            size += aligned(record.size)
+        segment.chain = chain
+        segment.end = self.position = self.position + size
+        assert segment.end <= segment.limit
+        chunk.size += size
+        self.pending_bytes += size
+
+    def take_pending(self) -> list[Chunk]:
+        """Everything planned and not yet handed to be written, in order."""
+        chunks, self._chunks, self.pending_bytes = self._chunks, [], 0
+        return chunks
+
+    def segment_of(self, position: int) -> Segment | None:
+        """The segment that `position` lies in; None if it has been dropped."""
+        i = bisect_right(self.bases, position) - 1
+        return self.segments[i] if i >= 0 else None
+
+    def drop_first(self) -> Segment:
+        """Forget the oldest segment; its file is the caller's to remove."""
+        self.bases.pop(0)
+        return self.segments.pop(0)
+
+    # --- writing, outside the lock, one thread at a time --------------------------------------
+
+    def write(self, chunks: Sequence[Chunk], *, sync: bool) -> None:
+        """Write what was taken; with `sync` it is durable on return."""
+        for chunk in chunks:
+            if chunk.spare is not None:
+                self._open_segment(chunk)
+            if chunk.buffers:
+                file = self._file(chunk.segment)
+                file.write(chunk.start - chunk.segment.base, join(chunk), sync=sync)
+
+    def sync(self) -> None:
+        """Make durable whatever was written without a sync into the segment being written."""
+        if self._writing is not None:
+            self._writing.sync()
+
+    def _file(self, segment: Segment) -> File:
+        if self._writing_base != segment.base:
+            self._writing = self._directory.open(segment.name, write=True)
+            self._writing_base = segment.base
+        assert self._writing is not None
+        return self._writing
+
+    def _open_segment(self, chunk: Chunk) -> None:
+        assert chunk.spare is not None
+        old = self.segment_of(chunk.segment.base - 1)
+        assert old is not None
+        file = self._file(old)
+        file.sync()
+        spare = chunk.spare
+        spare.file.write(0, (chunk.header,), sync=True)
+        spare.file.sync()
+        self._directory.rename(spare.name, chunk.segment.name)
+        # Until the directory is synced, the segment's name may be lost with the power.
+        self._directory.sync()
+        file.close()
+        self._writing, self._writing_base = spare.file, chunk.segment.base
+
+    def close(self) -> None:
+        """Let go of all files."""
+        if self._writing is not None:
+            self._writing.close()
+            self._writing = None
+        self._writing_base = -1
+        self.spares.close()
+        self.files.close()
+
+
+JOIN_BYTES_MAX = 64 * 1024
+
+
+def join(chunk: Chunk) -> Sequence[Buffer]:
+    """The chunk's buffers, as one where copying is cheaper than handing over many."""
+    if chunk.size <= JOIN_BYTES_MAX or len(chunk.buffers) > 512:
+        return (b"".join(chunk.buffers),)
+    return chunk.buffers
+
+
+def make_store() -> bytes:
+    """The UUID of a new directory."""
+    return uuid4().bytes
+
+
+def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:
+    """The first segment of a new journal, durable under its name."""
+    temporary = segment_name(0, ".new")
+    if temporary in directory.names():
+        directory.remove(temporary)
+    file = directory.create(temporary)
+    try:
+        file.allocate(capacity)
+        file.write(0, (Header(store, 0, capacity, 0, 0).encode(),), sync=True)
+        file.sync()
+    finally:
+        file.close()
+    directory.rename(temporary, segment_name(0))
+    directory.sync()
+    return Segment(0, capacity, HEADER_BYTES, 0)

@@ -1,0 +1,263 @@
+"""What each kind of record says, as plain objects.
+
+`position`, `size` and `flags` are set when a record is placed in the journal, or read from it.
+This module knows nothing of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from fmq.store.columns import Content
+
+
+class Kind(IntEnum):
+    """What a record says. The numbers are on disk: never change or reuse one."""
+
+    MESSAGE = 1
+    PREPARE = 2
+    PRE_MESSAGE = 3
+    REF_MESSAGE = 4
+    TX_MESSAGE = 5
+    COMMIT = 6
+    ROLLBACK = 7
+    ACK = 8
+    STATE = 9
+    TOPIC = 10
+
+
+class Run:
+    """MESSAGE, PRE_MESSAGE, REF_MESSAGE or TX_MESSAGE: messages of one queue, one after another."""
+
+    __slots__ = (
+        "bodies_crc",
+        "body_position",
+        "columns_crc",
+        "content",
+        "count",
+        "flags",
+        "kind",
+        "offset",
+        "position",
+        "producer",
+        "queue",
+        "raw_bytes",
+        "size",
+        "time_us",
+        "topic",
+        "tx",
+        "tx_id",
+    )
+
+    def __init__(
+        self,
+        kind: int,
+        topic: str,
+        queue: int,
+        offset: int,
+        count: int,
+        time_us: int,
+        tx: int = 0,
+        tx_id: str = "",
+        producer: str = "",
+        body_position: int = 0,
+        content: Content | None = None,
+        raw_bytes: int = 0,
+    ) -> None:
+        self.kind = kind
+        self.topic = topic
+        self.queue = queue
+        self.offset = offset
+        self.count = count
+        self.time_us = time_us
+        self.tx = tx
+        self.tx_id = tx_id
+        self.producer = producer
+        self.body_position = body_position  # of a REF_MESSAGE: where its PRE_MESSAGE lies
+        self.content = content
+        self.raw_bytes = raw_bytes
+        self.bodies_crc = 0
+        self.columns_crc = 0
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+
+
+class AckRange:
+    """Messages of one queue that a group is done with: from `first` up to, not with, `end`."""
+
+    __slots__ = ("end", "first", "group", "queue", "topic")
+
+    def __init__(self, group: str, topic: str, queue: int, first: int, end: int) -> None:
+        self.group = group
+        self.topic = topic
+        self.queue = queue
+        self.first = first
+        self.end = end
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AckRange) and self.key() == other.key()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def key(self) -> tuple[str, str, int, int, int]:
+        return self.group, self.topic, self.queue, self.first, self.end
+
+
+class Prepare:
+    """PREPARE: the seal over the PRE_MESSAGEs or TX_MESSAGEs that follow, and the acks."""
+
+    kind = Kind.PREPARE
+    __slots__ = (
+        "acks",
+        "bytes",
+        "check_after_ms",
+        "flags",
+        "messages",
+        "position",
+        "prepared_us",
+        "producer",
+        "records",
+        "replaces",
+        "seal",
+        "size",
+        "time_us",
+        "tx",
+        "tx_id",
+    )
+
+    def __init__(
+        self,
+        tx_id: str,
+        producer: str,
+        time_us: int,
+        records: int,
+        messages: int,
+        size_bytes: int,
+        seal: bytes,
+        acks: Sequence[AckRange] = (),
+        *,
+        tx: int = 0,
+        prepared_us: int = 0,
+        replaces: int = 0,
+        check_after_ms: int = -1,
+    ) -> None:
+        self.tx_id = tx_id
+        self.producer = producer
+        self.time_us = time_us
+        self.records = records
+        self.messages = messages
+        self.bytes = size_bytes
+        self.seal = seal
+        self.acks = tuple(acks)
+        self.tx = tx  # the position of its first PREPARE; 0: this is the first
+        self.prepared_us = prepared_us or time_us
+        self.replaces = replaces  # of a relocation: the position of the PREPARE it replaces
+        self.check_after_ms = check_after_ms
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+
+
+class Decided:
+    """COMMIT or ROLLBACK, with all that one wants to know of the transaction afterwards."""
+
+    __slots__ = (
+        "append_start",
+        "bytes",
+        "decided_by",
+        "flags",
+        "kind",
+        "messages",
+        "position",
+        "prepared_us",
+        "producer",
+        "reason",
+        "records",
+        "seal",
+        "size",
+        "time_us",
+        "tx",
+        "tx_id",
+    )
+
+    def __init__(
+        self,
+        kind: Kind,
+        tx: int,
+        tx_id: str,
+        producer: str,
+        time_us: int,
+        prepared_us: int,
+        records: int,
+        messages: int,
+        size_bytes: int,
+        seal: bytes,
+        decided_by: str = "",
+        reason: str = "",
+        append_start: int = 0,
+    ) -> None:
+        self.kind = kind
+        self.tx = tx
+        self.tx_id = tx_id
+        self.producer = producer
+        self.time_us = time_us
+        self.prepared_us = prepared_us
+        self.records = records
+        self.messages = messages
+        self.bytes = size_bytes
+        self.seal = seal
+        self.decided_by = decided_by
+        self.reason = reason
+        self.append_start = append_start  # where the append begins that this record ends
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+
+
+class Acks:
+    """ACK: what groups are done with, alone (tx 0) or as part of a transaction."""
+
+    kind = Kind.ACK
+    __slots__ = ("flags", "position", "ranges", "size", "time_us", "tx")
+
+    def __init__(self, ranges: Sequence[AckRange], time_us: int, tx: int = 0) -> None:
+        self.ranges = tuple(ranges)
+        self.time_us = time_us
+        self.tx = tx
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+
+
+class State:
+    """STATE: truth carried over retention, as JSON."""
+
+    kind = Kind.STATE
+    __slots__ = ("flags", "json", "position", "size", "time_us")
+
+    def __init__(self, json: bytes, time_us: int) -> None:
+        self.json = json
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+
+
+class TopicMade:
+    """TOPIC: a topic came into being, with so many queues."""
+
+    kind = Kind.TOPIC
+    __slots__ = ("flags", "name", "position", "queues", "size", "time_us")
+
+    def __init__(self, name: str, queues: int, time_us: int) -> None:
+        self.name = name
+        self.queues = queues
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+
+
+Record = Run | Prepare | Decided | Acks | State | TopicMade

@@ -1,0 +1,198 @@
+"""Reading a segment from front to back, append by append, until something stops it.
+
+What stopped it is said as a Finding, and nothing is concluded from it: whether bytes that are
+no record are torn or damaged, recovery/tail.py decides. Nothing is ever written here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from struct import Struct
+
+from fmq.disk import File
+from fmq.store.kinds import Record
+from fmq.store.record import (
+    ALIGNMENT,
+    COMMON,
+    FIRST,
+    HEAD_BYTES_MIN,
+    LAST,
+    MAGIC,
+    PREFIX_BYTES,
+    BadRecord,
+    Misplaced,
+    Newer,
+    aligned,
+    decode,
+    durable_to_of,
+)
+
+BLOCK_BYTES = 1 << 20
+
+
+class Finding(Enum):
+    """What lies where the sound records stop."""
+
+    END = "the end that was expected"
+    SHORT = "the file ends here"
+    ZEROS = "zeros to the end of the segment"
+    BAD = "bytes that are no sound record"
+    MISPLACED = "a sound record that belongs elsewhere"
+    NEWER = "a record from the future"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Where the sound, whole appends end, and why."""
+
+    finding: Finding
+    position: int
+    """Where the bytes that stopped the scan begin."""
+    append_start: int
+    """Where the last, unfinished append begins; `position` if there is none."""
+    reason: str
+
+
+class Scan:
+    """The appends of one segment from `position` on, as an iterator of lists of records.
+
+    Once it is exhausted, `ending` says what stopped it. `durable_to` is the largest that any
+    record met had to tell; `chain` the segment's checksum up to the last whole append, if it
+    was known to be `chain` at the position `chain_at` and that was passed.
+    """
+
+    def __init__(
+        self,
+        file: File,
+        base: int,
+        limit: int,
+        position: int,
+        seed: int,
+        chain: int = 0,
+        chain_at: int = -1,
+    ) -> None:
+        """Stop at `limit`, the position behind the segment, or its end where that is known."""
+        self._file = file
+        self._base = base
+        self._limit = limit
+        self._position = position
+        self._seed = seed
+        self._data = b""
+        self._data_start = position
+        self._head_crc = b""
+        self._chain = chain
+        self._chain_at = chain_at
+        self.chain: int | None = None
+        self.durable_to = 0
+        self.ending: Ending | None = None
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        append: list[Record] = []
+        chain: int | None = None
+        while True:
+            if self._position == self._chain_at:
+                self.chain = chain = self._chain
+            start = append[0].position if append else self._position
+            try:
+                record = self._next()
+            except _Stop as stop:
+                self.ending = Ending(stop.finding, self._position, start, str(stop))
+                return
+            if bool(record.flags & FIRST) == bool(append):
+                # Never written by any fmq, so no crash can have left it.
+                reason = "an append begins inside another" if append else "an append lacks its head"
+                self.ending = Ending(Finding.MISPLACED, record.position, start, reason)
+                return
+            append.append(record)
+            self._position = record.position + aligned(record.size)
+            if chain is not None:
+                chain = zlib.crc32(self._head_crc, chain)
+            if record.flags & LAST:
+                self.chain = chain
+                yield append
+                append = []
+
+    def _next(self) -> Record:
+        position = self._position
+        if position == self._limit:
+            raise _Stop(Finding.END, "")
+        if position + HEAD_BYTES_MIN > self._limit:
+            return self._stop(position, "too little room for a record")
+        at = self._need(position, HEAD_BYTES_MIN)
+        if at + PREFIX_BYTES + COMMON.size <= len(self._data):
+            # The size is not checked yet, so it is only believed up to the segment's end.
+            (size,) = SIZE.unpack_from(self._data, at + PREFIX_BYTES)
+            if size <= self._limit - position:
+                at = self._need(position, size)
+        try:
+            record = decode(self._data, at, position, self._seed)
+        except BadRecord as error:
+            return self._stop(position, str(error))
+        except Misplaced as error:
+            raise _Stop(Finding.MISPLACED, str(error)) from None
+        except Newer as error:
+            raise _Stop(Finding.NEWER, str(error)) from None
+        if position + aligned(record.size) > self._limit:
+            raise _Stop(Finding.MISPLACED, "a record reaches over the end of its segment")
+        self.durable_to = max(self.durable_to, durable_to_of(self._data, at))
+        self._head_crc = self._data[at + 4 : at + 8]
+        return record
+
+    def _need(self, position: int, size: int) -> int:
+        """Have `size` bytes from `position` on in memory if the file has them; where they lie."""
+        if position + size > self._data_start + len(self._data):
+            wanted = min(max(size, BLOCK_BYTES), self._limit - position)
+            self._data = self._file.read(position - self._base, wanted)
+            self._data_start = position
+        return position - self._data_start
+
+    def _stop(self, position: int, reason: str) -> Record:
+        if zeros_from(self._file, position - self._base, self._limit - self._base):
+            if self._file.size() < self._limit - self._base:
+                raise _Stop(Finding.SHORT, "the file is shorter than its segment")
+            raise _Stop(Finding.ZEROS, "nothing but zeros")
+        raise _Stop(Finding.BAD, reason)
+
+
+class _Stop(Exception):
+    def __init__(self, finding: Finding, reason: str) -> None:
+        super().__init__(reason)
+        self.finding = finding
+
+
+SIZE = Struct("<I")
+ZEROS = bytes(BLOCK_BYTES)
+
+
+def zeros_from(file: File, offset: int, end: int) -> bool:
+    """Whether there are only zeros from `offset` up to `end`, or to the end of the file."""
+    while offset < end:
+        data = file.read(offset, min(BLOCK_BYTES, end - offset))
+        if not data:
+            return True
+        if data != ZEROS[: len(data)]:
+            return False
+        offset += len(data)
+    return True
+
+
+def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) -> int:
+    """The largest durable_to that a sound record behind `position` tells; 0 if there is none.
+
+    Records begin with a magic at a multiple of 8, so they can be searched for behind damage.
+    """
+    data = file.read(position - base, limit - position)
+    vouched = 0
+    at = data.find(MAGIC)
+    while at >= 0:
+        if (position + at) % ALIGNMENT == 0:
+            try:
+                decode(data, at, position + at, seed, bodies=False)
+                vouched = max(vouched, durable_to_of(data, at))
+            except (BadRecord, Misplaced, Newer):
+                pass
+        at = data.find(MAGIC, at + 1)
+    return vouched

@@ -1,0 +1,124 @@
+"""One file of the journal: its name and its header.
+
+    offset  size  field
+         0     4  magic           b"fmqS"
+         4     4  crc             CRC-32 of the header from here on
+         8     2  format          1
+        10     2  required        flags; an unknown one set: refuse
+        12     4  optional        flags; an unknown one set: ignore
+        16    16  store           UUID of the directory this belongs to
+        32     8  base            position of the file's first byte in the journal
+        40     8  capacity        bytes that the file holds, header included
+        48     8  previous_end    where the data of the segment before this one ended; 0: none
+        56     4  previous_chain  checksum of that segment: CRC-32 over its records' head_crc
+        60     4  zero
+
+The records follow from `base + 64` on. A segment gets its name only when its header is durable,
+and the next segment names the end and the checksum of the one before it. So a segment that is
+not the last is sealed, durable, and known to its last byte.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from struct import Struct
+
+from fmq.errors import Damaged, NewerFormat
+
+MAGIC = b"fmqS"
+FORMAT = 1
+HEADER = Struct("<4sIHHI16sQQQI4x")
+HEADER_BYTES = HEADER.size
+CRC_END = 8
+assert HEADER_BYTES == 64, "the table above counts on it"
+
+SUFFIX = ".seg"
+REQUIRED_KNOWN = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a segment says of itself and of the one before it."""
+
+    store: bytes
+    base: int
+    capacity: int
+    previous_end: int
+    previous_chain: int
+
+    def encode(self) -> bytes:
+        data = HEADER.pack(
+            MAGIC,
+            0,
+            FORMAT,
+            0,
+            0,
+            self.store,
+            self.base,
+            self.capacity,
+            self.previous_end,
+            self.previous_chain,
+        )
+        return MAGIC + zlib.crc32(data[CRC_END:]).to_bytes(4, "little") + data[CRC_END:]
+
+
+def decode_header(data: bytes, name: str) -> Header:
+    """The header at the start of `data`, the file `name`; Damaged or NewerFormat."""
+    base = base_of(name)
+    if len(data) < HEADER_BYTES:
+        raise Damaged(name, base, "shorter than a segment's header")
+    magic, crc, version, required, _, store, says, capacity, end, chain = HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise Damaged(name, base, "not a segment of a journal")
+    if zlib.crc32(data[CRC_END:HEADER_BYTES]) != crc:
+        raise Damaged(name, base, "the header's checksum does not match")
+    if version != FORMAT:
+        raise NewerFormat(name, base, f"format {version}")
+    if required & ~REQUIRED_KNOWN:
+        raise NewerFormat(name, base, f"required flags {required:#x}")
+    if says != base:
+        raise Damaged(name, base, f"the header belongs to the segment at {says}")
+    if capacity <= HEADER_BYTES:
+        raise Damaged(name, base, f"impossible capacity {capacity}")
+    return Header(store, base, capacity, end, chain)
+
+
+def segment_name(base: int, suffix: str = SUFFIX) -> str:
+    """The file's name: its first position, so that names sort as the journal runs."""
+    return f"{base:020d}{suffix}"
+
+
+def base_of(name: str) -> int:
+    """The first position of the file `name`, a segment or something that belongs to one."""
+    return int(name[:20])
+
+
+def is_segment(name: str) -> bool:
+    """Whether `name` is that of a segment."""
+    return name.endswith(SUFFIX) and len(name) == 20 + len(SUFFIX) and name[:20].isdigit()
+
+
+class Segment:
+    """A segment that is part of the journal.
+
+    `end` is where its data ends, planned bytes included while it is being written; `chain` is
+    the running checksum up to there.
+    """
+
+    __slots__ = ("base", "capacity", "chain", "end")
+
+    def __init__(self, base: int, capacity: int, end: int, chain: int) -> None:
+        self.base = base
+        self.capacity = capacity
+        self.end = end
+        self.chain = chain
+
+    @property
+    def name(self) -> str:
+        return segment_name(self.base)
+
+    @property
+    def limit(self) -> int:
+        """The position just behind the file."""
+        return self.base + self.capacity

@@ -1,0 +1,137 @@
+"""Segments made ahead of need, under a temporary name.
+
+A roll takes one, so that it never waits for the disk to find room. Bytes written over zeros
+that are already on the disk sync up to three times faster than bytes in merely reserved room;
+but zeroing costs a second write of everything, so a journal that fills a segment faster than
+`ZERO_SECONDS` gets reserved room only: large appends sync as fast there.
+
+The spares are also the reserve from which decisions are paid when the disk is full: an
+ordinary append may not take the last `needed` ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable
+
+from fmq.disk import Directory, File, is_full
+from fmq.errors import StorageFull
+
+SUFFIX = ".spare"
+ZERO_SECONDS = 0.5
+COMPARE_BYTES = 1 << 20
+
+
+class Spare:
+    """An empty file of the size of a segment, and the name it has until it becomes one."""
+
+    __slots__ = ("capacity", "file", "name")
+
+    def __init__(self, name: str, file: File, capacity: int) -> None:
+        self.name = name
+        self.file = file
+        self.capacity = capacity
+
+
+class Spares:
+    """The spare segments of a directory. Safe for threads."""
+
+    def __init__(self, directory: Directory, capacity: int) -> None:
+        self._directory = directory
+        self._capacity = capacity
+        self._ready: list[Spare] = []
+        self._number = 0
+        self._lock = threading.Lock()
+        self.needed = 0
+        self.failed: str | None = None
+
+    def adopt(self, names: Iterable[str]) -> None:
+        """Take over what an earlier engine left: kept if it is whole and all zeros."""
+        for name in sorted(name for name in names if name.endswith(SUFFIX)):
+            with contextlib.suppress(ValueError):
+                self._number = max(self._number, int(name.removesuffix(SUFFIX)) + 1)
+            file = self._directory.open(name, write=True)
+            if file.size() == self._capacity and all_zeros(file, self._capacity):
+                self._ready.append(Spare(name, file, self._capacity))
+            else:
+                file.close()
+                self._directory.remove(name)
+
+    def count(self) -> int:
+        return len(self._ready)
+
+    def take(self, *, ordinary: bool) -> Spare:
+        """A spare for the next segment, made now if none is ready; StorageFull."""
+        with self._lock:
+            wanted = 1 + (self.needed if ordinary else 0)
+            while len(self._ready) < wanted:
+                if not ordinary and self._ready:
+                    break
+                self._make(zeros=False)
+            return self._ready.pop(0)
+
+    def reserve(self, needed: int) -> None:
+        """Have at least `needed` spares from now on, or raise StorageFull and change nothing."""
+        with self._lock:
+            while len(self._ready) < needed:
+                self._make(zeros=False)
+            self.needed = needed
+
+    def make_ahead(self, *, zeros: bool) -> bool:
+        """Make the one that the next roll will take; False if there was no room for it."""
+        with self._lock:
+            if len(self._ready) > self.needed:
+                return True
+        try:
+            spare = self._create(zeros=zeros)
+        except StorageFull as error:
+            self.failed = str(error)
+            return False
+        with self._lock:
+            self._ready.append(spare)
+            self.failed = None
+        return True
+
+    def _make(self, *, zeros: bool) -> None:
+        self._ready.append(self._create(zeros=zeros))
+
+    def _create(self, *, zeros: bool) -> Spare:
+        name = f"{self._number:06d}{SUFFIX}"
+        self._number += 1
+        file = None
+        try:
+            file = self._directory.create(name)
+            file.allocate(self._capacity)
+            if zeros:
+                file.write_zeros(self._capacity)
+            # Later synced writes make durable what they write, and not that the file is there.
+            file.sync()
+        except OSError as error:
+            if file is not None:
+                file.close()
+                with contextlib.suppress(OSError):
+                    self._directory.remove(name)
+            if not is_full(error):
+                raise
+            raise StorageFull(
+                f"{self._directory.path}: no room for the next segment ({self._capacity:,} bytes)."
+                " The call was refused whole and nothing was lost; reading, and deciding what is"
+                " undecided, still work. Free some room and call again."
+            ) from error
+        return Spare(name, file, self._capacity)
+
+    def close(self) -> None:
+        """Let go of the files; they stay for the next engine."""
+        for spare in self._ready:
+            spare.file.close()
+        self._ready.clear()
+
+
+def all_zeros(file: File, size: int) -> bool:
+    zeros = bytes(COMPARE_BYTES)
+    for offset in range(0, size, COMPARE_BYTES):
+        wanted = min(COMPARE_BYTES, size - offset)
+        if file.read(offset, wanted) != zeros[:wanted]:
+            return False
+    return True

@@ -1,0 +1,65 @@
+"""What a group is done with in one queue: everything below a floor, and ranges above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sortedcontainers import SortedDict
+
+
+class Acked:
+    """A set of offsets of one queue, kept as a floor and disjoint ranges."""
+
+    __slots__ = ("_ranges", "floor")
+
+    def __init__(self, floor: int = 0) -> None:
+        self.floor = floor
+        self._ranges: SortedDict[int, int] = SortedDict()  # first -> end
+
+    def add(self, first: int, end: int) -> None:
+        """`first` up to, not including, `end` are done; any part of it may have been before."""
+        if first <= self.floor:
+            self.floor = max(self.floor, end)
+        else:
+            self._insert(first, end)
+        ranges = self._ranges
+        while ranges and ranges.peekitem(0)[0] <= self.floor:
+            self.floor = max(self.floor, ranges.popitem(0)[1])
+
+    def _insert(self, first: int, end: int) -> None:
+        ranges = self._ranges
+        i = ranges.bisect_right(first) - 1
+        if i >= 0 and ranges.peekitem(i)[1] >= first:
+            first, before = ranges.popitem(i)
+            end = max(end, before)
+        i = ranges.bisect_left(first)
+        while i < len(ranges) and ranges.peekitem(i)[0] <= end:
+            end = max(end, ranges.popitem(i)[1])
+        ranges[first] = end
+
+    def __contains__(self, offset: int) -> bool:
+        if offset < self.floor:
+            return True
+        i = self._ranges.bisect_right(offset) - 1
+        return i >= 0 and bool(self._ranges.peekitem(i)[1] > offset)
+
+    def gaps(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """The ranges from `first` up to `end` that are not done."""
+        at = max(first, self.floor)
+        for start, stop in self._ranges.items():
+            if start >= end:
+                break
+            if start > at:
+                yield at, start
+            at = max(at, stop)
+        if at < end:
+            yield at, end
+
+    def as_lists(self) -> list[list[int]]:
+        return [list(item) for item in self._ranges.items()]
+
+    def _check(self) -> None:
+        last = self.floor
+        for first, end in self._ranges.items():
+            assert last < first < end, (self.floor, list(self._ranges.items()))
+            last = end

@@ -1,0 +1,230 @@
+"""What a durable append changes in memory: the one function for the live path and for replay.
+
+What ran is what replays. `apply` takes whole appends, so COMMIT alone publishes: the runs and
+acks before it in the same append are held until it is met, and without it they are nothing.
+
+Every rule that a sound record could break is checked here, and breaking one is IllegalStep:
+in a replay it means that the directory was damaged or mixed up, in a running engine a defect
+of ours. Nothing is applied of an append that is refused for its first records, and recovery
+stops at it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.record import aligned
+from fmq.tx.ledger import Entry, Ledger
+from fmq.tx.seal import seal_of
+from fmq.tx.state import IllegalStep, after
+from fmq.tx.state import State as TxState
+
+
+def apply(ledger: Ledger, append: Sequence[Record]) -> None:
+    """Let memory say what the journal says, `append` included."""
+    held: _Held | None = None
+    for record in append:
+        if record.kind == Kind.MESSAGE:
+            _publish(ledger, record)  # type: ignore[arg-type]
+        else:
+            if held is None:
+                held = _Held()
+            APPLY[type(record)](ledger, record, held)
+        if record.time_us > ledger.last_us:
+            ledger.last_us = record.time_us
+    if held is not None and held.open is not None:
+        _close_append(ledger, held)
+    ledger.applied_upto = ledger.index.end = record.position + aligned(record.size)
+
+
+class _Held:
+    """What an append has said so far of the one transaction that it is about."""
+
+    __slots__ = ("acks", "entry", "open", "runs", "state", "tx")
+
+    def __init__(self) -> None:
+        self.tx = 0
+        self.entry: Entry | None = None
+        self.state = TxState.ABSENT
+        self.open: Prepare | None = None  # a PREPARE of this append
+        self.runs: list[Run] = []
+        self.acks: list[AckRange] = []
+
+    def step(self, ledger: Ledger, tx: int, kind: int) -> None:
+        if tx != self.tx:
+            if self.tx:
+                raise IllegalStep(f"an append about two transactions, {self.tx} and {tx}")
+            self.tx = tx
+            self.entry = ledger.undecided.get(tx)
+            if self.entry is not None:
+                self.state = self.entry.state
+            elif tx < ledger.known_from:
+                self.state = TxState.UNDECIDED  # prepared before what is left of the journal
+        self.state = after(self.state, Kind(kind))
+
+
+def _publish(ledger: Ledger, run: Run) -> None:
+    topic = ledger.topics.get(run.topic)
+    if topic is None or run.queue >= len(topic.queues):
+        raise IllegalStep(f"a message for {run.topic}/{run.queue}, which was never made")
+    queue = topic.queues[run.queue]
+    if run.offset != queue.next:
+        if queue.settled:
+            raise IllegalStep(
+                f"{run.topic}/{run.queue} continues at offset {run.offset}, not {queue.next}"
+            )
+        queue.first = run.offset
+    queue.settled = True
+    queue.next = run.offset + run.count
+    if queue.next > queue.assigned:
+        queue.assigned = queue.next
+    ledger.index.add(run)
+    if topic.waiting:
+        ledger.arrived.add(run.topic)
+
+
+def _tx_run(ledger: Ledger, run: Run, held: _Held) -> None:
+    held.step(ledger, run.tx, run.kind)
+    if run.kind != Kind.PRE_MESSAGE:
+        held.runs.append(run)
+        return
+    if held.open is None:
+        raise IllegalStep("a PRE_MESSAGE outside of its PREPARE's append")
+    held.runs.append(run)
+
+
+def _prepare(ledger: Ledger, prepare: Prepare, held: _Held) -> None:
+    held.step(ledger, prepare.tx, Kind.PREPARE)
+    if prepare.replaces:
+        if held.entry is not None and held.entry.prepare.position != prepare.replaces:
+            raise IllegalStep(f"a relocation of the PREPARE at {prepare.replaces}, not the newest")
+        if held.entry is None and prepare.tx >= ledger.known_from:
+            raise IllegalStep("a relocation of a transaction that is not undecided")
+    elif prepare.tx != prepare.position:
+        raise IllegalStep(f"a PREPARE at {prepare.position} with the number {prepare.tx}")
+    elif prepare.tx_id in ledger.by_tx_id:
+        raise IllegalStep(f"a second PREPARE of the undecided {prepare.tx_id!r}")
+    held.open = prepare
+
+
+def _close_append(ledger: Ledger, held: _Held) -> None:
+    """The append had a PREPARE: either all of it follows and is sealed, or it is refused."""
+    prepare = held.open
+    assert prepare is not None
+    messages = sum(run.count for run in held.runs)
+    if (len(held.runs), messages) != (prepare.records, prepare.messages):
+        raise IllegalStep(f"{messages} messages prepared where {prepare.messages} were stated")
+    if seal_of(held.runs) != prepare.seal:
+        raise IllegalStep("the seal does not match what was prepared")
+    if held.state is not TxState.UNDECIDED:
+        return  # one phase: decided in the same append
+    entry = ledger.undecided.pop(prepare.tx, None)
+    if entry is None:
+        entry = Entry(prepare)
+        ledger.undecided_bytes += prepare.bytes
+    entry.prepare = prepare
+    entry.runs = held.runs
+    entry.busy = False
+    ledger.undecided[prepare.tx] = entry
+    ledger.by_tx_id[prepare.tx_id] = entry
+
+
+def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
+    held.step(ledger, decided.tx, decided.kind)
+    entry = held.entry
+    stated = entry.prepare if entry is not None else held.open
+    if stated is not None and (stated.seal, stated.tx_id) != (decided.seal, decided.tx_id):
+        raise IllegalStep(f"a decision for {decided.tx_id!r} that does not fit its PREPARE")
+    if entry is not None:
+        forget(ledger, entry)
+    if decided.kind == Kind.COMMIT:
+        if (len(held.runs), sum(run.count for run in held.runs)) != (
+            decided.records,
+            decided.messages,
+        ):
+            raise IllegalStep("a COMMIT that does not publish what was prepared")
+        for run in held.runs:
+            _publish(ledger, run)
+        for ack in held.acks:
+            _ack(ledger, ack)
+    elif entry is not None and ledger.on_free is not None:
+        for ack in entry.prepare.acks:
+            ledger.on_free(ack)
+    ledger.index.add_outcome(decided)
+
+
+def forget(ledger: Ledger, entry: Entry) -> None:
+    """The transaction is undecided no more."""
+    del ledger.undecided[entry.tx]
+    del ledger.by_tx_id[entry.prepare.tx_id]
+    ledger.undecided_bytes -= entry.prepare.bytes
+
+
+def _acks(ledger: Ledger, acks: Acks, held: _Held) -> None:
+    if acks.tx:
+        held.step(ledger, acks.tx, Kind.ACK)
+        held.acks += acks.ranges
+    else:
+        for ack in acks.ranges:
+            _ack(ledger, ack)
+
+
+def _ack(ledger: Ledger, ack: AckRange) -> None:
+    if ack.first > ack.end:
+        raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
+    ledger.acked_of(ack.group, ack.topic, ack.queue).add(ack.first, ack.end)
+    if ledger.on_ack is not None:
+        ledger.on_ack(ack)
+
+
+def _state(ledger: Ledger, state: State, held: _Held) -> None:
+    carried = json.loads(state.json)
+    for name, ranges in carried["topics"].items():
+        for number, (_, after_last) in enumerate(ranges):
+            queue = ledger.queue(name, number)
+            if queue is not None and queue.settled and queue.next != after_last:
+                raise IllegalStep(
+                    f"STATE says that {name}/{number} ends at {after_last}, not {queue.next}"
+                )
+    ledger.carry(carried)
+    ledger.unsettled = False
+
+
+def _topic(ledger: Ledger, made: TopicMade, held: _Held) -> None:
+    topic = ledger.topic(made.name, made.queues)
+    if topic.made or len(topic.queues) != made.queues:
+        raise IllegalStep(f"the topic {made.name!r} is made a second time")
+    topic.made = True
+    for queue in topic.queues:
+        queue.settled = True
+
+
+APPLY: dict[type, Callable[..., None]] = {
+    Run: _tx_run,
+    Prepare: _prepare,
+    Decided: _decided,
+    Acks: _acks,
+    State: _state,
+    TopicMade: _topic,
+}
+
+
+def collect(ledger: Ledger, append: Sequence[Record]) -> None:
+    """Remember only what is still open: for appends that a checkpoint has applied already."""
+    held = _Held()
+    for record in append:
+        if isinstance(record, Prepare):
+            held.open = record
+        elif isinstance(record, Run):
+            if record.kind == Kind.PRE_MESSAGE:
+                held.runs.append(record)
+        elif isinstance(record, Decided):
+            entry = ledger.undecided.get(record.tx)
+            if entry is not None:
+                forget(ledger, entry)
+            held.open = None
+    if held.open is not None:
+        held.state = TxState.UNDECIDED
+        _close_append(ledger, held)

@@ -1,0 +1,167 @@
+"""What the journal says, up to the last record applied: topics, queues, who waits for a decision.
+
+Everything here can be built again from the journal, and is: `tx/apply` is the only writer of
+what is durable. Beside it stand the few numbers that run ahead of the disk (`assigned`),
+because what is planned now will be published behind what is being written.
+
+All of it is guarded by the engine's lock.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fmq.store.index import SegmentIndex
+from fmq.store.kinds import AckRange, Prepare, Run
+from fmq.tx.acks import Acked
+from fmq.tx.state import State
+
+
+class Queue:
+    """One ordered lane of a topic: messages from `first` up to `next` are visible."""
+
+    __slots__ = ("assigned", "first", "next", "number", "settled", "topic")
+
+    def __init__(self, topic: str, number: int) -> None:
+        self.topic = topic
+        self.number = number
+        self.first = 0
+        self.next = 0
+        self.assigned = 0
+        self.settled = True  # False: the first record that is met says where it begins
+
+
+class Topic:
+    """A name with its queues."""
+
+    __slots__ = ("made", "name", "queues", "turn", "waiting")
+
+    def __init__(self, name: str, queues: int) -> None:
+        self.name = name
+        self.queues = [Queue(name, number) for number in range(queues)]
+        self.made = False  # whether its TOPIC record is durable
+        self.turn = 0
+        self.waiting: list[Callable[[], None]] = []  # called once when a message arrives
+
+
+class Entry:
+    """A sealed transaction that waits for its decision."""
+
+    __slots__ = ("busy", "prepare", "reserved", "runs", "state", "tx")
+
+    def __init__(self, prepare: Prepare) -> None:
+        self.tx = prepare.tx
+        self.prepare = prepare
+        self.runs: list[Run] = []  # its PRE_MESSAGEs
+        self.state = State.UNDECIDED
+        self.busy = False  # an append about it is planned and not yet durable
+        self.reserved = 0
+
+
+GroupKey = tuple[str, str, int]
+
+
+class Ledger:
+    """The state of an engine, as of the last record applied."""
+
+    def __init__(self, base: int) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.undecided: dict[int, Entry] = {}  # by tx, in the order of their PREPAREs
+        self.by_tx_id: dict[str, Entry] = {}
+        self.undecided_bytes = 0
+        self.acked: dict[GroupKey, Acked] = {}
+        self.groups: set[str] = set()
+        self.on_ack: Callable[[AckRange], None] | None = None
+        self.on_free: Callable[[AckRange], None] | None = None  # its transaction rolled back
+        self.index = SegmentIndex(base)
+        self.sealed: list[SegmentIndex] = []  # full, and their files not yet written
+        self.applied_upto = base
+        self.last_us = 0
+        self.floor = 0
+        self.known_from = 0  # transactions prepared below were decided and applied before
+        self.unsettled = False
+        self.awaited: dict[str, list[Callable[[], None]]] = {}  # topics that are not there yet
+        self.arrived: set[str] = set()  # topics with new messages since they were last asked
+
+    def topic(self, name: str, queues: int) -> Topic:
+        """The topic, made in memory if this is the first that is heard of it."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = Topic(name, queues)
+            topic.waiting = self.awaited.pop(name, [])
+            if self.unsettled:
+                for queue in topic.queues:
+                    queue.settled = False
+        return topic
+
+    def queue(self, topic: str, number: int) -> Queue | None:
+        found = self.topics.get(topic)
+        if found is None or number >= len(found.queues):
+            return None
+        return found.queues[number]
+
+    def acked_of(self, group: str, topic: str, queue: int) -> Acked:
+        """What `group` is done with in the queue; nothing, for a group not heard of before."""
+        key = group, topic, queue
+        acked = self.acked.get(key)
+        if acked is None:
+            acked = self.acked[key] = Acked()
+            self.groups.add(group)
+        return acked
+
+    def oldest_undecided(self) -> int | None:
+        """The position of the oldest PREPARE that waits for its decision."""
+        for entry in self.undecided.values():
+            return entry.prepare.position
+        return None
+
+    def enter_segment(self, base: int) -> None:
+        """What is applied from now on lies in the segment at `base`."""
+        if base == self.index.base:
+            return
+        self.sealed.append(self.index)
+        self.index = SegmentIndex(base)
+
+    def made_topics(self) -> Iterator[Topic]:
+        return (topic for topic in self.topics.values() if topic.made)
+
+    # --- carried by checkpoints and STATE records -------------------------------------------
+
+    def carried(self) -> dict[str, Any]:
+        """What a replay cannot find again in the segments that are left, as JSON takes it."""
+        return {
+            "floor": self.floor,
+            "last_us": self.last_us,
+            "topics": {
+                topic.name: [[queue.first, queue.next] for queue in topic.queues]
+                for topic in self.made_topics()
+            },
+            "acks": [
+                [*key, acked.floor, acked.as_lists()] for key, acked in sorted(self.acked.items())
+            ],
+        }
+
+    def carry(self, state: dict[str, Any]) -> None:
+        """Take over what `carried` said at an earlier time."""
+        self.last_us = max(self.last_us, state["last_us"])
+        self.floor = max(self.floor, state["floor"])
+        for name, ranges in state["topics"].items():
+            topic = self.topic(name, len(ranges))
+            topic.made = True
+            for queue, (first, after) in zip(topic.queues, ranges, strict=True):
+                queue.first = max(queue.first, first)
+                queue.next = max(queue.next, after)
+                queue.assigned = max(queue.assigned, queue.next)
+                queue.settled = True
+        for group, name, number, floor, ranges in state["acks"]:
+            acked = self.acked_of(group, name, number)
+            acked.add(0, floor)
+            for first, end in ranges:
+                acked.add(first, end)
+
+
+def seal_text(seal: bytes) -> str:
+    """A seal as people and other programs hand it around."""
+    return base64.b16encode(seal).decode().lower()

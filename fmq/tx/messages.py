@@ -1,0 +1,181 @@
+"""Finding and reading visible messages, and waiting for some to come.
+
+The segment being written and those just sealed are looked up under the lock, all others in
+their indexes outside it; bytes are always read outside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+
+from fmq.clock import Clock
+from fmq.errors import OffsetGone
+from fmq.message import QueueInfo
+from fmq.store.batch import Batch
+from fmq.store.catalog import Catalog
+from fmq.store.index import SegmentIndex
+from fmq.store.reader import Entries, Reader, entries_of
+from fmq.tx.ledger import Ledger, Queue
+
+
+class Wakeup:
+    """One thread that waits for messages; woken once, however many topics it listens to."""
+
+    __slots__ = ("_woken", "lock")
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.lock.acquire()
+        self._woken = False
+
+    def __call__(self) -> None:
+        """Wake it. Under the engine's lock."""
+        if not self._woken:
+            self._woken = True
+            self.lock.release()
+
+
+class Messages:
+    """The visible messages of one engine."""
+
+    def __init__(
+        self, lock: Lock, ledger: Ledger, catalog: Catalog, reader: Reader, clock: Clock
+    ) -> None:
+        self.lock = lock
+        self.ledger = ledger
+        self._catalog = catalog
+        self._reader = reader
+        self.clock = clock
+
+    def batch(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
+        """Up to `limit` messages from `offset` on, at least one; None if there is nothing yet.
+
+        OffsetGone if retention has dropped them.
+        """
+        with self.lock:
+            found = self.ledger.queue(topic, queue)
+            if found is None or offset >= found.next:
+                return None
+            self._check_floor(found, offset)
+            limit = min(limit, found.next - offset)
+            entries = self._in_memory(topic, queue, offset, limit)
+            visible = self.ledger.applied_upto
+        if entries is None:
+            entries = self._in_catalog(found, offset, limit)
+        try:
+            return self._reader.batch(topic, queue, entries, offset, limit, visible)
+        except FileNotFoundError:
+            self._raise_gone(found, offset)
+            raise
+
+    def _in_memory(self, topic: str, queue: int, offset: int, limit: int) -> Entries | None:
+        ledger = self.ledger
+        key = topic, queue
+        lane = ledger.index.lanes.get(key)
+        if lane is not None and offset >= lane.first:
+            return entries_of(ledger.index.base, lane, offset, limit)
+        for index in reversed(ledger.sealed):
+            lane = index.lanes.get(key)
+            if lane is not None and lane.first <= offset:
+                return entries_of(index.base, lane, offset, limit)
+        return None
+
+    def _in_catalog(self, queue: Queue, offset: int, limit: int) -> Entries:
+        key = queue.topic, queue.number
+        try:
+            index: SegmentIndex | None = self._catalog.find(key, offset)
+        except FileNotFoundError:
+            index = None
+        if index is None:
+            self._raise_gone(queue, offset)
+            raise AssertionError(f"{key} {offset} is visible and in no index")
+        return entries_of(index.base, index.lanes[key], offset, limit)
+
+    def _raise_gone(self, queue: Queue, offset: int) -> None:
+        with self.lock:
+            self._check_floor(queue, offset)
+
+    @staticmethod
+    def _check_floor(queue: Queue, offset: int) -> None:
+        if offset < queue.first:
+            raise OffsetGone(queue.topic, queue.number, offset, queue.first)
+
+    def batch_within(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        limit: int,
+        timeout: float,
+        check: Callable[[], None],
+    ) -> Batch | None:
+        """The same, waiting up to `timeout` seconds for the first message."""
+        found = self.batch(topic, queue, offset, limit)
+        deadline = self.clock.monotonic() + timeout
+        while found is None and (left := deadline - self.clock.monotonic()) > 0:
+            with self.lock:
+                check()
+                lane = self.ledger.queue(topic, queue)
+                if lane is not None and offset < lane.next:
+                    left = 0.0
+                wakeup = self.listen((topic,))
+            try:
+                self.clock.wait(wakeup.lock, left)
+            finally:
+                self.stop_listening(wakeup, (topic,))
+            found = self.batch(topic, queue, offset, limit)
+        return found
+
+    def queues(self, topic: str | None) -> list[QueueInfo]:
+        """All queues, or those of one topic, as they are at one instant."""
+        with self.lock:
+            return [
+                QueueInfo(each.name, queue.number, queue.first, queue.next)
+                for each in self.ledger.made_topics()
+                if topic is None or each.name == topic
+                for queue in each.queues
+            ]
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def listen(self, topics: tuple[str, ...]) -> Wakeup:
+        """A wakeup for the next message of any of `topics`. Under the lock."""
+        wakeup = Wakeup()
+        for name in topics:
+            topic = self.ledger.topics.get(name)
+            if topic is not None:
+                topic.waiting.append(wakeup)
+            else:
+                self.ledger.awaited.setdefault(name, []).append(wakeup)
+        return wakeup
+
+    def stop_listening(self, wakeup: Wakeup, topics: tuple[str, ...]) -> None:
+        """`wakeup` waits no more."""
+        with self.lock:
+            for name in topics:
+                topic = self.ledger.topics.get(name)
+                for waiting in (topic and topic.waiting, self.ledger.awaited.get(name)):
+                    if waiting and wakeup in waiting:
+                        waiting.remove(wakeup)
+
+    def wake(self) -> None:
+        """Wake those who wait for what has just been published. Under the lock."""
+        arrived, self.ledger.arrived = self.ledger.arrived, set()
+        for name in arrived:
+            topic = self.ledger.topics.get(name)
+            if topic is None:
+                continue
+            waiting, topic.waiting = topic.waiting, []
+            for wakeup in waiting:
+                wakeup()
+
+    def wake_all(self) -> None:
+        """Wake everybody, because the engine closes or has failed. Under the lock."""
+        for topic in self.ledger.topics.values():
+            self.ledger.arrived.add(topic.name)
+        for waiting in self.ledger.awaited.values():
+            for wakeup in waiting:
+                wakeup()
+        self.ledger.awaited.clear()
+        self.wake()

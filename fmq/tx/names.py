@@ -1,0 +1,46 @@
+"""What may be a name, and the ids that the engine makes itself."""
+
+from __future__ import annotations
+
+import secrets
+from functools import lru_cache
+
+from fmq.errors import BadName
+
+NAME_BYTES_MAX = 255
+
+
+@lru_cache(maxsize=4096)
+def check_name(what: str, name: str) -> str:
+    """`name`, if it can be that of a topic, group or producer; BadName."""
+    if not isinstance(name, str):
+        raise TypeError(f"a {what} is a str, not {type(name).__name__}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise BadName(f"{what} {name!r}: not text that UTF-8 can write") from None
+    if not 1 <= size <= NAME_BYTES_MAX:
+        raise BadName(f"{what} {name[:40]!r}: {size} bytes; a name has 1 to {NAME_BYTES_MAX}")
+    if not name.isprintable():
+        raise BadName(f"{what} {name!r}: a name has no control characters")
+    return name
+
+
+def check_tx_id(tx_id: str) -> str:
+    """`tx_id`, if it can be one; BadName."""
+    if not isinstance(tx_id, str):
+        raise TypeError(f"a tx_id is a str, not {type(tx_id).__name__}")
+    if not tx_id.isascii() or not tx_id.isprintable() or not 1 <= len(tx_id) <= NAME_BYTES_MAX:
+        raise BadName(
+            f"tx_id {tx_id[:40]!r}: must be 1 to {NAME_BYTES_MAX} printable ASCII characters"
+        )
+    return tx_id
+
+
+def make_tx_id(time_us: int) -> str:
+    """An id that no machine, process or moment makes twice: a UUID of version 7 (RFC 9562)."""
+    value = (time_us // 1000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -1,0 +1,131 @@
+"""Looking up what was decided: in the index of the segment being written, then in the sealed ones.
+
+An index holds only a checksum of each tx_id; the decision's own record says whether it is the
+one, and the records before it in the same append what it published. So outcomes cost memory
+only for the segment being written.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Protocol
+
+from fmq.clock import Clock, as_datetime
+from fmq.errors import Damaged
+from fmq.message import Outcome, Receipt
+from fmq.options import Options
+from fmq.store.catalog import Catalog
+from fmq.store.columns import Content
+from fmq.store.kinds import Decided, Kind, Run
+from fmq.store.reader import Reader
+from fmq.store.record import aligned, content_of
+from fmq.store.segment import Segment, segment_name
+from fmq.tx.ledger import Ledger, seal_text
+
+
+class Located(Protocol):
+    """What knows where segments lie: a journal, or one that follows it."""
+
+    segments: list[Segment]
+
+    def segment_of(self, position: int) -> Segment | None: ...
+
+
+class Outcomes:
+    """The decisions of one journal."""
+
+    def __init__(
+        self,
+        lock: Lock,
+        journal: Located,
+        ledger: Ledger,
+        catalog: Catalog,
+        reader: Reader,
+        clock: Clock,
+        options: Options,
+    ) -> None:
+        self._lock = lock
+        self._journal = journal
+        self._ledger = ledger
+        self._catalog = catalog
+        self._reader = reader
+        self._clock = clock
+        self._window_seconds = options.outcome_window_seconds
+
+    def window(self) -> str:
+        """How far back outcomes are known, in words."""
+        kept = f"decisions at or behind position {self._journal.segments[0].base}"
+        if self._window_seconds is None:
+            return kept
+        return f"the last {self._window_seconds:g} seconds, and {kept}"
+
+    def find(self, tx_id: str) -> Decided | None:
+        """The decision of `tx_id`, if it was decided within the window."""
+        with self._lock:
+            indexes = [self._ledger.index, *reversed(self._ledger.sealed)]
+            positions = [at for index in indexes for at in index.find_outcomes(tx_id)]
+        for position in positions:
+            if (decided := self._read(position, tx_id)) is not None:
+                return self._within_window(decided)
+        for position in self._catalog.find_outcomes(tx_id):
+            if (decided := self._read(position, tx_id)) is not None:
+                return self._within_window(decided)
+        return None
+
+    def _within_window(self, decided: Decided) -> Decided | None:
+        if self._window_seconds is None:
+            return decided
+        age_us = self._clock.time_us() - decided.time_us
+        return decided if age_us <= self._window_seconds * 1_000_000 else None
+
+    def _read(self, position: int, tx_id: str) -> Decided | None:
+        base, place = self._locate(position)
+        record = self._reader.record(base, place)
+        if not isinstance(record, Decided):
+            raise Damaged(segment_name(base), position, "no decision, where the index names one")
+        return record if record.tx_id == tx_id else None
+
+    def _locate(self, position: int) -> tuple[int, int]:
+        segment = self._journal.segment_of(position)
+        if segment is None:
+            raise Damaged(segment_name(0), position, "lies below what retention kept")
+        return segment.base, position - segment.base
+
+    def outcome(self, decided: Decided) -> Outcome:
+        """All there is to know of a decision, its receipts included."""
+        base, place = self._locate(decided.position)
+        at = decided.append_start - base
+        found = []
+        while at < place:
+            record = self._reader.record(base, at)
+            if isinstance(record, Run):
+                found.append(record)
+            at += aligned(record.size)
+        return outcome_of(
+            decided,
+            [Receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in found],
+        )
+
+    def content(self, position: int) -> Content:
+        """What the run at `position` holds, as it lies on disk."""
+        base, place = self._locate(position)
+        run, data, at = self._reader.run_with_bytes(base, place)
+        return content_of(data, at, run)
+
+
+def outcome_of(decided: Decided, receipts: list[Receipt]) -> Outcome:
+    """A decision's record as users see it."""
+    return Outcome(
+        decided.tx_id,
+        "committed" if decided.kind == Kind.COMMIT else "rolled back",
+        decided.producer or None,
+        as_datetime(decided.prepared_us),
+        decided.messages,
+        decided.bytes,
+        seal_text(decided.seal),
+        as_datetime(decided.time_us),
+        decided.decided_by or None,
+        decided.reason or None,
+        decided.position,
+        tuple(receipts),
+    )

@@ -1,0 +1,149 @@
+"""Appends, planned under the lock: which topic comes into being, which offset, which segment.
+
+What can be refused is refused before anything in memory is changed; what follows then cannot
+fail for any reason but a defect or the disk.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from threading import Lock
+
+from fmq.clock import Clock
+from fmq.errors import BadName, TooLarge
+from fmq.message import Receipt
+from fmq.options import Options
+from fmq.store.columns import Content
+from fmq.store.group import Group
+from fmq.store.journal import Journal
+from fmq.store.kinds import AckRange, Acks, Kind, Record, Run, TopicMade
+from fmq.tx.ledger import Ledger
+from fmq.tx.names import check_name
+
+
+class Writer:
+    """Plans appends for one engine."""
+
+    def __init__(
+        self,
+        lock: Lock,
+        journal: Journal,
+        group: Group,
+        ledger: Ledger,
+        clock: Clock,
+        options: Options,
+    ) -> None:
+        self._lock = lock
+        self.journal = journal
+        self.group = group
+        self.ledger = ledger
+        self.clock = clock
+        self.options = options
+        self._waits = options.sync != "interval"
+
+    def waits(self, sync: bool | None) -> bool:
+        """Whether a call waits until what it wrote is durable; `sync` is what it asked for."""
+        return self._waits if sync is None else sync
+
+    def now_us(self) -> int:
+        """The time for a record planned now, never before an earlier one's. Under the lock."""
+        ledger = self.ledger
+        now = self.clock.time_us()
+        if now < ledger.last_us:
+            now = ledger.last_us
+        ledger.last_us = now
+        return now
+
+    def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
+        """The queue for a message: the one asked for, the key's, or the next in turn."""
+        known = self.ledger.topics.get(topic)
+        if known is None:
+            check_name("topic", topic)
+        count = self.options.queues_of(topic) if known is None else len(known.queues)
+        if queue is not None:
+            if not 0 <= queue < count:
+                raise BadName(f"queue {queue}: the topic {topic!r} has queues 0 to {count - 1}")
+            return queue
+        if count == 1:
+            return 0
+        if key is not None:
+            return zlib.crc32(key.encode()) % count
+        if known is None:
+            return 0
+        known.turn = turn = (known.turn + 1) % count
+        return turn
+
+    def check_size(self, size: int) -> None:
+        if size > self.options.message_bytes_max:
+            raise TooLarge("a message in bytes", size, self.options.message_bytes_max,
+                           "message_bytes_max")  # fmt: skip
+
+    def send(self, runs: Sequence[Run], sync: bool | None) -> list[Receipt]:
+        """Append `runs` of MESSAGEs as one append; their receipts once they are durable."""
+
+        def plan() -> None:
+            now = self.now_us()
+            records: list[Record] = [*self.new_topics(runs, now), *runs]
+            self.make_room(records, ordinary=True)
+            self.publish(runs, now)
+            self.place(records)
+            self.group.plan(records)
+
+        self.group.run(plan, wait=self.waits(sync))
+        return [Receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in runs]
+
+    def ack(self, ranges: Sequence[AckRange], sync: bool | None) -> None:
+        """Append one ACK for all `ranges`."""
+
+        def plan() -> None:
+            records: list[Record] = [Acks(ranges, self.now_us())]
+            self.make_room(records, ordinary=True)
+            self.place(records)
+            self.group.plan(records)
+
+        self.group.run(plan, wait=self.waits(sync))
+
+    # --- the steps of a plan, under the lock ----------------------------------------------------
+
+    def new_topics(self, runs: Iterable[Run], now: int) -> list[TopicMade]:
+        """TOPIC records for the topics of `runs` that nobody has heard of."""
+        known = self.ledger.topics
+        new: dict[str, TopicMade] = {}
+        for run in runs:
+            if run.topic not in known and run.topic not in new:
+                new[run.topic] = TopicMade(run.topic, self.options.queues_of(run.topic), now)
+        return list(new.values()) if new else NO_TOPICS
+
+    def make_room(self, records: Sequence[Record], *, ordinary: bool) -> None:
+        """Measure `records` and see that they fit; TooLarge or StorageFull, and nothing changed."""
+        size = self.journal.measure(records)
+        if not self.journal.fits(size):
+            self.journal.roll(ordinary=ordinary)
+
+    def publish(self, runs: Iterable[Run], now: int) -> None:
+        """Give `runs` their offsets and time."""
+        ledger = self.ledger
+        for run in runs:
+            topic = ledger.topics.get(run.topic)
+            if topic is None:
+                topic = ledger.topic(run.topic, self.options.queues_of(run.topic))
+            queue = topic.queues[run.queue]
+            run.offset = queue.assigned
+            run.time_us = now
+            queue.assigned += run.count
+
+    def place(self, records: Sequence[Record]) -> None:
+        """Give `records` their positions."""
+        self.journal.place(records)
+        for record in records:
+            if isinstance(record, Run) and record.kind != Kind.REF_MESSAGE:
+                record.body_position = record.position
+
+
+NO_TOPICS: list[TopicMade] = []
+
+
+def message_run(topic: str, queue: int, content: Content, producer: str = "") -> Run:
+    """A MESSAGE record that is not planned yet."""
+    return Run(Kind.MESSAGE, topic, queue, 0, content.count, 0, 0, "", producer, 0, content)
