@@ -1,0 +1,1 @@
+"""How fast fmq is beside what a Python user would pick instead: `python -m benchmarks`."""
