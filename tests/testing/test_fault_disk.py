@@ -1,0 +1,115 @@
+"""A disk that fails: which operation, when, and with what error."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from fmq.disk import Directory, File
+from fmq.testing import CrashDisk, FaultDisk
+from fmq.testing.faults import Operation
+from tests.testing.outcomes import content, failing, made, without_faults
+
+OPERATIONS: dict[Operation, Callable[[Directory, File], object]] = {
+    "open": lambda directory, file: directory.open("a"),
+    "create": lambda directory, file: directory.create("b"),
+    "read": lambda directory, file: file.read(0, 1),
+    "write": lambda directory, file: file.write(0, (b"y",), sync=False),
+    "allocate": lambda directory, file: file.allocate(10),
+    "sync": lambda directory, file: file.sync(),
+    "rename": lambda directory, file: directory.rename("a", "b"),
+    "remove": lambda directory, file: directory.remove("a"),
+    "mkdir": lambda directory, file: directory.subdirectory("below", make=True),
+    "directory sync": lambda directory, file: directory.sync(),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_an_operation_told_to_fail_fails_and_does_nothing(operation: Operation, error: int) -> None:
+    crash, disk, file = without_faults(b"x")
+    directory = made(disk)
+    before = crash.fingerprint()
+    disk.fail(operation, error=error)
+    assert failing(lambda: OPERATIONS[operation](directory, file)) == error
+    assert crash.fingerprint() == before
+    assert failing(lambda: OPERATIONS[operation](directory, file)) is None, "only once"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_other_operations_do_not_fail(operation: Operation) -> None:
+    _, disk, file = without_faults(b"x")
+    directory = made(disk)
+    for other in OPERATIONS:
+        if other != operation:
+            disk.fail(other, persistently=True)
+    OPERATIONS[operation](directory, file)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operations_are_counted_by_kind(operation: Operation) -> None:
+    _, disk, file = without_faults(b"x")
+    directory = made(disk)
+    before = {kind: disk.count(kind) for kind in OPERATIONS}
+    OPERATIONS[operation](directory, file)
+    after = {kind: disk.count(kind) for kind in OPERATIONS}
+    assert after == before | {operation: before[operation] + 1}
+
+
+def test_each_operation_of_a_workload_can_be_made_to_fail() -> None:
+    """Count first, then fail each in turn: the use that the class is made for."""
+
+    def work(disk: FaultDisk) -> int:
+        file = made(disk).create("a")
+        for i in range(5):
+            try:
+                file.write(i, (b"x",), sync=True)
+            except OSError:
+                return i
+        return -1
+
+    disk = FaultDisk(CrashDisk())
+    assert work(disk) == -1
+    for nth in range(disk.count("write")):
+        disk = FaultDisk(CrashDisk())
+        disk.fail("write", nth=nth)
+        assert work(disk) == nth
+
+
+def test_operations_are_counted_from_the_order_to_fail_on() -> None:
+    _, disk, file = without_faults(b"x")
+    disk.fail("write", nth=1)
+    file.write(0, (b"1",), sync=True)
+    assert failing(lambda: file.write(0, (b"2",), sync=True)) == errno.EIO
+    file.write(0, (b"3",), sync=True)
+
+
+def test_a_persistent_fault_lasts_until_it_is_healed() -> None:
+    _, disk, file = without_faults(b"x")
+    disk.fail("write", nth=1, error=errno.ENOSPC, persistently=True)
+    file.write(0, (b"1",), sync=True)
+    for _ in range(3):
+        assert failing(lambda: file.write(0, (b"2",), sync=True)) == errno.ENOSPC
+    disk.heal()
+    file.write(0, (b"3",), sync=True)
+    assert content(disk, "a") == b"3"
+
+
+def test_only_files_of_the_names_asked_for_fail() -> None:
+    _, disk, file = without_faults(b"x")
+    other = made(disk).create("b.idx")
+    disk.fail("write", nth=1, names="*.idx")
+    for _ in range(3):
+        file.write(0, (b"1",), sync=True)
+    other.write(0, (b"1",), sync=True)
+    assert failing(lambda: other.write(0, (b"2",), sync=True)) == errno.EIO
+    assert disk.count("write", names="*.idx") == 2
+
+
+def test_an_open_file_that_is_renamed_fails_under_its_new_name() -> None:
+    _, disk, file = without_faults(b"x")
+    made(disk).rename("a", "a.seg")
+    disk.fail("write", names="*.seg")
+    assert failing(lambda: file.write(0, (b"2",), sync=True)) == errno.EIO

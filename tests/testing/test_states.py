@@ -1,0 +1,101 @@
+"""The states that a CrashDisk makes of itself: distinct, repeatable, independent, cheap."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+from fmq.testing import CrashDisk, Loss, Tear
+from tests.testing.outcomes import content, made
+
+
+def busy() -> CrashDisk:
+    """A disk with seven pending changes of all sorts."""
+    disk = CrashDisk()
+    directory = made(disk)
+    file = directory.create("a")
+    directory.sync()
+    file.allocate(30)
+    for i in range(3):
+        file.write(i * 10, (bytes([65 + i]) * 10,), sync=False)
+    directory.create("b").write(0, (b"x" * 600,), sync=False)
+    directory.rename("a", "c")
+    return disk
+
+
+def test_states_are_distinct_and_always_the_same() -> None:
+    disk = busy()
+    states = [state.fingerprint() for state in disk.states()]
+    assert len(set(states)) == len(states) > 100
+    assert states == [state.fingerprint() for state in disk.states()]
+    assert set(states) != {state.fingerprint() for state in disk.states(seed=1)}
+
+
+def test_a_loss_tells_all_there_is_to_know_of_a_state() -> None:
+    """So a failure can be written down, and seen again."""
+    disk = busy()
+    for state in disk.states():
+        assert state.loss is not None
+        written = json.dumps(state.loss.as_json())
+        again = Loss.from_json(json.loads(written))
+        assert again == state.loss
+        assert disk.after(again).fingerprint() == state.fingerprint()
+
+
+def test_after_a_power_loss_nothing_is_pending() -> None:
+    for state in busy().states():
+        assert state.pending() == []
+        assert [again.fingerprint() for again in state.states()] == [state.fingerprint()]
+
+
+def test_a_seed_chooses_one_state_and_all_kinds_are_chosen() -> None:
+    disk = busy()
+    chosen = {disk.after_power_loss(seed).fingerprint() for seed in range(200)}
+    assert disk.after_power_loss(7).fingerprint() == disk.after_power_loss(7).fingerprint()
+    assert len(chosen) > 50
+    assert disk.after_kill().fingerprint() in chosen, "all kept"
+    assert disk.after(Loss()).fingerprint() in chosen, "none kept"
+    torn = [disk.after_power_loss(seed).loss for seed in range(200)]
+    assert {loss.torn.tear for loss in torn if loss and loss.torn} == set(Tear)
+
+
+def test_disks_made_from_one_another_share_nothing() -> None:
+    disk = CrashDisk()
+    directory = made(disk)
+    file = directory.create("a")
+    directory.sync()
+    file.write(0, (b"old",), sync=True)
+    siblings = [disk.after_kill(), disk.after_power_loss(0), *disk.states()]
+    for one, other in pairwise([disk, *siblings]):
+        made(one).open("a", write=True).write(0, (b"new",), sync=True)
+        made(one).create("b")
+        assert content(other, "a") == b"old"
+        assert content(other, "b") is None
+
+
+def test_states_of_a_running_disk_are_those_of_the_moment() -> None:
+    disk = CrashDisk()
+    directory = made(disk)
+    file = directory.create("a")
+    directory.sync()
+    file.write(0, (b"x",), sync=False)
+    states = disk.states()
+    assert content(next(states), "a") == b""
+    file.write(0, (b"yy",), sync=True)
+    assert b"yy" not in {content(state, "a") for state in states}
+
+
+def test_a_file_of_zeros_costs_nothing() -> None:
+    """Segments are 16 MiB of zeros with a little at the start; thousands are copied."""
+    disk = CrashDisk()
+    directory = made(disk)
+    file = directory.create("a")
+    directory.sync()
+    file.write_zeros(1 << 40)
+    file.write(100, (b"x",), sync=False)
+    file.sync()
+    states = [disk.after_power_loss(seed) for seed in range(100)]
+    for state in states:
+        made(state).open("a", write=True).write(0, (b"y",), sync=True)
+        assert made(state).open("a").size() == 1 << 40
+    assert len({state.fingerprint() for state in states}) == 1
