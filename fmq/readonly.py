@@ -12,16 +12,15 @@ from types import TracebackType
 
 from fmq.clock import Clock
 from fmq.disk import Directory
-from fmq.errors import BadOption, Closed, Damaged, NotAStore, ReadOnly, UnknownTransaction
+from fmq.errors import BadOption, Closed, Damaged, NotAStore, ReadOnly
 from fmq.message import Message, Outcome, QueueInfo, UndecidedTransaction
 from fmq.options import Options
 from fmq.recovery.follow import Follower
 from fmq.recovery.layout import look
 from fmq.store.batch import Batch
 from fmq.store.reader import Reader
-from fmq.tx.manager import undecided_outcome, undecided_view
 from fmq.tx.messages import Messages
-from fmq.tx.outcomes import Outcomes
+from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
 
 class ReadOnlyEngine:
@@ -116,10 +115,7 @@ class ReadOnlyEngine:
                 return undecided_outcome(entry)
         decided = self._outcomes.find(tx_id)
         if decided is None:
-            raise UnknownTransaction(
-                f"no transaction {tx_id!r} is undecided or was decided within the window "
-                f"({self._outcomes.window()}), as far as {self._path} can be vouched for"
-            )
+            raise self._outcomes.unknown(tx_id)
         return self._outcomes.outcome(decided)
 
     def __getattr__(self, name: str) -> object:

@@ -144,7 +144,7 @@ class Retention:
                     bounds[1] = queue.assigned
             state.json = json.dumps(carried, separators=(",", ":")).encode()
             writer.make_room([state], ordinary=True)
-            writer.place([state])
+            writer.journal.place([state])
             writer.group.plan([state])
 
         writer.group.flush(force=True)

@@ -108,6 +108,16 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
     return _content(len(messages), flags, b"".join(parts), bodies.bodies, compress_bytes_min)
 
 
+def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | None) -> Content:
+    """Bodies and Messages, mixed as they were sent."""
+    if len(items) == 1 and type(items[0]) is bytes:
+        return encode_one(items[0], compress_bytes_min)
+    if any(type(item) is not bytes for item in items):
+        messages = [item if isinstance(item, Message) else Message(item) for item in items]
+        return encode_messages(messages, compress_bytes_min)
+    return encode_bodies(items, compress_bytes_min)  # type: ignore[arg-type]
+
+
 def as_bytes(body: object) -> bytes:
     """`body` as bytes; TypeError for anything that is not bytes-like."""
     if type(body) is bytes:

@@ -20,10 +20,12 @@ from uuid import uuid4
 from fmq.disk import Buffer, Directory, File
 from fmq.errors import TooLarge
 from fmq.store.files import Files
-from fmq.store.kinds import Record
-from fmq.store.record import FIRST, LAST, aligned, encode, size_of
+from fmq.store.kinds import Record, Run
+from fmq.store.record import ALIGNMENT, FIRST, LAST, encode, size_of
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
 from fmq.store.spares import Spare, Spares
+
+assert ALIGNMENT == 8, "the loops below round up by hand: they run for every record"
 
 
 class Chunk:
@@ -95,8 +97,8 @@ class Journal:
         """Set each record's size; the bytes that they take together, or TooLarge."""
         total = 0
         for record in records:
-            record.size = size_of(record)
-            total += aligned(record.size)
+            record.size = size = size_of(record)
+            total += (size + 7) & ~7
         if total > self.append_bytes_max:
             raise TooLarge("an append", total, self.append_bytes_max, "segment_bytes")
         return total
@@ -119,7 +121,9 @@ class Journal:
         for record in records:
             record.position = position
             record.flags = 0
-            position += aligned(record.size)
+            if type(record) is Run and record.content is not None:
+                record.body_position = position
+            position += (record.size + 7) & ~7
         records[0].flags = FIRST
         records[-1].flags |= LAST
 
@@ -136,7 +140,7 @@ class Journal:
             buffers = encode(record, durable_to, seed)
             chain = zlib.crc32(buffers[0][4:], chain)
             chunk.buffers += buffers
-            size += aligned(record.size)
+            size += (record.size + 7) & ~7
         segment.chain = chain
         segment.end = self.position = self.position + size
         assert segment.end <= segment.limit

@@ -120,9 +120,11 @@ class Prepare:
         "producer",
         "records",
         "replaces",
+        "reserved",
         "seal",
         "size",
         "time_us",
+        "trusted",
         "tx",
         "tx_id",
     )
@@ -155,6 +157,8 @@ class Prepare:
         self.prepared_us = prepared_us or time_us
         self.replaces = replaces  # of a relocation: the position of the PREPARE it replaces
         self.check_after_ms = check_after_ms
+        self.trusted = False  # the seal was computed by this very engine, just now
+        self.reserved = 0  # room set aside for what it may still have to write
         self.position = 0
         self.size = 0
         self.flags = 0

@@ -62,7 +62,7 @@ class _Held:
                 self.state = self.entry.state
             elif tx < ledger.known_from:
                 self.state = TxState.UNDECIDED  # prepared before what is left of the journal
-        self.state = after(self.state, Kind(kind))
+        self.state = after(self.state, kind)
 
 
 def _publish(ledger: Ledger, run: Run) -> None:
@@ -116,7 +116,7 @@ def _close_append(ledger: Ledger, held: _Held) -> None:
     messages = sum(run.count for run in held.runs)
     if (len(held.runs), messages) != (prepare.records, prepare.messages):
         raise IllegalStep(f"{messages} messages prepared where {prepare.messages} were stated")
-    if seal_of(held.runs) != prepare.seal:
+    if not prepare.trusted and seal_of(held.runs) != prepare.seal:
         raise IllegalStep("the seal does not match what was prepared")
     if held.state is not TxState.UNDECIDED:
         return  # one phase: decided in the same append
@@ -124,6 +124,7 @@ def _close_append(ledger: Ledger, held: _Held) -> None:
     if entry is None:
         entry = Entry(prepare)
         ledger.undecided_bytes += prepare.bytes
+        ledger.undecided_of[prepare.producer] = ledger.undecided_of.get(prepare.producer, 0) + 1
     entry.prepare = prepare
     entry.runs = held.runs
     entry.busy = False
@@ -160,6 +161,10 @@ def forget(ledger: Ledger, entry: Entry) -> None:
     del ledger.undecided[entry.tx]
     del ledger.by_tx_id[entry.prepare.tx_id]
     ledger.undecided_bytes -= entry.prepare.bytes
+    producer = entry.prepare.producer
+    left = ledger.undecided_of.pop(producer) - 1
+    if left:
+        ledger.undecided_of[producer] = left
 
 
 def _acks(ledger: Ledger, acks: Acks, held: _Held) -> None:

@@ -49,7 +49,7 @@ class Topic:
 class Entry:
     """A sealed transaction that waits for its decision."""
 
-    __slots__ = ("busy", "prepare", "reserved", "runs", "state", "tx")
+    __slots__ = ("busy", "prepare", "runs", "state", "tx")
 
     def __init__(self, prepare: Prepare) -> None:
         self.tx = prepare.tx
@@ -57,7 +57,6 @@ class Entry:
         self.runs: list[Run] = []  # its PRE_MESSAGEs
         self.state = State.UNDECIDED
         self.busy = False  # an append about it is planned and not yet durable
-        self.reserved = 0
 
 
 GroupKey = tuple[str, str, int]
@@ -71,6 +70,7 @@ class Ledger:
         self.undecided: dict[int, Entry] = {}  # by tx, in the order of their PREPAREs
         self.by_tx_id: dict[str, Entry] = {}
         self.undecided_bytes = 0
+        self.undecided_of: dict[str, int] = {}  # how many, by producer
         self.acked: dict[GroupKey, Acked] = {}
         self.groups: set[str] = set()
         self.on_ack: Callable[[AckRange], None] | None = None

@@ -11,8 +11,8 @@ from threading import Lock
 from typing import Protocol
 
 from fmq.clock import Clock, as_datetime
-from fmq.errors import Damaged
-from fmq.message import Outcome, Receipt
+from fmq.errors import Damaged, UnknownTransaction
+from fmq.message import Outcome, Receipt, UndecidedTransaction
 from fmq.options import Options
 from fmq.store.catalog import Catalog
 from fmq.store.columns import Content
@@ -20,7 +20,7 @@ from fmq.store.kinds import Decided, Kind, Run
 from fmq.store.reader import Reader
 from fmq.store.record import aligned, content_of
 from fmq.store.segment import Segment, segment_name
-from fmq.tx.ledger import Ledger, seal_text
+from fmq.tx.ledger import Entry, Ledger, seal_text
 
 
 class Located(Protocol):
@@ -58,6 +58,14 @@ class Outcomes:
         if self._window_seconds is None:
             return kept
         return f"the last {self._window_seconds:g} seconds, and {kept}"
+
+    def unknown(self, tx_id: str) -> UnknownTransaction:
+        """Why nothing can be said of `tx_id`."""
+        return UnknownTransaction(
+            f"no transaction {tx_id!r} is undecided or was decided within the window "
+            f"({self.window()}). It was never prepared, was rolled back before, or was decided "
+            "earlier than that."
+        )
 
     def find(self, tx_id: str) -> Decided | None:
         """The decision of `tx_id`, if it was decided within the window."""
@@ -111,6 +119,36 @@ class Outcomes:
         base, place = self._locate(position)
         run, data, at = self._reader.run_with_bytes(base, place)
         return content_of(data, at, run)
+
+
+def undecided_view(entry: Entry) -> UndecidedTransaction:
+    """An undecided transaction as users see it."""
+    prepare = entry.prepare
+    return UndecidedTransaction(
+        prepare.tx_id,
+        prepare.producer or None,
+        as_datetime(prepare.prepared_us),
+        prepare.messages,
+        prepare.bytes,
+        tuple(dict.fromkeys(run.topic for run in entry.runs)),
+        prepare.position,
+        seal_text(prepare.seal),
+    )
+
+
+def undecided_outcome(entry: Entry) -> Outcome:
+    """The same, as the answer to what became of it."""
+    prepare = entry.prepare
+    return Outcome(
+        prepare.tx_id,
+        "undecided",
+        prepare.producer or None,
+        as_datetime(prepare.prepared_us),
+        prepare.messages,
+        prepare.bytes,
+        seal_text(prepare.seal),
+        position=prepare.position,
+    )
 
 
 def outcome_of(decided: Decided, receipts: list[Receipt]) -> Outcome:

@@ -7,19 +7,19 @@ table, whatever the engine may write, recovery can read.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import IntEnum
 
 from fmq.store.kinds import Kind
 
 
-class State(Enum):
+class State(IntEnum):
     """Where a transaction is."""
 
-    ABSENT = "absent"
-    UNDECIDED = "undecided"
-    COMMITTING = "committing"  # published, COMMIT not yet: lives for one append
-    COMMITTED = "committed"
-    ROLLED_BACK = "rolled back"
+    ABSENT = 0
+    UNDECIDED = 1
+    COMMITTING = 2  # published, COMMIT not yet: lives for one append
+    COMMITTED = 3
+    ROLLED_BACK = 4
 
 
 class IllegalStep(Exception):
@@ -42,9 +42,10 @@ NEXT = {
 }
 
 
-def after(state: State, kind: Kind) -> State:
+def after(state: State, kind: int) -> State:
     """The state once a record of `kind` has followed, or IllegalStep if it may not."""
     try:
-        return NEXT[state, kind]
+        return NEXT[state, kind]  # type: ignore[index]
     except KeyError:
-        raise IllegalStep(f"{Kind(kind).name} cannot follow {state.value}") from None
+        words = state.name.lower().replace("_", " ")
+        raise IllegalStep(f"{Kind(kind).name} cannot follow {words}") from None

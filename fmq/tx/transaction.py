@@ -11,6 +11,7 @@ from fmq.errors import FmqError, TooMany, WrongState
 from fmq.message import Body, Message, Outcome, Receipt
 from fmq.store.columns import as_bytes, split_bodies
 from fmq.store.kinds import AckRange
+from fmq.tx.limits import ACKS_MAX
 
 if TYPE_CHECKING:
     from fmq.tx.manager import TransactionManager
@@ -47,6 +48,9 @@ class Transaction:
         self, manager: TransactionManager, tx_id: str, producer: str, check_after_ms: int
     ) -> None:
         self._manager = manager
+        self._topics = manager.topics
+        self._limits = manager.limits
+        self._bytes_max = manager.limits.bytes_max(tx_id, producer)
         self._tx_id = tx_id
         self._producer = producer
         self.check_after_ms = check_after_ms
@@ -78,53 +82,71 @@ class Transaction:
         queue: int | None = None,
     ) -> None:
         """Add a message; nobody sees it before commit."""
-        plain = key is None and tag is None and not headers
-        message = as_bytes(body) if plain else Message(as_bytes(body), key, tag, headers)
-        self._add(topic, key, queue, message)
+        if key is None and tag is None and not headers:
+            self._add_body(topic, body if type(body) is bytes else as_bytes(body), queue)
+        else:
+            self._add_message(topic, Message(as_bytes(body), key, tag, headers), queue)
 
     def send_many(
         self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None
     ) -> None:
         """Add several, bodies or Messages."""
-        items, plain = split_bodies(bodies)
+        items, _ = split_bodies(bodies)
         for item in items:
-            if plain:
-                self._add(topic, None, queue, as_bytes(item))
-            elif isinstance(item, Message):
-                self._add(topic, item.key, queue, item)
+            if isinstance(item, Message):
+                self._add_message(topic, item, queue)
             else:
-                self._add(topic, None, queue, as_bytes(item))
+                self._add_body(topic, as_bytes(item), queue)
 
-    def _add(self, topic: str, key: str | None, queue: int | None, item: Message | bytes) -> None:
-        self._require(Phase.OPEN, "send")
-        manager = self._manager
-        place = topic, manager.writer.choose_queue(topic, key, queue)
+    def _add_body(self, topic: str, body: bytes, queue: int | None) -> None:
+        size = len(body)
+        if size > self._limits.message_bytes_max:
+            self._limits.refuse_message(size)
+        self._add(topic, None, queue, body, size + 4)
+
+    def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
+        size = len(as_bytes(message.body))
+        if size > self._limits.message_bytes_max:
+            self._limits.refuse_message(size)
+        self._add(topic, message.key, queue, message, self._limits.size_of(message))
+
+    def _add(
+        self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
+    ) -> None:
+        if self.phase is not Phase.OPEN:
+            self._refuse("send")
+        known = self._topics.get(topic)
+        if known is not None and len(known.queues) == 1 and not queue:
+            place = topic, 0
+        else:
+            place = topic, self._manager.writer.choose_queue(topic, key, queue)
         run = self.runs.get(place)
-        size = manager.size_of(item)
-        grown = self.bytes + size + (0 if run else manager.run_overhead(self, topic))
-        manager.check_limits(self, grown)
+        size += self.bytes
+        if run is None:
+            size += self._limits.size_of_run(self._tx_id, self._producer, topic)
+        if size > self._bytes_max or self.messages >= self._limits.messages_max:
+            self._limits.refuse(self._tx_id, self._producer, size, self.messages + 1)
         if run is None:
             run = self.runs[place] = []
         run.append(item)
-        self.bytes = grown
+        self.bytes = size
         self.messages += 1
 
     def ack(self, delivery: Ackable) -> None:
         """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
         self._require(Phase.OPEN, "ack")
-        manager = self._manager
         ranges = delivery.hold_for_transaction()
-        grown = self.bytes + sum(manager.ack_size(ack) for ack in ranges)
+        size = self.bytes + sum(self._limits.size_of_ack(ack) for ack in ranges)
+        acks = len(self.acks) + len(ranges)
         try:
-            if len(self.acks) + len(ranges) > ACKS_MAX:
-                raise TooMany(
-                    f"acks in {self.tx_id!r}", len(self.acks) + 1, ACKS_MAX, "a limit of the format"
-                )
-            manager.check_limits(self, grown)
+            if acks > ACKS_MAX:
+                raise TooMany(f"acks in {self.tx_id!r}", acks, ACKS_MAX, "fixed by the format")
+            if size > self._bytes_max:
+                self._limits.refuse(self._tx_id, self._producer, size, self.messages)
         except FmqError:
             delivery.release_from_transaction()
             raise
-        self.bytes = grown
+        self.bytes = size
         self.acks += ranges
         self.ackables.append(delivery)
 
@@ -143,7 +165,7 @@ class Transaction:
             self._receipts = (
                 self._manager.commit_at_once(self)
                 if one_phase
-                else list(self._manager.decide(self.tx_id, "commit").receipts)
+                else self._manager.commit_prepared(self._tx_id)
             )
             self.phase = Phase.COMMITTED
         return list(self._receipts)
@@ -197,6 +219,3 @@ class Transaction:
 
     def __repr__(self) -> str:
         return f"<Transaction {self.tx_id} {self.phase.value}, {self.messages} messages>"
-
-
-ACKS_MAX = 100_000

@@ -87,7 +87,7 @@ class Writer:
             records: list[Record] = [*self.new_topics(runs, now), *runs]
             self.make_room(records, ordinary=True)
             self.publish(runs, now)
-            self.place(records)
+            self.journal.place(records)
             self.group.plan(records)
 
         self.group.run(plan, wait=self.waits(sync))
@@ -99,7 +99,7 @@ class Writer:
         def plan() -> None:
             records: list[Record] = [Acks(ranges, self.now_us())]
             self.make_room(records, ordinary=True)
-            self.place(records)
+            self.journal.place(records)
             self.group.plan(records)
 
         self.group.run(plan, wait=self.waits(sync))
@@ -132,13 +132,6 @@ class Writer:
             run.offset = queue.assigned
             run.time_us = now
             queue.assigned += run.count
-
-    def place(self, records: Sequence[Record]) -> None:
-        """Give `records` their positions."""
-        self.journal.place(records)
-        for record in records:
-            if isinstance(record, Run) and record.kind != Kind.REF_MESSAGE:
-                record.body_position = record.position
 
 
 NO_TOPICS: list[TopicMade] = []

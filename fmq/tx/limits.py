@@ -1,0 +1,98 @@
+"""How large a transaction may become, checked at each send so that no commit is refused for it.
+
+A transaction whose commit, as copies and with its acks, would not fit an empty segment is
+refused at the send that exceeds it. Sizes are counted a little too large rather than too small.
+"""
+
+from __future__ import annotations
+
+from fmq.errors import TooLarge, TooMany
+from fmq.message import Message
+from fmq.options import Options
+from fmq.store.kinds import AckRange, Prepare
+from fmq.store.record import utf8
+from fmq.tx.ledger import Ledger
+
+FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
+RUN_BYTES = 184  # a run's head without its names, with its TOPIC record and padding
+REASON_BYTES_MAX = 1024
+ACKS_MAX = 250  # a byte counts them
+
+
+class Limits:
+    """What the options and the size of a segment allow."""
+
+    def __init__(self, options: Options, append_bytes_max: int) -> None:
+        self._options = options
+        self._append_bytes_max = append_bytes_max
+        self.messages_max = options.transaction_messages_max
+        self.message_bytes_max = options.message_bytes_max
+
+    def bytes_max(self, tx_id: str, producer: str) -> int:
+        """What the runs and acks of a transaction with these names may take."""
+        names = 3 * (len(utf8(producer)) + len(tx_id))
+        return self._append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX - names
+
+    @staticmethod
+    def size_of(message: Message) -> int:
+        """What a message with key, tag or headers adds to an append, at the most."""
+        size = len(message.body) + 16
+        for text in (message.key, message.tag):
+            if text:
+                size += len(text.encode()) + 2
+        for name, value in (message.headers or {}).items():
+            size += len(name.encode()) + len(value.encode()) + 4
+        return size
+
+    @staticmethod
+    def size_of_run(tx_id: str, producer: str, topic: str) -> int:
+        """What one more run costs, at the most, its TOPIC record included."""
+        return RUN_BYTES + len(tx_id) + len(utf8(producer)) + 2 * len(utf8(topic))
+
+    @staticmethod
+    def size_of_ack(ack: AckRange) -> int:
+        """What one ack costs, in PREPARE and in the commit's ACK."""
+        return 2 * (20 + len(utf8(ack.group)) + len(utf8(ack.topic)))
+
+    def refuse_message(self, size: int) -> None:
+        raise TooLarge("a message in bytes", size, self.message_bytes_max, "message_bytes_max")
+
+    def refuse(self, tx_id: str, producer: str, size: int, messages: int) -> None:
+        """Say which limit a transaction of `size` bytes with `messages` messages exceeds."""
+        limit = self.bytes_max(tx_id, producer)
+        if size > limit:
+            raise TooLarge(f"transaction {tx_id!r} in bytes", size, limit, "segment_bytes")
+        raise TooMany(
+            f"messages in transaction {tx_id!r}",
+            messages,
+            self.messages_max,
+            "transaction_messages_max",
+        )
+
+    def check_open(self, ledger: Ledger, preparing: int, prepare: Prepare) -> None:
+        """TooMany if one more transaction may not be undecided."""
+        options = self._options
+        undecided = len(ledger.undecided) + preparing
+        if undecided >= options.transactions_max:
+            raise TooMany(
+                "undecided transactions",
+                undecided + 1,
+                options.transactions_max,
+                "transactions_max",
+            )
+        size = ledger.undecided_bytes + prepare.bytes
+        if size > options.undecided_bytes_max:
+            raise TooMany(
+                "bytes of undecided transactions",
+                size,
+                options.undecided_bytes_max,
+                "undecided_bytes_max",
+            )
+        mine = ledger.undecided_of.get(prepare.producer, 0) + 1
+        if prepare.producer and mine > options.producer_transactions_max:
+            raise TooMany(
+                f"undecided transactions of {prepare.producer!r}",
+                mine,
+                options.producer_transactions_max,
+                "producer_transactions_max",
+            )

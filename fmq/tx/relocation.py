@@ -1,0 +1,86 @@
+"""Writing an undecided transaction again at the end of the journal.
+
+Otherwise one that nobody decides would keep every segment from its PREPARE on. The new append
+names the PREPARE that it replaces; unfinished, it is cut and the old one stands. Relocation
+and decision of one transaction exclude each other by `entry.busy`.
+"""
+
+from __future__ import annotations
+
+from fmq.store.columns import Content
+from fmq.store.kinds import Kind, Prepare, Record, Run
+from fmq.tx.outcomes import Outcomes
+from fmq.tx.writer import Writer
+
+
+def relocate_oldest(writer: Writer, outcomes: Outcomes) -> bool:
+    """Relocate the oldest undecided transaction if it is too far behind; whether it was."""
+    journal, group, ledger = writer.journal, writer.group, writer.ledger
+    with group.lock:
+        entry = next(iter(ledger.undecided.values()), None)
+        if entry is None or entry.busy:
+            return False
+        prepare, runs = entry.prepare, entry.runs
+        behind = journal.position - prepare.position
+    # Not twice within one segment: a transaction as large as the distance would never rest.
+    if behind <= writer.options.relocate_bytes or prepare.position >= journal.current.base:
+        return False
+    contents = [outcomes.content(run.position) for run in runs]
+
+    def plan() -> bool:
+        if entry.busy or ledger.undecided.get(entry.tx) is not entry:
+            return False
+        again = _again(prepare)
+        copies = [_copy(run, content) for run, content in zip(runs, contents, strict=True)]
+        records: list[Record] = [again, *copies]
+        writer.make_room(records, ordinary=False)
+        again.time_us = now = writer.now_us()
+        for run in copies:
+            run.time_us = now
+        journal.place(records)
+        entry.busy = True
+        group.plan(records)
+        for run in copies:
+            run.content = None
+        return True
+
+    return group.run(plan, force=True)
+
+
+def _again(old: Prepare) -> Prepare:
+    new = Prepare(
+        old.tx_id,
+        old.producer,
+        0,
+        old.records,
+        old.messages,
+        old.bytes,
+        old.seal,
+        old.acks,
+        tx=old.tx,
+        prepared_us=old.prepared_us,
+        replaces=old.position,
+        check_after_ms=old.check_after_ms,
+    )
+    new.reserved = old.reserved
+    return new
+
+
+def _copy(run: Run, content: Content) -> Run:
+    """The same PRE_MESSAGE, to be written a second time."""
+    new = Run(
+        Kind.PRE_MESSAGE,
+        run.topic,
+        run.queue,
+        0,
+        run.count,
+        0,
+        run.tx,
+        run.tx_id,
+        run.producer,
+        0,
+        content,
+        run.raw_bytes,
+    )
+    new.bodies_crc, new.columns_crc = run.bodies_crc, run.columns_crc
+    return new
