@@ -62,6 +62,16 @@ def test_writing_the_same_again_may_help_or_not(spoils: bool) -> None:
     assert outcomes(crash, "a") == {b"new"}
 
 
+def test_a_failed_sync_may_spoil_the_file_too() -> None:
+    crash, disk, file = without_faults(b"old")
+    disk.fail("sync", spoils=True)
+    assert failing(file.sync) == errno.EIO
+    file.write(0, (b"new",), sync=True)
+    file.allocate(10)
+    file.sync()
+    assert outcomes(crash, "a") == {b"old"}
+
+
 def test_a_power_cut_ends_what_a_failed_sync_spoiled() -> None:
     crash, disk, file = without_faults(b"old")
     disk.fail("sync", spoils=True)

@@ -113,3 +113,12 @@ def test_an_open_file_that_is_renamed_fails_under_its_new_name() -> None:
     made(disk).rename("a", "a.seg")
     disk.fail("write", names="*.seg")
     assert failing(lambda: file.write(0, (b"2",), sync=True)) == errno.EIO
+
+
+def test_making_the_directory_itself_may_fail() -> None:
+    disk = FaultDisk(CrashDisk())
+    disk.fail("mkdir", error=errno.ENOSPC)
+    assert failing(lambda: made(disk)) == errno.ENOSPC
+    assert disk.directory(".", make=False).names() == []
+    made(disk)
+    assert disk.count("mkdir") == 2

@@ -181,6 +181,19 @@ def test_a_kill_may_come_before_or_after_an_interrupted_write_is_seen(written: b
     assert (later.pending() != []) == written
 
 
+def test_numbers_of_changes_are_never_used_again() -> None:
+    """A Loss names changes by number, those of the lives before a kill included."""
+    disk = CrashDisk(crash_at=6)
+    _, file = start(disk)
+    file.write(0, (b"x",), sync=False)
+    with pytest.raises(PowerLoss):
+        file.write(1, (b"y",), sync=True)
+    later = disk.after_kill()
+    made(later).open("a", write=True).write(2, (b"z",), sync=False)
+    assert len({change.number for change in later.pending()}) == len(later.pending()) == 3
+    assert {b"", b"x", b"xy", b"xyz", b"\0\0z"} <= outcomes(later, "a")
+
+
 def test_a_crash_releases_locks_and_pins() -> None:
     disk = CrashDisk()
     directory, file = start(disk)
