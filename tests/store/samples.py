@@ -1,0 +1,179 @@
+"""Records of every kind for the tests of the store: one example each, and strategies for any."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from hypothesis import strategies as st
+
+from fmq.message import Message
+from fmq.store.columns import Content, encode_messages
+from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.record import FIRST, LAST, encode, size_of
+
+STORE = bytes(range(16))
+SEED = zlib.crc32(STORE)
+POSITION = 4096
+RUNS = (Kind.MESSAGE, Kind.PRE_MESSAGE, Kind.TX_MESSAGE)
+DECISIONS = (Kind.COMMIT, Kind.ROLLBACK)
+
+MESSAGES = (
+    Message(b"first", key="k", tag="t", headers={"a": "1", "b": ""}),
+    Message(b"", key=None, tag="ä"),
+    Message(b"third and longer", key=""),
+)
+
+
+def examples() -> dict[str, Record]:
+    """One record of every kind, none of its fields left at its default."""
+    content = encode_messages(MESSAGES, None)
+    packed = encode_messages([Message(b"again and " * 20, key="k")] * 3, 1)
+    acks = (AckRange("gruppe ä", "orders", 3, 5, 9), AckRange("g", "t", 0, 0, 1))
+    seal = bytes(range(100, 116))
+    records: dict[str, Record] = {
+        kind.name: Run(kind, "orders", 7, 41, 3, 1_700_000_000_000_000, content=content)
+        for kind in RUNS
+    }
+    for name in ("PRE_MESSAGE", "TX_MESSAGE"):
+        run = records[name]
+        assert isinstance(run, Run)
+        run.tx, run.tx_id, run.producer = 64, "order-42", "checkout ö"
+    records["compressed"] = Run(Kind.MESSAGE, "orders", 7, 41, 3, 1_700, content=packed)
+    records["one body"] = Run(
+        Kind.MESSAGE, "t", 0, 0, 1, 1_700, content=encode_messages([Message(b"x")], None)
+    )
+    records["REF_MESSAGE"] = Run(
+        Kind.REF_MESSAGE, "orders", 7, 41, 3, 1_700, 64, "order-42", "checkout ö", 1 << 40
+    )
+    records["PREPARE"] = Prepare(
+        "order-42", "checkout", 1_700, 2, 6, 600, seal, acks,
+        tx=64, prepared_us=1_600, replaces=64, check_after_ms=2_500,
+    )  # fmt: skip
+    for kind in DECISIONS:
+        records[kind.name] = Decided(
+            kind, 64, "order-42", "checkout", 1_700, 1_600, 2, 6, 600, seal,
+            "ada", "ticket 4711 — ü", 4000,
+        )  # fmt: skip
+    records["ACK"] = Acks(acks, 1_700, 64)
+    records["STATE"] = State(b'{"floor": 64}', 1_700)
+    records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
+    return records
+
+
+def place(record: Record, position: int = POSITION, flags: int = FIRST | LAST) -> Record:
+    """Do what the journal does to a record before it encodes it."""
+    record.size = size_of(record)
+    record.position = position
+    record.flags = flags
+    if isinstance(record, Run) and record.kind != Kind.REF_MESSAGE:
+        record.body_position = position
+    return record
+
+
+def encoded(record: Record, durable_to: int = 64, seed: int = SEED) -> bytes:
+    """The bytes of a placed record, padding included."""
+    return b"".join(encode(record, durable_to, seed))
+
+
+def fields(record: Record) -> dict[str, Any]:
+    """What a record says, to be compared with what another says."""
+    said = {name: getattr(record, name) for name in type(record).__slots__ if name != "content"}
+    return said | {"kind": record.kind}
+
+
+def columns_flags(content: Content | None) -> int:
+    return content.flags if content else 0
+
+
+# --- any record at all ---------------------------------------------------------------------------
+
+
+def texts(bytes_max: int = 255) -> st.SearchStrategy[str]:
+    """Text of at most `bytes_max` bytes in UTF-8."""
+    fits = st.text(max_size=bytes_max // 4)
+    return fits | st.text(st.characters(codec="ascii"), max_size=bytes_max)
+
+
+u16 = st.integers(0, (1 << 16) - 1)
+u32 = st.integers(0, (1 << 32) - 1)
+u64 = st.integers(0, (1 << 64) - 1)
+times = st.integers(-(1 << 63), (1 << 63) - 1)
+tx_ids = st.text(st.characters(codec="ascii"), max_size=255)
+seals = st.binary(min_size=16, max_size=16)
+positions = st.integers(0, (1 << 60)).map(lambda n: n * 8)
+
+acks = st.builds(AckRange, texts(), texts(), u16, u64, u64)
+bodies = st.binary(max_size=40) | st.binary(max_size=4).map(lambda data: data * 50)
+optional_texts = st.none() | st.text(max_size=20)
+headers = st.none() | st.dictionaries(st.text(max_size=10), st.text(max_size=10), max_size=4)
+messages = st.builds(Message, bodies, optional_texts, optional_texts, headers)
+contents = st.builds(
+    encode_messages, st.lists(messages, min_size=1, max_size=12), st.none() | st.integers(0, 100)
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    content = draw(contents)
+    kind = draw(st.sampled_from(RUNS))
+    run = Run(kind, draw(texts()), draw(u16), draw(u64), content.count, draw(times))
+    run.content, run.producer = content, draw(texts())
+    if kind != Kind.MESSAGE:
+        run.tx, run.tx_id = draw(u64), draw(tx_ids)
+    return run
+
+
+references = st.builds(
+    Run,
+    st.just(Kind.REF_MESSAGE),
+    texts(),
+    u16,
+    u64,
+    st.integers(1, 1 << 24),
+    times,
+    u64,
+    tx_ids,
+    texts(),
+    u64,
+)
+prepares = st.builds(
+    Prepare,
+    tx_ids,
+    texts(),
+    times.filter(bool),
+    u32,
+    u32,
+    u64,
+    seals,
+    st.lists(acks, max_size=4),
+    tx=u64.filter(bool),
+    prepared_us=times,
+    replaces=u64,
+    check_after_ms=st.integers(-(1 << 63), (1 << 63) - 1),
+)
+decisions = st.builds(
+    Decided,
+    st.sampled_from(DECISIONS),
+    u64,
+    tx_ids,
+    texts(),
+    times,
+    times,
+    u32,
+    u32,
+    u64,
+    seals,
+    texts(),
+    texts(1000),
+    u64,
+)
+records: st.SearchStrategy[Record] = st.one_of(
+    runs(),
+    references,
+    prepares,
+    decisions,
+    st.builds(Acks, st.lists(acks, max_size=5), times, u64),
+    st.builds(State, st.binary(max_size=200), times),
+    st.builds(TopicMade, texts(), u16, times),
+)

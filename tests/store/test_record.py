@@ -1,0 +1,137 @@
+"""Records go to bytes and come back as they were."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fmq.message import Message
+from fmq.store.columns import COMPRESSED, encode_messages
+from fmq.store.kinds import Kind, Record, Run
+from fmq.store.record import (
+    ALIGNMENT,
+    DECODERS,
+    FIRST,
+    LAG_UNKNOWN,
+    LAST,
+    aligned,
+    columns_of,
+    content_of,
+    decode,
+    durable_to_of,
+    size_of,
+)
+from tests.store.samples import (
+    MESSAGES,
+    POSITION,
+    SEED,
+    columns_flags,
+    encoded,
+    examples,
+    fields,
+    place,
+    positions,
+    records,
+)
+
+
+@given(records, positions, st.sampled_from([0, FIRST, LAST, FIRST | LAST]))
+def test_every_record_comes_back_as_it_was(record: Record, position: int, flags: int) -> None:
+    """Whatever its fields are, at whatever place, a record says the same after its bytes were."""
+    place(record, position, flags)
+    data = encoded(record, durable_to=position)
+    again = decode(data, 0, position, SEED)
+    said = fields(record)
+    if isinstance(record, Run):
+        content = record.content
+        said["flags"] |= columns_flags(content)
+        for known_by_reading in ("bodies_crc", "columns_crc", "raw_bytes"):
+            said[known_by_reading] = getattr(again, known_by_reading)
+        if content is not None:
+            assert isinstance(again, Run)
+            assert (again.bodies_crc, again.raw_bytes) == (content.bodies_crc, content.raw_bytes)
+            copied = content_of(data, 0, again)
+            for name in ("columns", "bodies", "bodies_crc", "count", "flags", "raw_bytes"):
+                assert getattr(copied, name) == getattr(content, name), name
+    assert fields(again) == said
+
+
+@given(records)
+def test_a_record_takes_the_room_that_was_measured_for_it(record: Record) -> None:
+    place(record)
+    data = encoded(record)
+    assert len(data) == aligned(size_of(record))
+    assert len(data) % ALIGNMENT == 0
+    assert not any(data[record.size :]), "padding is zeros"
+
+
+def test_every_kind_has_an_example_here() -> None:
+    assert {record.kind for record in examples().values()} == set(Kind) == set(DECODERS)
+
+
+@pytest.mark.parametrize("name", examples())
+def test_a_record_is_read_where_it_lies(name: str) -> None:
+    """In the middle of other bytes, that is; and it reads nothing of them."""
+    record = place(examples()[name])
+    data = encoded(record)
+    alone = fields(decode(data, 0, POSITION, SEED))
+    among = b"\xff" * 24 + data + b"\xff" * 24
+    assert fields(decode(among, 24, POSITION, SEED)) == alone
+    assert fields(decode(data[: record.size], 0, POSITION, SEED)) == alone
+
+
+@pytest.mark.parametrize("name", ["MESSAGE", "PRE_MESSAGE", "TX_MESSAGE"])
+def test_messages_are_found_in_their_record(name: str) -> None:
+    record = place(examples()[name])
+    data = b"\xff" * 8 + encoded(record)
+    run = decode(data, 8, POSITION, SEED)
+    assert isinstance(run, Run)
+    columns = columns_of(data, 8, run)
+    assert columns.bodies() == [message.body for message in MESSAGES]
+    keys, tags = columns.texts()
+    assert keys == [message.key for message in MESSAGES]
+    assert tags == [message.tag for message in MESSAGES]
+    assert columns.headers() == [message.headers for message in MESSAGES]
+
+
+def test_a_compressed_record_tells_both_its_sizes() -> None:
+    content = encode_messages([Message(b"x" * 1000)] * 5, 1)
+    run = Run(Kind.MESSAGE, "t", 0, 0, 5, 1, content=content)
+    data = encoded(place(run))
+    again = decode(data, 0, POSITION, SEED)
+    assert isinstance(again, Run)
+    assert again.flags & COMPRESSED
+    assert again.raw_bytes == 5000 > len(data)
+    assert columns_of(data, 0, again).bodies() == [b"x" * 1000] * 5
+
+
+@pytest.mark.parametrize(
+    ("position", "durable_to", "told"),
+    [
+        (POSITION, POSITION, POSITION),
+        (POSITION, 0, 0),
+        (1 << 40, (1 << 40) - LAG_UNKNOWN + 1, (1 << 40) - LAG_UNKNOWN + 1),
+        (1 << 40, (1 << 40) - LAG_UNKNOWN, 0),
+        (1 << 40, 64, 0),
+    ],
+)
+def test_a_record_tells_how_far_the_journal_was_durable(
+    position: int, durable_to: int, told: int
+) -> None:
+    """0 stands for "unknown": what lies 4 GiB back cannot be told, and need not be."""
+    for name, record in examples().items():
+        data = encoded(place(record, position), durable_to=durable_to)
+        assert durable_to_of(b"-" * 16 + data, 16) == told, name
+
+
+def test_only_the_sealed_columns_of_a_transaction_are_hashed_when_read() -> None:
+    """Two runs that differ in a key alone differ in columns_crc, which the seal covers."""
+    crcs = set()
+    for key in "ab":
+        content = encode_messages([Message(b"x", key=key)], None)
+        run = Run(Kind.PRE_MESSAGE, "t", 0, 0, 1, 1, 64, "id", content=content)
+        again = decode(encoded(place(run)), 0, POSITION, SEED)
+        assert isinstance(again, Run)
+        crcs.add(again.columns_crc)
+    assert len(crcs) == 2
