@@ -112,7 +112,7 @@ class Engine:
                 catalog.add(segment.base)
         reader = Reader(files, journal.seed, options.read_ahead_bytes)
         outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
-        self._manager = TransactionManager(writer, outcomes)
+        self._manager = TransactionManager(writer, outcomes, self._after)
         self._messages = Messages(lock, ledger, catalog, reader, clock)
         self._groups = Groups(ledger)
         checkpoint = found.checkpoint
@@ -129,6 +129,7 @@ class Engine:
         self._writer, self._catalog, self._report = writer, catalog, found.report
         if self._background:
             self._thread = HousekeepingThread(self._chores, clock, options)
+            self._group.on_pending = self._thread.kick_if_due
             self._thread.start()
 
     def _rebuild(self, base: int) -> SegmentIndex:
@@ -423,7 +424,8 @@ class Engine:
             with self._lock:
                 if self._group.broken():
                     return False
-                if self._group.idle():
+                # With sync="never" an idle engine may have written what it has not synced.
+                if self._group.idle() and self._journal.durable_to == self._journal.position:
                     self._group.close(refusal)
                     return True
             with suppress(FmqError):

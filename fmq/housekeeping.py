@@ -60,7 +60,7 @@ class Housekeeping:
         self._last_seen = self._ledger.applied_upto
         self._last_change = self._clock.monotonic()
         self._last_roll = self._last_change
-        self._rolls = len(self._journal.segments)
+        self._writing = self._journal.current.base
         self.trouble: str | None = None
         self.checkpoints = 0
 
@@ -108,12 +108,10 @@ class Housekeeping:
 
     def _make_spare(self) -> None:
         now = self._clock.monotonic()
-        segments = len(self._journal.segments)
-        if segments != self._rolls:
-            fast = now - self._last_roll < ZERO_SECONDS
-            self._last_roll, self._rolls = now, segments
-        else:
-            fast = now - self._last_roll < ZERO_SECONDS and segments > 1
+        current = self._journal.current.base
+        fast = current > 0 and now - self._last_roll < ZERO_SECONDS
+        if current != self._writing:
+            self._writing, self._last_roll = current, now
         self._journal.spares.make_ahead(zeros=not fast)
 
     # --- checkpoint -------------------------------------------------------------------------
@@ -135,9 +133,14 @@ class Housekeeping:
             or bool(self._ledger.sealed)
         )
 
+    def pending(self) -> bool:
+        """Whether something waits for the next sync."""
+        return bool(self._journal.pending_bytes)
+
     def idle(self) -> bool:
         """Whether everything applied is in a checkpoint, so that there is nothing to wait for."""
-        return self._ledger.applied_upto == self.checkpointed and not self._ledger.sealed
+        applied = self._ledger.applied_upto == self.checkpointed
+        return applied and not self._ledger.sealed and not self._journal.pending_bytes
 
     def checkpoint(self, *, clean: bool = False) -> None:
         """Write a checkpoint of this instant now."""
@@ -145,7 +148,7 @@ class Housekeeping:
             self._checkpoint(clean=clean)
 
     def _checkpoint(self, *, clean: bool) -> None:
-        if self._options.sync == "never":
+        if self._options.sync == "never" and not clean:
             self._group.flush(force=True)
         self._write_indexes()
         with self._group.lock:
@@ -254,13 +257,11 @@ class HousekeepingThread:
     def __init__(self, chores: Housekeeping, clock: Clock, options: Options) -> None:
         self._chores = chores
         self._clock = clock
-        self._pause = options.checkpoint_idle_seconds
-        if options.sync == "interval":
-            self._pause = min(self._pause, options.sync_interval_seconds)
+        self._idle_seconds = options.checkpoint_idle_seconds
+        self._sync_seconds = min(options.sync_interval_seconds, self._idle_seconds)
         self._lock = threading.Lock()
         self._lock.acquire()
-        self._kicked = False
-        self._stopping = False
+        self._stopping = threading.Event()
         self._asleep = False
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="fmq housekeeping", daemon=True)
@@ -269,9 +270,8 @@ class HousekeepingThread:
         self._thread.start()
 
     def kick(self) -> None:
-        """There is something to do. Under the engine's lock."""
-        if not self._kicked:
-            self._kicked = True
+        """There is something to do."""
+        with contextlib.suppress(RuntimeError):  # it has been kicked already
             self._lock.release()
 
     def kick_if_due(self) -> None:
@@ -281,27 +281,35 @@ class HousekeepingThread:
 
     def stop(self) -> None:
         """End the thread after the round it is in."""
-        self._stopping = True
-        if not self._kicked:
-            self._kicked = True
-            self._lock.release()
+        self._stopping.set()
+        self.kick()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        pause: float | None = self._pause
-        while not self._stopping:
-            self._asleep = pause is None
-            self._clock.wait(self._lock, pause)
-            self._asleep = self._kicked = False
-            if self._stopping:
+        while not self._stopping.is_set():
+            # Said before it is looked at: whoever publishes in between wakes the thread.
+            self._asleep = True
+            if self._chores.idle():
+                self._clock.wait(self._lock, None)
+            self._asleep = False
+            if (
+                self._chores.trouble or not self._chores.pressing()
+            ) and not self._stopping.is_set():
+                self._clock.wait(self._lock, self._pause())
+            if self._stopping.is_set() or not self._round():
                 return
-            try:
-                self._chores.round()
-            except EngineFailed:
-                return
-            except BaseException as error:
-                self.error = error
-                self._chores.stop_engine(error)
-                return
-            pause = None if self._chores.idle() else self._pause
+
+    def _pause(self) -> float:
+        return self._sync_seconds if self._chores.pending() else self._idle_seconds
+
+    def _round(self) -> bool:
+        try:
+            self._chores.round()
+        except EngineFailed:
+            return False
+        except BaseException as error:
+            self.error = error
+            self._chores.stop_engine(error)
+            return False
+        return True

@@ -61,6 +61,7 @@ class Group:
         self._appends: list[list[Record]] = []
         self._sync_wanted = False
         self.syncs = 0
+        self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
         self.failure: BaseException | None = None
 
     def plan(self, append: list[Record]) -> None:
@@ -88,6 +89,7 @@ class Group:
                 if force:
                     self._sync_wanted = True
                 if not wait and self._journal.pending_bytes < PENDING_BYTES_MAX:
+                    self.on_pending()
                     return result
                 if self._leader:
                     waiter = Waiter(me)

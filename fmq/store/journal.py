@@ -15,6 +15,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 from uuid import uuid4
 
 from fmq.disk import Buffer, Directory, File
@@ -31,10 +32,15 @@ assert ALIGNMENT == 8, "the loops below round up by hand: they run for every rec
 class Chunk:
     """Contiguous bytes for one segment; with `spare`, that segment is to be opened first."""
 
-    __slots__ = ("buffers", "header", "segment", "size", "spare", "start")
+    __slots__ = ("buffers", "header", "previous", "segment", "size", "spare", "start")
 
     def __init__(
-        self, segment: Segment, start: int, spare: Spare | None = None, header: bytes = b""
+        self,
+        segment: Segment,
+        start: int,
+        spare: Spare | None = None,
+        header: bytes = b"",
+        previous: Segment | None = None,
     ) -> None:
         self.segment = segment
         self.start = start
@@ -42,6 +48,7 @@ class Chunk:
         self.size = 0
         self.spare = spare
         self.header = header
+        self.previous = previous  # the segment that is sealed by opening this one
 
 
 class Journal:
@@ -66,7 +73,6 @@ class Journal:
         self._capacity = capacity
         self._chunks: list[Chunk] = []
         self.segments = segments
-        self.bases = [segment.base for segment in segments]
         self.files = files
         self.spares = spares
         self.seed = zlib.crc32(store)
@@ -94,10 +100,10 @@ class Journal:
         return self.position + size <= self.current.limit
 
     def measure(self, records: Sequence[Record]) -> int:
-        """Set each record's size; the bytes that they take together, or TooLarge."""
+        """Set each record's size, for good; the bytes that they take together, or TooLarge."""
         total = 0
         for record in records:
-            record.size = size = size_of(record)
+            record.size = size = record.size or size_of(record)
             total += (size + 7) & ~7
         if total > self.append_bytes_max:
             raise TooLarge("an append", total, self.append_bytes_max, "segment_bytes")
@@ -110,9 +116,8 @@ class Journal:
         header = Header(self._store, old.limit, spare.capacity, old.end, old.chain)
         new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0)
         self.segments.append(new)
-        self.bases.append(new.base)
         self.position = new.end
-        self._chunks.append(Chunk(new, new.end, spare, header.encode()))
+        self._chunks.append(Chunk(new, new.end, spare, header.encode(), old))
         return new
 
     def place(self, records: Sequence[Record]) -> None:
@@ -154,13 +159,18 @@ class Journal:
 
     def segment_of(self, position: int) -> Segment | None:
         """The segment that `position` lies in; None if it has been dropped."""
-        i = bisect_right(self.bases, position) - 1
-        return self.segments[i] if i >= 0 else None
+        segments = self.segments
+        if position >= segments[-1].base:
+            return segments[-1]
+        i = bisect_right(segments, position, key=base_of) - 1
+        return segments[i] if i >= 0 else None
 
     def drop_first(self) -> Segment:
         """Forget the oldest segment; its file is the caller's to remove."""
-        self.bases.pop(0)
-        return self.segments.pop(0)
+        first, *rest = self.segments
+        # A new list: those who look something up outside the lock keep the old one.
+        self.segments = rest
+        return first
 
     # --- writing, outside the lock, one thread at a time --------------------------------------
 
@@ -187,9 +197,8 @@ class Journal:
 
     def _open_segment(self, chunk: Chunk) -> None:
         assert chunk.spare is not None
-        old = self.segment_of(chunk.segment.base - 1)
-        assert old is not None
-        file = self._file(old)
+        assert chunk.previous is not None
+        file = self._file(chunk.previous)
         file.sync()
         spare = chunk.spare
         spare.file.write(0, (chunk.header,), sync=True)
@@ -211,6 +220,7 @@ class Journal:
 
 
 JOIN_BYTES_MAX = 64 * 1024
+base_of = attrgetter("base")
 
 
 def join(chunk: Chunk) -> Sequence[Buffer]:

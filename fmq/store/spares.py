@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable
+from itertools import count
 
 from fmq.disk import Directory, File, is_full
 from fmq.errors import StorageFull
@@ -41,7 +42,8 @@ class Spares:
         self._directory = directory
         self._capacity = capacity
         self._ready: list[Spare] = []
-        self._number = 0
+        self._numbers = count()
+        self._taken: set[str] = set()  # names that an earlier engine gave
         self._lock = threading.Lock()
         self.needed = 0
         self.failed: str | None = None
@@ -49,8 +51,7 @@ class Spares:
     def adopt(self, names: Iterable[str]) -> None:
         """Take over what an earlier engine left: kept if it is whole and all zeros."""
         for name in sorted(name for name in names if name.endswith(SUFFIX)):
-            with contextlib.suppress(ValueError):
-                self._number = max(self._number, int(name.removesuffix(SUFFIX)) + 1)
+            self._taken.add(name)
             file = self._directory.open(name, write=True)
             if file.size() == self._capacity and all_zeros(file, self._capacity):
                 self._ready.append(Spare(name, file, self._capacity))
@@ -97,8 +98,10 @@ class Spares:
         self._ready.append(self._create(zeros=zeros))
 
     def _create(self, *, zeros: bool) -> Spare:
-        name = f"{self._number:06d}{SUFFIX}"
-        self._number += 1
+        # Two threads may be at it: drawing a number is one step.
+        name = f"{next(self._numbers):06d}{SUFFIX}"
+        while name in self._taken:
+            name = f"{next(self._numbers):06d}{SUFFIX}"
         file = None
         try:
             file = self._directory.create(name)

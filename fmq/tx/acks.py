@@ -20,7 +20,7 @@ class Acked:
         """`first` up to, not including, `end` are done; any part of it may have been before."""
         if first <= self.floor:
             self.floor = max(self.floor, end)
-        else:
+        elif first < end:
             self._insert(first, end)
         ranges = self._ranges
         while ranges and ranges.peekitem(0)[0] <= self.floor:

@@ -6,6 +6,7 @@ Everything a commit writes is one append, and COMMIT, its last record, alone pub
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from fmq.clock import as_datetime
@@ -30,8 +31,10 @@ CACHED_BYTES_MAX = 16 << 20
 class TransactionManager:
     """The transactions of one engine."""
 
-    def __init__(self, writer: Writer, outcomes: Outcomes) -> None:
+    def __init__(self, writer: Writer, outcomes: Outcomes, after: Callable[[], None]) -> None:
+        """`after` is called at the end of each call of a transaction that has written."""
         self.writer = writer
+        self.after = after
         self.topics = writer.ledger.topics
         self._outcomes = outcomes
         self._ledger = writer.ledger

@@ -155,6 +155,7 @@ class Transaction:
         self._require(Phase.OPEN, "prepare")
         self._manager.prepare(self)
         self.phase = Phase.PREPARED
+        self._manager.after()
 
     def commit(self) -> list[Receipt]:
         """Show all messages at once; again, the same receipts."""
@@ -168,19 +169,23 @@ class Transaction:
                 else self._manager.commit_prepared(self._tx_id)
             )
             self.phase = Phase.COMMITTED
+            self._manager.after()
         return list(self._receipts)
 
     def rollback(self) -> None:
         """Drop it. Before prepare nothing is written and the id is free again."""
         if self.phase is Phase.COMMITTED:
             self._refuse("rollback")
-        if self.phase is Phase.PREPARED:
+        prepared = self.phase is Phase.PREPARED
+        if prepared:
             self._manager.decide(self.tx_id, "rollback")
         if self.phase is not Phase.ROLLED_BACK:
             self._manager.let_go(self)
             self.phase = Phase.ROLLED_BACK
             for ackable in self.ackables:
                 ackable.release_from_transaction()
+        if prepared:
+            self._manager.after()
 
     def outcome(self) -> Outcome:
         """What has become of it, as `engine.outcome` says; once it is prepared or committed."""
