@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 from collections.abc import Callable, Sequence
 
 from fmq.disk import Buffer
 from fmq.errors import Locked
-from fmq.testing.changes import FileChange, Room, Write, Zeros
+from fmq.testing.changes import Room, Write, Zeros
 from fmq.testing.image import Image
 from fmq.testing.nodes import Folder, Inode, NameChange
 from fmq.testing.power import Power
@@ -24,10 +23,9 @@ LOCK_NUMBER = -1  # other files have the number of the operation that made them
 class CrashFile:
     """An open file of a CrashDisk."""
 
-    def __init__(self, power: Power, inode: Inode, path: str, *, write: bool) -> None:
+    def __init__(self, power: Power, inode: Inode, *, write: bool) -> None:
         self._power = power
         self._inode: Inode | None = inode
-        self._path = path
         self._write = write
 
     def read(self, offset: int, size: int) -> bytes:
@@ -44,27 +42,27 @@ class CrashFile:
                 # Written and then synced: the power may fail in between.
                 power.interrupted = inode, Write(power.number, offset, data, inode.seen.size)
                 inode.interrupt(power.interrupted[1])
-            power.spend(f"write {self._path} {offset}+{len(data)}{' sync' if sync else ''}")
+            power.spend(f"write {inode.path} {offset}+{len(data)}{' sync' if sync else ''}")
             if data:
                 inode.change(change)
 
     def allocate(self, size: int) -> None:
         with self._power as power:
-            self._change(Room(power.number, size), f"allocate {self._path} {size}")
+            self._change(Room(power.number, size), "allocate")
 
     def write_zeros(self, size: int) -> None:
         with self._power as power:
-            self._change(Zeros(power.number, size), f"write_zeros {self._path} {size}")
+            self._change(Zeros(power.number, size), "write_zeros")
 
-    def _change(self, change: FileChange, operation: str) -> None:
+    def _change(self, change: Room | Zeros, operation: str) -> None:
         inode = self._writable()
-        self._power.spend(operation)
+        self._power.spend(f"{operation} {inode.path} {change.size}")
         inode.change(change)
 
     def sync(self) -> None:
         with self._power as power:
             inode = self._opened()
-            power.spend(f"sync {self._path}")
+            power.spend(f"sync {inode.path}")
             if power.honest:
                 inode.sync()
 
@@ -93,7 +91,7 @@ class CrashFile:
         """Write as a synced write does that fails: seen from now on, and never durable."""
         with self._power as power:
             inode = self._writable()
-            power.spend(f"failing write {self._path} {offset}+{len(data)}")
+            power.spend(f"failing write {inode.path} {offset}+{len(data)}")
             if data:
                 inode.seen.write(offset, data)
             inode.spoiled |= spoils
@@ -102,19 +100,20 @@ class CrashFile:
         """Sync as one does that fails: what is pending stays seen and is never durable."""
         with self._power as power:
             inode = self._opened()
-            power.spend(f"failing sync {self._path}")
+            power.spend(f"failing sync {inode.path}")
             inode.lose_pending()
             inode.spoiled |= spoils
 
     def _opened(self) -> Inode:
         if self._inode is None:
-            raise OSError(errno.EBADF, "the file is closed", self._path)
+            raise OSError(errno.EBADF, "the file is closed")
         return self._inode
 
     def _writable(self) -> Inode:
+        inode = self._opened()
         if not self._write:
-            raise OSError(errno.EBADF, "the file is open for reading", self._path)
-        return self._opened()
+            raise OSError(errno.EBADF, "the file is open for reading", inode.path)
+        return inode
 
 
 class CrashDirectory:
@@ -131,7 +130,7 @@ class CrashDirectory:
 
     def open(self, name: str, *, write: bool = False) -> CrashFile:
         with self._power:
-            return CrashFile(self._power, self._file(name), self._join(name), write=write)
+            return CrashFile(self._power, self._file(name), write=write)
 
     def create(self, name: str) -> CrashFile:
         with self._power as power:
@@ -139,9 +138,10 @@ class CrashDirectory:
             if name in folder.seen:
                 raise FileExistsError(errno.EEXIST, "already there", self._join(name))
             inode = Inode(power.number, Image(), Image())
-            power.spend(f"create {self._join(name)}")
+            inode.path = self._join(name)
+            power.spend(f"create {inode.path}")
             folder.change(NameChange(inode.number, inode, name))
-            return CrashFile(power, inode, self._join(name), write=True)
+            return CrashFile(power, inode, write=True)
 
     def rename(self, old: str, new: str) -> None:
         with self._power as power:
@@ -150,6 +150,7 @@ class CrashDirectory:
                 self._file(new)
             number = power.number
             power.spend(f"rename {self._join(old)} {new}")
+            inode.path = self._join(new)
             if old != new:
                 self._opened().change(NameChange(number, inode, new))
 
@@ -189,7 +190,7 @@ class CrashDirectory:
                 # pending name doubles the states that a crash may leave.
                 inode = Inode(LOCK_NUMBER, Image(), Image())
                 folder.seen[name] = folder.durable[name] = inode
-            holder = CrashFile(power, self._file(name), self._join(name), write=True)
+            holder = CrashFile(power, self._file(name), write=True)
             if not self._file(name).pin(holder, exclusive=True):
                 raise Locked(self.path, f"process {os.getpid()}")
             return holder.close
@@ -208,8 +209,9 @@ class CrashDirectory:
             raise FileNotFoundError(errno.ENOENT, "not there", self._join(name))
         if isinstance(node, Folder):
             raise IsADirectoryError(errno.EISDIR, "a directory", self._join(name))
+        node.path = self._join(name)
         return node
 
     def _join(self, name: str) -> str:
         assert "/" not in name, name
-        return posixpath.join(self.path, name)
+        return f"{self.path}/{name}"

@@ -18,10 +18,11 @@ from fmq.testing.losses import Loss
 class Inode:
     """One file, whatever its name is."""
 
-    __slots__ = ("changes", "durable", "number", "pins", "seen", "spoiled")
+    __slots__ = ("changes", "durable", "number", "path", "pins", "seen", "spoiled")
 
     def __init__(self, number: int, seen: Image, durable: Image) -> None:
         self.number = number
+        self.path = ""  # for people: the name by which it was opened or renamed last
         self.seen = seen  # what a read returns: the page cache
         self.durable = durable
         self.changes: list[FileChange] = []  # begins with one that is not durable, or is empty

@@ -53,6 +53,24 @@ def test_what_changes_something_is_one_operation(name: str) -> None:
     assert disk.operations == len(disk.history) == 6
 
 
+def test_history_tells_each_operation_by_the_name_that_the_file_has() -> None:
+    disk = CrashDisk()
+    directory, file = start(disk)
+    file.write(7, (b"ab", b"c"), sync=True)
+    directory.rename("a", "b")
+    file.sync()
+    assert disk.history == [
+        "mkdir data",
+        "directory sync .",
+        "mkdir data/there",
+        "create data/a",
+        "directory sync data",
+        "write data/a 7+3 sync",
+        "rename data/a b",
+        "sync data/b",
+    ]
+
+
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_what_only_asks_is_none(name: str) -> None:
     disk = CrashDisk()
