@@ -40,6 +40,8 @@ NONE = 0xFFFF
 TEXT_BYTES_MAX = NONE - 1
 HEADERS_MAX = 1000
 COUNT_MAX = 1 << 24
+RAW_BYTES_MAX = 1 << 30
+LZ4_RATIO_MAX = 255  # of a block: no byte of it stands for more
 
 U32 = Struct("<I")
 assert sys.byteorder == "little", "arrays are written as they lie in memory"
@@ -82,6 +84,8 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Co
     sizes = array("I", map(len, bodies))
     joined = b"".join(bodies)
     count = len(sizes)
+    if count > COUNT_MAX:
+        raise TooLarge("messages in one call", count, COUNT_MAX, "fixed by the format")
     if sizes[0] * count == len(joined) and sizes.count(sizes[0]) == count:
         return _content(count, 0, b"", joined, compress_bytes_min)
     if sum(sizes) != len(joined):  # a view of wider items: its len() is not its bytes
@@ -137,7 +141,7 @@ def _content(
     count: int, flags: int, columns: bytes, bodies: bytes, compress_bytes_min: int | None
 ) -> Content:
     raw_bytes = len(bodies)
-    if compress_bytes_min is not None and raw_bytes >= compress_bytes_min:
+    if compress_bytes_min is not None and compress_bytes_min <= raw_bytes <= RAW_BYTES_MAX:
         packed: bytes = lz4.block.compress(bodies, store_size=False)
         if len(packed) < raw_bytes:
             bodies, flags = packed, flags | COMPRESSED
@@ -171,14 +175,15 @@ def _utf8(what: str, text: str) -> bytes:
 
 
 def _encode_headers(headers: Sequence[Mapping[str, str] | None]) -> bytes:
-    counts = array("H", (len(header or ()) for header in headers))
+    counts = [len(header or ()) for header in headers]
     if max(counts) > HEADERS_MAX:
         raise TooLarge("the headers of a message", max(counts), HEADERS_MAX, "fixed by the format")
     names = [name for header in headers if header for name in header]
     values = [value for header in headers if header for value in header.values()]
-    return b"".join(
-        (counts.tobytes(), _encode_texts("header name", names), _encode_texts("header", values))
-    )
+    if None in names or None in values:
+        raise TypeError("a header has a name and a value, both str, and one of them is None")
+    columns = _encode_texts("header name", names), _encode_texts("header", values)
+    return b"".join((array("H", counts).tobytes(), *columns))
 
 
 class Columns:
@@ -216,6 +221,9 @@ class Columns:
     def _raw(self) -> bytes:
         if not self.flags & COMPRESSED:
             return self._stored
+        if self._raw_bytes > min(RAW_BYTES_MAX, LZ4_RATIO_MAX * len(self._stored)):
+            # Refused before anything is allocated.
+            raise BadColumns(f"{len(self._stored)} bytes cannot hold {self._raw_bytes}")
         try:
             raw: bytes = lz4.block.decompress(self._stored, uncompressed_size=self._raw_bytes)
         except (lz4.block.LZ4BlockError, ValueError, OverflowError) as error:
@@ -253,6 +261,8 @@ class Columns:
         total = sum(counts)
         names, at = _decode_texts(self._data, at, total)
         values, at = _decode_texts(self._data, at, total)
+        if None in names or None in values:
+            raise BadColumns("a header without a name or a value")
         pairs = list(zip(names, values, strict=True))
         ends = accumulate(counts, initial=0)
         return [dict(pairs[start:end]) or None for start, end in pairwise(ends)]  # type: ignore[arg-type]

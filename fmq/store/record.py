@@ -46,7 +46,7 @@ from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 
-from fmq.store.columns import COMPRESSED, COUNT_MAX, BadColumns, Columns, Content
+from fmq.store.columns import COMPRESSED, COUNT_MAX, Columns, Content
 from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
 
 FORMAT = 1
@@ -76,7 +76,6 @@ assert MESSAGE_HEAD.size == COMMON.size + PLACE.size
 assert TX_HEAD.size == MESSAGE_HEAD.size + 8
 
 RECORD_BYTES_MAX = 1 << 31
-RAW_BYTES_MAX = 1 << 30
 LAG_UNKNOWN = 0xFFFFFFFF
 NO_SEAL = bytes(16)
 PADDING = tuple(bytes(-size % ALIGNMENT) for size in range(ALIGNMENT))
@@ -524,8 +523,6 @@ def _parts(data: bytes, at: int, run: Run) -> tuple[bytes, bytes]:
         start += 8
     if run.flags & COMPRESSED:
         start += 4
-        if run.raw_bytes > RAW_BYTES_MAX:
-            raise BadColumns(f"{run.raw_bytes} bytes to decompress are over the limit")
     bodies = at + head_size
     return data[start:bodies], data[bodies : at + run.size]
 

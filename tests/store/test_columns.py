@@ -1,0 +1,206 @@
+"""Messages go into columns and come out as they were sent."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fmq.errors import BadName, TooLarge
+from fmq.message import Message
+from fmq.store.columns import (
+    COMPRESSED,
+    HEADERS_MAX,
+    KEYS,
+    LENGTHS,
+    TAGS,
+    TEXT_BYTES_MAX,
+    UNIFORM_COUNT_MAX,
+    Columns,
+    Content,
+    as_bytes,
+    encode_bodies,
+    encode_messages,
+    encode_one,
+    split_bodies,
+)
+from tests.store.samples import messages
+
+
+def columns_of(content: Content) -> Columns:
+    return Columns(content.count, content.flags, content.columns, content.bodies, content.raw_bytes)
+
+
+def came_back(content: Content) -> list[Message]:
+    columns = columns_of(content)
+    nothing = [None] * content.count
+    keys, tags = columns.texts()
+    rows = zip(
+        columns.bodies(),
+        keys or nothing,
+        tags or nothing,
+        columns.headers() or nothing,
+        strict=True,
+    )
+    return [Message(*row) for row in rows]
+
+
+@given(st.lists(messages, min_size=1, max_size=30), st.none() | st.integers(0, 300))
+def test_messages_come_back_as_they_were(sent: list[Message], compress: int | None) -> None:
+    """But for empty headers, which are no headers."""
+    expected = [Message(m.body, m.key, m.tag, m.headers or None) for m in sent]
+    assert came_back(encode_messages(sent, compress)) == expected
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1), st.none() | st.integers(0, 300))
+def test_bodies_come_back_as_they_were(sent: list[bytes], compress: int | None) -> None:
+    content = encode_bodies(sent, compress)
+    assert columns_of(content).bodies() == sent
+    assert columns_of(content).texts() == (None, None)
+    assert columns_of(content).headers() is None
+
+
+@given(st.binary(max_size=300), st.none() | st.integers(0, 300))
+def test_one_body_is_encoded_as_a_batch_of_one_is(body: bytes, compress: int | None) -> None:
+    """The short way and the long way write the same bytes."""
+    one, batch = encode_one(body, compress), encode_bodies([body], compress)
+    for name in Content.__slots__:
+        assert getattr(one, name) == getattr(batch, name), name
+
+
+@pytest.mark.parametrize("count", [1, 2, UNIFORM_COUNT_MAX, UNIFORM_COUNT_MAX + 1])
+@pytest.mark.parametrize("size", [0, 1, 100])
+def test_bodies_of_equal_length_need_no_lengths(count: int, size: int) -> None:
+    sent = [bytes([i % 251]) * size for i in range(count)]
+    content = encode_bodies(sent, None)
+    assert (content.flags, content.columns) == (0, b"")
+    assert columns_of(content).bodies() == sent
+
+
+@pytest.mark.parametrize(
+    "sizes", [[3, 4], [1, 0, 2], [0, 0, 1], [2, 1, 1, 0], [1] * UNIFORM_COUNT_MAX + [2]]
+)
+def test_bodies_of_different_length_have_one_each(sizes: list[int]) -> None:
+    """Lengths whose mean is that of the first body are different all the same."""
+    sent = [bytes([i % 251]) * size for i, size in enumerate(sizes)]
+    content = encode_bodies(sent, None)
+    assert content.flags == LENGTHS
+    assert columns_of(content).bodies() == sent
+
+
+def test_a_column_that_nobody_uses_is_not_there() -> None:
+    assert encode_messages([Message(b"x"), Message(b"y", headers={})], None).flags == 0
+    assert encode_messages([Message(b"x"), Message(b"y", key="")], None).flags == KEYS
+    assert encode_messages([Message(b"x", tag="t"), Message(b"yy")], None).flags == LENGTHS | TAGS
+
+
+def test_bodies_are_compressed_from_a_size_on_and_only_if_that_makes_them_smaller() -> None:
+    text, noise = b"again " * 50, bytes(range(256))
+    for body, compress, packed in [
+        (text, None, False),
+        (text, len(text) + 1, False),
+        (text, len(text), True),
+        (noise, 0, False),
+    ]:
+        content = encode_bodies([body], compress)
+        assert bool(content.flags & COMPRESSED) is packed
+        assert (len(content.bodies) < len(body)) is packed
+        assert content.raw_bytes == len(body)
+        assert columns_of(content).bodies() == [body]
+
+
+WIDE = array("I", [1, 2, 3])
+BYTES_LIKE: dict[str, Any] = {
+    "bytes": b"abc",
+    "bytearray": bytearray(b"abc"),
+    "memoryview": memoryview(b"abc"),
+    "memoryview of every second byte": memoryview(b"a-b-c-")[::2],
+    "array": array("B", b"abc"),
+    "wide array": WIDE,
+    "memoryview of a wide array": memoryview(WIDE),
+    "table": memoryview(bytes(12)).cast("B", (3, 4)),
+    "empty": bytearray(),
+}
+
+
+@pytest.mark.parametrize("name", BYTES_LIKE)
+def test_whatever_is_like_bytes_is_a_body(name: str) -> None:
+    """Alone, in a batch of its own kind, in a mixed batch, and in a Message."""
+    body = BYTES_LIKE[name]
+    expected = bytes(memoryview(body))
+    for batch in ([body], [body, body], [b"-", body], [body, b"-"]):
+        found, plain = split_bodies(batch)
+        if plain:
+            content = encode_bodies(found, None)
+        else:
+            content = encode_messages([Message(as_bytes(each)) for each in found], None)
+        assert columns_of(content).bodies() == [bytes(memoryview(each)) for each in batch]
+    assert columns_of(encode_one(body, None)).bodies() == [expected]  # type: ignore[arg-type]
+    assert came_back(encode_messages([Message(body)], None))[0].body == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("body", ["text", 5, None, [1, 2], 1.5, object(), {"a": 1}])
+def test_a_body_that_is_not_like_bytes_is_a_type_error_that_says_what_to_do(body: object) -> None:
+    for encode in (
+        lambda: encode_one(body, None),  # type: ignore[arg-type]
+        lambda: encode_messages([Message(body)], None),  # type: ignore[arg-type]
+        lambda: as_bytes(body),
+    ):
+        with pytest.raises(TypeError, match="bytes-like"):
+            encode()
+    assert split_bodies([b"x", body])[1] is False
+
+
+def test_a_body_can_be_changed_after_it_was_encoded() -> None:
+    body = bytearray(b"abc")
+    contents = encode_one(body, None), encode_bodies([body, body], None)  # type: ignore[list-item]
+    body[:] = b"xyz"
+    assert columns_of(contents[0]).bodies() == [b"abc"]
+    assert columns_of(contents[1]).bodies() == [b"abc", b"abc"]
+
+
+def test_the_longest_text_there_is_comes_back() -> None:
+    longest = "x" * TEXT_BYTES_MAX
+    sent = [Message(b"", longest, longest, {longest: longest}), Message(b"")]
+    assert came_back(encode_messages(sent, None)) == sent
+
+
+@pytest.mark.parametrize("what", ["key", "tag", "header name", "header"])
+def test_text_that_is_too_long_or_no_text_is_refused(what: str) -> None:
+    for text, error in [
+        ("ä" * (TEXT_BYTES_MAX // 2 + 1), TooLarge),
+        ("\ud800", BadName),
+        (b"bytes", TypeError),
+        (7, TypeError),
+    ]:
+        with pytest.raises(error):
+            encode_messages([Message(b""), message_with(what, text)], None)
+
+
+@pytest.mark.parametrize("what", ["header name", "header"])
+def test_a_header_without_a_value_is_refused(what: str) -> None:
+    with pytest.raises(TypeError):
+        encode_messages([message_with(what, None)], None)
+
+
+def message_with(what: str, text: object) -> Message:
+    match what:
+        case "key":
+            return Message(b"", key=text)  # type: ignore[arg-type]
+        case "tag":
+            return Message(b"", tag=text)  # type: ignore[arg-type]
+        case "header name":
+            return Message(b"", headers={text: "x"})  # type: ignore[dict-item]
+        case _:
+            return Message(b"", headers={"x": text})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("count", [HEADERS_MAX + 1, 70_000])
+def test_too_many_headers_are_refused(count: int) -> None:
+    most = {str(i): "" for i in range(HEADERS_MAX)}
+    assert came_back(encode_messages([Message(b"", headers=most)], None))[0].headers == most
+    with pytest.raises(TooLarge, match=f"{count:,}"):
+        encode_messages([Message(b"", headers={str(i): "" for i in range(count)})], None)
