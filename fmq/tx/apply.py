@@ -35,7 +35,7 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
         if record.time_us > ledger.last_us:
             ledger.last_us = record.time_us
     if held is not None and held.open is not None:
-        _close_append(ledger, held)
+        _close_append(ledger, held, append[0].position)
     ledger.applied_upto = ledger.index.end = record.position + aligned(record.size)
 
 
@@ -68,7 +68,9 @@ class _Held:
 def _publish(ledger: Ledger, run: Run) -> None:
     topic = ledger.topics.get(run.topic)
     if topic is None or run.queue >= len(topic.queues):
-        raise IllegalStep(f"a message for {run.topic}/{run.queue}, which was never made")
+        if ledger.queue_met(run.topic, run.queue) is None:
+            raise IllegalStep(f"a message for {run.topic}/{run.queue}, which was never made")
+        topic = ledger.topics[run.topic]
     queue = topic.queues[run.queue]
     if run.offset != queue.next:
         if queue.settled:
@@ -109,7 +111,7 @@ def _prepare(ledger: Ledger, prepare: Prepare, held: _Held) -> None:
     held.open = prepare
 
 
-def _close_append(ledger: Ledger, held: _Held) -> None:
+def _close_append(ledger: Ledger, held: _Held, start: int) -> None:
     """The append had a PREPARE: either all of it follows and is sealed, or it is refused."""
     prepare = held.open
     assert prepare is not None
@@ -125,7 +127,7 @@ def _close_append(ledger: Ledger, held: _Held) -> None:
         entry = Entry(prepare)
         ledger.undecided_bytes += prepare.bytes
         ledger.undecided_of[prepare.producer] = ledger.undecided_of.get(prepare.producer, 0) + 1
-    entry.prepare = prepare
+    entry.prepare, entry.start = prepare, start
     entry.runs = held.runs
     entry.busy = False
     ledger.undecided[prepare.tx] = entry
@@ -138,14 +140,11 @@ def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
     stated = entry.prepare if entry is not None else held.open
     if stated is not None and (stated.seal, stated.tx_id) != (decided.seal, decided.tx_id):
         raise IllegalStep(f"a decision for {decided.tx_id!r} that does not fit its PREPARE")
+    if decided.kind == Kind.COMMIT:
+        _check_complete(decided, stated, held)
     if entry is not None:
         forget(ledger, entry)
     if decided.kind == Kind.COMMIT:
-        if (len(held.runs), sum(run.count for run in held.runs)) != (
-            decided.records,
-            decided.messages,
-        ):
-            raise IllegalStep("a COMMIT that does not publish what was prepared")
         for run in held.runs:
             _publish(ledger, run)
         for ack in held.acks:
@@ -154,6 +153,17 @@ def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
         for ack in entry.prepare.acks:
             ledger.on_free(ack)
     ledger.index.add_outcome(decided)
+
+
+def _check_complete(decided: Decided, stated: Prepare | None, held: _Held) -> None:
+    """A COMMIT publishes all that was prepared, and acks it: never a part."""
+    published = len(held.runs), sum([run.count for run in held.runs])
+    if published != (decided.records, decided.messages):
+        raise IllegalStep("a COMMIT that does not publish what was prepared")
+    if stated is not None and not stated.trusted:
+        acks = tuple(held.acks)
+        if (*published, acks) != (stated.records, stated.messages, stated.acks):
+            raise IllegalStep("a COMMIT that does not publish or ack what its PREPARE stated")
 
 
 def forget(ledger: Ledger, entry: Entry) -> None:
@@ -232,4 +242,4 @@ def collect(ledger: Ledger, append: Sequence[Record]) -> None:
             held.open = None
     if held.open is not None:
         held.state = TxState.UNDECIDED
-        _close_append(ledger, held)
+        _close_append(ledger, held, append[0].position)

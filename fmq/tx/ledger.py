@@ -49,12 +49,13 @@ class Topic:
 class Entry:
     """A sealed transaction that waits for its decision."""
 
-    __slots__ = ("busy", "prepare", "runs", "state", "tx")
+    __slots__ = ("busy", "prepare", "runs", "start", "state", "tx")
 
     def __init__(self, prepare: Prepare) -> None:
         self.tx = prepare.tx
         self.prepare = prepare
         self.runs: list[Run] = []  # its PRE_MESSAGEs
+        self.start = prepare.position  # of its append: TOPIC records may stand before PREPARE
         self.state = State.UNDECIDED
         self.busy = False  # an append about it is planned and not yet durable
 
@@ -102,6 +103,26 @@ class Ledger:
             return None
         return found.queues[number]
 
+    def queue_met(self, topic: str, number: int) -> Queue | None:
+        """The queue of a message that the journal holds; None if there cannot be one.
+
+        Where segments have been dropped, its TOPIC record may be gone and the STATE that tells
+        of it still ahead: until then a queue is there because a message of it is.
+        """
+        found = self.queue(topic, number)
+        if found is None and self.unsettled:
+            known = self.topic(topic, number + 1)
+            if not known.made:
+                self._grow(known, number + 1)
+                found = known.queues[number]
+        return found
+
+    @staticmethod
+    def _grow(topic: Topic, queues: int) -> None:
+        for number in range(len(topic.queues), queues):
+            topic.queues.append(queue := Queue(topic.name, number))
+            queue.settled = False
+
     def acked_of(self, group: str, topic: str, queue: int) -> Acked:
         """What `group` is done with in the queue; nothing, for a group not heard of before."""
         key = group, topic, queue
@@ -112,9 +133,9 @@ class Ledger:
         return acked
 
     def oldest_undecided(self) -> int | None:
-        """The position of the oldest PREPARE that waits for its decision."""
+        """Where the append of the oldest PREPARE begins that waits for its decision."""
         for entry in self.undecided.values():
-            return entry.prepare.position
+            return entry.start
         return None
 
     def enter_segment(self, base: int) -> None:
@@ -149,6 +170,8 @@ class Ledger:
         self.floor = max(self.floor, state["floor"])
         for name, ranges in state["topics"].items():
             topic = self.topic(name, len(ranges))
+            if not topic.made:
+                self._grow(topic, len(ranges))
             topic.made = True
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
                 queue.first = max(queue.first, first)

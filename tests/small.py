@@ -1,0 +1,95 @@
+"""Engines on a disk in memory, so small that every boundary is met within a few calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fmq
+from fmq import Engine, Options
+from fmq.clock import Clock
+from fmq.disk import Disk
+from fmq.testing import CrashDisk, FakeClock
+
+SMALL: dict[str, Any] = {"segment_bytes": 4096}
+
+
+def opened(disk: Disk, clock: Clock | None = None, **options: Any) -> Engine:
+    """The engine of the directory `data` on `disk`: small segments, no thread of its own."""
+    chosen = Options(**{**SMALL, **options})
+    return fmq.open("data", chosen, disk=disk, clock=clock or FakeClock(), background=False)
+
+
+def bodies(engine: Any, topic: str, queue: int = 0, offset: int = 0) -> list[Any]:
+    """All bodies of a queue, from `offset` on."""
+    return [message.body for message in engine.read(topic, queue=queue, offset=offset, limit=9999)]
+
+
+def content(disk: Disk) -> dict[str, bytes]:
+    """Every file of the directory, by name, as a reader would see it."""
+    directory = disk.directory("data", make=False)
+    found = {}
+    for name in directory.names():
+        if name != "quarantine":
+            file = directory.open(name)
+            found[name] = file.read(0, file.size())
+    return found
+
+
+def segments(disk: Disk) -> list[str]:
+    """The names of the segments, oldest first."""
+    return sorted(name for name in content(disk) if name.endswith(".seg"))
+
+
+def overwrite(disk: Disk, name: str, offset: int, data: bytes) -> None:
+    """Change bytes of a file behind the engine's back."""
+    file = disk.directory("data", make=False).open(name, write=True)
+    file.write(offset, (data,), sync=True)
+
+
+def flip(disk: Disk, name: str, offset: int) -> None:
+    """Turn one bit of a file over."""
+    (byte,) = content(disk)[name][offset : offset + 1]
+    overwrite(disk, name, offset, bytes([byte ^ 0x10]))
+
+
+def remove(disk: Disk, *names: str) -> None:
+    """Remove files behind the engine's back."""
+    directory = disk.directory("data", make=False)
+    for name in names:
+        directory.remove(name)
+
+
+def truncate(disk: Disk, name: str, size: int) -> None:
+    """Leave only the first `size` bytes of a file."""
+    data = content(disk)[name][:size]
+    remove(disk, name)
+    file = disk.directory("data", make=False).create(name)
+    file.write(0, (data,), sync=True)
+
+
+def fill(engine: Engine, topic: str = "fill", body_bytes: int = 400) -> None:
+    """Send until the journal goes on in a new segment."""
+    before = engine.stats().position // 4096
+    while engine.stats().position // 4096 == before:
+        engine.send(topic, b"f" * body_bytes)
+
+
+def check(disk: Disk) -> None:
+    """The directory at rest is sound."""
+    assert fmq.check("data", disk=disk).problems == ()
+
+
+__all__ = [
+    "CrashDisk",
+    "FakeClock",
+    "bodies",
+    "check",
+    "content",
+    "fill",
+    "flip",
+    "opened",
+    "overwrite",
+    "remove",
+    "segments",
+    "truncate",
+]

@@ -1,0 +1,67 @@
+"""The set of acked offsets against a plain Python set."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fmq.tx.acks import Acked
+
+RANGES = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda pair: (pair[0], sum(pair))),
+    max_size=25,
+)
+
+
+def made(ranges: list[tuple[int, int]], floor: int = 0) -> tuple[Acked, set[int]]:
+    acked, model = Acked(floor), set(range(floor))
+    for first, end in ranges:
+        acked.add(first, end)
+        model |= set(range(first, end))
+        acked._check()
+    return acked, model
+
+
+@given(RANGES, st.integers(0, 5))
+def test_it_holds_what_a_set_would_hold(ranges: list[tuple[int, int]], floor: int) -> None:
+    acked, model = made(ranges, floor)
+    assert {offset for offset in range(60) if offset in acked} == model
+
+
+@given(RANGES)
+def test_the_floor_is_the_first_offset_that_is_not_done(ranges: list[tuple[int, int]]) -> None:
+    acked, model = made(ranges)
+    assert acked.floor == min(set(range(60)) - model)
+
+
+@given(RANGES, st.integers(0, 60), st.integers(0, 60))
+def test_gaps_are_what_is_missing_in_order_and_none_is_empty(
+    ranges: list[tuple[int, int]], first: int, end: int
+) -> None:
+    acked, model = made(ranges)
+    gaps = list(acked.gaps(first, end))
+    assert [offset for gap in gaps for offset in range(*gap)] == [
+        offset for offset in range(first, end) if offset not in model
+    ]
+    assert all(low < high for low, high in gaps)
+
+
+@given(RANGES, RANGES)
+def test_what_is_carried_as_lists_makes_the_same_set_again(
+    ranges: list[tuple[int, int]], before: list[tuple[int, int]]
+) -> None:
+    """Checkpoints and STATE records carry it so, onto whatever is known already."""
+    acked, model = made(ranges)
+    again, known = made(before)
+    again.add(0, acked.floor)
+    for first, end in acked.as_lists():
+        again.add(first, end)
+    again._check()
+    assert {offset for offset in range(60) if offset in again} == model | known
+
+
+@given(RANGES)
+def test_the_order_of_acks_does_not_matter(ranges: list[tuple[int, int]]) -> None:
+    one, _ = made(ranges)
+    other, _ = made(ranges[::-1])
+    assert (one.floor, one.as_lists()) == (other.floor, other.as_lists())

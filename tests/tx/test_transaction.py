@@ -1,0 +1,277 @@
+"""A transaction as its user holds it: phases, blocks, ids."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from fmq import Engine, Message, Transaction
+from fmq.errors import AlreadyDecided, TxIdInUse, UnknownTransaction, WrongState
+from tests.small import CrashDisk, bodies, check, opened
+
+
+@pytest.fixture
+def disk() -> CrashDisk:
+    return CrashDisk()
+
+
+@pytest.fixture
+def engine(disk: CrashDisk) -> Iterator[Engine]:
+    with opened(disk, queues=3) as engine:
+        yield engine
+    check(disk)
+
+
+def begun(engine: Engine, tx_id: str | None = "T") -> Transaction:
+    tx = engine.transaction(tx_id=tx_id, producer="checkout")
+    tx.send("orders", b"1", queue=0)
+    tx.send_many("emails", [b"2", Message(b"3", tag="x")], queue=1)
+    return tx
+
+
+def nothing_seen(engine: Engine) -> bool:
+    return not bodies(engine, "orders") and not bodies(engine, "emails", 1)
+
+
+def all_seen(engine: Engine) -> bool:
+    return bodies(engine, "orders") == [b"1"] and bodies(engine, "emails", 1) == [b"2", b"3"]
+
+
+# --- one phase ------------------------------------------------------------------------------------
+
+
+def test_a_block_commits_at_its_end_in_one_sync(engine: Engine) -> None:
+    engine.send("orders", b"", queue=2)
+    syncs = engine.stats().syncs
+    with engine.transaction() as tx:
+        assert tx.send("orders", b"1", queue=0) is None  # type: ignore[func-returns-value]
+        tx.send_many("emails", [b"2", b"3"], queue=1)
+        assert nothing_seen(engine)
+    assert all_seen(engine)
+    assert engine.stats().syncs == syncs + 1
+
+
+def test_commit_returns_a_receipt_for_each_run_and_again_the_same(engine: Engine) -> None:
+    tx = begun(engine)
+    receipts = tx.commit()
+    assert [(r.topic, r.queue, r.offset, r.count) for r in receipts] == [
+        ("orders", 0, 0, 1),
+        ("emails", 1, 0, 2),
+    ]
+    for receipt in receipts:
+        (first, *_) = engine.read(receipt.topic, queue=receipt.queue, offset=receipt.offset)
+        assert first.position == receipt.position
+        assert (first.tx_id, first.producer) == ("T", "checkout")
+    assert tx.commit() == receipts
+
+
+def test_a_transaction_of_nothing_can_be_committed(engine: Engine) -> None:
+    assert engine.transaction(tx_id="E").commit() == []
+    assert engine.outcome("E").state == "committed"
+
+
+def test_nothing_is_written_before_commit(engine: Engine) -> None:
+    position = engine.stats().position
+    tx = begun(engine)
+    assert engine.stats().position == position
+    assert not engine.undecided()
+    tx.rollback()
+    assert engine.stats().position == position
+
+
+# --- with blocks ----------------------------------------------------------------------------------
+
+
+class Trouble(Exception):
+    pass
+
+
+def test_a_block_that_raises_before_prepare_rolls_back_and_raises_again(engine: Engine) -> None:
+    position = engine.stats().position
+    with pytest.raises(Trouble) as caught, engine.transaction(tx_id="T") as tx:
+        tx.send("orders", b"1")
+        raise Trouble
+    assert not hasattr(caught.value, "__notes__")
+    assert engine.stats().position == position
+    with pytest.raises(WrongState, match="rolled back"):
+        tx.commit()
+
+
+@pytest.mark.parametrize("trouble", [Trouble, KeyboardInterrupt])
+def test_a_block_that_raises_after_prepare_leaves_it_undecided_and_a_note_says_so(
+    engine: Engine, trouble: type[BaseException]
+) -> None:
+    with pytest.raises(trouble) as caught, begun(engine) as tx:
+        tx.prepare()
+        raise trouble
+    (note,) = caught.value.__notes__
+    assert "'T'" in note
+    assert "undecided" in note
+    assert [each.tx_id for each in engine.undecided()] == ["T"]
+    assert nothing_seen(engine)
+    tx.commit()
+    assert all_seen(engine)
+
+
+def test_a_block_that_prepared_commits_at_its_end(engine: Engine) -> None:
+    with begun(engine) as tx:
+        tx.prepare()
+        assert engine.outcome("T").state == "undecided"
+    assert all_seen(engine)
+
+
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+def test_a_block_may_decide_for_itself(engine: Engine, decision: str) -> None:
+    with begun(engine) as tx:
+        getattr(tx, decision)()
+    assert all_seen(engine) is (decision == "commit")
+
+
+def test_a_block_that_raises_after_commit_stays_committed(engine: Engine) -> None:
+    with pytest.raises(Trouble) as caught, begun(engine) as tx:
+        tx.commit()
+        raise Trouble
+    assert not hasattr(caught.value, "__notes__")
+    assert all_seen(engine)
+
+
+# --- two phases -----------------------------------------------------------------------------------
+
+
+def test_prepared_is_durable_sealed_invisible_undecided(engine: Engine, disk: CrashDisk) -> None:
+    tx = begun(engine)
+    tx.prepare()
+    assert nothing_seen(engine)
+    for state in disk.states():
+        with opened(state) as after:
+            (undecided,) = after.undecided()
+            assert (undecided.tx_id, undecided.producer) == ("T", "checkout")
+            assert (undecided.messages, undecided.bytes) == (3, 3)
+            assert undecided.topics == ("orders", "emails")
+            assert nothing_seen(after)
+    tx.rollback()
+
+
+def test_commit_after_prepare_shows_all_of_it(engine: Engine) -> None:
+    tx = begun(engine)
+    tx.prepare()
+    receipts = tx.commit()
+    assert all_seen(engine)
+    assert tx.commit() == receipts
+    assert not engine.undecided()
+
+
+def test_roll_back_after_prepare_shows_nothing_of_it_ever(engine: Engine, disk: CrashDisk) -> None:
+    tx = begun(engine)
+    tx.prepare()
+    tx.rollback()
+    tx.rollback()  # again: a success
+    assert nothing_seen(engine)
+    assert engine.outcome("T").state == "rolled back"
+    with opened(disk.after_power_loss(1), queues=3) as after:
+        assert nothing_seen(after)
+        assert not after.undecided()
+
+
+STEPS = {
+    "send": lambda tx: tx.send("orders", b""),
+    "send_many": lambda tx: tx.send_many("orders", [b""]),
+    "prepare": lambda tx: tx.prepare(),
+    "commit": lambda tx: tx.commit(),
+    "rollback": lambda tx: tx.rollback(),
+}
+WRONG = [
+    ("prepare", "send"),
+    ("prepare", "send_many"),
+    ("prepare", "prepare"),
+    ("commit", "send"),
+    ("commit", "send_many"),
+    ("commit", "prepare"),
+    ("commit", "rollback"),
+    ("rollback", "send"),
+    ("rollback", "send_many"),
+    ("rollback", "prepare"),
+    ("rollback", "commit"),
+]
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize(("first", "then"), WRONG)
+def test_a_step_that_does_not_follow_is_refused_and_changes_nothing(
+    engine: Engine, first: str, then: str, prepared: bool
+) -> None:
+    tx = begun(engine)
+    if prepared and first != "prepare":
+        tx.prepare()
+    STEPS[first](tx)
+    position, before = engine.stats().position, bodies(engine, "orders")
+    with pytest.raises(WrongState, match=f"{then.removesuffix('_many')} cannot follow"):
+        STEPS[then](tx)
+    assert (engine.stats().position, bodies(engine, "orders")) == (position, before)
+    if first == "prepare":
+        tx.rollback()
+
+
+# --- ids ------------------------------------------------------------------------------------------
+
+
+def test_the_id_of_an_open_transaction_is_in_use(engine: Engine) -> None:
+    tx = begun(engine)
+    with pytest.raises(TxIdInUse, match="'T' is open"):
+        engine.transaction(tx_id="T")
+    tx.prepare()
+    with pytest.raises(TxIdInUse, match="'T' is undecided"):
+        engine.transaction(tx_id="T")
+    tx.commit()
+    with pytest.raises(TxIdInUse, match="'T' was committed"):
+        engine.transaction(tx_id="T")
+
+
+def test_the_id_of_an_undecided_transaction_is_in_use_after_a_restart(disk: CrashDisk) -> None:
+    with opened(disk) as engine:
+        begun_small = engine.transaction(tx_id="T")
+        begun_small.prepare()
+    with opened(disk) as engine:
+        with pytest.raises(TxIdInUse, match="'T' is undecided"):
+            engine.transaction(tx_id="T")
+        engine.decide("T", "rollback")
+        with pytest.raises(TxIdInUse, match="'T' was rolled back"):
+            engine.transaction(tx_id="T")
+
+
+def test_roll_back_before_prepare_frees_the_id(engine: Engine) -> None:
+    begun(engine).rollback()
+    with pytest.raises(UnknownTransaction):
+        engine.outcome("T")
+    begun(engine).commit()
+    assert all_seen(engine)
+
+
+def test_an_open_transaction_that_nobody_holds_any_more_frees_its_id(engine: Engine) -> None:
+    begun(engine)
+    gc.collect()
+    begun(engine).commit()
+
+
+def test_an_open_transaction_has_no_outcome_yet(engine: Engine) -> None:
+    tx = begun(engine)
+    with pytest.raises(UnknownTransaction, match="not been prepared"):
+        engine.outcome("T")
+    with pytest.raises(UnknownTransaction, match="not been prepared"):
+        engine.decide("T", "commit")
+    tx.rollback()
+
+
+def test_a_prepared_transaction_may_be_decided_by_somebody_else(engine: Engine) -> None:
+    tx = begun(engine)
+    tx.prepare()
+    outcome = engine.decide("T", "commit", reason="ticket 4711", decided_by="anna")
+    assert tx.commit() == list(outcome.receipts)
+    other = begun(engine, "U")
+    other.prepare()
+    engine.decide("U", "rollback")
+    with pytest.raises(AlreadyDecided):
+        other.commit()
+    other.rollback()
