@@ -89,7 +89,13 @@ class Disk(Protocol):
     """A machine's files."""
 
     def directory(self, path: str, *, make: bool) -> Directory:
-        """The directory at `path`, made (0700) if asked; raises NotAStore if it is not there."""
+        """The directory at `path`, made (0700) if asked; raises NotAStore if it is not there.
+
+        With `make` its name is durable on return, whoever made it.
+        """
+
+    def random(self, size: int) -> bytes:
+        """Bytes that nobody else draws, for ids."""
 
 
 class RealFile:
@@ -209,6 +215,8 @@ class RealDirectory:
         self._writer = writer
 
     def names(self) -> list[str]:
+        if self._fd < 0:
+            raise OSError(errno.EBADF, f"{self.path}: closed")  # listdir(-1) would list another
         return os.listdir(self._fd)
 
     def open(self, name: str, *, write: bool = False) -> RealFile:
@@ -278,17 +286,20 @@ class RealDisk:
 
     def _make(self, path: str) -> None:
         try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            return
-        except FileNotFoundError as error:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise NotAStore(f"{path}: its parent directory does not exist.") from error
+        # Also when it was there: whoever made it may have died before syncing its parent.
         parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # Until its parent is synced, a new directory may be lost with the power.
             os.fsync(parent)
         finally:
             os.close(parent)
+
+    @staticmethod
+    def random(size: int) -> bytes:
+        return os.urandom(size)
 
 
 def after_fork_in_child(call: Callable[[], None]) -> None:

@@ -45,12 +45,12 @@ from fmq.store.index import SegmentIndex
 from fmq.store.journal import Journal
 from fmq.store.kinds import Record, Run
 from fmq.store.reader import Reader
-from fmq.store.segment import segment_name
+from fmq.store.segment import STORE_BYTES, segment_name
 from fmq.store.spares import Spares
 from fmq.tx.apply import apply
 from fmq.tx.manager import TransactionManager
 from fmq.tx.messages import Messages
-from fmq.tx.names import check_name
+from fmq.tx.names import DRAWN_BYTES, check_name
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.transaction import Transaction
 from fmq.tx.writer import Writer, message_run
@@ -71,6 +71,7 @@ class Engine:
         directory: Directory,
         options: Options,
         clock: Clock,
+        disk: Disk,
         *,
         background: bool,
     ) -> None:
@@ -84,16 +85,18 @@ class Engine:
         self._unlock = directory.lock(LOCK)
         try:
             layout = look(directory)
-            found = (
-                begin_new(directory, options.segment_bytes) if layout.fresh else recover(directory)
-            )
-            self._build(found, clock)
+            if layout.fresh:
+                store = disk.random(STORE_BYTES)
+                found = begin_new(directory, store, options.segment_bytes)
+            else:
+                found = recover(directory)
+            self._build(found, clock, disk)
         except BaseException:
             self._unlock()
             raise
         _engines.add(self)
 
-    def _build(self, found: Recovered, clock: Clock) -> None:
+    def _build(self, found: Recovered, clock: Clock, disk: Disk) -> None:
         directory, options = self._directory, self._options
         store, ledger = found.store, found.ledger
         lock = threading.Lock()
@@ -112,7 +115,8 @@ class Engine:
                 catalog.add(segment.base)
         reader = Reader(files, journal.seed, options.read_ahead_bytes)
         outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
-        self._manager = TransactionManager(writer, outcomes, self._after)
+        drawn = disk.random(DRAWN_BYTES)
+        self._manager = TransactionManager(writer, outcomes, drawn, self._after)
         self._messages = Messages(lock, ledger, catalog, reader, clock)
         self._groups = Groups(ledger)
         checkpoint = found.checkpoint
@@ -433,7 +437,7 @@ class Engine:
 
     def _forked(self) -> None:
         """This is the child of a fork: the engine is the parent's, and this copy is dead."""
-        self._refusal = Forked(self._path)
+        self._refusal = self._group.dead = Forked(self._path)
         self._thread = None
         with suppress(Exception):
             self._journal.close()
@@ -515,7 +519,7 @@ def open(
     try:
         if read_only:
             return ReadOnlyEngine(where, directory, options, clock)
-        return Engine(where, directory, options, clock, background=background)
+        return Engine(where, directory, options, clock, disk, background=background)
     except BaseException:
         directory.close()
         raise

@@ -13,7 +13,7 @@ import contextlib
 import threading
 
 from fmq.clock import Clock
-from fmq.disk import Directory, is_full
+from fmq.disk import Directory
 from fmq.errors import EngineFailed, StorageFull
 from fmq.options import Options
 from fmq.recovery.checkpoint import Checkpoint, CheckpointWriter
@@ -83,9 +83,9 @@ class Housekeeping:
             except StorageFull as error:
                 self.trouble = str(error)
             except OSError as error:
-                if not is_full(error):
-                    raise
-                self.trouble = f"no room for what can be built again ({error}); trying again later"
+                # Only files that are derived are written here, and each is checked when it is
+                # read: without it recovery has more to do, and nothing is lost.
+                self.trouble = f"a file that can be built again: {error}; trying again later"
 
     def stop_engine(self, error: BaseException) -> None:
         """A chore failed in a way that nobody foresaw: better no engine than a wrong one."""
@@ -139,6 +139,8 @@ class Housekeeping:
 
     def idle(self) -> bool:
         """Whether everything applied is in a checkpoint, so that there is nothing to wait for."""
+        if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
+            return False  # time alone makes retention due
         applied = self._ledger.applied_upto == self.checkpointed
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
 

@@ -182,6 +182,7 @@ class Consumer:
     def _claim(self, limit: int, timeout: float) -> tuple[Queue, Batch] | None:
         if limit < 1:
             raise BadOption(f"limit={limit}: must be at least 1")
+        self._check()
         clock, lock = self._messages.clock, self._messages.lock
         deadline = clock.monotonic() + timeout
         while True:
@@ -222,8 +223,8 @@ class Consumer:
         return queue, batch
 
     def _ack(self, lease: _Lease, sync: bool | None) -> None:
+        self._check()
         with self._messages.lock:
-            self._check()
             self._require_held(lease, self)
         self._writer.ack([lease._range()], sync)
         self._after()
@@ -234,8 +235,8 @@ class Consumer:
             self._groups.of(self.group, lease._queue).give_back(lease._first, lease._end)
 
     def _hold_for_transaction(self, lease: _Lease) -> list[AckRange]:
+        self._check()
         with self._messages.lock:
-            self._check()
             self._require_held(lease, self)
             hold = self._groups.of(self.group, lease._queue).split(lease._first, lease._end)
             assert hold is not None

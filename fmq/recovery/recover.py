@@ -18,7 +18,7 @@ from fmq.recovery.layout import Layout, known_segments, look, read_header
 from fmq.recovery.mend import copy_tail, tail_is_zeros
 from fmq.recovery.replay import PART, Replay
 from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
-from fmq.store.journal import create_first_segment, make_store
+from fmq.store.journal import create_first_segment
 from fmq.store.segment import HEADER_BYTES, Segment, base_of, segment_name
 from fmq.store.spares import SUFFIX as SPARE_SUFFIX
 from fmq.store.spares import all_zeros
@@ -62,13 +62,17 @@ def recover(directory: Directory) -> Recovered:
     replay.run()
     last = replay.segments[-1]
     check_floor(replay)
-    proven = replay.checkpoint is not None and replay.checkpoint.applied_upto == last.end
-    if replay.checkpoint is None:
-        proven = last.end == last.base + HEADER_BYTES
+    # A header is durable before its segment gets its name.
+    proven = last.end == last.base + HEADER_BYTES
+    if replay.checkpoint is not None and replay.checkpoint.applied_upto == last.end:
+        proven = True
     cut = 0
     copied = not proven or not tail_is_zeros(directory, last)
     if copied:
         cut = copy_tail(directory, last, _spare(directory, layout, last.capacity))
+    else:
+        # A segment may have been named just before a kill, and its name not be durable yet.
+        directory.sync()
     segments = _drop_below_floor(directory, replay.segments, replay.ledger)
     _remove_leftovers(directory, segments)
     clean = bool(replay.checkpoint and replay.checkpoint.clean and not copied)
@@ -86,9 +90,8 @@ def recover(directory: Directory) -> Recovered:
     )
 
 
-def begin_new(directory: Directory, capacity: int) -> Recovered:
-    """A new journal in an empty directory."""
-    store = make_store()
+def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
+    """A new journal, that of `store`, in an empty directory."""
     segment = create_first_segment(directory, store, capacity)
     ledger = Ledger(segment.base)
     ledger.applied_upto = ledger.index.end = segment.end

@@ -117,7 +117,9 @@ class Replay:
     def resume(self, segments: list[Segment]) -> None:
         """Let the next run go on where everything has been applied, in what `segments` are now."""
         self.segments = segments
-        self.scan_from = self.applied_from = self._index_from = self.ledger.applied_upto
+        # A segment that was entered may have had nothing to apply yet; all before it is applied.
+        applied = max(self.ledger.applied_upto, self.ledger.index.base + HEADER_BYTES)
+        self.scan_from = self.applied_from = self._index_from = applied
         self.checkpoint = None
 
     def run(self, *, vouched_only: bool = False) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import repeat
 
+from fmq.errors import Damaged
 from fmq.message import Message, Origin, read_message
-from fmq.store.columns import Columns
+from fmq.store.columns import BadColumns, Columns
 from fmq.store.kinds import Kind, Run
-from fmq.store.record import columns_of, decode
+from fmq.store.record import BadRecord, columns_of, decode
 
 
 class Piece:
@@ -48,7 +49,7 @@ class Piece:
 class Batch:
     """Consecutive messages of one queue, from `offset` on."""
 
-    __slots__ = ("_messages", "_pieces", "_seed", "bodies", "offset", "queue", "topic")
+    __slots__ = ("_messages", "_pieces", "_seed", "bodies", "offset", "queue", "segment", "topic")
 
     def __init__(
         self,
@@ -58,7 +59,9 @@ class Batch:
         bodies: list[bytes],
         pieces: list[Piece],
         seed: int,
+        segment: str,
     ) -> None:
+        self.segment = segment  # the file that they lie in
         self.topic = topic
         self.queue = queue
         self.offset = offset
@@ -85,7 +88,11 @@ class Batch:
             self._messages = []
             at = 0
             for piece in self._pieces:
-                self._messages += self._messages_of(piece, at)
+                try:
+                    self._messages += self._messages_of(piece, at)
+                except (BadRecord, BadColumns) as error:
+                    self._messages = None
+                    raise Damaged(self.segment, piece.position, str(error)) from None
                 at += piece.take
         return self._messages
 

@@ -63,6 +63,7 @@ class Group:
         self.syncs = 0
         self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
         self.failure: BaseException | None = None
+        self.dead: FmqError | None = None
 
     def plan(self, append: list[Record]) -> None:
         """Let `append`, sized and placed, join what the next leader writes. Under the lock."""
@@ -80,6 +81,8 @@ class Group:
         sync. `force` syncs in an engine whose mode does not. An FmqError of `plan` means that
         it changed nothing.
         """
+        if self.dead is not None:
+            raise self.dead  # before the lock: in a forked child nobody may ever release it
         me = get_ident()
         waiter = None
         try:

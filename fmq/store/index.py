@@ -64,7 +64,7 @@ class Lane:
         self.next = first
         self.first_us = first_us
         self.last_us = first_us
-        self.starts = array("I")  # offset of each run, less `first`
+        self.starts = array("Q")  # offset of each run, less `first`
         self.counts = array("I")
         self.records = array("I")  # place of the publishing record in the segment
         self.bodies = array("I")  # place of the record that holds the bodies

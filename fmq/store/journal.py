@@ -16,7 +16,6 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
-from uuid import uuid4
 
 from fmq.disk import Buffer, Directory, File
 from fmq.errors import TooLarge
@@ -228,11 +227,6 @@ def join(chunk: Chunk) -> Sequence[Buffer]:
     if chunk.size <= JOIN_BYTES_MAX or len(chunk.buffers) > 512:
         return (b"".join(chunk.buffers),)
     return chunk.buffers
-
-
-def make_store() -> bytes:
-    """The UUID of a new directory."""
-    return uuid4().bytes
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:

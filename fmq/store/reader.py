@@ -111,7 +111,8 @@ class Reader:
                 break
         if reading.window is not None:
             self._window = reading.window
-        return Batch(topic, queue, max(offset, entries.first), bodies, pieces, self._seed)
+        start, name = max(offset, entries.first), segment_name(entries.base)
+        return Batch(topic, queue, start, bodies, pieces, self._seed, name)
 
     def record(self, base: int, place: int) -> Record:
         """The record at `place` of the segment at `base`; Damaged."""

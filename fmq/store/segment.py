@@ -30,6 +30,7 @@ MAGIC = b"fmqS"
 FORMAT = 1
 HEADER = Struct("<4sIHHI16sQQQI4x")
 HEADER_BYTES = HEADER.size
+STORE_BYTES = 16  # a UUID's worth, drawn when the journal is begun
 CRC_END = 8
 assert HEADER_BYTES == 64, "the table above counts on it"
 

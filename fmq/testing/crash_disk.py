@@ -61,10 +61,11 @@ class CrashDisk:
             parent = self._find(above)
             if parent is None:
                 raise NotAStore(f"{path}: its parent directory does not exist.")
-            if make and name and name not in parent.seen:
-                number = power.number
-                power.spend(f"mkdir {path}")
-                parent.change(NameChange(number, Folder({}), name))
+            if make and name:
+                if name not in parent.seen:
+                    number = power.number
+                    power.spend(f"mkdir {path}")
+                    parent.change(NameChange(number, Folder({}), name))
                 power.spend(f"directory sync {posixpath.dirname(path) or '.'}")
                 if power.honest:
                     parent.sync()
@@ -72,6 +73,13 @@ class CrashDisk:
             if folder is None:
                 raise NotAStore(f"{path}: not a directory, or not there. Nothing was changed.")
             return CrashDirectory(power, folder, path)
+
+    def random(self, size: int) -> bytes:
+        """Bytes that differ from call to call, and are the same in every run."""
+        with self._power as power:
+            power.drawn += 1
+            seed = f"{power.number} {power.drawn}".encode()
+            return blake2b(seed, digest_size=size).digest()
 
     def _find(self, names: list[str]) -> Folder | None:
         node: Node | None = self._root

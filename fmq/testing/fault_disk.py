@@ -56,6 +56,9 @@ class FaultDisk:
         """How many such operations there have been, failed ones included."""
         return self._faults.count(operation, names)
 
+    def random(self, size: int) -> bytes:
+        return self.disk.random(size)
+
     def directory(self, path: str, *, make: bool) -> FaultDirectory:
         if make:
             self._faults.meet("mkdir", path)

@@ -26,6 +26,7 @@ class Power:
         self.honest = honest
         self.history: list[str] = []
         self.interrupted: tuple[Inode, Write] | None = None
+        self.drawn = 0  # how often random bytes were asked for
         self.lock = Lock()
         self._first_number = first_number
         self._is_off = False

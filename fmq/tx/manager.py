@@ -31,7 +31,9 @@ CACHED_BYTES_MAX = 16 << 20
 class TransactionManager:
     """The transactions of one engine."""
 
-    def __init__(self, writer: Writer, outcomes: Outcomes, after: Callable[[], None]) -> None:
+    def __init__(
+        self, writer: Writer, outcomes: Outcomes, drawn: bytes, after: Callable[[], None]
+    ) -> None:
         """`after` is called at the end of each call of a transaction that has written."""
         self.writer = writer
         self.after = after
@@ -42,7 +44,7 @@ class TransactionManager:
         self._group = writer.group
         self._options = options = writer.options
         self.limits = Limits(options, journal.append_bytes_max)
-        self._ids = TxIds()
+        self._ids = TxIds(drawn)
         self._open: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
         self._preparing: set[str] = set()
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)

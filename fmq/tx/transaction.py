@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
-from fmq.errors import FmqError, TooMany, WrongState
+from fmq.errors import EngineFailed, FmqError, TooMany, WrongState
 from fmq.message import Body, Message, Outcome, Receipt
 from fmq.store.columns import as_bytes, split_bodies
 from fmq.store.kinds import AckRange
@@ -15,6 +15,8 @@ from fmq.tx.limits import ACKS_MAX
 
 if TYPE_CHECKING:
     from fmq.tx.manager import TransactionManager
+
+T = TypeVar("T")
 
 
 class Phase(Enum):
@@ -24,6 +26,7 @@ class Phase(Enum):
     PREPARED = "prepared"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
+    IN_DOUBT = "in doubt"  # a step failed or was interrupted, and may have become durable
 
 
 class Ackable(Protocol):
@@ -153,39 +156,50 @@ class Transaction:
     def prepare(self) -> None:
         """Make it durable and sealed: invisible, undecided, and never ended silently."""
         self._require(Phase.OPEN, "prepare")
-        self._manager.prepare(self)
-        self.phase = Phase.PREPARED
+        self._step(Phase.PREPARED, lambda: self._manager.prepare(self))
         self._manager.after()
 
     def commit(self) -> list[Receipt]:
         """Show all messages at once; again, the same receipts."""
-        if self.phase is Phase.ROLLED_BACK:
-            self._refuse("commit")
-        if self.phase is not Phase.COMMITTED:
-            one_phase = self.phase is Phase.OPEN
-            self._receipts = (
-                self._manager.commit_at_once(self)
-                if one_phase
-                else self._manager.commit_prepared(self._tx_id)
+        if self.phase is Phase.OPEN:
+            self._receipts = self._step(Phase.COMMITTED, lambda: self._manager.commit_at_once(self))
+        elif self.phase is Phase.PREPARED:
+            self._receipts = self._step(
+                Phase.COMMITTED, lambda: self._manager.commit_prepared(self._tx_id)
             )
-            self.phase = Phase.COMMITTED
-            self._manager.after()
+        elif self.phase is not Phase.COMMITTED:
+            self._refuse("commit")
+        self._manager.after()
         return list(self._receipts)
 
     def rollback(self) -> None:
         """Drop it. Before prepare nothing is written and the id is free again."""
-        if self.phase is Phase.COMMITTED:
-            self._refuse("rollback")
-        prepared = self.phase is Phase.PREPARED
-        if prepared:
-            self._manager.decide(self.tx_id, "rollback")
-        if self.phase is not Phase.ROLLED_BACK:
+        if self.phase is Phase.PREPARED:
+            self._step(Phase.ROLLED_BACK, lambda: self._manager.decide(self._tx_id, "rollback"))
+        elif self.phase is Phase.OPEN:
             self._manager.let_go(self)
             self.phase = Phase.ROLLED_BACK
-            for ackable in self.ackables:
-                ackable.release_from_transaction()
-        if prepared:
-            self._manager.after()
+        elif self.phase is not Phase.ROLLED_BACK:
+            self._refuse("rollback")
+        for ackable in self.ackables:
+            ackable.release_from_transaction()
+        self.ackables.clear()
+        self._manager.after()
+
+    def _step(self, after: Phase, take: Callable[[], T]) -> T:
+        """Take a step to `after`. A typed refusal leaves everything as it was; anything else may
+        have come before or after the bytes were durable.
+        """
+        before, self.phase = self.phase, Phase.IN_DOUBT
+        try:
+            result = take()
+        except EngineFailed:
+            raise
+        except (FmqError, TypeError):
+            self.phase = before
+            raise
+        self.phase = after
+        return result
 
     def outcome(self) -> Outcome:
         """What has become of it, as `engine.outcome` says; once it is prepared or committed."""
@@ -195,10 +209,13 @@ class Transaction:
         if self.phase is not phase:
             self._refuse(step)
 
-    def _refuse(self, step: str) -> None:
+    def _refuse(self, step: str) -> NoReturn:
+        advice = "begin another transaction for what is still to be sent"
+        if self.phase is Phase.IN_DOUBT:
+            advice = f"engine.outcome({self.tx_id!r}) tells, if need be after opening again"
         raise WrongState(
             f"transaction {self.tx_id!r} is {self.phase.value}, so {step} cannot follow. Nothing "
-            "was changed; begin another transaction for what is still to be sent."
+            f"was changed; {advice}."
         )
 
     def __enter__(self) -> Transaction:
@@ -220,6 +237,11 @@ class Transaction:
                 f"fmq: transaction {self.tx_id!r} was prepared before this exception and stays "
                 "undecided, because the exception says nothing about your database. Decide it "
                 f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback')."
+            )
+        elif self.phase is Phase.IN_DOUBT:
+            error.add_note(
+                f"fmq: what became of transaction {self.tx_id!r} is not known here; "
+                f"engine.outcome({self.tx_id!r}) tells, if need be after opening again."
             )
 
     def __repr__(self) -> str:
