@@ -16,7 +16,7 @@ import pytest
 
 from fmq.disk import Directory, Disk, RealDisk
 from fmq.errors import Locked, NotAStore
-from fmq.testing import CrashDisk, FaultDisk
+from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 
 DISKS: dict[str, Callable[[], Disk]] = {
     "real": RealDisk,
@@ -385,3 +385,14 @@ def test_who_is_refused_an_exclusive_pin_loses_the_shared_one(directory: Directo
     assert second.pin(exclusive=False)
     assert not first.pin(exclusive=True)
     assert second.pin(exclusive=True)
+
+
+def test_a_directory_that_was_there_before_is_durable_once_opened() -> None:
+    """Whoever made it may have been killed before its parent was synced."""
+    disk = CrashDisk(crash_at=1)
+    with pytest.raises(PowerLoss):
+        disk.directory("data", make=True)  # made, and the parent not synced
+    killed = disk.after_kill()
+    killed.directory("data", make=True)
+    for state in killed.states():
+        assert state.directory("data", make=False).names() == []

@@ -149,9 +149,9 @@ def test_files_without_a_name_leave_nothing_to_lose() -> None:
 
 def test_the_file_of_a_lock_is_there_at_once() -> None:
     disk = CrashDisk()
-    made(disk)
+    directory = made(disk)
     before = disk.operations
-    made(disk).lock("LOCK")
+    directory.lock("LOCK")
     assert disk.operations == before
     assert listings(disk) == {names("LOCK")}
 
