@@ -31,7 +31,10 @@ MAY_IMPORT = {
     "fmq.*": ENGINE,
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},
-    "fmq.cli": STORE | {"fmq", "fmq.cli"},
+    # It shows journals that no engine would open, so it reads names, checkpoints and tails itself.
+    "fmq.cli": STORE
+    | {"fmq", "fmq.cli"}
+    | {"fmq.recovery.layout", "fmq.recovery.checkpoint", "fmq.recovery.tail"},
     "fmq.__main__": {"fmq.cli"},
 }
 

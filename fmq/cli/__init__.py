@@ -1,0 +1,1 @@
+"""The command `fmq`: a verb a file, told to do its work by `main`."""

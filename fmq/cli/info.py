@@ -1,0 +1,185 @@
+"""`fmq info`: what a directory holds, seen without opening it for writing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import fmq
+from fmq.cli.codes import FINE, PROBLEM
+from fmq.cli.output import Column, Output, Row, note
+from fmq.cli.place import sizes_of, visit, writer_of
+from fmq.cli.text import exact, plain, printable, size
+from fmq.cli.tx import UNDECIDED, undecided_row
+from fmq.cli.walk import Walk, end_of
+from fmq.disk import Directory
+from fmq.recovery import checkpoint as checkpoints
+from fmq.recovery.checkpoint import Checkpoint
+from fmq.recovery.layout import Layout, known_segments, read_header
+from fmq.store.segment import Segment, segment_name
+
+SEGMENTS_SHOWN = 10
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser(
+        "info", parents=[common], help="segments, queues, groups, sizes", description=__doc__
+    )
+    parser.add_argument("dir", metavar="DIR")
+    parser.add_argument("--all", action="store_true", help="every segment, however many")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir) as (directory, layout), fmq.open(args.dir, read_only=True) as engine:
+        store = read_header(directory, layout.bases[-1]).store
+        checkpoint = checkpoints.read(directory, store)
+        queues = engine.queues()
+        walk = Walk(directory, layout, engine.visible_to)
+        end = max([engine.visible_to, *map(end_of, walk)])
+        about = {
+            "path": args.dir,
+            "store": store.hex(),
+            "writer": writer_of(directory),
+            "closed": bool(checkpoint and checkpoint.clean and checkpoint.applied_upto == end),
+            "first_position": layout.bases[0],
+            "visible_to": engine.visible_to,
+            "not_vouched_bytes": end - engine.visible_to,
+            "segments": len(layout.bases),
+            "topics": len({queue.topic for queue in queues}),
+            "messages": sum(queue.next - queue.first for queue in queues),
+            "sizes": sizes_of(args.dir),
+            "checkpoint": _checkpoint(checkpoint),
+        }
+        output.facts("directory", about, ABOUT, title=args.dir)
+        segments = _segments(directory, layout, engine.visible_to)
+        shown = segments if args.all else segments[-SEGMENTS_SHOWN:]
+        output.rows("segment", SEGMENTS, shown, title="segments")
+        if len(shown) < len(segments):
+            note(f"the newest {len(shown)} of {len(segments)} segments; --all shows every one")
+        output.rows("queue", QUEUES, map(_queue, queues), title="queues", empty="none yet")
+        if groups := _groups(checkpoint, queues):
+            output.rows("group", GROUPS, groups, title="groups, as of the checkpoint")
+        if undecided := engine.undecided():
+            output.rows("undecided", UNDECIDED, map(undecided_row, undecided), title="undecided")
+        return _end(engine, walk)
+
+
+def _end(engine: fmq.ReadOnlyEngine, walk: Walk) -> int:
+    damage = engine.damage or walk.damage
+    if damage is None:
+        return FINE
+    note(f"only what lies before the damage is shown: {printable(str(damage))}")
+    return PROBLEM
+
+
+def _queue(queue: fmq.QueueInfo) -> Row:
+    return asdict(queue) | {"messages": queue.next - queue.first}
+
+
+def _checkpoint(checkpoint: Checkpoint | None) -> Row | None:
+    if checkpoint is None:
+        return None
+    names = ("generation", "applied_upto", "scan_from", "clean")
+    return {name: getattr(checkpoint, name) for name in names}
+
+
+def _segments(directory: Directory, layout: Layout, visible_to: int) -> Sequence[Row]:
+    segments = known_segments(directory, layout, None)
+    segments[-1].end = max(visible_to, segments[-1].end)
+    return [_segment(segment, layout, segment is not segments[-1]) for segment in segments]
+
+
+def _segment(segment: Segment, layout: Layout, sealed: bool) -> Row:
+    return {
+        "file": segment.name,
+        "base": segment.base,
+        "end": segment.end,
+        "bytes": segment.end - segment.base,
+        "capacity": segment.capacity,
+        "sealed": sealed,
+        "indexed": segment_name(segment.base, ".idx") in layout.names,
+    }
+
+
+def _groups(checkpoint: Checkpoint | None, queues: Sequence[fmq.QueueInfo]) -> list[Row]:
+    """The groups as the checkpoint knows them; acks that came later are in `fmq records`."""
+    if checkpoint is None:
+        return []
+    lengths = {(queue.topic, queue.queue): queue.next for queue in queues}
+    rows: list[Row] = []
+    for group, topic, queue, floor, ranges in checkpoint.ledger["acks"]:
+        acked_beyond = sum(end - first for first, end in ranges)
+        left = lengths.get((topic, queue), floor) - floor - acked_beyond
+        row = {"group": group, "topic": topic, "queue": queue, "acked_below": floor}
+        rows.append(row | {"acked_beyond": acked_beyond, "left": left})
+    return rows
+
+
+# --- as people read it ---------------------------------------------------------------------------
+
+
+def _state(row: Row) -> str:
+    if row["writer"]:
+        return f"open for writing by {plain(row['writer'])}"
+    return "closed" if row["closed"] else "not closed: the next to open it will recover"
+
+
+def _journal(row: Row) -> str:
+    text = f"positions {row['first_position']} to {row['visible_to']}"
+    if row["not_vouched_bytes"]:
+        text += f", and {size(row['not_vouched_bytes'])} that may not be durable yet"
+    return text
+
+
+def _saved(row: Row) -> str:
+    saved = row["checkpoint"]
+    if saved is None:
+        return "none yet: recovery begins at the first segment"
+    text = f"position {saved['applied_upto']}"
+    if saved["scan_from"] != saved["applied_upto"]:
+        text += f", undecided transactions from {saved['scan_from']} on"
+    return text
+
+
+ABOUT = (
+    Column("", "state", of_row=_state),
+    Column("", "journal", of_row=_journal),
+    Column("", "checkpoint", of_row=_saved),
+    Column(
+        "", "messages", of_row=lambda row: f"{row['messages']:,} in {plain(row['topics'])} topics"
+    ),
+    Column(
+        "",
+        "on disk",
+        of_row=lambda row: ", ".join(
+            f"{sort} {size(count)}" for sort, count in row["sizes"].items() if count
+        ),
+    ),
+    Column("store", "store", style="dim"),
+)
+SEGMENTS = (
+    Column("file", "file"),
+    Column("base", "from", right=True, show=exact),
+    Column("end", "to", right=True, show=exact),
+    Column("bytes", "data", right=True, show=size),
+    Column("capacity", "room", right=True, show=size),
+    Column("", "state", of_row=lambda row: "sealed" if row["sealed"] else "the last", style="dim"),
+    Column("", "index", of_row=lambda row: "yes" if row["indexed"] else "", style="dim"),
+)
+QUEUES = (
+    Column("topic", "topic", style="cyan"),
+    Column("queue", "queue", right=True, show=exact),
+    Column("first", "first", right=True, show=exact),
+    Column("next", "next", right=True, show=exact),
+    Column("messages", "messages", right=True),
+)
+GROUPS = (
+    Column("group", "group", style="cyan"),
+    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}"),
+    Column("acked_below", "done below", right=True, show=exact),
+    Column("acked_beyond", "done beyond", right=True),
+    Column("left", "left", right=True),
+)

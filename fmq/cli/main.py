@@ -1,0 +1,63 @@
+"""The command `fmq`: which verbs there are, and how their ends look to whoever called."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import fmq
+from fmq.cli import bench, demo, info, records, tx, verify
+from fmq.cli.codes import BROKEN_PIPE, ERROR, INTERRUPTED
+from fmq.cli.output import make_output, note
+from fmq.cli.text import printable
+
+VERBS = (demo, info, records, tx, verify, bench)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit code."""
+    chosen = make_parser().parse_args(arguments)
+    try:
+        code: int = chosen.run(chosen, make_output(chosen.format))
+        sys.stdout.flush()
+        return code
+    except fmq.FmqError as error:
+        note(printable(str(error)))
+        return ERROR
+    except BrokenPipeError:
+        _forget_stdout()
+        return BROKEN_PIPE
+    except OSError as error:
+        note(printable(str(error)))
+        return ERROR
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--format",
+        choices=("auto", "table", "json"),
+        default="auto",
+        help="tables, or JSON lines; auto (the default) is tables on a terminal",
+    )
+    parser = argparse.ArgumentParser(
+        prog="fmq", description="An embedded transaction engine for messages: look and decide."
+    )
+    parser.add_argument("--version", action="version", version=f"fmq {fmq.__version__}")
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    for verb in VERBS:
+        verb.add_to(verbs, common)
+    return parser
+
+
+def _forget_stdout() -> None:
+    """Nobody reads any more: let the interpreter's last flush go nowhere, in silence."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

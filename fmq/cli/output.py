@@ -1,0 +1,235 @@
+"""The two ways of saying something: aligned tables on a terminal, JSON lines everywhere else.
+
+Verbs hand over raw values and say how people read them; they do not know which way is used.
+Every JSON line is one object whose first member, `what`, tells what it speaks of. Notes, which
+are about the command and not its result, go to stderr.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from fmq.cli.text import plain, shortened
+from fmq.cli.widths import GAP, MARGIN, fit
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Row = Mapping[str, Any]
+Format = Literal["auto", "table", "json"]
+
+ROWS_MEASURED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a table shows of a row: one of its members, or something made from all of it."""
+
+    key: str
+    title: str
+    right: bool = False
+    style: str = ""
+    folds: bool = False  # these three: see widths.py
+    shrinks: bool = False
+    optional: bool = False
+    show: Callable[[Any], str] = plain
+    of_row: Callable[[Any], str] | None = None
+
+    def text(self, row: Row) -> str:
+        if self.of_row is not None:
+            return self.of_row(row)
+        value = row.get(self.key)
+        return "" if value is None else self.show(value)
+
+
+class Output(Protocol):
+    """Where a verb's result goes."""
+
+    def rows(
+        self,
+        what: str,
+        columns: Sequence[Column],
+        rows: Iterable[Row],
+        *,
+        title: str = "",
+        empty: str = "",
+    ) -> int:
+        """A line for each row, as they come; how many there were. `empty` is said of none."""
+
+    def facts(self, what: str, facts: Row, columns: Sequence[Column], *, title: str = "") -> None:
+        """One thing, a line for each fact that `columns` names."""
+
+    def say(self, text: str, *, heading: bool = False) -> None:
+        """A sentence of a story; `heading` begins a part of it."""
+
+
+def note(text: str) -> None:
+    """Something about the command rather than its result."""
+    print(f"fmq: {text}", file=sys.stderr)
+
+
+def make_output(how: Format = "auto") -> Output:
+    """Tables if a person is looking, JSON lines if a program is."""
+    if how == "auto":
+        looked_at = sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
+        how = "table" if looked_at else "json"
+    return TableOutput() if how == "table" else JsonOutput()
+
+
+class JsonOutput:
+    """One JSON object a line."""
+
+    def rows(
+        self,
+        what: str,
+        columns: Sequence[Column],
+        rows: Iterable[Row],
+        *,
+        title: str = "",
+        empty: str = "",
+    ) -> int:
+        count = 0
+        for row in rows:
+            self._line(what, row)
+            count += 1
+        return count
+
+    def facts(self, what: str, facts: Row, columns: Sequence[Column], *, title: str = "") -> None:
+        self._line(what, facts)
+
+    def say(self, text: str, *, heading: bool = False) -> None:
+        self._line("step" if heading else "text", {"text": text})
+
+    @staticmethod
+    def _line(what: str, row: Row) -> None:
+        print(json.dumps({"what": what, **row}, default=_as_json, ensure_ascii=False))
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    raise TypeError(type(value).__name__)
+
+
+class TableOutput:
+    """Tables, in colours where the terminal has them."""
+
+    def __init__(self) -> None:
+        # Here, because they take longer to import than most verbs take to run.
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        self._console: Console = Console(highlight=False)
+        self._table = Table
+        # Not str: what is in a journal must not be read as markup.
+        self._text = Text
+
+    def rows(
+        self,
+        what: str,
+        columns: Sequence[Column],
+        rows: Iterable[Row],
+        *,
+        title: str = "",
+        empty: str = "",
+    ) -> int:
+        if title:
+            self._title(title)
+        count = 0
+        widths = [0] * len(columns)
+        for part in _parts(rows):
+            # A journal is longer than memory: each part is aligned with those before it.
+            texts = [[column.text(row) for column in columns] for row in part]
+            widths = [
+                max(width, len(column.title), *map(_width, cells))
+                for width, column, *cells in zip(widths, columns, *texts, strict=True)
+            ]
+            self._print(columns, texts, widths, header=count == 0)
+            count += len(part)
+        if not count and empty:
+            self._console.print(f"  {empty}", style="dim", markup=False)
+        return count
+
+    def _print(
+        self,
+        columns: Sequence[Column],
+        texts: Iterable[Sequence[str]],
+        widths: Sequence[int],
+        *,
+        header: bool,
+    ) -> None:
+        gap, fitting = fit(columns, widths, self._console.width)
+        table = self._grid(gap, header=header)
+        for column, width in zip(columns, fitting, strict=True):
+            if width:
+                self._add_column(table, column, width)
+        for line in texts:
+            cells = zip(columns, fitting, line, strict=True)
+            table.add_row(
+                "",
+                *(
+                    self._text(shortened(text, width) if column.shrinks else text)
+                    for column, width, text in cells
+                    if width
+                ),
+            )
+        self._console.print(table)
+
+    def _add_column(self, table: Table, column: Column, width: int) -> None:
+        table.add_column(
+            self._text(column.title),
+            header_style="dim",
+            style=column.style,
+            justify="right" if column.right else "left",
+            no_wrap=not column.folds,
+            overflow="fold" if column.folds else "ellipsis",
+            width=width,
+        )
+
+    def facts(self, what: str, facts: Row, columns: Sequence[Column], *, title: str = "") -> None:
+        if title:
+            self._title(title)
+        table = self._grid(GAP, header=False)
+        table.add_column("", style="dim", no_wrap=True)
+        table.add_column("", overflow="fold")
+        for column in columns:
+            if text := column.text(facts):
+                table.add_row("", self._text(column.title), self._text(text, column.style))
+        self._console.print(table)
+
+    def say(self, text: str, *, heading: bool = False) -> None:
+        if heading:
+            self._title(text)
+        else:
+            self._console.print(text, markup=False)
+
+    def _grid(self, gap: int, *, header: bool) -> Table:
+        table = self._table(box=None, show_header=header, pad_edge=False, padding=(0, gap, 0, 0))
+        table.add_column("", width=MARGIN - gap)
+        return table
+
+    def _title(self, text: str) -> None:
+        self._console.print()
+        self._console.print(text, style="bold", markup=False)
+
+
+def _width(text: str) -> int:
+    return max(map(len, text.split("\n")))
+
+
+def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """The rows, so many at a time."""
+    left = iter(rows)
+    while part := list(islice(left, ROWS_MEASURED)):
+        yield part

@@ -1,0 +1,71 @@
+"""A directory as a visitor sees it, who neither locks nor writes: what is there, who writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from fmq.disk import Directory, RealDisk
+from fmq.errors import NotAStore
+from fmq.recovery.layout import LOCK, QUARANTINE, Layout, look
+
+LOCKS = "/proc/locks"
+
+
+@contextmanager
+def visit(path: str) -> Iterator[tuple[Directory, Layout]]:
+    """The directory at `path` and what it holds; NotAStore if no journal was begun there."""
+    directory = RealDisk().directory(path, make=False)
+    try:
+        layout = look(directory)
+        if layout.fresh:
+            raise NotAStore(
+                f"{path}: no journal was ever begun here. Name the directory that a program "
+                "gives to fmq.open(), or make one to look at with `fmq demo`."
+            )
+        yield directory, layout
+    finally:
+        directory.close()
+
+
+def writer_of(directory: Directory) -> str | None:
+    """Who has the directory open for writing, as far as this machine tells.
+
+    Trying the lock would tell, too, and for that moment refuse an engine that is opening.
+    """
+    try:
+        lock = directory.open(LOCK)
+    except FileNotFoundError:
+        return None
+    try:
+        _, inode = lock.identity()
+        holder = lock.read(0, 100).decode("ascii", "replace").strip()
+    finally:
+        lock.close()
+    return holder if _is_locked(inode) else None
+
+
+def _is_locked(inode: int) -> bool:
+    with suppress(OSError), open(LOCKS) as locks:
+        for line in locks:
+            # 1: FLOCK  ADVISORY  WRITE 4242 fe:00:5767169 0 EOF
+            fields = line.split()
+            if fields[1:4:2] == ["FLOCK", "WRITE"] and fields[5].endswith(f":{inode}"):
+                return True
+    return False
+
+
+def sizes_of(path: str) -> dict[str, int]:
+    """The bytes that the files of each sort take, holes left out."""
+    sizes = {"segments": 0, "indexes": 0, "spares": 0, QUARANTINE: 0, "other": 0}
+    sorts = {".seg": "segments", ".idx": "indexes", ".part": "indexes", ".spare": "spares"}
+    for folder, _, names in os.walk(path):
+        for name in names:
+            sort = sorts.get(os.path.splitext(name)[1], "other")
+            if os.path.basename(folder) == QUARANTINE:
+                sort = QUARANTINE
+            # Retention and recovery may take a file away meanwhile.
+            with suppress(FileNotFoundError):
+                sizes[sort] += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return sizes

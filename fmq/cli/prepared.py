@@ -1,0 +1,44 @@
+"""The messages of an undecided transaction, which nobody else can read yet."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from itertools import repeat
+
+from fmq.cli.output import Row
+from fmq.cli.walk import Walk
+from fmq.disk import Directory
+from fmq.recovery.layout import Layout, read_header
+from fmq.store.files import Files
+from fmq.store.kinds import Kind, Run
+from fmq.store.reader import Reader
+from fmq.store.record import columns_of
+
+READ_BYTES = 1 << 16
+
+
+def prepared_messages(directory: Directory, layout: Layout, position: int) -> Iterator[Row]:
+    """What the PREPARE at `position` has sealed, in the order it was sent to each queue."""
+    walk = Walk(directory, layout, position)
+    append = next(iter(walk), [])
+    base = max(base for base in layout.bases if base <= position)
+    seed = zlib.crc32(read_header(directory, base).store)
+    files = Files(directory)
+    reader = Reader(files, seed, READ_BYTES)
+    try:
+        for record in append:
+            if isinstance(record, Run) and record.kind == Kind.PRE_MESSAGE:
+                run, data, at = reader.run_with_bytes(base, record.position - base)
+                yield from _rows(run, data, at)
+    finally:
+        files.close()
+
+
+def _rows(run: Run, data: bytes, at: int) -> Iterator[Row]:
+    columns = columns_of(data, at, run)
+    keys, tags = columns.texts()
+    nothing = repeat(None)
+    for body, key, tag in zip(columns.bodies(), keys or nothing, tags or nothing, strict=False):
+        place = {"topic": run.topic, "queue": run.queue}
+        yield place | {"key": key, "tag": tag, "size": len(body), "body": body}

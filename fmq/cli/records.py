@@ -1,0 +1,259 @@
+"""`fmq records`: the raw journal, a line per record, with what was rolled back or is undecided.
+
+It reads files and nothing else, so it works beside a live engine, and of a damaged journal it
+shows what lies before the damage.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import fmq
+from fmq.cli.codes import FINE, PROBLEM
+from fmq.cli.output import Column, Output, Row, note
+from fmq.cli.place import visit
+from fmq.cli.text import exact, plain, printable
+from fmq.cli.walk import Append, Walk
+from fmq.clock import as_datetime
+from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.kinds import Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.record import FIRST, LAST
+
+FLAGS = {
+    FIRST: "first",
+    LAST: "last",
+    COMPRESSED: "lz4",
+    LENGTHS: "lengths",
+    KEYS: "keys",
+    TAGS: "tags",
+    HEADERS: "headers",
+}
+SHOWN_OTHERWISE = {"first", "last", "lengths"}
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser(
+        "records", parents=[common], help="the raw journal, a line per record", description=__doc__
+    )
+    parser.add_argument("dir", metavar="DIR")
+    parser.add_argument(
+        "--from", dest="start", type=int, default=0, metavar="POSITION", help="begin there"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="stop after so many lines")
+    parser.add_argument(
+        "--kind", type=str.upper, choices=[kind.name for kind in Kind], help="only this kind"
+    )
+    parser.add_argument("--topic", help="only what speaks of this topic")
+    parser.add_argument("--tx", metavar="ID", help="only what belongs to this transaction")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir) as (directory, layout):
+        walk = Walk(directory, layout, args.start)
+        rows = _wanted(args, _rows(walk, args.start, Fates(args.dir)))
+        count = output.rows("record", COLUMNS, islice(rows, args.limit), empty="no such records")
+        if args.limit is not None and count == args.limit:
+            return FINE
+        if walk.damage is not None:
+            note(f"stopped at position {walk.position}: {printable(str(walk.damage))}")
+            return PROBLEM
+        if walk.unfinished is not None:
+            note(
+                f"position {walk.position}: here an append is being written, or a crash left it "
+                f"unfinished ({walk.unfinished}); it was never acknowledged, and recovery cuts it."
+            )
+    return FINE
+
+
+class Fates:
+    """What became of prepared transactions, looked up once for each, when one is met first."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._engine: fmq.ReadOnlyEngine | None = None
+        self._known: dict[int, str] = {}
+
+    def of(self, prepare: Prepare) -> str:
+        """In a word; "" if that cannot be known, for instance because of damage."""
+        if prepare.tx not in self._known:
+            self._known[prepare.tx] = self._look_up(prepare)
+        return self._known[prepare.tx]
+
+    def _look_up(self, prepare: Prepare) -> str:
+        # The journal may be damaged, and its records are shown all the same.
+        with suppress(fmq.FmqError, OSError):
+            if self._engine is None:
+                self._engine = fmq.open(self._path, read_only=True)
+            if prepare.position >= self._engine.visible_to:
+                return "not vouched for yet"
+            outcome = self._engine.outcome(prepare.tx_id)
+            # An id may have been used again since.
+            if outcome.seal == prepare.seal.hex():
+                return outcome.state
+        return ""
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+
+def _rows(walk: Walk, start: int, fates: Fates) -> Iterator[Row]:
+    try:
+        for append in walk:
+            ids = {record.tx: record.tx_id for record in append if isinstance(record, Prepare)}
+            ids |= {record.tx: record.tx_id for record in append if isinstance(record, Decided)}
+            fate = _fate_of(append, fates)
+            for record in append:
+                if record.position >= start:
+                    yield row_of(record, ids, fate)
+    finally:
+        fates.close()
+
+
+def _fate_of(append: Append, fates: Fates) -> str:
+    """What became of the transaction that `append` prepares, if it prepares one."""
+    last = append[-1]
+    if isinstance(last, Decided):
+        return ""  # it says so itself
+    prepare = next((record for record in append if isinstance(record, Prepare)), None)
+    return fates.of(prepare) if prepare is not None else ""
+
+
+def _wanted(args: argparse.Namespace, rows: Iterator[Row]) -> Iterator[Row]:
+    for row in rows:
+        if args.kind and row["kind"] != args.kind:
+            continue
+        if args.tx and row.get("tx_id") != args.tx:
+            continue
+        if args.topic and args.topic not in _topics(row):
+            continue
+        yield row
+
+
+def _topics(row: Row) -> set[str]:
+    return {row["topic"]} if "topic" in row else {ack["topic"] for ack in row.get("acks", ())}
+
+
+def row_of(record: Record, ids: dict[int, str], fate: str) -> Row:
+    """All that a record says, but its bodies."""
+    kind = Kind(record.kind)
+    row: dict[str, Any] = {"position": record.position, "kind": kind.name, "size": record.size}
+    tx = getattr(record, "tx", 0)
+    if isinstance(record, Prepare):
+        tx = tx or record.position
+    if tx:
+        row |= {"tx": tx, "tx_id": getattr(record, "tx_id", "") or ids.get(tx)}
+    row |= _own(record)
+    if fate and kind in (Kind.PREPARE, Kind.PRE_MESSAGE):
+        row["fate"] = fate
+    flags = [name for flag, name in FLAGS.items() if record.flags & flag]
+    return row | {"time": as_datetime(record.time_us), "flags": flags}
+
+
+def _own(record: Record) -> dict[str, Any]:
+    """What only records of its kind say."""
+    if isinstance(record, Run):
+        # A body that is prepared has no place in its queue yet.
+        offset = None if record.kind == Kind.PRE_MESSAGE else record.offset
+        own: dict[str, Any] = {"topic": record.topic, "queue": record.queue, "offset": offset}
+        own |= {"count": record.count}
+        if record.kind == Kind.REF_MESSAGE:
+            return own | {"body_position": record.body_position}
+        return own | {"bytes": record.raw_bytes, "producer": record.producer or None}
+    if isinstance(record, Prepare):
+        own = {"count": record.messages, "bytes": record.bytes, "producer": record.producer or None}
+        own |= {"records": record.records, "seal": record.seal.hex()}
+        own |= {"replaces": record.replaces or None, "prepared": as_datetime(record.prepared_us)}
+        return own | {"acks": [_ack(ack) for ack in record.acks]}
+    if isinstance(record, Decided):
+        own = {"count": record.messages, "bytes": record.bytes, "producer": record.producer or None}
+        own |= {"records": record.records, "seal": record.seal.hex()}
+        own |= {"decided_by": record.decided_by or None, "reason": record.reason or None}
+        return own | {"prepared": as_datetime(record.prepared_us)}
+    if isinstance(record, Acks):
+        return {"acks": [_ack(ack) for ack in record.ranges]}
+    if isinstance(record, TopicMade):
+        return {"topic": record.name, "queues": record.queues}
+    assert isinstance(record, State)
+    return {"bytes": len(record.json)}
+
+
+def _ack(ack: Any) -> dict[str, Any]:
+    names = ("group", "topic", "queue", "first", "end")
+    return {name: getattr(ack, name) for name in names}
+
+
+# --- as people read it ---------------------------------------------------------------------------
+
+
+def _place(row: Row) -> str:
+    """`topic/queue/offset`, as far as it is known."""
+    if row.get("offset") is not None:
+        return place(row, row["offset"], row["offset"] + row["count"])
+    if "topic" in row:
+        return printable(row["topic"]) + (f"/{row['queue']}" if "queue" in row else "")
+    acks = row.get("acks", ())
+    if len(acks) == 1:
+        return place(acks[0], acks[0]["first"], acks[0]["end"])
+    return f"{len(acks)} acks" if acks else ""
+
+
+def place(row: Row, first: int, end: int) -> str:
+    """Where messages from `first` up to, not with, `end` stand."""
+    return f"{printable(row['topic'])}/{row['queue']}/{span(first, end)}"
+
+
+def span(first: int, end: int) -> str:
+    """Offsets from `first` up to, not with, `end`."""
+    return f"{first}" if end - first == 1 else f"{first}–{end - 1}"
+
+
+def _remark(row: Row) -> str:
+    flags = [flag for flag in row["flags"] if flag not in SHOWN_OTHERWISE]
+    remarks = [row.get("fate"), *flags]
+    # Of a transaction it is enough to say it once.
+    if row.get("producer") and row["kind"] in (Kind.MESSAGE.name, Kind.PREPARE.name):
+        remarks.append(f"from {row['producer']}")
+    if row["kind"] == Kind.ACK.name or row.get("acks"):
+        remarks.append("by " + ", ".join(sorted({ack["group"] for ack in row["acks"]})))
+    if row.get("body_position") is not None:
+        remarks.append(f"body at {row['body_position']}")
+    if row.get("replaces"):
+        remarks.append(f"replaces {row['replaces']}")
+    if row.get("queues"):
+        remarks.append(f"{row['queues']} queues" if row["queues"] > 1 else "1 queue")
+    if row.get("decided_by"):
+        remarks.append(f"by {row['decided_by']}")
+    if row.get("reason"):
+        remarks.append(f"because: {row['reason']}")
+    return ", ".join(plain(remark) for remark in remarks if remark)
+
+
+def _short_moment(time: datetime) -> str:
+    """To the second and without the year, which the lines have in common; JSON has it all."""
+    return f"{time:%m-%d %H:%M:%S}"
+
+
+def _bracket(row: Row) -> str:
+    """A bracket around the records that were written as one append."""
+    first, last = "first" in row["flags"], "last" in row["flags"]
+    return {(True, True): "─", (True, False): "┌", (False, True): "└"}.get((first, last), "│")
+
+
+COLUMNS = (
+    Column("", "", of_row=_bracket, style="dim"),
+    Column("position", "position", right=True, show=exact),
+    Column("kind", "kind", style="cyan"),
+    Column("size", "bytes", right=True, optional=True),
+    Column("tx_id", "transaction", shrinks=True),
+    Column("", "queue/offset", of_row=_place, shrinks=True),
+    Column("count", "count", right=True),
+    Column("time", "time (UTC)", show=_short_moment, style="dim"),
+    Column("", "remarks", of_row=_remark, folds=True),
+)

@@ -1,0 +1,78 @@
+"""Values as people read them on a terminal: times, sizes, bytes, and text of unknown origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+PREVIEW_BYTES = 60
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def plain(value: object) -> str:
+    """Any value, in one line and without what a terminal would obey."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, datetime):
+        return moment(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return preview(bytes(value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{plain(name)}={plain(item)}" for name, item in value.items())
+    if not isinstance(value, str) and isinstance(value, Iterable):
+        return ", ".join(map(plain, value))
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """`text` with control characters spelled out: names and reasons come from anywhere."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def preview(body: bytes) -> str:
+    """The beginning of a body; in hexadecimal if it is not text."""
+    start = body[:PREVIEW_BYTES]
+    more = f" … {size(len(body))}" if len(body) > PREVIEW_BYTES else ""
+    try:
+        # The cut may go through a character: then the last few bytes are left out.
+        text = start.decode("utf-8", "strict" if start == body else "ignore")
+    except UnicodeDecodeError:
+        return f"0x{start[: PREVIEW_BYTES // 2].hex()}{more}"
+    return printable(text) + more
+
+
+def exact(number: int) -> str:
+    """A number that will be copied: positions and offsets have no commas."""
+    return str(number)
+
+
+def shortened(text: str, width: int) -> str:
+    """`text` in `width` characters: both of its ends tell it from others."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def moment(time: datetime) -> str:
+    """To the millisecond, in UTC as everything in a journal."""
+    return time.strftime("%Y-%m-%d %H:%M:%S.") + f"{time.microsecond // 1000:03d}"
+
+
+def size(count: int) -> str:
+    """A number of bytes, in the largest unit that leaves something before the point."""
+    if count < 1024:
+        return f"{count} B"
+    power = min(count.bit_length() - 1, 49) // 10
+    return f"{count / 1024**power:.1f} {UNITS[power]}"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

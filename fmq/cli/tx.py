@@ -1,0 +1,189 @@
+"""`fmq tx`: the transactions that wait for their decision, and deciding in a producer's place."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import fmq
+from fmq.cli.codes import FINE, PROBLEM
+from fmq.cli.output import Column, Output, Row, note
+from fmq.cli.place import visit
+from fmq.cli.prepared import prepared_messages
+from fmq.cli.records import span
+from fmq.cli.text import counted, exact, plain, printable, size
+from fmq.cli.walk import Walk
+from fmq.store.kinds import Prepare
+
+MESSAGES_SHOWN = 20
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser(
+        "tx", help="list, show and decide prepared transactions", description=__doc__
+    )
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", parents=[common], help="those that are undecided")
+    listing.add_argument("dir", metavar="DIR")
+    listing.set_defaults(run=run_list)
+    showing = actions.add_parser("show", parents=[common], help="one of them, or its outcome")
+    showing.add_argument("dir", metavar="DIR")
+    showing.add_argument("tx_id", metavar="ID")
+    showing.set_defaults(run=run_show)
+    deciding = actions.add_parser("decide", parents=[common], help="commit it or roll it back")
+    deciding.add_argument("dir", metavar="DIR")
+    deciding.add_argument("tx_id", metavar="ID")
+    deciding.add_argument("decision", choices=("commit", "rollback"))
+    deciding.add_argument("--reason", required=True, metavar="TEXT", help="kept in the journal")
+    deciding.add_argument("--by", metavar="NAME", help="who decides; by default who you are here")
+    deciding.add_argument("--seal", help="decide only the transaction that has this seal")
+    deciding.set_defaults(run=run_decide)
+
+
+def run_list(args: argparse.Namespace, output: Output) -> int:
+    with _look(args.dir) as engine:
+        rows = [undecided_row(tx) for tx in engine.undecided()]
+        output.rows("undecided", UNDECIDED, rows, empty="nothing is undecided")
+        return _say_what_is_not_shown(args.dir, engine)
+
+
+def run_show(args: argparse.Namespace, output: Output) -> int:
+    with _look(args.dir) as engine:
+        try:
+            outcome = engine.outcome(args.tx_id)
+        except fmq.errors.UnknownTransaction:
+            _say_what_is_not_shown(args.dir, engine)
+            raise
+        show_outcome(output, outcome)
+        if outcome.state == "undecided":
+            tx = next((tx for tx in engine.undecided() if tx.tx_id == args.tx_id), None)
+            if tx is not None:
+                _show_messages(args.dir, tx, output)
+    return FINE
+
+
+def run_decide(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass  # fmq.open would make a directory of a mistyped name
+    by = args.by or _who()
+    with fmq.open(args.dir, background=False) as engine:
+        outcome = engine.decide(
+            args.tx_id, args.decision, reason=args.reason, decided_by=by, seal=args.seal
+        )
+    show_outcome(output, outcome)
+    return FINE
+
+
+def _look(path: str) -> fmq.ReadOnlyEngine:
+    with visit(path):
+        return fmq.open(path, read_only=True)
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "fmq"
+
+
+def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine) -> int:
+    """Notes on what lies behind the part that a reader can vouch for."""
+    if engine.damage is not None:
+        note(f"only what lies before the damage is shown: {printable(str(engine.damage))}")
+        return PROBLEM
+    with visit(path) as (directory, layout):
+        behind = [
+            record for append in Walk(directory, layout, engine.visible_to) for record in append
+        ]
+    prepares = sum(isinstance(record, Prepare) for record in behind)
+    if behind:
+        note(
+            f"{counted(len(behind), 'record')} ({prepares} of them PREPARE) behind position "
+            f"{engine.visible_to} may not be durable yet, and is not shown: the engine that has "
+            "the directory open, or the next one to open it, settles that."
+        )
+    return FINE
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def undecided_row(tx: fmq.UndecidedTransaction) -> Row:
+    """An undecided transaction, and for how long it has waited."""
+    age = datetime.now(UTC) - tx.prepared_at
+    return asdict(tx) | {"age_seconds": round(age.total_seconds(), 3)}
+
+
+def show_outcome(output: Output, outcome: fmq.Outcome) -> None:
+    """What became of a transaction, and where its messages are."""
+    row = asdict(outcome)
+    output.facts("outcome", row, OUTCOME, title=f"{outcome.tx_id}: {outcome.state}")
+    if outcome.receipts:
+        output.rows("receipt", RECEIPT, map(asdict, outcome.receipts), title="published")
+
+
+def _show_messages(path: str, tx: fmq.UndecidedTransaction, output: Output) -> None:
+    """What it would publish: whoever decides wants to see it."""
+    rows = list(_messages(path, tx.position))
+    shown = rows[:MESSAGES_SHOWN]
+    output.rows("message", MESSAGE, shown, title="waiting to be published")
+    if len(rows) > len(shown):
+        note(f"{counted(len(rows) - len(shown), 'more message')}")
+
+
+def _messages(path: str, position: int) -> Iterator[Row]:
+    with visit(path) as (directory, layout):
+        yield from prepared_messages(directory, layout, position)
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+UNDECIDED = (
+    Column("tx_id", "transaction", style="bold", shrinks=True),
+    Column("producer", "producer", shrinks=True),
+    Column("prepared_at", "prepared (UTC)", optional=True),
+    Column("age_seconds", "waits", right=True, show=_age),
+    Column("messages", "messages", right=True),
+    Column("bytes", "size", right=True, show=size),
+    Column("topics", "topics", folds=True),
+    Column("position", "position", right=True, show=exact, optional=True),
+)
+OUTCOME = (
+    Column("state", "state", style="bold"),
+    Column("producer", "producer"),
+    Column("prepared_at", "prepared (UTC)"),
+    Column("decided_at", "decided (UTC)"),
+    Column("decided_by", "decided by"),
+    Column("reason", "reason"),
+    Column("messages", "messages"),
+    Column("bytes", "size", show=size),
+    Column("seal", "seal"),
+    Column("position", "position", show=exact),
+)
+RECEIPT = (
+    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}"),
+    Column(
+        "",
+        "offset",
+        right=True,
+        of_row=lambda row: span(row["offset"], row["offset"] + row["count"]),
+    ),
+    Column("count", "count", right=True),
+    Column("position", "position", right=True, show=exact),
+)
+MESSAGE = (
+    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}"),
+    Column("key", "key"),
+    Column("tag", "tag"),
+    Column("size", "size", right=True, show=size),
+    Column("body", "body", folds=True),
+)

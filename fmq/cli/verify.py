@@ -1,0 +1,55 @@
+"""`fmq verify`: everything that can be seen to be wrong with a directory at rest; never writes."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+import fmq
+from fmq.cli.codes import FINE, PROBLEM
+from fmq.cli.output import Column, Output
+from fmq.cli.text import exact, size
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser(
+        "verify", parents=[common], help="prove a directory sound", description=__doc__
+    )
+    parser.add_argument("dir", metavar="DIR")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    report = fmq.check(args.dir)
+    facts = asdict(report)
+    problems = facts.pop("problems")
+    verdict = "sound" if report.ok else "not sound"
+    output.facts("report", {"ok": report.ok, **facts}, REPORT, title=f"{args.dir}: {verdict}")
+    if report.ok:
+        return FINE
+    output.rows("problem", PROBLEMS, problems, title="problems")
+    return PROBLEM
+
+
+REPORT = (
+    Column("segments", "segments"),
+    Column("bytes", "journal", show=size),
+    Column("topics", "topics"),
+    Column("messages", "messages"),
+    Column("undecided", "undecided"),
+    Column(
+        "tail_bytes",
+        "unfinished",
+        of_row=lambda row: (
+            f"{size(row['tail_bytes'])} that a crash left; recovery cuts them, nothing is lost"
+            if row["tail_bytes"]
+            else ""
+        ),
+    ),
+)
+PROBLEMS = (
+    Column("file", "file", style="bold"),
+    Column("position", "position", right=True, show=exact),
+    Column("what", "what is wrong", style="red", folds=True),
+)
