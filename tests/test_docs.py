@@ -1,0 +1,182 @@
+"""The documents say what the code does: formats, options, words and the hex dump are compared.
+
+Tables are parsed out of the Markdown, so a field that is renamed, moved or forgotten in one of
+the two fails here, with its name.
+"""
+
+import dataclasses
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import dropwhile, takewhile
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.recovery import tail
+from fmq.recovery.checkpoint import Checkpoint
+from fmq.store.kinds import Kind
+from fmq.store.record import HEAD_BYTES_MIN
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+
+spec = spec_from_file_location("hexdump_example", ROOT / "tools" / "hexdump_example.py")
+assert spec is not None
+assert spec.loader is not None
+hexdump = module_from_spec(spec)
+spec.loader.exec_module(hexdump)
+
+
+def section(page: str, heading: str) -> str:
+    """What stands under the heading, up to the next heading of any level."""
+    text = (DOCS / page).read_text()
+    found = re.search(rf"^#+ {re.escape(heading)}$(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"{page} has no heading {heading!r}"
+    return found.group(1)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the first table in `text`, its head left out."""
+    lines = dropwhile(lambda line: not line.startswith("|"), text.splitlines())
+    table = list(takewhile(lambda line: line.startswith("|"), lines))
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
+
+
+@pytest.mark.parametrize("heading", hexdump.STRUCTS)
+def test_each_table_of_fields_agrees_with_its_struct(heading: str) -> None:
+    """Names, offsets and sizes in docs/format.md are those that the code packs."""
+    layout, names = hexdump.STRUCTS[heading]
+    places = hexdump.places(layout)
+    expected = [[str(o), str(n), name] for (o, n, _), name in zip(places, names, strict=True)]
+    assert [row[:3] for row in rows(section("format.md", heading))] == expected
+
+
+def test_the_table_of_kinds_is_the_enumeration() -> None:
+    """docs/format.md has every kind with its number, and no other."""
+    found = [(row[1], int(row[0])) for row in rows(section("format.md", "Kinds"))]
+    assert found == [(kind.name, kind.value) for kind in Kind]
+
+
+def test_the_table_of_flags_has_the_bits_of_the_code() -> None:
+    """docs/format.md has every flag of a record with its bit."""
+    found = {row[1]: int(row[0]) for row in rows(section("format.md", "Flags"))}
+    assert found == hexdump.FLAGS
+
+
+def test_the_checkpoint_has_the_fields_that_the_document_lists() -> None:
+    """The JSON of a checkpoint has the names of docs/format.md, in their order."""
+    tables = section("format.md", "Checkpoint").split("The JSON object:")
+    found = [row[0].strip("`") for row in rows(tables[1])]
+    assert found == [field.name for field in dataclasses.fields(Checkpoint)]
+
+
+def test_the_hex_dump_is_what_the_engine_writes() -> None:
+    """A real engine writes the bytes in docs/format.md, and they mean what stands beside them."""
+    text = section("format.md", "A transaction, byte by byte")
+    found = re.search(r"```text\n(.*?)```", text, re.DOTALL)
+    assert found
+    assert found.group(1) == hexdump.dump()
+
+
+def test_the_hex_dump_shows_every_byte_once() -> None:
+    """The fields of the dump lie one behind the other, without a gap."""
+    data = hexdump.journal()
+    at = 64
+    while at < len(data):
+        fields = list(hexdump.fields_of_record(data, at))
+        assert sum(len(field.data) for field in fields) > HEAD_BYTES_MIN
+        for field in fields:
+            assert field.offset == at, field.name
+            at += len(field.data)
+    assert at == len(data)
+
+
+def test_the_fields_of_the_dump_are_those_that_decode_reads() -> None:
+    """A field that the dump calls `seal` is what the decoder gives as `seal`, and so for all."""
+    from zlib import crc32
+
+    from fmq.store.record import aligned, decode
+
+    data = hexdump.journal()
+    at = 64
+    same = {"messages": ("count", "messages"), "topic": ("topic",), "name": ("name",)}
+    while at < len(data):
+        record = decode(data, at, at, crc32(hexdump.STORE))
+        for field in hexdump.fields_of_record(data, at):
+            for attribute in same.get(field.name, (field.name,)):
+                value = getattr(record, attribute, None)
+                if isinstance(value, int) and field.name not in ("kind", "flags"):
+                    assert int.from_bytes(field.data, "little", signed=value < 0) == value
+                elif isinstance(value, (str, bytes)):
+                    wanted = value.encode() if isinstance(value, str) else value
+                    assert field.data == wanted, field.name
+        at += aligned(record.size)
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    """docs/options.md has the fields of Options in their order, each with the right default."""
+    found = {}
+    for page in re.split(r"^## ", (DOCS / "options.md").read_text(), flags=re.MULTILINE)[1:]:
+        for row in rows(page) if "| option |" in page else ():
+            found[row[0].strip("`")] = row[1].strip("`")
+    expected = {}
+    for field in dataclasses.fields(fmq.Options):
+        default = getattr(fmq.Options(), field.name)
+        large = isinstance(default, int) and not isinstance(default, bool)
+        expected[field.name] = readable(default) if large else repr(default).strip("'")
+    assert found == expected
+
+
+def readable(number: int) -> str:
+    """A number as docs/options.md writes it."""
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= size and number % size == 0:
+            return f"{number // size:,} {unit}"
+    return f"{number:,}"
+
+
+def test_the_tail_table_of_the_document_is_that_of_the_code() -> None:
+    """docs/recovery.md has a row for each finding, with the verdicts of recovery/tail.py."""
+    found = {row[0]: row[1:3] for row in rows(section("recovery.md", "Where the journal ends"))}
+    expected = {}
+    for finding in tail.Finding:
+        verdicts = [tail.TAIL[finding, durable].value for durable in (False, True)]
+        expected[finding.value] = verdicts
+    assert found == expected
+
+
+WORDS = """
+    engine journal segment record kind position offset topic queue pre-message reference tx_id
+    undecided decision outcome seal group delivery ack visible durable_to checkpoint replay recovery
+    torn damaged cut refuse ledger append lane chain part spare entry hold window run place
+    relocation
+"""
+
+
+def test_the_glossary_has_the_words_that_the_code_uses() -> None:
+    """Each word has one line, no word has two, and the public names are explained."""
+    words = [
+        word for row in rows((DOCS / "glossary.md").read_text()) for word in row[0].split(", ")
+    ]
+    assert len(words) == len(set(words)), sorted(w for w in words if words.count(w) > 1)
+    assert [word for word in WORDS.split() if word not in words] == []
+
+
+def test_the_glossary_does_not_use_the_words_that_it_forbids() -> None:
+    """A word that the glossary gives up does not name anything public in fmq."""
+    forbidden = set()
+    for row in rows((DOCS / "glossary.md").read_text()):
+        if len(row) > 2 and row[2]:
+            forbidden.update(re.split(r", | ", row[2]))
+    names = {name.lower() for name in fmq.__all__}
+    assert names & forbidden == set()
+
+
+def test_each_decision_has_a_context_a_decision_and_a_price() -> None:
+    """Every page of docs/decisions has the three parts, and the numbers run without a gap."""
+    pages = sorted((DOCS / "decisions").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        headings = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+        assert headings == ["Context", "Decision", "Price"], page.name
