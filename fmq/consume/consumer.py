@@ -21,6 +21,8 @@ from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
 from fmq.tx.writer import Writer
 
+READ_AHEAD_MESSAGES = 256
+
 
 class _Lease:
     """A range of one queue that a consumer may ack, alone or through a transaction."""
@@ -161,6 +163,7 @@ class Consumer:
         self.group = group
         self._lease_seconds = lease_seconds
         self._turn = 0
+        self._ahead: dict[Queue, Batch] = {}
         self._closed = False
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
@@ -169,10 +172,18 @@ class Consumer:
         if claimed is None:
             return []
         queue, batch = claimed
+        if limit < READ_AHEAD_MESSAGES:
+            batch = self._with_messages(queue, batch)
         return [
             Delivery(self, queue, offset, message)
             for offset, message in enumerate(batch.messages, batch.offset)
         ]
+
+    def _with_messages(self, queue: Queue, batch: Batch) -> Batch:
+        """The same batch, its messages built together with those that were read ahead."""
+        ahead = self._ahead[queue]
+        _ = ahead.messages
+        return ahead.part(batch.offset, len(batch)) or batch
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Up to `limit` messages of one queue, to be acked together; None after `timeout`."""
@@ -211,16 +222,29 @@ class Consumer:
     def _read(self, queue: Queue, hold: Hold) -> tuple[Queue, Batch]:
         first, end = hold.first, hold.end
         try:
-            batch = self._messages.batch(queue.topic, queue.number, first, end - first)
+            batch = self._batch(queue, first, end - first)
         except BaseException:
             with self._messages.lock:
                 self._groups.of(self.group, queue).give_back(first, end)
             raise
-        assert batch is not None, "what is claimed is visible"
         if batch.next < end:
             with self._messages.lock:
                 self._groups.of(self.group, queue).give_back(batch.next, end)
         return queue, batch
+
+    def _batch(self, queue: Queue, first: int, count: int) -> Batch:
+        """The messages claimed, mostly from what the last call has read ahead."""
+        ahead = self._ahead.get(queue)
+        batch = ahead.part(first, count) if ahead is not None else None
+        if batch is None:
+            found = self._messages.batch(
+                queue.topic, queue.number, first, max(count, READ_AHEAD_MESSAGES)
+            )
+            assert found is not None, "what is claimed is visible"
+            self._ahead[queue] = found
+            batch = found.part(first, count)
+            assert batch is not None
+        return batch
 
     def _ack(self, lease: _Lease, sync: bool | None) -> None:
         self._check()

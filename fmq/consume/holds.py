@@ -34,6 +34,7 @@ class QueueHolds:
         self.cursor = acked.floor
         self._holds: SortedDict[int, Hold] = SortedDict()  # by first
         self._again: SortedDict[int, int] = SortedDict()  # first -> end
+        self._earliest = math.inf  # no lease ends before
 
     def claim(
         self, visible: int, first: int, limit: int, owner: object, deadline: float
@@ -46,6 +47,8 @@ class QueueHolds:
         if found is None:
             return None
         hold = self._holds[found[0]] = Hold(*found, owner, deadline)
+        if deadline < self._earliest:
+            self._earliest = deadline
         return hold
 
     def _next_again(self, first: int, limit: int) -> tuple[int, int] | None:
@@ -92,6 +95,9 @@ class QueueHolds:
         return hold is not None and hold.end >= end and hold.owner is owner
 
     def _find(self, offset: int) -> Hold | None:
+        exact: Hold | None = self._holds.get(offset)
+        if exact is not None:
+            return exact
         i = self._holds.bisect_right(offset) - 1
         if i < 0:
             return None
@@ -114,6 +120,10 @@ class QueueHolds:
 
     def done(self, first: int, end: int) -> None:
         """The range is acked: nobody holds it any more."""
+        exact = self._holds.get(first)
+        if exact is not None and exact.end == end:
+            del self._holds[first]
+            return
         i = max(self._holds.bisect_right(first) - 1, 0)
         while i < len(self._holds):
             hold = self._holds.peekitem(i)[1]
@@ -136,9 +146,12 @@ class QueueHolds:
 
     def expire(self, now: float) -> bool:
         """Give back what is held longer than its lease; whether there was any."""
+        if now < self._earliest:
+            return False
         late = [hold for hold in self._holds.values() if hold.deadline <= now]
         for hold in late:
             self.give_back(hold.first, hold.end)
+        self._earliest = self.next_deadline()
         return bool(late)
 
     def release(self, owner: object) -> None:

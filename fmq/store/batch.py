@@ -8,48 +8,35 @@ reading it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import repeat
 
 from fmq.errors import Damaged
 from fmq.message import Message, Origin, read_message
-from fmq.store.columns import BadColumns, Columns
-from fmq.store.kinds import Kind, Run
-from fmq.store.record import BadRecord, columns_of, decode
+from fmq.store.columns import HEADERS, KEYS, TAGS, BadColumns, Columns
+from fmq.store.kinds import Kind
+from fmq.store.record import BadRecord, columns_of
+from fmq.store.segment import segment_name
+from fmq.store.window import Window
 
 
-class Piece:
-    """One run within a batch: where its two records lie in memory, and which part is wanted."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Runs of a batch that lie in the same window."""
 
-    __slots__ = ("body_at", "body_data", "body_position", "data", "first", "at", "position",
-                 "skip", "take")  # fmt: skip
-
-    def __init__(
-        self,
-        first: int,
-        skip: int,
-        take: int,
-        position: int,
-        data: bytes,
-        at: int,
-        body_position: int,
-        body_data: bytes,
-        body_at: int,
-    ) -> None:
-        self.first = first  # offset of the run's first message
-        self.skip = skip
-        self.take = take
-        self.position = position
-        self.data = data
-        self.at = at
-        self.body_position = body_position
-        self.body_data = body_data
-        self.body_at = body_at
+    places: list[int]
+    """Where in the segment the publishing records lie."""
+    counts: list[int]
+    window: Window
+    referring: Window | None = None
+    """Where the one publishing record lies, if the bodies lie elsewhere, in `window`."""
+    body_place: int = 0
 
 
 class Batch:
     """Consecutive messages of one queue, from `offset` on."""
 
-    __slots__ = ("_messages", "_pieces", "_seed", "bodies", "offset", "queue", "segment", "topic")
+    __slots__ = ("_first", "_messages", "_parts", "_seed", "bodies", "offset", "queue", "topic")
 
     def __init__(
         self,
@@ -57,16 +44,17 @@ class Batch:
         queue: int,
         offset: int,
         bodies: list[bytes],
-        pieces: list[Piece],
+        first: int,
+        parts: list[Part],
         seed: int,
-        segment: str,
     ) -> None:
-        self.segment = segment  # the file that they lie in
+        """`first` is the offset of the first message of the first run in `parts`."""
         self.topic = topic
         self.queue = queue
         self.offset = offset
         self.bodies = bodies
-        self._pieces = pieces
+        self._first = first
+        self._parts = parts
         self._seed = seed
         self._messages: list[Message] | None = None
 
@@ -85,54 +73,73 @@ class Batch:
     def messages(self) -> list[Message]:
         """The messages with their keys, tags, headers and origin."""
         if self._messages is None:
-            self._messages = []
-            at = 0
-            for piece in self._pieces:
-                try:
-                    self._messages += self._messages_of(piece, at)
-                except (BadRecord, BadColumns) as error:
-                    self._messages = None
-                    raise Damaged(self.segment, piece.position, str(error)) from None
-                at += piece.take
+            self._messages = self._build()
         return self._messages
 
-    def _messages_of(self, piece: Piece, at: int) -> list[Message]:
-        run = decode(piece.data, piece.at, piece.position, self._seed, bodies=False)
-        assert isinstance(run, Run)
-        holder = run
-        if run.kind == Kind.REF_MESSAGE:
-            holder = decode(
-                piece.body_data, piece.body_at, piece.body_position, self._seed, bodies=False
-            )  # type: ignore[assignment]
-        columns = columns_of(piece.body_data, piece.body_at, holder)
-        origin = Origin(
-            run.topic,
-            run.queue,
-            run.position,
-            run.time_us,
-            run.tx_id or None,
-            run.producer or None,
-        )
-        bodies = self.bodies[at : at + piece.take]
-        offset = piece.first + piece.skip
-        keys, tags, headers = _texts(columns, piece)
-        if keys is None and tags is None and headers is None:
-            return [
-                read_message(body, None, None, None, number, origin)
-                for number, body in enumerate(bodies, offset)
-            ]
-        nothing = repeat(None)
-        return [
-            read_message(body, key, tag, header, number, origin)
-            for number, (body, key, tag, header) in enumerate(
-                zip(bodies, keys or nothing, tags or nothing, headers or nothing, strict=False),
-                offset,
+    def _build(self) -> list[Message]:
+        messages: list[Message] = []
+        first, end = self._first, self.next
+        for part in self._parts:
+            for place, count in zip(part.places, part.counts, strict=True):
+                low, high = max(first, self.offset), min(first + count, end)
+                if low < high:
+                    try:
+                        messages += self._of_run(part, place, first, low, high)
+                    except (BadRecord, BadColumns) as error:
+                        base = part.window.base
+                        raise Damaged(segment_name(base), base + place, str(error)) from None
+                first += count
+        return messages
+
+    def _of_run(self, part: Part, place: int, first: int, low: int, high: int) -> list[Message]:
+        window = part.window
+        if part.referring is not None:
+            run = part.referring.record(place, self._seed)
+            assert run.kind == Kind.REF_MESSAGE
+            place = part.body_place
+            holder = window.record(place, self._seed)
+        else:
+            run = holder = window.record(place, self._seed)
+        tx_id, producer = run.tx_id or None, run.producer or None
+        origin = Origin(run.topic, run.queue, run.position, run.time_us, tx_id, producer)
+        bodies = self.bodies[low - self.offset : high - self.offset]
+        if not holder.flags & (KEYS | TAGS | HEADERS):
+            offsets = range(low, high)
+            nothing = repeat(None)
+            return list(
+                map(read_message, bodies, nothing, nothing, nothing, offsets, repeat(origin))
             )
-        ]
+        columns = columns_of(window.data, place - window.start, holder)
+        return _messages(columns, bodies, origin, first, low)
+
+    def part(self, offset: int, limit: int) -> Batch | None:
+        """The messages from `offset` on, at most `limit`, if they begin in this batch."""
+        low = offset - self.offset
+        if not 0 <= low < len(self.bodies):
+            return None
+        bodies = self.bodies[low : low + limit]
+        batch = Batch(self.topic, self.queue, offset, bodies, self._first, self._parts, self._seed)
+        if self._messages is not None:
+            batch._messages = self._messages[low : low + limit]
+        return batch
 
 
-def _texts(columns: Columns, piece: Piece):  # type: ignore[no-untyped-def]
+def _messages(
+    columns: Columns, bodies: list[bytes], origin: Origin, first: int, low: int
+) -> list[Message]:
+    """Messages from the offset `low` on, of the run that begins at `first`."""
+    part = slice(low - first, low - first + len(bodies))
     keys, tags = columns.texts()
     headers = columns.headers()
-    part = slice(piece.skip, piece.skip + piece.take)
-    return keys and keys[part], tags and tags[part], headers and headers[part]
+    nothing = repeat(None)
+    return list(
+        map(
+            read_message,
+            bodies,
+            keys[part] if keys else nothing,
+            tags[part] if tags else nothing,
+            headers[part] if headers else nothing,
+            range(low, low + len(bodies)),
+            repeat(origin),
+        )
+    )

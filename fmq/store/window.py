@@ -1,0 +1,146 @@
+"""Part of a segment in memory, and the bodies cut out of it with every checksum verified.
+
+This is the inner loop of all reading, so it is written for speed: one unpack a record, no
+objects but the bodies, and no copy of bytes that are not handed out. Whatever is out of the
+ordinary is left to `record.decode`, which says what is wrong.
+"""
+
+from __future__ import annotations
+
+from array import array
+from io import BytesIO
+from itertools import repeat
+from struct import Struct
+from struct import error as StructError
+from zlib import crc32
+
+from fmq.store.columns import COMPRESSED, LENGTHS, BadColumns, uniform
+from fmq.store.kinds import Kind, Run
+from fmq.store.record import (
+    COMMON,
+    HEAD_BYTES_MIN,
+    MAGIC,
+    PLACE,
+    PREFIX,
+    BadRecord,
+    columns_of,
+    decode,
+)
+
+FRONT = Struct("<4sIIIQIIBBH")
+assert FRONT.size == PREFIX.size + COMMON.size == HEAD_BYTES_MIN
+UNIFORM_COUNT_MAX = 4096
+
+
+class Window:
+    """Bytes of the segment at `base`, from its byte `start` on."""
+
+    __slots__ = ("base", "data", "start")
+
+    def __init__(self, base: int, start: int, data: bytes) -> None:
+        self.base = base
+        self.start = start
+        self.data = data
+
+    def holds(self, place: int) -> bool:
+        """Whether the record at `place` of the segment is whole in here."""
+        at = place - self.start
+        if at < 0 or at + HEAD_BYTES_MIN > len(self.data):
+            return False
+        return at + int.from_bytes(self.data[at + 8 : at + 12], "little") <= len(self.data)
+
+    def record(self, place: int, seed: int) -> Run:
+        """The run at `place`, its bodies not verified; BadRecord, Misplaced or Newer."""
+        run = decode(self.data, place - self.start, self.base + place, seed, bodies=False)
+        if not isinstance(run, Run):
+            raise BadRecord(f"a {run.kind.name} where the index names messages")
+        return run
+
+    def cut_singles(
+        self, places: array[int], counts: array[int], first: int, last: int, seed: int
+    ) -> list[bytes]:
+        """The bodies of single messages at `places[first:last]`, as long as they are plain ones.
+
+        It stops before the first run of several, or compressed, or not whole in here, or bad.
+        """
+        data, start, base, size_max = self.data, self.start, self.base, len(self.data)
+        found: list[bytes] = []
+        append = found.append
+        try:
+            for place, count in zip(places[first:last], counts[first:last], strict=True):
+                if count != 1:
+                    break
+                at = place - start
+                magic, head_crc, size, head_size, says, _, crc, _, flags, _ = FRONT.unpack_from(
+                    data, at
+                )
+                head_end = at + head_size
+                if (
+                    at < 0
+                    or at + size > size_max
+                    or crc32(data[at + 8 : head_end], seed) != head_crc
+                ):
+                    break
+                body = data[head_end : at + size]
+                if (
+                    crc32(body) != crc
+                    or flags & COMPRESSED
+                    or says != base + place
+                    or magic != MAGIC
+                ):
+                    break
+                append(body)
+        except StructError:
+            pass  # the head itself is not whole in here
+        return found
+
+    def cut(self, place: int, count: int, seed: int) -> list[bytes]:
+        """The bodies of the run at `place`, whole in here; BadRecord, BadColumns and the like."""
+        data, at = self.data, place - self.start
+        magic, head_crc, size, head_size, says, _, crc, kind, flags, _ = FRONT.unpack_from(data, at)
+        head_end, end = at + head_size, at + size
+        view = memoryview(data)
+        sound = (
+            crc32(view[at + 8 : head_end], seed) == head_crc
+            and crc32(view[head_end:end]) == crc
+            and says == self.base + place
+            and magic == MAGIC
+            and count * 4 <= size
+        )
+        if not sound or flags & COMPRESSED or not HEAD_BYTES_MIN <= head_size <= size:
+            return self._cut_slowly(place, count, seed)
+        if flags & LENGTHS:
+            return self._cut_lengths(at, head_end, end, kind, count)
+        return self._cut_equal(head_end, end, count)
+
+    def _cut_equal(self, start: int, end: int, count: int) -> list[bytes]:
+        size, rest = divmod(end - start, count)
+        if rest:
+            raise BadColumns(f"{end - start} bytes of bodies are not {count} of equal length")
+        if count <= UNIFORM_COUNT_MAX:
+            return list(uniform(size, count).unpack_from(self.data, start))
+        return list(map(self._from(start).read, repeat(size, count)))
+
+    def _from(self, start: int) -> BytesIO:
+        """A file over the same bytes, not copied: it cuts three times faster than slicing."""
+        file = BytesIO(self.data)
+        file.seek(start)
+        return file
+
+    def _cut_lengths(self, at: int, start: int, end: int, kind: int, count: int) -> list[bytes]:
+        names = at + HEAD_BYTES_MIN + PLACE.size + (0 if kind == Kind.MESSAGE else 8)
+        columns = names + sum(self.data[names - 3 : names])
+        lengths = array("I")
+        lengths.frombytes(self.data[columns : columns + 4 * count])
+        file = self._from(start)
+        found = list(map(file.read, lengths))
+        if file.tell() != end or len(found) != count:
+            raise BadColumns("the lengths of the bodies do not add up")
+        return found
+
+    def _cut_slowly(self, place: int, count: int, seed: int) -> list[bytes]:
+        at = place - self.start
+        run = decode(self.data, at, self.base + place, seed)
+        if not isinstance(run, Run) or run.count != count:
+            raise BadRecord("not the run of messages that the index names")
+        return columns_of(self.data, at, run).bodies()
