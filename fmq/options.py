@@ -54,7 +54,8 @@ class Options:
     undecided_bytes_max: int = 1024 * MIB
     transaction_messages_max: int = 1_000_000
     relocate_bytes: int = 64 * MIB
-    """An undecided transaction further behind than this is written again at the end."""
+    """An undecided transaction further behind than this, and twice the room that all undecided
+    ones take, is written again at the end."""
 
     retain_bytes: int | None = None
     """Drop the oldest segments while all together are larger than this; None: keep."""

@@ -322,7 +322,7 @@ class TransactionManager:
 
     def relocate_oldest(self) -> bool:
         """Write the oldest undecided transaction again if it is too far behind; whether it was."""
-        return relocate_oldest(self.writer, self._outcomes)
+        return relocate_oldest(self.writer, self._outcomes, self._reserve.bytes)
 
     # --- asking ---------------------------------------------------------------------------------
 

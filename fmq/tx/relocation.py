@@ -13,8 +13,12 @@ from fmq.tx.outcomes import Outcomes
 from fmq.tx.writer import Writer
 
 
-def relocate_oldest(writer: Writer, outcomes: Outcomes) -> bool:
-    """Relocate the oldest undecided transaction if it is too far behind; whether it was."""
+def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
+    """Relocate the oldest undecided transaction if it is too far behind; whether it was.
+
+    `room` is what all of them together may take, twice over. Were it not added to the distance,
+    each one written again could push the next one too far behind, for ever.
+    """
     journal, group, ledger = writer.journal, writer.group, writer.ledger
     with group.lock:
         entry = next(iter(ledger.undecided.values()), None)
@@ -22,8 +26,9 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes) -> bool:
             return False
         prepare, runs = entry.prepare, entry.runs
         behind = journal.position - prepare.position
-    # Not twice within one segment: a transaction as large as the distance would never rest.
-    if behind <= writer.options.relocate_bytes or prepare.position >= journal.current.base:
+    # Not twice within one segment: what is there anyway costs nothing.
+    far = behind > writer.options.relocate_bytes + room
+    if not far or prepare.position >= journal.current.base:
         return False
     contents = [outcomes.content(run.position) for run in runs]
 
@@ -40,8 +45,8 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes) -> bool:
         journal.place(records)
         entry.busy = True
         group.plan(records)
-        for run in copies:
-            run.content = None
+        for run, old in zip(copies, runs, strict=True):
+            run.content = old.content  # kept in memory or not, as before
         return True
 
     return group.run(plan, force=True)

@@ -23,6 +23,11 @@ class Reserve:
         self._append_bytes_max = append_bytes_max
         self._bytes = 0
 
+    @property
+    def bytes(self) -> int:
+        """All that is set aside: more than twice what is undecided takes on the disk."""
+        return self._bytes
+
     @staticmethod
     def needed_by(records: Iterable[Record]) -> int:
         """What a transaction may still write after its PREPARE and PRE_MESSAGEs, `records`."""

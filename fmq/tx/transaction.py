@@ -93,13 +93,22 @@ class Transaction:
     def send_many(
         self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None
     ) -> None:
-        """Add several, bodies or Messages."""
+        """Add several, bodies or Messages: all of them, or none if one is refused."""
         items, _ = split_bodies(bodies)
-        for item in items:
-            if isinstance(item, Message):
-                self._add_message(topic, item, queue)
-            else:
-                self._add_body(topic, as_bytes(item), queue)
+        before = self.bytes, self.messages, {place: len(run) for place, run in self.runs.items()}
+        try:
+            for item in items:
+                if isinstance(item, Message):
+                    self._add_message(topic, item, queue)
+                else:
+                    self._add_body(topic, as_bytes(item), queue)
+        except BaseException:
+            self._take_back(*before)
+            raise
+
+    def _take_back(self, size: int, messages: int, runs: dict[tuple[str, int], int]) -> None:
+        self.bytes, self.messages = size, messages
+        self.runs = {place: self.runs[place][:count] for place, count in runs.items()}
 
     def _add_body(self, topic: str, body: bytes, queue: int | None) -> None:
         size = len(body)
