@@ -7,9 +7,9 @@ without one: that is how the system calls are counted.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from benchmarks import flushes
 Operation = Callable[[], int]
 
 WARM_UP_SHARE = 0.2
+BEGIN, END = "benchmark-begins", "benchmark-ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +53,28 @@ def rate(operations: Sequence[Operation], effort: Effort, *, warm_up: bool = Tru
         _run(operations, effort.seconds * WARM_UP_SHARE, None)
     flushed = flushes.counter(effort.directory)
     before = flushed() if flushed else 0
+    _mark(effort, BEGIN)
     started = time.perf_counter()
     calls, units = _run(operations, effort.seconds, effort.count)
     elapsed = time.perf_counter() - started
+    _mark(effort, END)
+    assert effort.count is None or calls == effort.count, f"the work ran out after {calls} calls"
     return Measured(units / elapsed, calls, flushed() - before if flushed else None)
+
+
+def _mark(effort: Effort, name: str) -> None:
+    """Leave a mark among the system calls of a run that may be watched."""
+    if effort.count is not None:
+        (effort.directory / name).touch()
 
 
 def _run(operations: Sequence[Operation], seconds: float, count: int | None) -> tuple[int, int]:
     if len(operations) == 1:
         return _repeat(operations[0], seconds, count)
-    done: list[tuple[int, int]] = []
-    errors: list[BaseException] = []
-
-    def work(operation: Operation, share: int | None) -> None:
-        try:
-            done.append(_repeat(operation, seconds, share))
-        except BaseException as error:
-            errors.append(error)
-
     share = None if count is None else count // len(operations)
-    threads = [threading.Thread(target=work, args=(each, share)) for each in operations]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(len(operations)) as threads:
+        runs = [threads.submit(_repeat, each, seconds, share) for each in operations]
+    done = [run.result() for run in runs]
     return sum(calls for calls, _ in done), sum(units for _, units in done)
 
 

@@ -8,12 +8,10 @@ only the call that opens is timed.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
-import traceback
 from functools import partial
 from pathlib import Path
 
@@ -44,17 +42,10 @@ def after_kill(subject: str, effort: Effort, *, stock: Stock) -> Measured:
 
 def _add_and_die(subject: str, stock: Stock, place: Path) -> None:
     """Have a process add messages to the store and then kill itself and what it started."""
-    child = os.fork()
-    if not child:
-        try:
-            os.setsid()
-            add(subject, stock, place, ADDED)
-            os.killpg(0, signal.SIGKILL)
-        except BaseException:
-            traceback.print_exc()
-        os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), f"{subject}: the process that should die by kill -9 failed"
+    arguments = [subject, str(place), str(stock.singly), str(ADDED)]
+    command = [sys.executable, "-m", "benchmarks.victim", *arguments]
+    died = subprocess.run(command, check=False, start_new_session=True)
+    assert died.returncode == -signal.SIGKILL, f"{subject}: the process that was to die failed"
 
 
 def after_close(subject: str, effort: Effort, *, stock: Stock) -> Measured:

@@ -34,6 +34,9 @@ def goals(results: Mapping[str, Result]) -> int:
             lines.append((result.row.name, result.row.title, *unjudged))
     head = ("row", "work", "fmq", "best peer", "reached", "goal", "")
     show.table("fmq against its goals (medians)", head, lines)
+    for result in results.values():
+        for subject, why in result.failed.items():
+            print(f"{result.row.name}  {subject} FAILED: {why}")
     return missed
 
 

@@ -84,5 +84,7 @@ def _processor() -> str:
 
 
 def _git(*arguments: str) -> str:
-    made = subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True)
+    made = subprocess.run(
+        ("git", *arguments), check=False, cwd=ROOT, capture_output=True, text=True
+    )
     return made.stdout.strip()

@@ -110,9 +110,10 @@ class FmqConsumer:
                 delivery.ack()
             return len(deliveries)
         batch = self._consumer.poll_batch(limit=limit, timeout=0)
+        if batch is None:
+            return 0
         count = len(batch.bodies)
-        if count:
-            batch.ack()
+        batch.ack()
         return count
 
     def wait(self) -> bytes:

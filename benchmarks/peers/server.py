@@ -45,7 +45,9 @@ class Server:
 
     def run(self, *command: str) -> None:
         """Run a program to its end as the server's user, and raise if it fails."""
-        made = subprocess.run(command, user=self.user, capture_output=True, text=True, cwd="/")
+        made = subprocess.run(
+            command, check=False, user=self.user, capture_output=True, text=True, cwd="/"
+        )
         if made.returncode:
             raise RuntimeError(f"{command[0]} failed: {made.stderr.strip()}")
 
