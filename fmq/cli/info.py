@@ -11,7 +11,7 @@ import fmq
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import sizes_of, visit, writer_of
-from fmq.cli.text import exact, plain, printable, size
+from fmq.cli.text import counted, exact, plain, printable, size
 from fmq.cli.tx import UNDECIDED, undecided_row
 from fmq.cli.walk import Walk, end_of
 from fmq.disk import Directory
@@ -149,7 +149,9 @@ ABOUT = (
     Column("", "journal", of_row=_journal),
     Column("", "checkpoint", of_row=_saved),
     Column(
-        "", "messages", of_row=lambda row: f"{row['messages']:,} in {plain(row['topics'])} topics"
+        "",
+        "messages",
+        of_row=lambda row: f"{row['messages']:,} in {counted(row['topics'], 'topic')}",
     ),
     Column(
         "",

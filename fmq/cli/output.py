@@ -110,6 +110,7 @@ class JsonOutput:
 
     @staticmethod
     def _line(what: str, row: Row) -> None:
+        assert "what" not in row
         print(json.dumps({"what": what, **row}, default=_as_json, ensure_ascii=False))
 
 

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if args.limit is not None and count == args.limit:
             return FINE
         if walk.damage is not None:
-            note(f"stopped at position {walk.position}: {printable(str(walk.damage))}")
+            note(f"stopped: {printable(str(walk.damage))}")
             return PROBLEM
         if walk.unfinished is not None:
             note(

@@ -96,15 +96,13 @@ def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine) -> int:
         note(f"only what lies before the damage is shown: {printable(str(engine.damage))}")
         return PROBLEM
     with visit(path) as (directory, layout):
-        behind = [
-            record for append in Walk(directory, layout, engine.visible_to) for record in append
-        ]
-    prepares = sum(isinstance(record, Prepare) for record in behind)
+        walk = Walk(directory, layout, engine.visible_to)
+        behind = sum(isinstance(record, Prepare) for append in walk for record in append)
     if behind:
         note(
-            f"{counted(len(behind), 'record')} ({prepares} of them PREPARE) behind position "
-            f"{engine.visible_to} may not be durable yet, and is not shown: the engine that has "
-            "the directory open, or the next one to open it, settles that."
+            f"{counted(behind, 'prepared transaction')} behind position {engine.visible_to} not "
+            "shown, as it may not be durable yet: the engine that has the directory open, or "
+            "whoever opens it for writing next, settles that."
         )
     return FINE
 

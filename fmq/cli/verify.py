@@ -23,12 +23,16 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     report = fmq.check(args.dir)
     facts = asdict(report)
-    problems = facts.pop("problems")
+    facts.pop("problems")  # a line each, below
     verdict = "sound" if report.ok else "not sound"
     output.facts("report", {"ok": report.ok, **facts}, REPORT, title=f"{args.dir}: {verdict}")
     if report.ok:
         return FINE
-    output.rows("problem", PROBLEMS, problems, title="problems")
+    rows = (
+        {"file": problem.file, "position": problem.position, "reason": problem.what}
+        for problem in report.problems
+    )
+    output.rows("problem", PROBLEMS, rows, title="problems")
     return PROBLEM
 
 
@@ -51,5 +55,5 @@ REPORT = (
 PROBLEMS = (
     Column("file", "file", style="bold"),
     Column("position", "position", right=True, show=exact),
-    Column("what", "what is wrong", style="red", folds=True),
+    Column("reason", "what is wrong", style="red", folds=True),
 )

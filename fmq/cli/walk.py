@@ -65,10 +65,16 @@ class Walk:
         """The appends of one segment; `behind` is the base of the next, which tells its end."""
         segment, trouble = self._known(base, behind)
         self.position = base + HEADER_BYTES
-        ended = behind is not None and trouble is None
+        sealed = behind is not None
         file = self._directory.open(segment.name)
         try:
-            yield from self._appends(file, segment, ended=ended)
+            if sealed and trouble is None:
+                yield from self._appends(file, segment, segment.end, durable_to=segment.limit)
+            elif sealed:
+                # Where it ends nobody tells, so its own bytes must; what follows is worse anyway.
+                yield from self._appends(file, segment, segment.limit, durable_to=0)
+            else:
+                yield from self._tail(file, segment)
         finally:
             file.close()
         if trouble is not None:
@@ -85,38 +91,44 @@ class Walk:
                 raise
             return self._known(base, None)[0], error
 
-    def _appends(self, file: File, segment: Segment, *, ended: bool) -> Iterator[Append]:
-        """What lies in `file`; if its end is not known, a writer may be at work there.
+    def _tail(self, file: File, segment: Segment) -> Iterator[Append]:
+        """The last segment, where a writer may be at work.
 
-        So what looks wrong then counts only if it is still so when looked at again.
+        So what looks wrong counts only if it is still so when looked at again.
         """
-        limit = segment.end if ended else segment.limit
-        ending, verdict = None, Verdict.ENDS
-        for _ in range(1 if ended else ATTEMPTS):
-            scan = Scan(file, segment.base, limit, self.position, self._seed)
-            for append in scan:
-                self.position = end_of(append)
-                if self.position > self._start:
-                    yield append
-            ending = scan.ending
-            assert ending is not None
-            self._vouched = max(self._vouched, scan.durable_to)
-            verdict = self._judge(file, segment, ending, limit, ended=ended)
-            if verdict in (Verdict.ENDS, Verdict.GOES_ON):
+        for attempt in range(ATTEMPTS):
+            self.unfinished = None
+            try:
+                yield from self._appends(file, segment, segment.limit, durable_to=None)
+            except FmqError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                continue
+            if self.unfinished is None:
                 return
-        assert ending is not None
-        if verdict is not Verdict.CUT:
-            raise trouble_of(segment, ending, verdict)
-        self.unfinished = ending.reason or "the file ends inside it"
 
-    def _judge(
-        self, file: File, segment: Segment, ending: Ending, limit: int, *, ended: bool
-    ) -> Verdict:
-        vouched = limit + 1 if ended else self._vouched
-        if ending.finding is Finding.BAD and not ended:
-            beyond = vouched_beyond(file, segment.base, limit, ending.position, self._seed)
-            vouched = max(vouched, beyond)
-        return judge(ending, vouched)
+    def _appends(
+        self, file: File, segment: Segment, limit: int, *, durable_to: int | None
+    ) -> Iterator[Append]:
+        """What lies in `file` up to `limit`; None: how much of it is durable is to be found out."""
+        scan = Scan(file, segment.base, limit, self.position, self._seed)
+        for append in scan:
+            self.position = end_of(append)
+            if self.position > self._start:
+                yield append
+        ending = scan.ending
+        assert ending is not None
+        if durable_to is None:
+            self._vouched = max(self._vouched, scan.durable_to)
+            durable_to = self._vouched
+            if ending.finding is Finding.BAD:
+                beyond = vouched_beyond(file, segment.base, limit, ending.position, self._seed)
+                durable_to = max(durable_to, beyond)
+        verdict = judge(ending, durable_to)
+        if verdict is Verdict.CUT:
+            self.unfinished = ending.reason or "the file ends inside it"
+        elif verdict not in (Verdict.ENDS, Verdict.GOES_ON):
+            raise trouble_of(segment, ending, verdict)
 
 
 def trouble_of(segment: Segment, ending: Ending, verdict: Verdict) -> FmqError:

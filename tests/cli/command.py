@@ -1,0 +1,75 @@
+"""Running the command in this process and in one of its own, and what a directory looks like."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fmq.cli.main import main
+
+ROOT = Path(__file__).parent.parent.parent
+# Neither a terminal nor colours, whatever the tests themselves run in.
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if name != "FORCE_COLOR"},
+    "PYTHONPATH": str(ROOT),
+}
+COMMAND = (sys.executable, "-m", "fmq")
+
+
+class Said(NamedTuple):
+    """How a run of the command ended."""
+
+    code: int
+    lines: list[dict[str, Any]]
+    error: str
+
+    def of(self, what: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["what"] == what]
+
+
+def fmq_json(*arguments: object) -> Said:
+    """The command in this process, its JSON lines read."""
+    code, out, error = _run(*arguments, "--format", "json")
+    return Said(code, [json.loads(line) for line in out.splitlines()], error)
+
+
+def fmq_table(*arguments: object) -> str:
+    """The command in this process, as a person sees it."""
+    code, out, error = _run(*arguments, "--format", "table")
+    assert code == 0, error
+    return out
+
+
+def _run(*arguments: object) -> tuple[int, str, str]:
+    out, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        code = main([str(argument) for argument in arguments])
+    return code, out.getvalue(), error.getvalue()
+
+
+def fmq_process(
+    *arguments: object, cwd: Path | None = None, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own, with pipes."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        env=ENVIRONMENT,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def contents(path: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below `path`: its bytes, and when it was written last."""
+    return {
+        str(file.relative_to(path)): (file.read_bytes(), file.stat().st_mtime_ns)
+        for file in path.rglob("*")
+        if file.is_file()
+    }

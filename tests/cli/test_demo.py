@@ -1,0 +1,64 @@
+"""`fmq demo`: what it tells is true of the directory that it leaves."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import fmq
+from tests.cli.command import ENVIRONMENT, contents, fmq_json, fmq_process
+
+
+def test_the_demo_leaves_what_it_tells(tmp_path: Path) -> None:
+    """Within its thirty seconds: a sound directory, one transaction settled, one left."""
+    done = fmq_process("demo", cwd=tmp_path, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    path = tmp_path / "fmq-demo"
+    report = fmq.check(path)
+    assert (report.problems, report.undecided) == ((), 1)
+    with fmq.open(path, read_only=True) as engine:
+        assert engine.outcome("order-2").state == "committed"
+        assert [tx.tx_id for tx in engine.undecided()] == ["order-3"]
+        visible = {line["topic"]: line["after"] for line in lines if line["what"] == "visible"}
+        assert visible == {
+            topic: [bytes(message.body).decode() for message in engine.read(topic)]
+            for topic in ("orders", "emails", "audit")
+        }
+    (recovery,) = (line for line in lines if line["what"] == "recovery")
+    assert (recovery["clean"], recovery["undecided"]) == (False, 2)
+
+
+def test_the_commands_that_the_demo_suggests_work(tmp_path: Path) -> None:
+    """In their order, from where the demo was run."""
+    done = fmq_process("demo", "my shop", cwd=tmp_path)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    commands = [line["run"] for line in lines if line["what"] == "next"]
+    assert len(commands) == 6
+    for command in commands:
+        again = subprocess.run(
+            command,
+            shell=True,
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert again.returncode == 0, again.stderr
+    with fmq.open(tmp_path / "my shop", read_only=True) as engine:
+        assert engine.outcome("order-3").state == "rolled back"
+
+
+def test_a_second_demo_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    """The first one may have been explored meanwhile."""
+    for _ in range(2):
+        assert fmq_process("demo", cwd=tmp_path).returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"fmq-demo", "fmq-demo-2"}
+
+
+def test_the_demo_touches_nothing_that_is_there(shop: Path) -> None:
+    """A directory that holds something, and a file, are refused as a wrong command line."""
+    before = contents(shop)
+    assert fmq_json("demo", shop).code == 2
+    assert fmq_json("demo", next(shop.glob("*.seg"))).code == 2
+    assert contents(shop) == before

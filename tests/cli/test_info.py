@@ -1,0 +1,80 @@
+"""`fmq info`: what the directory holds, in agreement with the engine that wrote it."""
+
+import os
+from pathlib import Path
+
+import fmq
+from tests.cli.command import fmq_json, fmq_table
+
+
+def test_queues_and_positions_are_those_of_the_engine(shop: Path) -> None:
+    """Beside the live engine, whose own answers are compared."""
+    with fmq.open(shop, background=False) as engine:
+        said = fmq_json("info", shop)
+        stats = engine.stats()
+        expected = {(info.topic, info.queue): (info.first, info.next) for info in engine.queues()}
+    queues = {
+        (line["topic"], line["queue"]): (line["first"], line["next"]) for line in said.of("queue")
+    }
+    assert queues == expected
+    (about,) = said.of("directory")
+    assert about["visible_to"] == stats.durable_to
+    assert about["messages"] == stats.messages
+    assert about["checkpoint"]["applied_upto"] == stats.checkpointed_upto
+
+
+def test_who_writes_is_named_while_they_do(shop: Path) -> None:
+    """And afterwards the directory is closed, though the lock file still has a name in it."""
+    with fmq.open(shop, background=False):
+        (about,) = fmq_json("info", shop).of("directory")
+        assert (about["writer"], about["closed"]) == (f"process {os.getpid()}", True)
+    (about,) = fmq_json("info", shop).of("directory")
+    assert (about["writer"], about["closed"]) == (None, True)
+
+
+def test_what_is_not_vouched_for_is_counted(shop: Path) -> None:
+    """The last append of a live engine: durable, and nothing later that says so."""
+    with fmq.open(shop, background=False) as engine:
+        receipt = engine.send("audit", b"d")
+        (about,) = fmq_json("info", shop).of("directory")
+        end = engine.stats().position
+    assert (about["visible_to"], about["closed"]) == (receipt.position, False)
+    assert about["not_vouched_bytes"] == end - receipt.position > 0
+
+
+def test_segments_follow_each_other(segments: Path) -> None:
+    """Each with its end, as its successor's header has it; all but the last are sealed."""
+    lines = fmq_json("info", segments).of("segment")
+    assert len(lines) == len(list(segments.glob("*.seg"))) > 2
+    assert [line["base"] for line in lines[1:]] == [
+        line["base"] + line["capacity"] for line in lines[:-1]
+    ]
+    assert [line["sealed"] for line in lines] == [True] * (len(lines) - 1) + [False]
+    ends = {0: 0}
+    for record in fmq_json("records", segments).lines:
+        base = max(line["base"] for line in lines if line["base"] <= record["position"])
+        ends[base] = record["position"] + (record["size"] + 7) // 8 * 8
+    assert {line["base"]: line["end"] for line in lines} == ends
+
+
+def test_groups_and_the_undecided_are_listed(shop: Path) -> None:
+    """One message of three was acked; one transaction waits."""
+    said = fmq_json("info", shop)
+    (group,) = said.of("group")
+    assert (group["group"], group["topic"], group["acked_below"]) == ("billing", "audit", 1)
+    assert (group["left"], [line["tx_id"] for line in said.of("undecided")]) == (2, ["order-3"])
+    table = fmq_table("info", shop)
+    assert all(word in table for word in ("billing", "order-3", "audit", "checkpoint"))
+
+
+def test_damage_is_a_problem_and_the_rest_is_shown(segments: Path) -> None:
+    """A flipped bit in the last segment, without the checkpoints that would pass over it."""
+    for slot in segments.glob("checkpoint.*"):
+        slot.unlink()
+    first = min(segments.glob("*.seg"))
+    data = bytearray(first.read_bytes())
+    data[600] ^= 1
+    first.write_bytes(data)
+    code, lines, error = fmq_json("info", segments)
+    assert (code, bool(lines)) == (1, True)
+    assert first.name in error

@@ -1,0 +1,137 @@
+"""How the command ends, and for whom it prints what."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fmq
+from tests.cli.command import COMMAND, ENVIRONMENT, fmq_json, fmq_process
+
+
+def test_an_error_of_fmq_is_one_paragraph_and_no_traceback(tmp_path: Path) -> None:
+    """Exit code 3; stdout stays empty for whoever reads it."""
+    done = fmq_process("info", tmp_path / "nowhere")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("fmq: ") and done.stderr.count("\n") == 1
+
+
+def test_an_error_of_the_machine_is_one_paragraph_too(shop: Path) -> None:
+    """A directory where a segment should be: an OSError, and exit code 3."""
+    segment = next(shop.glob("*.seg"))
+    segment.unlink()
+    segment.mkdir()
+    code, _, error = fmq_json("records", shop)
+    assert code == 3
+    assert error.startswith("fmq: ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("tx",), ("look",), ("records",), ("records", "d", "x")])
+def test_a_senseless_command_line_is_2(arguments: tuple[str, ...]) -> None:
+    """And how to use it is said on stderr."""
+    with pytest.raises(SystemExit) as end:
+        fmq_json(*arguments)
+    assert end.value.code == 2
+
+
+def test_a_directory_without_a_journal_is_an_error_and_stays_empty(tmp_path: Path) -> None:
+    """For every verb that takes a directory, those that write included."""
+    for verb in (
+        ["info"],
+        ["records"],
+        ["tx", "list"],
+        ["tx", "show"],
+        ["tx", "decide"],
+    ):
+        more = {"show": ["order-1"], "decide": ["order-1", "commit", "--reason", "x"]}
+        code, lines, error = fmq_json(*verb, tmp_path, *more.get(verb[-1], []))
+        assert (code, lines) == (3, []), verb
+        assert "no journal" in error, verb
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_gets_json_lines_and_no_rich(shop: Path) -> None:
+    """Each line is an object that begins with `what`; rich would double the time to start."""
+    script = (
+        "import sys; from fmq.cli.main import main; code = main(sys.argv[1:]);"
+        "assert 'rich' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "info", shop],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    whats = [next(iter(json.loads(line))) for line in done.stdout.splitlines()]
+    assert whats and set(whats) == {"what"}
+
+
+def test_a_terminal_gets_tables(shop: Path) -> None:
+    """Seen through a pseudo-terminal: a heading, aligned columns, no JSON."""
+    ours, theirs = pty.openpty()
+    environment = {**ENVIRONMENT, "COLUMNS": "120", "TERM": "dumb"}
+    with subprocess.Popen([*COMMAND, "tx", "list", shop], stdout=theirs, env=environment) as child:
+        os.close(theirs)
+        said = b""
+        # Linux says EIO when the last who had the other end open has closed it.
+        while not said.endswith(b"\n") or child.poll() is None:
+            try:
+                said += os.read(ours, 4096)
+            except OSError:
+                break
+    os.close(ours)
+    heading, row = said.decode().splitlines()
+    assert child.returncode == 0
+    assert row.index("order-3") == heading.index("transaction")
+    assert row.index("checkout") == heading.index("producer")
+
+
+@pytest.fixture
+def long_journal(tmp_path: Path) -> Path:
+    """More lines of JSON than a pipe and the buffers around it hold."""
+    path = tmp_path / "long"
+    with fmq.open(path) as engine:
+        for _ in range(2000):
+            engine.send("topic", b"x", sync=False)
+    return path
+
+
+def test_nobody_reading_any_more_is_no_error(long_journal: Path) -> None:
+    """As with `fmq records DIR | head -1`: quiet, and as a shell says it, 141."""
+    with subprocess.Popen(
+        [*COMMAND, "records", long_journal],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    ) as child:
+        assert child.stdout is not None and child.stderr is not None
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 141
+
+
+def test_an_interrupt_is_quiet(long_journal: Path) -> None:
+    """Interrupted in the middle, because nobody reads on: 130 and not a word."""
+    with subprocess.Popen(
+        [*COMMAND, "records", long_journal],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.read(1)
+        child.send_signal(signal.SIGINT)
+        _, error = child.communicate(timeout=60)
+    assert (child.returncode, error) == (130, b"")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    """And `python -m fmq` is the command."""
+    assert fmq_process("--version").stdout == f"fmq {fmq.__version__}\n"

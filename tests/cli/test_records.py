@@ -1,0 +1,176 @@
+"""`fmq records`: every record, in order, whatever became of it and of the journal."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.store.record import aligned
+from tests.cli.command import contents, fmq_json, fmq_table
+
+
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+def segment_files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.seg"))
+
+
+def test_the_records_lie_one_after_the_other(shop: Path) -> None:
+    """No byte between the header and the end belongs to no record."""
+    code, lines, error = fmq_json("records", shop)
+    assert (code, error) == (0, "")
+    ends = [line["position"] + aligned(line["size"]) for line in lines]
+    assert [line["position"] for line in lines] == [64, *ends[:-1]]
+    assert ends[-1] == fmq_json("info", shop).of("directory")[0]["visible_to"]
+
+
+def test_what_was_rolled_back_or_is_undecided_is_shown_and_named(shop: Path) -> None:
+    """The PREPARE and the bodies of each transaction tell its fate."""
+    lines = fmq_json("records", shop).lines
+    fates = {(line["kind"], line["tx_id"], line["fate"]) for line in lines if "fate" in line}
+    assert fates == {
+        (kind, f"order-{number}", fate)
+        for kind in ("PREPARE", "PRE_MESSAGE")
+        for number, fate in ((1, "committed"), (2, "rolled back"), (3, "undecided"))
+    }
+
+
+def test_a_record_says_all_but_its_bodies(shop: Path) -> None:
+    """One of each sort, against what was sent."""
+    lines = fmq_json("records", shop).lines
+    by_kind = {line["kind"]: line for line in lines}
+    message, published, ack = by_kind["MESSAGE"], by_kind["TX_MESSAGE"], by_kind["ACK"]
+    assert (message["topic"], message["queue"], message["offset"]) == ("audit", 0, 0)
+    assert (message["count"], message["bytes"]) == (3, 3)
+    assert (published["topic"], published["tx_id"]) == ("emails", "order-1")
+    assert ack["acks"] == [{"group": "billing", "topic": "audit", "queue": 0, "first": 0, "end": 1}]
+    assert by_kind["ROLLBACK"]["decided_by"] == "ada"
+    assert by_kind["ROLLBACK"]["reason"] == "ticket 4711"
+    assert by_kind["PRE_MESSAGE"]["offset"] is None
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (["--kind", "rollback"], ["ROLLBACK"]),
+        (["--tx", "order-1", "--kind", "TX_MESSAGE"], ["TX_MESSAGE"] * 2),
+        (["--tx", "order-2"], ["PREPARE", "PRE_MESSAGE", "PRE_MESSAGE", "ROLLBACK"]),
+        (["--topic", "audit"], ["TOPIC", "MESSAGE", "ACK"]),
+        (["--limit", "2"], ["TOPIC", "MESSAGE"]),
+        (["--limit", "0"], []),
+        (["--tx", "order-9"], []),
+    ],
+)
+def test_filters_leave_what_they_say(shop: Path, filters: list[str], expected: list[str]) -> None:
+    """Of all the records of the directory, in their order."""
+    code, lines, _ = fmq_json("records", shop, *filters)
+    assert (code, [line["kind"] for line in lines]) == (0, expected)
+
+
+def test_from_begins_at_any_position(segments: Path) -> None:
+    """At a record, between two, in the middle of an append, in a later segment."""
+    lines = fmq_json("records", segments).lines
+    assert len(segment_files(segments)) > 2
+    for start in [line["position"] + more for line in lines for more in (0, 8)]:
+        expected = [line for line in lines if line["position"] >= start]
+        assert fmq_json("records", segments, "--from", start).lines == expected
+
+
+def test_a_live_engine_is_not_disturbed(shop: Path) -> None:
+    """All that is durable is listed beside an engine that writes; no file changes."""
+    with fmq.open(shop, background=False) as engine:
+        receipt = engine.send("audit", b"d")
+        before = contents(shop)
+        code, lines, _ = fmq_json("records", shop)
+        assert contents(shop) == before
+        engine.send("audit", b"e")
+    assert (code, lines[-1]["position"]) == (0, receipt.position)
+
+
+def test_damage_is_named_behind_what_is_sound(segments: Path) -> None:
+    """A flipped bit in the second segment: all before it is listed, then file and position."""
+    whole = fmq_json("records", segments).lines
+    second = segment_files(segments)[1]
+    base = int(second.stem)
+    flip(second, 64 + 500)
+    code, lines, error = fmq_json("records", segments)
+    assert code == 1
+    assert lines == [line for line in whole if line["position"] < base]
+    assert f"{second.name}, position {base + 64}: " in error
+
+
+def test_damage_in_what_had_been_durable_of_the_last_segment_is_damage(segments: Path) -> None:
+    """The checkpoint vouches for it, so it is no tail that a crash left."""
+    last = segment_files(segments)[-1]
+    flip(last, 64 + 500)
+    code, _, error = fmq_json("records", segments)
+    assert code == 1
+    assert "had been durable" in error
+
+
+def test_a_bad_header_does_not_hide_the_segment_before_it(segments: Path) -> None:
+    """Where that one ends is then learned from its own bytes."""
+    whole = fmq_json("records", segments).lines
+    second = segment_files(segments)[1]
+    flip(second, 40)
+    code, lines, error = fmq_json("records", segments)
+    assert code == 1
+    assert lines == [line for line in whole if line["position"] < int(second.stem)]
+    assert second.name in error
+
+
+def test_a_missing_segment_is_named(segments: Path) -> None:
+    """The journal is listed up to the hole."""
+    second = segment_files(segments)[1]
+    second.unlink()
+    code, lines, error = fmq_json("records", segments)
+    assert (code, bool(lines)) == (1, True)
+    assert f"nothing lies at {int(second.stem)}" in error
+
+
+def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
+    """The last append of a killed engine, half of it zeros: said, and the exit code is 0."""
+    live, killed = tmp_path / "live", tmp_path / "killed"
+    with fmq.open(live, background=False) as engine:
+        engine.send("t", b"1" * 100)
+        last = engine.send("t", b"2" * 100)
+        shutil.copytree(live, killed)
+    file = segment_files(killed)[0]
+    data = file.read_bytes()
+    torn = data[: last.position + 90] + bytes(len(data) - last.position - 90)
+    file.write_bytes(torn)
+    code, lines, error = fmq_json("records", killed)
+    assert (code, [line["kind"] for line in lines]) == (0, ["TOPIC", "MESSAGE"])
+    assert f"position {last.position}: " in error and "never acknowledged" in error
+
+
+def test_what_a_crash_left_at_the_end_is_listed_though_nobody_vouches_for_it(
+    tmp_path: Path,
+) -> None:
+    """A prepared transaction, and no decision or later record to prove it durable."""
+    live, killed = tmp_path / "live", tmp_path / "killed"
+    with fmq.open(live, background=False) as engine:
+        tx = engine.transaction(tx_id="t1")
+        tx.send("t", b"1")
+        tx.prepare()
+        shutil.copytree(live, killed)
+    prepare = fmq_json("records", killed, "--kind", "PREPARE").lines[0]
+    assert (prepare["tx_id"], prepare["fate"]) == ("t1", "not vouched for yet")
+
+
+def test_a_terminal_is_not_sent_what_it_would_obey(tmp_path: Path) -> None:
+    """Control characters in a reason are spelled out."""
+    with fmq.open(tmp_path / "d", background=False) as engine:
+        tx = engine.transaction(tx_id="t1")
+        tx.send("t", b"1")
+        tx.prepare()
+        engine.decide("t1", "rollback", reason="\x1b[2Jgone\r\n[bold]")
+    table = fmq_table("records", tmp_path / "d", "--kind", "ROLLBACK")
+    assert "\x1b" not in table and "\r" not in table
+    shown = "".join(table.split())
+    assert "gone" in shown and "[bold]" in shown

@@ -1,0 +1,51 @@
+"""`fmq verify`: exit code 0 means sound, and anything else says why."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fmq
+from tests.cli.command import ENVIRONMENT, ROOT, fmq_json
+
+
+def test_a_sound_directory_is_0(shop: Path) -> None:
+    """And its report counts what is there: three messages, and two of a committed transaction."""
+    code, (report,), error = fmq_json("verify", shop)
+    assert (code, report["ok"], error) == (0, True, "")
+    assert (report["messages"], report["undecided"]) == (5, 1)
+
+
+def test_a_problem_is_1_and_is_listed(segments: Path) -> None:
+    """File and position of a flipped bit."""
+    second = sorted(segments.glob("*.seg"))[1]
+    data = bytearray(second.read_bytes())
+    data[600] ^= 1
+    second.write_bytes(data)
+    said = fmq_json("verify", segments)
+    assert (said.code, said.of("report")[0]["ok"]) == (1, False)
+    assert second.name in {line["file"] for line in said.of("problem")}
+
+
+def test_a_directory_in_use_is_3(shop: Path) -> None:
+    """What is being written cannot be proven at rest."""
+    with fmq.open(shop, background=False):
+        code, lines, error = fmq_json("verify", shop)
+    assert (code, lines) == (3, [])
+    assert "already open" in error
+
+
+@pytest.mark.parametrize(("tool", "what"), [("dump.py", "record"), ("verify.py", "report")])
+def test_the_tools_of_the_checkout_are_the_same_verbs(shop: Path, tool: str, what: str) -> None:
+    """They find fmq beside themselves, from wherever they are called."""
+    environment = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / tool, shop],
+        cwd=shop.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith(f'{{"what": "{what}"')
