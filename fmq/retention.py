@@ -104,7 +104,8 @@ class Retention:
         with self._writer.group.lock:
             for (group, topic, number), acked in self._ledger.acked.items():
                 lane = summary.get((topic, number))
-                if lane is not None and acked.floor < lane.next:
+                # Only what lies in the segment: a group may have begun above offset 0.
+                if lane is not None and any(acked.gaps(lane.first, lane.next)):
                     return (
                         f"group {group!r}, which has not acked {topic}/{number} below {lane.next}"
                     )
@@ -165,4 +166,5 @@ class Retention:
             self._directory.remove(segment.name)
             with contextlib.suppress(FileNotFoundError):
                 self._directory.remove(segment_name(segment.base, SUFFIX))
-        self._directory.sync()
+            # Each by itself: nothing orders two removals but a sync between them.
+            self._directory.sync()

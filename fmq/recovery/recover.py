@@ -152,8 +152,9 @@ def _drop_below_floor(
         directory.remove(segment.name)
         with contextlib.suppress(FileNotFoundError):
             directory.remove(segment_name(segment.base, INDEX_SUFFIX))
-    if len(kept) < len(segments):
+        # Each by itself: nothing orders two removals but a sync between them.
         directory.sync()
+    if len(kept) < len(segments):
         ledger.sealed = [index for index in ledger.sealed if index.base >= kept[0].base]
     return kept
 

@@ -1,0 +1,1 @@
+"""Breaking fmq on purpose: crash states, faults and kills, and an oracle that forgets nothing."""

@@ -1,0 +1,72 @@
+"""A broken promise, as a story for people and as a file that shows it again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crash_tests.oracle import Violation
+from crash_tests.workload import Workload
+from fmq.testing import Loss
+
+Event = dict[str, Any]
+
+
+def power(loss: Loss) -> Event:
+    return {"do": "power", **loss.as_json()}
+
+
+@dataclass(slots=True)
+class Failure:
+    """Where it broke: the crash, and what followed it up to the recovery that showed it."""
+
+    workload: Workload
+    crash_at: int  # -1: without any crash
+    path: list[Event]
+    violation: Violation
+
+    def __str__(self) -> str:
+        story = " · ".join(map(tell, self.path)) or "nothing"
+        return (
+            f"{self.violation}\n"
+            f"  workload: {self.workload.name}, {len(self.workload.steps)} steps\n"
+            f"  crash at: {'none' if self.crash_at < 0 else f'operation {self.crash_at}'}\n"
+            f"  then:     {story}"
+        )
+
+    def save(self, path: Path) -> None:
+        data = {
+            "invariant": self.violation.invariant,
+            "what": self.violation.what,
+            "workload": self.workload.as_json(),
+            "crash_at": self.crash_at,
+            "path": self.path,
+        }
+        path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def load(path: Path) -> Failure:
+    data = json.loads(path.read_text())
+    violation = Violation(data["invariant"], data["what"])
+    return Failure(Workload(**data["workload"]), data["crash_at"], data["path"], violation)
+
+
+def tell(event: Event) -> str:
+    """One event in words."""
+    match event["do"]:
+        case "power":
+            text = f"power loss that leaves {event['kept'] or 'nothing'} of what was not synced"
+            if event["torn"]:
+                number, cut, tear = event["torn"]
+                text += f", {number} torn at byte {cut} ({tear})"
+            return text
+        case "kill":
+            return "kill" + ("" if event["written"] else " before the last write can be seen")
+        case "recover":
+            at = event["crash_at"]
+            return "recovery" + ("" if at is None else f" that crashes at its operation {at}")
+        case "life":
+            return "recovery, and life goes on"
+    return str(event["do"])

@@ -1,0 +1,349 @@
+"""What was promised by each moment, and whether what was read after a crash keeps it.
+
+Every call of a workload is a unit: a send, a transaction, an ack. A unit has fates, the ends
+that a crash at this moment may give it; a call that has returned leaves it one. After each
+recovery the fate that was seen is the only one left: what was visible stays so, what was absent
+never comes back, what was decided is never decided again.
+
+The workload runs in one thread, so the content of every queue follows from the fates exactly,
+and it is compared exactly. This module knows nothing of fmq and imports nothing from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+Lane = tuple[str, int]  # topic, queue
+Place = tuple[str, int, int]  # topic, queue, offset
+
+
+class Violation(Exception):
+    """A promise was broken; `invariant` says which, by its number in the README."""
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+        self.what = what
+
+
+class Fate(StrEnum):
+    """What may become of a unit."""
+
+    ABSENT = "absent"
+    UNDECIDED = "undecided"
+    VISIBLE = "visible"  # of an ack: applied
+    ROLLED_BACK = "rolled back"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One call, or one transaction; whole or not at all."""
+
+    name: str
+    bodies: dict[Lane, list[bytes]] = field(default_factory=dict)
+    acks: tuple[tuple[str, Place], ...] = ()  # group, what it is done with
+    is_tx: bool = False
+    fates: frozenset[Fate] = frozenset({Fate.ABSENT})
+    goal: Fate = Fate.VISIBLE  # its fate if the last call about it has taken effect
+    returned: bool = False
+    tried_at: int = 0
+    positions: dict[Lane, int] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        return sum(map(len, self.bodies.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an engine shows through its public calls."""
+
+    lanes: dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there on
+    undecided: dict[str, int]  # how many messages
+    outcomes: dict[str, str]
+    delivered: dict[str, set[Place]]  # what each group gets if it asks for everything
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a workload's options change about the promises."""
+
+    retain_bytes: int | None = None
+    segment_bytes: int = 0
+    shown_is_durable: bool = True  # not with sync="never"
+    groups: dict[str, list[str]] = field(default_factory=dict)  # the topics of each
+
+
+class Oracle:
+    """Everything promised so far."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.units: dict[str, Unit] = {}
+        self.published: list[str] = []  # in the order in which publication was tried
+        self.first: dict[Lane, int] = {}  # offsets that retention was seen to have dropped to
+        self.reach = 0  # the largest position heard of
+        self.read_from: dict[tuple[str, Lane], int] = {}  # the first that a group ever got
+        self._owner: dict[bytes, tuple[str, Lane]] = {}
+        self._tick = 0
+
+    def copy(self) -> Oracle:
+        twin = Oracle(self.rules)
+        twin.units, twin.published = self.units.copy(), self.published.copy()
+        twin.first, twin.reach = self.first.copy(), self.reach
+        twin.read_from = self.read_from.copy()
+        twin._owner, twin._tick = self._owner.copy(), self._tick
+        return twin
+
+    # --- told by the workload as it runs --------------------------------------------------------
+
+    def trying(self, unit: Unit) -> None:
+        """A call that publishes, or acks, at once."""
+        self._add(unit, {Fate.ABSENT, Fate.VISIBLE}, Fate.VISIBLE)
+        self.published.append(unit.name)
+
+    def trying_prepare(self, unit: Unit) -> None:
+        self._add(unit, {Fate.ABSENT, Fate.UNDECIDED}, Fate.UNDECIDED)
+
+    def trying_decision(self, name: str, decision: str) -> None:
+        unit = self.units[name]
+        goal = Fate.VISIBLE if decision == "commit" else Fate.ROLLED_BACK
+        self._set(replace(unit, fates=unit.fates | {goal}, goal=goal, returned=False))
+        if goal is Fate.VISIBLE and name not in self.published:
+            self.published.append(name)
+
+    def _add(self, unit: Unit, fates: set[Fate], goal: Fate) -> None:
+        old = self.units.get(unit.name)
+        assert old is None or old.fates == {Fate.ABSENT}, f"{unit.name} is used twice"
+        for lane, bodies in unit.bodies.items():
+            for body in bodies:
+                self._owner[body] = unit.name, lane
+        self._set(replace(unit, fates=frozenset(fates), goal=goal))
+
+    def _set(self, unit: Unit) -> None:
+        self._tick += 1
+        self.units[unit.name] = replace(unit, tried_at=self._tick)
+
+    def returned(self, name: str, *, durable: bool = True) -> None:
+        """The call about the unit returned; one that is durable vouches for all before it."""
+        self.units[name] = replace(self.units[name], returned=True)
+        if durable:
+            self.synced()
+
+    def synced(self) -> None:
+        """Whatever has returned is durable now."""
+        for name, unit in self.units.items():
+            if unit.returned and len(unit.fates) > 1:
+                self.units[name] = replace(unit, fates=frozenset({unit.goal}))
+
+    def refused(self, name: str) -> None:
+        """The call was refused whole: nothing of it may ever be there."""
+        unit = self.units[name]
+        self.units[name] = replace(unit, fates=unit.fates - {unit.goal})
+        if name in self.published:
+            self.published.remove(name)
+
+    def told(self, name: str, lane: Lane, offset: int, position: int) -> None:
+        """A receipt: the unit's messages in the lane begin at this offset."""
+        self.reach = max(self.reach, position)
+        unit = self.units[name]
+        unit.positions[lane] = position
+        live = list(self._content(lane, live=True))
+        size = len(unit.bodies[lane])
+        if live[offset : offset + size] != unit.bodies[lane]:
+            raise Violation("I6", f"{name} was told offset {offset} in {lane}, {len(live)} there")
+
+    def shown(self, lane: Lane, offset: int, body: bytes, *, to: str = "") -> None:
+        """A running engine showed a message, perhaps to a group."""
+        self.read_from[to, lane] = min(offset, self.read_from.get((to, lane), offset))
+        live = list(self._content(lane, live=True))
+        if offset >= len(live) or live[offset] != body:
+            raise Violation("I6", f"{lane} shows {body[:20]!r} at {offset}, which is not there")
+        if self.rules.shown_is_durable:
+            # Visible means durable, and so is all that was appended before it.
+            name = self._owner[body][0]
+            tick = self.units[name].tried_at
+            for other in self.units.values():
+                if other.returned and other.tried_at <= tick:
+                    self.units[other.name] = replace(other, fates=frozenset({other.goal}))
+
+    def _content(self, lane: Lane, *, live: bool = False) -> Iterator[bytes]:
+        """The lane from offset 0 on; `live`: as a process that has not crashed sees it."""
+        for name in self.published:
+            unit = self.units[name]
+            if unit.fates == {Fate.VISIBLE} or (live and Fate.VISIBLE in unit.fates):
+                yield from unit.bodies.get(lane, ())
+
+    # --- asked by workloads ---------------------------------------------------------------------
+
+    def fate(self, name: str) -> Fate | None:
+        """The unit's only fate; None if there are more or it was never heard of."""
+        unit = self.units.get(name)
+        return next(iter(unit.fates)) if unit is not None and len(unit.fates) == 1 else None
+
+    def tx_names(self) -> list[str]:
+        return [name for name, unit in self.units.items() if unit.is_tx]
+
+    def undecided(self) -> list[str]:
+        return [name for name in self.tx_names() if self.fate(name) is Fate.UNDECIDED]
+
+    # --- after a crash --------------------------------------------------------------------------
+
+    def check(self, seen: Seen) -> None:
+        """Violation unless `seen` keeps every promise; from then on it is promised itself."""
+        self._no_phantoms(seen)
+        self._settle(seen)
+        for lane in self._lanes() | seen.lanes.keys():
+            self._check_lane(lane, *seen.lanes.get(lane, (0, [])))
+        self._check_undecided(seen)
+        for name, outcome in seen.outcomes.items():
+            self._check_outcome(name, outcome)
+        for group, delivered in seen.delivered.items():
+            self._check_group(group, delivered, seen)
+
+    def _lanes(self) -> set[Lane]:
+        return {lane for unit in self.units.values() for lane in unit.bodies}
+
+    def _no_phantoms(self, seen: Seen) -> None:
+        known: set[bytes] = set()
+        for lane, (_, bodies) in seen.lanes.items():
+            for body in bodies:
+                name, belongs = self._owner.get(body, ("", lane))
+                if not name:
+                    raise Violation("I5", f"{lane} has {body[:20]!r}, which nobody ever sent")
+                if belongs != lane:
+                    raise Violation("I5", f"{body[:20]!r} of {belongs} is in {lane}")
+                if body in known:
+                    raise Violation("I5", f"{body[:20]!r} is there twice")
+                known.add(body)
+
+    def _settle(self, seen: Seen) -> None:
+        """Choose for each unit the fate that was seen; in journal order, none may skip one."""
+        visible = {body for _, bodies in seen.lanes.values() for body in bodies}
+        skipped = ""
+        for unit in sorted(self.units.values(), key=lambda unit: unit.tried_at):
+            if len(unit.fates) == 1:
+                continue
+            fate = self._observed(unit, visible, seen)
+            if fate not in unit.fates:
+                allowed = " or ".join(sorted(unit.fates))
+                which = "I2" if fate is Fate.VISIBLE else "I4"
+                raise Violation(which, f"{unit.name} is {fate}, and must be {allowed}")
+            if fate is not unit.goal:
+                skipped = skipped or unit.name
+            elif skipped:
+                raise Violation("I6", f"{unit.name} is there, and {skipped} before it is not")
+            self.units[unit.name] = replace(unit, fates=frozenset({fate}))
+            if fate is not Fate.VISIBLE and unit.name in self.published:
+                self.published.remove(unit.name)
+
+    def _observed(self, unit: Unit, visible: set[bytes], seen: Seen) -> Fate:
+        there = [body in visible for bodies in unit.bodies.values() for body in bodies]
+        if any(there):
+            if not all(there) and self.rules.retain_bytes is None:
+                raise Violation("I2", f"{sum(there)} of {len(there)} messages of {unit.name}")
+            return Fate.VISIBLE
+        if unit.is_tx:
+            return OUTCOMES[seen.outcomes[unit.name]]
+        if unit.acks:
+            # Where the message itself is lost, as sync="never" allows, so is the later ack of it.
+            open_ones = [
+                place in seen.delivered[group] or not _reached(seen, place)
+                for group, place in unit.acks
+            ]
+            if any(open_ones) and not all(open_ones):
+                raise Violation("I7", f"half of the ack {unit.name} is there")
+            return Fate.ABSENT if any(open_ones) else Fate.VISIBLE
+        return Fate.ABSENT
+
+    def _check_lane(self, lane: Lane, first: int, bodies: list[bytes]) -> None:
+        expected = list(self._content(lane))
+        self._check_floor(lane, first, expected)
+        if expected[first:] == bodies:
+            return
+        there = set(bodies)
+        for body in expected[first:]:
+            if body not in there:
+                name = self._owner[body][0]
+                part = any(b in there for bs in self.units[name].bodies.values() for b in bs)
+                raise Violation("I2" if part else "I1", f"{body[:20]!r} of {name}, {lane}, is lost")
+        for body in bodies:
+            if body not in expected:
+                name = self._owner[body][0]
+                raise Violation("I3", f"{name} is {self.fate(name)}, and {lane} shows it")
+        raise Violation("I6", f"{lane} has its messages in another order, or from {first} on")
+
+    def _check_floor(self, lane: Lane, first: int, expected: list[bytes]) -> None:
+        if first < self.first.get(lane, 0):
+            raise Violation("I6", f"{lane} begins at {first} again, after {self.first[lane]}")
+        self.first[lane] = first
+        if not first:
+            return
+        if self.rules.retain_bytes is None or first > len(expected):
+            raise Violation("I1", f"{lane} begins at {first} of {len(expected)}: who dropped that?")
+        name = self._owner[expected[first - 1]][0]
+        position, size = self.units[name].positions.get(lane, 0), self.rules.segment_bytes
+        kept = (self.reach // size + 3) * size - position // size * size
+        if kept <= self.rules.retain_bytes:
+            raise Violation("I1", f"{lane} lost {first - 1}, with only {kept} bytes kept")
+
+    def _check_undecided(self, seen: Seen) -> None:
+        expected = {name: self.units[name].messages for name in self.undecided()}
+        if seen.undecided == expected:
+            return
+        for name in seen.undecided.keys() - expected.keys():
+            which = "I3" if self.fate(name) is Fate.ROLLED_BACK else "I4"
+            raise Violation(which, f"{name} is offered, and was {self.fate(name)}")
+        raise Violation("I4", f"undecided are {seen.undecided}, and must be {expected}")
+
+    def _check_outcome(self, name: str, outcome: str) -> None:
+        fate = self.fate(name)
+        gone = outcome == "unknown" and self.rules.retain_bytes is not None
+        decided = fate in (Fate.VISIBLE, Fate.ROLLED_BACK)
+        if OUTCOMES[outcome] is not fate and not (gone and decided):
+            raise Violation("I4", f"the outcome of {name} is {outcome!r}, and it was {fate}")
+
+    def _check_group(self, group: str, delivered: set[Place], seen: Seen) -> None:
+        acked, held = self._done(group)
+        there = {
+            (topic, queue, first + i)
+            for (topic, queue), (first, bodies) in seen.lanes.items()
+            if topic in self.rules.groups[group]
+            for i in range(len(bodies))
+        }
+        if again := delivered & acked:
+            raise Violation("I7", f"{group} gets again what it had acked: {sorted(again)}")
+        if early := delivered & held:
+            raise Violation("I7", f"{group} gets what an undecided tx acks: {sorted(early)}")
+        if missing := there - acked - held - delivered:
+            raise Violation("I7", f"{group} does not get {sorted(missing)}")
+        for lane in {(topic, queue) for topic, queue, _ in acked}:
+            first = seen.lanes[lane][0] if lane in seen.lanes else 0
+            begun = self.read_from[group, lane]
+            unread = [i for i in range(begun, first) if (*lane, i) not in acked]
+            if unread:
+                raise Violation("I7", f"{group} had not read {unread} of {lane}, and it is dropped")
+
+    def _done(self, group: str) -> tuple[set[Place], set[Place]]:
+        """What the group has acked, and what undecided transactions hold of it."""
+        done: dict[Fate, set[Place]] = {fate: set() for fate in Fate}
+        for unit in self.units.values():
+            for by, place in unit.acks:
+                if by == group and len(unit.fates) == 1:
+                    done[next(iter(unit.fates))].add(place)
+        return done[Fate.VISIBLE], done[Fate.UNDECIDED] - done[Fate.VISIBLE]
+
+
+def _reached(seen: Seen, place: Place) -> bool:
+    first, bodies = seen.lanes.get(place[:2], (0, []))
+    return place[2] < first + len(bodies)
+
+
+OUTCOMES = {
+    "unknown": Fate.ABSENT,
+    "undecided": Fate.UNDECIDED,
+    "committed": Fate.VISIBLE,
+    "rolled back": Fate.ROLLED_BACK,
+}

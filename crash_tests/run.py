@@ -1,0 +1,415 @@
+"""Running a workload on a disk, and telling the oracle what was tried and what was promised.
+
+A run ends with its steps, or when the power fails. On a disk that has faults it carries on as
+an application would: a refused call is refused, after an unknown one the engine is opened
+again, as a new process finds the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import fmq
+from crash_tests.look import look
+from crash_tests.oracle import Fate, Lane, Oracle, Rules, Unit, Violation
+from crash_tests.workload import GROUPS, Step, Workload
+from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
+from fmq.disk import Disk
+from fmq.engine import Engine
+from fmq.errors import EngineFailed, FmqError, LeaseLost, StorageFull, UsageError, WrongState
+from fmq.message import Receipt
+from fmq.options import Options
+from fmq.testing import CrashDisk, FakeClock, PowerLoss
+from fmq.tx.transaction import Transaction
+
+PATH = "data"
+Refused = (StorageFull, UsageError, LeaseLost, WrongState)
+Unknown = (EngineFailed, OSError)
+OPEN_AGAIN_MAX = 3
+
+
+def options_of(workload: Workload) -> Options:
+    return Options(**workload.all_options())
+
+
+def rules_of(workload: Workload) -> Rules:
+    options = workload.all_options()
+    return Rules(
+        options.get("retain_bytes"),
+        options["segment_bytes"],
+        options.get("sync") != "never",
+        GROUPS,
+    )
+
+
+def open_engine(disk: Disk, options: Options, clock: FakeClock | None = None) -> Engine:
+    """An engine whose every step is deterministic."""
+    return fmq.open(PATH, options, disk=disk, clock=clock or FakeClock(), background=False)
+
+
+def abandon(engine: Engine | None) -> None:
+    """Let go of an engine whose process is thought dead; what it still does does not count."""
+    if engine is not None:
+        with contextlib.suppress(PowerLoss, FmqError, OSError):
+            engine.close()
+
+
+class Run:
+    """One workload on one disk, or on several: each kill leaves a new one."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        disk: CrashDisk,
+        oracle: Oracle | None = None,
+        crash_at: int | None = None,
+    ) -> None:
+        """`crash_at` is where `disk` loses its power; after a kill its successor does."""
+        self.workload = workload
+        self._crash_at = crash_at
+        self.options = options_of(workload)
+        self.oracle = oracle or Oracle(rules_of(workload))
+        self.disk = disk
+        self.door: Disk = disk
+        self.clock = FakeClock()
+        self.engine: Engine | None = None
+        self.at = -1  # the step that is running
+        self.first_step = 0  # its number; bodies are named after it
+        self.survives = False  # whether it carries on after errors
+        self.unknown = 0  # calls whose outcome was unknown
+        self.operations_before = 0  # on disks before a kill
+        self._waits = workload.all_options().get("sync") in (None, "always")
+        self._transactions: dict[str, Transaction] = {}
+        self._consumers: dict[str, Consumer] = {}
+
+    @property
+    def operations(self) -> int:
+        return self.operations_before + self.disk.operations
+
+    def go(self, between: Callable[[Run], None] | None = None) -> bool:
+        """Run to the end, or until the power fails; whether it reached the end."""
+        try:
+            self.open()
+            for at, step in enumerate(self.workload.steps, self.first_step):
+                self.at = at
+                self._step(step)
+                if between is not None:
+                    between(self)
+        except PowerLoss:
+            return False
+        finally:
+            if self.engine is not None and not self._is_live():
+                abandon(self.engine)
+        return True
+
+    def _is_live(self) -> bool:
+        try:
+            self.disk.directory(PATH, make=False)
+        except (PowerLoss, FmqError):
+            return False
+        return True
+
+    def open(self) -> None:
+        """Open the directory, again where a fault that happens only once prevents it."""
+        self._transactions, self._consumers = {}, {}
+        self.engine = None
+        for attempt in range(OPEN_AGAIN_MAX):
+            try:
+                self.engine = open_engine(self.door, self.options, self.clock)
+                return
+            except (OSError, StorageFull):
+                if not self.survives or attempt == OPEN_AGAIN_MAX - 1:
+                    raise
+
+    def restart(self) -> None:
+        """After an error whose outcome is unknown: the engine is done; a new process opens."""
+        self.unknown += 1
+        assert self.engine is not None
+        abandon(self.engine)
+        self.open()
+        self._look_again()
+
+    def _step(self, step: Step) -> None:
+        STEPS[step[0]](self, *step[1:])
+
+    def _call(self, name: str, call: Callable[[], Any], *, durable: bool | None = None) -> Any:
+        """Make the call about the unit `name`, which is being tried; None if it did not return."""
+        try:
+            result = call()
+        except Refused:
+            self.oracle.refused(name)
+            return None
+        except Unknown:
+            if not self.survives:
+                raise
+            self.restart()
+            return None
+        self.oracle.returned(name, durable=self._waits if durable is None else durable)
+        return result if result is not None else True
+
+    def _plain(self, call: Callable[[], object]) -> bool:
+        """A call that promises nothing new."""
+        try:
+            call()
+        except Unknown:
+            if not self.survives:
+                raise
+            self.restart()
+            return False
+        except Refused:
+            return False
+        return True
+
+    def _told(self, name: str, receipts: list[Receipt]) -> None:
+        for receipt in receipts:
+            lane = receipt.topic, receipt.queue
+            self.oracle.told(name, lane, receipt.offset, receipt.position)
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def _body(self, number: int, size: int) -> bytes:
+        name = b"%d.%d:" % (self.at, number)
+        return name + (b"0123456789abcdef" * (size // 16 + 1))[: max(0, size - len(name))]
+
+    def _send(self, topic: str, queue: int, size: int, *, sync: bool | None = None) -> None:
+        name, body = f"send {self.at}", self._body(0, size)
+        self.oracle.trying(Unit(name, {(topic, queue): [body]}))
+        assert self.engine is not None
+        engine = self.engine
+        receipt = self._call(
+            name,
+            lambda: engine.send(topic, body, queue=queue, sync=sync),
+            durable=sync,
+        )
+        if receipt is not None:
+            self._told(name, [receipt])
+
+    def _lazy(self, topic: str, queue: int, size: int) -> None:
+        self._send(topic, queue, size, sync=False)
+
+    def _many(self, topic: str, queue: int, count: int, size: int) -> None:
+        name = f"many {self.at}"
+        bodies = [self._body(i, size) for i in range(count)]
+        self.oracle.trying(Unit(name, {(topic, queue): bodies}))
+        assert self.engine is not None
+        engine = self.engine
+        receipts = self._call(name, lambda: engine.send_many(topic, bodies, queue=queue))
+        if receipts is not None:
+            self._told(name, receipts)
+
+    # --- transactions -------------------------------------------------------------------------
+
+    def _begin(
+        self, name: str, runs: list[list[Any]], group: str | None
+    ) -> tuple[Unit, Transaction] | None:
+        oracle, engine = self.oracle, self.engine
+        assert engine is not None
+        if name in oracle.units and oracle.fate(name) is not Fate.ABSENT:
+            return None
+        bodies: dict[Lane, list[bytes]] = {}
+        acks: list[tuple[str, tuple[str, int, int]]] = []
+        try:
+            tx = engine.transaction(tx_id=name)
+            number = 0
+            for topic, queue, count, size in runs:
+                for _ in range(count):
+                    body = self._body(number, size)
+                    tx.send(topic, body, queue=queue)
+                    bodies.setdefault((topic, queue), []).append(body)
+                    number += 1
+            for each in self._poll(group, 2) if group else []:
+                tx.ack(each)
+                acks.append((str(group), (each.topic, each.queue, each.offset)))
+        except Refused:
+            return None
+        except Unknown:
+            if not self.survives:
+                raise
+            self.restart()
+            return None
+        return Unit(name, bodies, tuple(acks), is_tx=True), tx
+
+    def _tx(self, name: str, runs: list[list[Any]], group: str | None) -> None:
+        begun = self._begin(name, runs, group)
+        if begun is None:
+            return
+        unit, tx = begun
+        self.oracle.trying(unit)
+        receipts = self._call(name, tx.commit)
+        if receipts is not None and receipts is not True:
+            self._told(name, receipts)
+        elif self.oracle.fate(name) is Fate.ABSENT:
+            tx.rollback()
+
+    def _prepare(self, name: str, runs: list[list[Any]], group: str | None) -> None:
+        begun = self._begin(name, runs, group)
+        if begun is None:
+            return
+        unit, tx = begun
+        self.oracle.trying_prepare(unit)
+        if self._call(name, tx.prepare, durable=True) is not None:
+            self._transactions[name] = tx
+        elif self.oracle.fate(name) is Fate.ABSENT:
+            tx.rollback()
+
+    def _decide(self, name: str, decision: str, tx: Transaction | None = None) -> None:
+        oracle, engine = self.oracle, self.engine
+        assert engine is not None
+        unit = oracle.units.get(name)
+        if unit is None or not self._may_decide(name):
+            return
+        oracle.trying_decision(name, decision)
+        if tx is None:
+            outcome = self._call(name, lambda: engine.decide(name, decision))  # type: ignore[arg-type]
+            receipts = [] if outcome is None else list(outcome.receipts)
+        elif decision == "commit":
+            receipts = self._call(name, tx.commit)
+        else:
+            self._call(name, tx.rollback)
+            return
+        if receipts and receipts is not True:
+            self._told(name, receipts)
+
+    def _may_decide(self, name: str) -> bool:
+        """Whether it is undecided; where that is unknown, as an application would, ask."""
+        fate = self.oracle.fate(name)
+        if fate is not None:
+            return fate is Fate.UNDECIDED
+        assert self.engine is not None
+        unit = self.oracle.units[name]
+        return Fate.UNDECIDED in unit.fates and name in {tx.tx_id for tx in self.engine.undecided()}
+
+    def _commit(self, name: str) -> None:
+        self._decide(name, "commit", self._transactions.pop(name, None))
+
+    def _rollback(self, name: str) -> None:
+        self._decide(name, "rollback", self._transactions.pop(name, None))
+
+    # --- consuming ----------------------------------------------------------------------------
+
+    def _consumer(self, group: str) -> Consumer:
+        if group not in self._consumers:
+            assert self.engine is not None
+            self._consumers[group] = self.engine.consumer(GROUPS[group], group=group)
+        return self._consumers[group]
+
+    def _poll(self, group: str, limit: int) -> list[Delivery]:
+        found = self._consumer(group).poll(limit=limit)
+        for each in found:
+            self.oracle.shown((each.topic, each.queue), each.offset, each.body, to=group)
+        return found
+
+    def _consume(self, group: str, limit: int, acks: int) -> None:
+        found: list[Delivery] = []
+        if not self._plain(lambda: found.extend(self._poll(group, limit))):
+            return
+        for i, each in enumerate(found[:acks]):
+            place = each.topic, each.queue, each.offset
+            if not self._ack(f"ack {self.at}.{i}", group, [place], each):
+                return
+
+    def _ack(
+        self,
+        name: str,
+        group: str,
+        places: list[tuple[str, int, int]],
+        lease: Delivery | DeliveryBatch,
+    ) -> bool:
+        self.oracle.trying(Unit(name, {}, tuple((group, place) for place in places)))
+        return self._call(name, lease.ack) is not None
+
+    def _batch(self, group: str, limit: int) -> None:
+        found: list[DeliveryBatch] = []
+
+        def poll() -> None:
+            batch = self._consumer(group).poll_batch(limit=limit)
+            if batch is not None:
+                for offset, body in enumerate(batch.bodies, batch.offset):
+                    self.oracle.shown((batch.topic, batch.queue), offset, body, to=group)
+                found.append(batch)
+
+        if self._plain(poll) and found:
+            batch = found[0]
+            places = [(batch.topic, batch.queue, batch.offset + i) for i in range(len(batch))]
+            self._ack(f"ack {self.at}", group, places, batch)
+
+    def _read(self, topic: str, queue: int) -> None:
+        def read() -> None:
+            assert self.engine is not None
+            known = {(each.topic, each.queue): each for each in self.engine.queues()}
+            lane = known.get((topic, queue))
+            if lane is None:
+                return
+            for message in self.engine.read(topic, queue=queue, offset=lane.first):
+                assert message.offset is not None
+                self.oracle.shown((topic, queue), message.offset, bytes(message.body))
+
+        self._plain(read)
+
+    # --- the engine ---------------------------------------------------------------------------
+
+    def _checkpoint(self) -> None:
+        assert self.engine is not None
+        if self._plain(self.engine.checkpoint):
+            self.oracle.synced()
+
+    def _sync(self) -> None:
+        assert self.engine is not None
+        if self._plain(self.engine.sync):
+            self.oracle.synced()
+
+    def _clock(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def _reopen(self) -> None:
+        assert self.engine is not None
+        self._plain(self.engine.close)
+        if not self.survives:
+            self.oracle.synced()
+        self.open()
+
+    def _kill(self) -> None:
+        old, self.operations_before = self.disk, self.operations
+        left = None if self._crash_at is None else self._crash_at - self.operations_before
+        self.disk = old.after_kill(crash_at=left)
+        if self.door is old:
+            self.door = self.disk
+        else:
+            self.door.disk = self.disk  # type: ignore[attr-defined]
+        abandon(self.engine)
+        self.open()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """After a process has died: what it had not said is what is there."""
+        assert self.engine is not None
+        self.oracle.check(look(self.engine, self.oracle))
+
+
+def violation_of(error: BaseException) -> Violation:
+    """Any error where none may be, as the broken invariant that it is."""
+    if isinstance(error, Violation):
+        return error
+    return Violation("I0", f"{type(error).__name__}: {error}")
+
+
+STEPS: dict[str, Callable[..., None]] = {
+    "send": Run._send,
+    "lazy": Run._lazy,
+    "many": Run._many,
+    "tx": Run._tx,
+    "prepare": Run._prepare,
+    "commit": Run._commit,
+    "rollback": Run._rollback,
+    "decide": Run._decide,
+    "consume": Run._consume,
+    "batch": Run._batch,
+    "read": Run._read,
+    "checkpoint": Run._checkpoint,
+    "sync": Run._sync,
+    "clock": Run._clock,
+    "reopen": Run._reopen,
+    "kill": Run._kill,
+}

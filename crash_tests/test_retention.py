@@ -1,0 +1,34 @@
+"""Crashes inside retention, and what it may and must drop."""
+
+from crash_tests.explore import Depth, Explorer
+from crash_tests.run import open_engine
+from crash_tests.workload import WORKLOADS
+from fmq.options import Options
+from fmq.testing import CrashDisk
+
+
+def test_a_crash_inside_retention_never_leaves_a_hole() -> None:
+    """Several segments go at once, and their removals may survive a power cut in any order."""
+    tally = Explorer(WORKLOADS["retention-after-a-pin"], depth=Depth(full=0.05)).explore()
+    assert not tally.failures, tally.failures[0]
+
+
+def test_dropped_messages_stay_dropped_and_the_others_stay() -> None:
+    """Offsets go on where they were, whatever is lost of the drop."""
+    tally = Explorer(WORKLOADS["retention"], depth=Depth(full=0.05)).explore()
+    assert not tally.failures, tally.failures[0]
+
+
+def test_a_group_that_began_above_the_floor_does_not_pin_what_it_has_read() -> None:
+    """Retention keeps what a group has not read; what was gone before it began is not that."""
+    options = Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=4096)
+    engine = open_engine(CrashDisk(), options)
+    for _ in range(10):
+        engine.send("a", bytes(900))
+    consumer = engine.consumer("a", group="g")
+    for _ in range(20):
+        engine.send("a", bytes(900))
+        for delivery in consumer.poll():
+            delivery.ack()
+    assert engine.stats().segments <= 3, engine.stats().kept
+    engine.close()
