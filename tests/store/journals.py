@@ -1,0 +1,134 @@
+"""A journal for the tests of the store, with no engine above it, and what one reads back of it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from fmq.disk import Directory, Disk
+from fmq.store.files import Files
+from fmq.store.journal import Journal, create_first_segment
+from fmq.store.kinds import Record, State
+from fmq.store.record import aligned
+from fmq.store.scan import Ending, Finding, Scan
+from fmq.store.segment import HEADER_BYTES, Segment, decode_header, is_segment
+from fmq.store.spares import Spares
+from tests.store.samples import SEED, STORE
+
+PATH = "data"
+CAPACITY = 4096
+
+
+def directory_of(disk: Disk) -> Directory:
+    return disk.directory(PATH, make=True)
+
+
+def make_journal(disk: Disk, capacity: int = CAPACITY) -> Journal:
+    """A new journal in "data"."""
+    directory = directory_of(disk)
+    first = create_first_segment(directory, STORE, capacity)
+    return Journal(
+        directory, STORE, [first], Spares(directory, capacity), Files(directory), capacity
+    )
+
+
+def note(text: str | bytes, size: int = 0) -> State:
+    """A record that says `text`, padded with blanks to `size` bytes of it."""
+    data = text.encode() if isinstance(text, str) else text
+    return State(data.ljust(size), 1)
+
+
+def plan(journal: Journal, records: list[Record]) -> list[Record]:
+    """What a writer does under the lock: measure, roll if need be, place, append."""
+    if not journal.fits(journal.measure(records)):
+        journal.roll(ordinary=True)
+    journal.place(records)
+    journal.append(records)
+    return records
+
+
+def append(journal: Journal, *texts: str, size: int = 0, sync: bool = True) -> list[Record]:
+    """One append of a note for each text, written at once."""
+    records: list[Record] = [note(text, size) for text in texts]
+    plan(journal, records)
+    journal.write(journal.take_pending(), sync=sync)
+    journal.durable_to = journal.position
+    return records
+
+
+class Found:
+    """What lies in the files of a journal: its segments, its appends, and how they end."""
+
+    def __init__(self, disk: Disk) -> None:
+        directory = directory_of(disk)
+        self.segments: list[Segment] = []
+        self.appends: list[list[Record]] = []
+        self.endings: list[Ending] = []
+        self.chains: list[int | None] = []
+        for name in sorted(filter(is_segment, directory.names())):
+            file = directory.open(name)
+            header = decode_header(file.read(0, HEADER_BYTES), name)
+            if self.segments:
+                assert self.segments[-1].limit == header.base
+                self.segments[-1].end = header.previous_end
+                self.segments[-1].chain = header.previous_chain
+            self.segments.append(
+                Segment(header.base, header.capacity, header.base + HEADER_BYTES, 0)
+            )
+        for segment in self.segments:
+            sealed = segment is not self.segments[-1]
+            start = segment.base + HEADER_BYTES
+            limit = segment.end if sealed else segment.limit
+            file = directory.open(segment.name)
+            scan = Scan(file, segment.base, limit, start, SEED, 0, start)
+            appends = list(scan)
+            assert scan.ending is not None
+            assert not sealed or scan.ending.finding is Finding.END, scan.ending
+            assert not sealed or scan.chain == segment.chain
+            if not sealed:
+                segment.end = scan.ending.append_start
+            self.appends += appends
+            self.endings.append(scan.ending)
+            self.chains.append(scan.chain)
+        self.directory = directory
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """What each append says."""
+        return [[text_of(record) for record in append] for append in self.appends]
+
+
+def text_of(record: Record) -> str:
+    assert isinstance(record, State)
+    return record.json.decode().rstrip()
+
+
+def chain_over(data: bytes, append: list[Record], base: int, chain: int) -> int:
+    """The chain of a segment, computed from its bytes as the docstring of segment.py says."""
+    for record in append:
+        at = record.position - base
+        chain = zlib.crc32(data[at + 4 : at + 8], chain)
+    return chain
+
+
+def end_of(append: list[Record]) -> int:
+    return append[-1].position + aligned(append[-1].size)
+
+
+def files_of(disk: Disk) -> dict[str, bytes]:
+    """All bytes of all files."""
+    directory = directory_of(disk)
+    files = {}
+    for name in directory.names():
+        file = directory.open(name)
+        files[name] = file.read(0, file.size())
+    return files
+
+
+def failing(work: Callable[[], object]) -> BaseException | None:
+    """What `work` raises."""
+    try:
+        work()
+    except BaseException as error:
+        return error
+    return None

@@ -1,0 +1,203 @@
+"""Threads that share a Group, step by step: who writes waits at a gate until the test opens it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fmq.disk import Buffer, Directory, Disk, File
+from fmq.store.group import Group
+from fmq.store.kinds import Record
+from fmq.testing import CrashDisk, Loss
+from tests.store.journals import Found, make_journal, note, text_of
+
+PATIENCE_SECONDS = 2.0  # only a test that fails waits so long
+
+
+class Gate:
+    """Where a write waits while the gate is shut."""
+
+    def __init__(self, arrived: Callable[[], None]) -> None:
+        self.waiting = 0
+        self._shut = False
+        self._arrived = arrived
+        self._passes = threading.Semaphore(0)
+
+    def shut(self) -> None:
+        self._shut = True
+
+    def open(self) -> None:
+        self._shut = False
+        self.let_one_pass()
+
+    def let_one_pass(self) -> None:
+        self._passes.release()
+
+    def pass_through(self) -> None:
+        if self._shut:
+            self.waiting += 1
+            self._arrived()
+            assert self._passes.acquire(timeout=PATIENCE_SECONDS), "the gate stays shut"
+            self.waiting -= 1
+
+
+class GatedFile:
+    """A file whose writes pass a gate; everything else is the file's own."""
+
+    def __init__(self, file: File, gate: Gate) -> None:
+        self._file = file
+        self._gate = gate
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        self._gate.pass_through()
+        self._file.write(offset, buffers, sync=sync)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class GatedDirectory:
+    def __init__(self, directory: Directory, gate: Gate) -> None:
+        self._directory = directory
+        self._gate = gate
+
+    def open(self, name: str, *, write: bool = False) -> GatedFile:
+        return GatedFile(self._directory.open(name, write=write), self._gate)
+
+    def create(self, name: str) -> GatedFile:
+        return GatedFile(self._directory.create(name), self._gate)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._directory, name)
+
+
+class GatedDisk:
+    """Passes everything on to `disk`, and writes only through the gate."""
+
+    def __init__(self, disk: Disk, gate: Gate) -> None:
+        self._disk = disk
+        self._gate = gate
+
+    def directory(self, path: str, *, make: bool) -> Any:
+        return GatedDirectory(self._disk.directory(path, make=make), self._gate)
+
+
+class Call:
+    """One thread's call of Group.run, and what came of it: `answer`, once there is one."""
+
+    def __init__(self, work: Callable[[], object], changed: Callable[[], None]) -> None:
+        self.answer: object = None
+        self.answers = 0
+        self.planned = False
+        self._work = work
+        self._changed = changed
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.call = self  # type: ignore[attr-defined]
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.answer = self._work()
+        except BaseException as error:
+            self.answer = error
+        self.answers += 1
+        self._changed()
+
+    def ended(self) -> object:
+        """Its answer; a call that hangs fails the test."""
+        self._thread.join(PATIENCE_SECONDS)
+        assert self.answers == 1, "a call without an answer"
+        return self.answer
+
+
+class Shared:
+    """A group, its journal on a disk of ours, and what has been published."""
+
+    def __init__(self, disk: Disk | None = None, *, synced: bool = True) -> None:
+        self.disk = disk or CrashDisk()
+        self._news = threading.Condition()
+        self.gate = Gate(self._changed)
+        self.lock = threading.Lock()
+        self.journal = make_journal(GatedDisk(self.disk, self.gate))
+        self.published: list[str] = []
+        self.group = Group(self.lock, self.journal, self._publish, synced=synced)
+        self.waited = True  # whether every call of `send` was to wait until it was durable
+
+    def _publish(self, appends: list[list[Record]]) -> None:
+        assert self.lock.locked()
+        for append in appends:
+            self.published += map(text_of, append)
+
+    def send(self, text: str, *, wait: bool = True, force: bool = False, size: int = 0) -> str:
+        """Append a note; `text` once it is durable."""
+        journal = self.journal
+        self.waited &= wait
+
+        def plan() -> str:
+            records: list[Record] = [note(text, size)]
+            if not journal.fits(journal.measure(records)):
+                journal.roll(ordinary=True)
+            journal.place(records)
+            self.group.plan(records)
+            call = getattr(threading.current_thread(), "call", None)
+            if call is not None:
+                call.planned = True
+                self._changed()
+            return text
+
+        return self.group.run(plan, wait=wait, force=force)
+
+    def call(self, work: Callable[[], object]) -> Call:
+        """A thread that does `work`."""
+        return Call(work, self._changed)
+
+    def waiting(self, *texts: str) -> list[Call]:
+        """Calls that send `texts`, one after the other, and wait by now; or have ended."""
+        calls = []
+        for text in texts:
+            calls.append(self.call(lambda text=text: self.send(text)))  # type: ignore[misc]
+            self.wait_for_plan(calls[-1])
+        return calls
+
+    def wait_for_plan(self, call: Call) -> None:
+        """Until `call` has planned, and waits or leads if it has to; or until it has ended."""
+        self._wait_until(lambda: call.planned or call.answers > 0, "somebody does not plan")
+        assert self.lock.acquire(timeout=PATIENCE_SECONDS), "somebody keeps the lock"
+        self.lock.release()
+
+    @contextmanager
+    def writing(self, work: Callable[[], object]) -> Iterator[Call]:
+        """While the block runs, `work` leads and stands at the gate with its write."""
+        self.gate.shut()
+        leader = self.call(work)
+        try:
+            self.wait_for_a_write(leader)
+            yield leader
+        finally:
+            self.gate.open()
+
+    def wait_for_a_write(self, call: Call) -> None:
+        """Until a thread stands at the gate, or `call` has ended instead."""
+        self._wait_until(lambda: self.gate.waiting > 0 or call.answers > 0, "nobody writes")
+
+    def _changed(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def _wait_until(self, happened: Callable[[], bool], otherwise: str) -> None:
+        with self._news:
+            assert self._news.wait_for(happened, PATIENCE_SECONDS), otherwise
+
+    def durable(self) -> list[str]:
+        """What is found after the power has gone: what was surely durable, and no more."""
+        disk = self.disk
+        while not isinstance(disk, CrashDisk):
+            disk = disk.disk  # type: ignore[attr-defined]
+        return texts_on(disk.after(Loss()))
+
+
+def texts_on(disk: Disk) -> list[str]:
+    """What the journal on `disk` says."""
+    return [text for append in Found(disk).texts for text in append]

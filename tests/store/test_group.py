@@ -1,0 +1,291 @@
+"""Threads share syncs: each gets one answer, and what it was told is true."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+
+from fmq.errors import BadName, Closed, EngineFailed
+from fmq.testing import CrashDisk, FaultDisk, PowerLoss
+from tests.store.journals import failing
+from tests.store.sharing import Shared, texts_on
+
+
+def test_what_run_returned_for_is_durable_and_published() -> None:
+    shared = Shared()
+    for text in "abc":
+        assert shared.send(text) == text
+        assert shared.durable()[-1] == text
+        assert shared.published[-1] == text
+    assert shared.group.syncs == 3
+
+
+def test_all_who_plan_during_a_write_share_the_next_one() -> None:
+    shared = Shared()
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        others = shared.waiting(*map(str, range(10)))
+        assert shared.published == []
+    assert leader.ended() == "leader"
+    assert {other.ended() for other in others} == set(map(str, range(10)))
+    assert shared.group.syncs == 2
+    assert sorted(shared.durable()) == sorted(shared.published)
+    assert len(shared.published) == 11
+
+
+def test_appends_are_published_in_the_order_of_the_journal() -> None:
+    shared = Shared()
+    with shared.writing(lambda: shared.send("leader")):
+        others = shared.waiting(*map(str, range(10)))
+    for other in others:
+        other.ended()
+    assert shared.published == ["leader", *map(str, range(10))] == shared.durable()
+
+
+def test_nothing_is_published_before_it_is_durable() -> None:
+    """Nor is durable_to moved: records planned meanwhile must not vouch for it."""
+    shared = Shared()
+    before = shared.journal.durable_to
+    with shared.writing(lambda: shared.send("x")) as leader:
+        assert shared.published == shared.durable() == []
+        assert shared.journal.durable_to == before < shared.journal.position
+    leader.ended()
+    assert shared.journal.durable_to == shared.journal.position
+
+
+def test_who_does_not_wait_returns_at_once_and_is_served_with_the_next() -> None:
+    shared = Shared()
+    assert shared.send("later", wait=False) == "later"
+    assert (shared.published, shared.durable()) == ([], [])
+    assert not shared.group.idle()
+    shared.send("now")
+    assert shared.published == ["later", "now"] == shared.durable()
+    assert shared.group.idle()
+
+
+def test_flush_makes_everything_planned_durable() -> None:
+    shared = Shared()
+    shared.send("a", wait=False)
+    shared.send("b", wait=False)
+    shared.group.flush()
+    assert shared.published == ["a", "b"] == shared.durable()
+
+
+def test_without_syncs_what_is_written_is_published_and_force_makes_it_durable() -> None:
+    shared = Shared(synced=False)
+    shared.send("a")
+    assert (shared.published, shared.durable()) == (["a"], [])
+    shared.send("b", force=True)
+    assert shared.published == ["a", "b"] == shared.durable()
+    assert shared.group.syncs == 1
+
+
+def test_without_syncs_a_sealed_segment_is_durable_and_known_to_be() -> None:
+    shared = Shared(synced=False)
+    for i in range(9):
+        shared.send(str(i), size=900)
+    current = shared.journal.current
+    assert current.base > 0
+    assert shared.journal.durable_to == current.base
+    assert (
+        shared.durable()
+        == [text for text in shared.published if text in shared.durable()]
+        == shared.published[: len(shared.durable())]
+    )
+    assert len(shared.durable()) >= 8
+
+
+@pytest.mark.parametrize("refusal", [BadName("no"), TypeError("no")])
+def test_a_plan_that_is_refused_changes_nothing(refusal: Exception) -> None:
+    shared = Shared()
+
+    def plan() -> None:
+        raise refusal
+
+    assert failing(lambda: shared.group.run(plan)) is refusal
+    assert shared.group.idle()
+    shared.send("goes on")
+    assert shared.published == ["goes on"] == shared.durable()
+
+
+def test_a_plan_refused_while_another_writes_disturbs_nobody() -> None:
+    shared = Shared()
+
+    def plan() -> None:
+        raise BadName("no")
+
+    with shared.writing(lambda: shared.send("a")) as leader:
+        (waiter,) = shared.waiting("b")
+        assert isinstance(shared.call(lambda: shared.group.run(plan)).ended(), BadName)
+    assert (leader.ended(), waiter.ended()) == ("a", "b")
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), KeyboardInterrupt(), MemoryError()])
+def test_a_plan_that_breaks_off_ends_the_engine(error: BaseException) -> None:
+    """Nobody knows how far it came, so nothing more may be built on what is in memory."""
+    shared = Shared()
+
+    def plan() -> None:
+        raise error
+
+    assert failing(lambda: shared.group.run(plan)) is error
+    assert isinstance(failing(lambda: shared.send("x")), EngineFailed)
+    assert shared.published == []
+
+
+def fail_in_plan(shared: Shared) -> None:
+    def plan() -> None:
+        raise ZeroDivisionError
+
+    assert isinstance(shared.call(lambda: shared.group.run(plan)).ended(), ZeroDivisionError)
+
+
+def fail_from_outside(shared: Shared) -> None:
+    with shared.lock:
+        shared.group.fail(ZeroDivisionError())
+
+
+@pytest.mark.parametrize("fail", [fail_in_plan, fail_from_outside])
+def test_a_failure_while_another_writes_is_no_success_for_those_who_wait(
+    fail: Callable[[Shared], None],
+) -> None:
+    """What those had planned was not written, and will not be; the running write may end well."""
+    shared = Shared()
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        others = shared.waiting(*"abc")
+        fail(shared)
+    assert all(isinstance(other.ended(), EngineFailed) for other in others)
+    acknowledged = [answer for answer in [leader.ended()] if isinstance(answer, str)]
+    assert acknowledged == shared.published
+    assert set(acknowledged) <= set(shared.durable()) <= {"leader"}
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_failed_write_fails_everybody_who_waits_and_the_engine(error: int) -> None:
+    """Those whose bytes were in the write, and those who had planned after it began."""
+    faults = FaultDisk(CrashDisk())
+    shared = Shared(faults)
+    with shared.writing(lambda: shared.send("first")) as first:
+        served = shared.waiting("heir", "served", "served, too")
+        faults.fail("write", nth=1, error=error, names="*.seg")
+        shared.gate.let_one_pass()
+        first.ended()
+        shared.wait_for_a_write(served[0])
+        later = shared.waiting("later", "later, too")
+    assert first.ended() == "first"
+    for call in (*served, *later):
+        answer = call.ended()
+        assert isinstance(answer, EngineFailed), answer
+    assert shared.group.broken()
+    assert isinstance(failing(lambda: shared.send("x")), EngineFailed)
+    assert shared.published == ["first"] == shared.durable()
+
+
+def test_an_engine_that_failed_says_what_went_wrong_and_what_to_do() -> None:
+    faults = FaultDisk(CrashDisk())
+    shared = Shared(faults)
+    faults.fail("write", names="*.seg")
+    error = failing(lambda: shared.send("x"))
+    assert isinstance(error, EngineFailed)
+    assert isinstance(error.__cause__, OSError)
+    for words in ("Input/output error", "outcome", "open"):
+        assert words in str(error)
+
+
+def test_a_failed_sync_at_a_roll_ends_the_engine() -> None:
+    faults = FaultDisk(CrashDisk())
+    shared = Shared(faults)
+    faults.fail("sync", names="*.seg")
+    sent = []
+    error = None
+    while error is None:
+        error = failing(lambda: sent.append(shared.send(str(len(sent)), size=900)))
+    assert isinstance(error, EngineFailed)
+    assert shared.published == sent == [str(i) for i in range(4)]
+
+
+def test_an_error_in_publication_ends_the_engine() -> None:
+    shared = Shared()
+
+    def publish(appends: object) -> None:
+        raise ZeroDivisionError
+
+    shared.group._publish = publish
+    assert isinstance(failing(lambda: shared.send("x")), ZeroDivisionError)
+    assert isinstance(failing(lambda: shared.send("y")), EngineFailed)
+
+
+def test_a_closed_group_refuses_with_the_reason_that_it_was_given() -> None:
+    shared = Shared()
+    shared.send("x")
+    refusal = Closed("gone fishing")
+    with shared.lock:
+        shared.group.close(refusal)
+    assert failing(lambda: shared.send("y")) is refusal
+    assert not shared.group.broken()
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    """Threads are interrupted after a few lines, not only where they wait."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_threads_get_one_true_answer_each(seed: int) -> None:
+    """Threads send, wait or not, until the power fails: what was acknowledged is there.
+
+    The power fails at a random operation; a call that was running then has no answer but
+    EngineFailed, and everything that any other call returned for survives.
+    """
+    random = Random(seed)
+    disk = CrashDisk(crash_at=random.randrange(40, 120))
+    shared = Shared(disk)
+
+    start = threading.Barrier(8)
+
+    def work(name: int) -> list[str]:
+        acknowledged: list[str] = []
+        start.wait()
+        draw = Random(seed * 100 + name)
+        for i in range(200):
+            try:
+                text = shared.send(
+                    f"{name}-{i}", wait=draw.random() < 0.8, size=draw.randrange(300)
+                )
+            except (EngineFailed, PowerLoss):
+                return acknowledged
+            acknowledged.append(text)
+        raise AssertionError("the power never failed")
+
+    with switching_often():
+        calls = [shared.call(lambda name=name: work(name)) for name in range(8)]
+        answers = [call.ended() for call in calls]
+    assert all(isinstance(answer, list) for answer in answers), (seed, answers)
+    published = set(shared.published)
+    for loss_seed in range(5):
+        durable = texts_on(disk.after_power_loss(loss_seed))
+        assert published <= set(durable), (seed, loss_seed)
+        assert len(durable) == len(set(durable))
+        for name in range(8):
+            own = [text for text in durable if text.startswith(f"{name}-")]
+            assert own == [f"{name}-{i}" for i in range(len(own))], (seed, loss_seed)
+
+
+def test_a_thread_alone_wakes_and_creates_nobody() -> None:
+    shared = Shared()
+    before = threading.active_count()
+    for _ in range(5):
+        shared.send("x")
+    assert threading.active_count() == before
+    assert shared.group.syncs == 5
