@@ -9,6 +9,7 @@ import re
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import dropwhile, takewhile
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -16,7 +17,8 @@ import fmq
 from fmq.recovery import tail
 from fmq.recovery.checkpoint import Checkpoint
 from fmq.store.kinds import Kind
-from fmq.store.record import HEAD_BYTES_MIN
+from fmq.store.record import HEAD_BYTES_MIN, aligned, decode
+from fmq.store.scan import Finding
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -94,10 +96,6 @@ def test_the_hex_dump_shows_every_byte_once() -> None:
 
 def test_the_fields_of_the_dump_are_those_that_decode_reads() -> None:
     """A field that the dump calls `seal` is what the decoder gives as `seal`, and so for all."""
-    from zlib import crc32
-
-    from fmq.store.record import aligned, decode
-
     data = hexdump.journal()
     at = 64
     same = {"messages": ("count", "messages"), "topic": ("topic",), "name": ("name",)}
@@ -140,7 +138,7 @@ def test_the_tail_table_of_the_document_is_that_of_the_code() -> None:
     """docs/recovery.md has a row for each finding, with the verdicts of recovery/tail.py."""
     found = {row[0]: row[1:3] for row in rows(section("recovery.md", "Where the journal ends"))}
     expected = {}
-    for finding in tail.Finding:
+    for finding in Finding:
         verdicts = [tail.TAIL[finding, durable].value for durable in (False, True)]
         expected[finding.value] = verdicts
     assert found == expected

@@ -133,8 +133,8 @@ def places(layout: Struct) -> list[tuple[int, int, str]]:
 
 
 def say(name: str, value: object) -> str:
-    if name == "kind":
-        return f"{value} = {Kind(value).name}"  # type: ignore[call-overload]
+    if name == "kind" and isinstance(value, int):
+        return f"{value} = {Kind(value).name}"
     if name == "flags" and isinstance(value, int):
         return f"{value:#x}" + "".join(f" {word}" for word, bit in FLAGS.items() if value & bit)
     if isinstance(value, bytes):

@@ -1,0 +1,260 @@
+"""What users see of fmq is what is meant: names, docstrings, types, errors, README, examples."""
+
+import dataclasses
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fmq
+import fmq.testing
+from fmq.message import Origin, read_message
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+NAMES = """
+    Batch Consumer Delivery DeliveryBatch Engine FmqError Message Options Origin Outcome Problem
+    QueueInfo ReadOnlyEngine Receipt RecoveryReport Report Stats Transaction UndecidedTransaction
+    check errors open
+"""
+
+spec = importlib.util.spec_from_file_location("dev", ROOT / "tools" / "dev.py")
+assert spec is not None
+assert spec.loader is not None
+dev = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(dev)
+
+
+def test_the_public_names_are_those_that_are_meant() -> None:
+    """A name joins or leaves the public ones on purpose, or not at all."""
+    assert sorted(fmq.__all__) == sorted(NAMES.split())
+    assert all(hasattr(fmq, name) for name in fmq.__all__)
+
+
+def test_no_name_is_public_by_accident() -> None:
+    """What `import fmq` shows without an underscore is in __all__, or is a module of fmq."""
+    shown = {name for name in vars(fmq) if not name.startswith("_")}
+    others = shown - set(fmq.__all__)
+    assert [name for name in others if not inspect.ismodule(getattr(fmq, name))] == []
+
+
+def public_objects() -> Iterator[tuple[str, object]]:
+    """Every public class and function, and what testing has."""
+    for module in (fmq, fmq.errors, fmq.testing):
+        names = getattr(module, "__all__", None) or error_names()
+        for name in names:
+            if not inspect.ismodule(value := getattr(module, name)):
+                yield f"{module.__name__}.{name}", value
+
+
+def error_names() -> list[str]:
+    return [name for name, value in vars(fmq.errors).items() if is_error(value)]
+
+
+def is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, fmq.FmqError)
+
+
+def functions(value: object) -> Iterator[tuple[str, typing.Any]]:
+    """The function itself, or the public methods and properties that the class defines."""
+    if inspect.isfunction(value):
+        yield value.__name__, value
+    elif isinstance(value, type):
+        for base in value.__mro__:
+            if base.__module__.startswith("fmq."):
+                for name, member in vars(base).items():
+                    if not name.startswith("_"):
+                        member = getattr(member, "fget", None) or member
+                        if inspect.isfunction(member):
+                            yield name, member
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    """Each public class and function says in a sentence what a caller can rely on."""
+    missing = [name for name, value in public_objects() if "." not in own_docstring(value)]
+    assert missing == []
+
+
+def own_docstring(value: object) -> str:
+    # A dataclass without a docstring is given its signature as one.
+    doc = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__
+    name = getattr(value, "__name__", "")
+    return "" if doc is None or doc.startswith(f"{name}(") else doc
+
+
+def test_every_public_method_that_takes_an_argument_has_a_docstring() -> None:
+    """What a property says its name says; what a call does must be said."""
+    missing = [
+        f"{name}.{method}"
+        for name, value in public_objects()
+        for method, function in functions(value)
+        if not function.__doc__ and len(inspect.signature(function).parameters) > 1
+    ]
+    # The protocols that the testing disks and clock serve say what their methods do.
+    assert [name for name in missing if not name.startswith("fmq.testing")] == []
+
+
+def test_every_public_name_has_type_hints() -> None:
+    """Each parameter and each result of a public function or method is annotated."""
+    missing = []
+    for name, value in public_objects():
+        for method, function in functions(value):
+            signature = inspect.signature(function)
+            hints = function.__annotations__
+            parameters = [each for each in signature.parameters if each not in ("self", "cls")]
+            if "return" not in hints or any(each not in hints for each in parameters):
+                missing.append(f"{name}.{method}")
+    assert missing == []
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    """py.typed lies beside the code, so type checkers believe the hints."""
+    assert (ROOT / "fmq" / "py.typed").exists()
+
+
+def test_results_are_frozen() -> None:
+    """What the engine hands out cannot be changed by accident."""
+    results = [value for _, value in public_objects() if dataclasses.is_dataclass(value)]
+    assert fmq.Receipt in results
+    for result in results:
+        assert vars(result)["__dataclass_params__"].frozen, result
+
+
+def test_the_tree_of_errors_in_the_docstring_is_that_of_the_classes() -> None:
+    """fmq/errors.py draws the classes as they are: each under its base, and none left out."""
+    assert drawn_tree() == {
+        name: getattr(fmq.errors, name).__mro__[1].__name__
+        for name in error_names()
+        if name != "FmqError"
+    }
+
+
+def drawn_tree() -> dict[str, str]:
+    """For each name in the drawing the one that it hangs under."""
+    assert fmq.errors.__doc__ is not None
+    parents: dict[str, str] = {}
+    above = ""
+    for inner, text in re.findall(r"^    (│   )?[├└]── (.*)", fmq.errors.__doc__, re.MULTILINE):
+        names = text.split("   ")[0].split()  # what stands behind them says what they mean
+        parents.update(dict.fromkeys(names, above if inner else "FmqError"))
+        if not inner:
+            above = names[0]
+    return parents
+
+
+def test_errors_that_python_has_a_word_for_are_that_too() -> None:
+    """Who catches ValueError for a bad name or option gets it."""
+    assert issubclass(fmq.errors.BadName, ValueError)
+    assert issubclass(fmq.errors.BadOption, ValueError)
+
+
+def test_a_message_that_was_read_is_like_one_that_was_made() -> None:
+    """The fast way to build a Message gives the same, frozen, with the same fields."""
+    origin = Origin("orders", 0, 64, 1, None, None)
+    made = fmq.Message(b"body", "key", "tag", {"a": "b"}, 7, origin)
+    read = read_message(b"body", "key", "tag", {"a": "b"}, 7, origin)
+    assert type(read) is fmq.Message
+    assert read == made
+    assert repr(read) == repr(made)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        read.body = b"other"  # type: ignore[misc]
+
+
+def test_a_message_that_was_read_can_be_sent_on(tmp_path: Path) -> None:
+    """send_many takes what read gave: body, key, tag and headers go along, the place does not."""
+    with fmq.open(tmp_path / "shop") as engine:
+        engine.send("first", b"spare", key="k")
+        engine.send("first", b"body", key="k", tag="t", headers={"a": "b"})
+        engine.send_many("second", engine.read("first", offset=1))
+        [message] = engine.read("second")
+    assert (message.body, message.key, message.tag, message.headers) == (
+        b"body", "k", "t", {"a": "b"},
+    )  # fmt: skip
+    assert (message.topic, message.offset) == ("second", 0)
+
+
+def test_importing_fmq_imports_nothing_that_only_the_command_needs() -> None:
+    """`import fmq` is cheap: neither rich, argparse, ctypes nor sqlite3 come with it."""
+    source = "import sys, fmq; print(*sorted(set(sys.modules) & set(sys.argv[1:])))"
+    unwanted = ("rich", "argparse", "ctypes", "sqlite3", "asyncio", "uuid", "logging", "pickle")
+    done = subprocess.run(
+        [sys.executable, "-c", source, *unwanted],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_each_example_runs_by_itself(example: Path, tmp_path: Path) -> None:
+    """In an empty directory, without a warning, and leaving nothing behind."""
+    done = run(["-W", "error", str(example)], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_crashing_example_ends_as_it_says(tmp_path: Path) -> None:
+    """Order 2 crashed before its database committed and is gone; order 3 after it, and is there."""
+    done = run([str(ROOT / "examples" / "two_phase_with_sqlite.py")], tmp_path)
+    assert done.stdout.splitlines()[-1] == "[b'order 1', b'order 3', b'order 4']"
+
+
+def test_examples_are_short() -> None:
+    """There are four, each under 40 lines."""
+    assert len(EXAMPLES) == 4
+    assert [path.name for path in EXAMPLES if len(path.read_text().splitlines()) >= 40] == []
+
+
+SNIPPETS = [
+    (f"{page.relative_to(ROOT)}:{page.read_text()[: found.start()].count(chr(10)) + 1}",
+     found.group(3))
+    for page in PAGES
+    for found in dev.FENCED.finditer(page.read_text())
+    if found.group(2).strip() == dev.RUNNABLE
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "source", [each[1] for each in SNIPPETS], ids=[each[0] for each in SNIPPETS]
+)
+def test_each_runnable_snippet_of_the_documents_runs(source: str, tmp_path: Path) -> None:
+    """README and guide show code that works as it stands, and without a warning."""
+    done = run(["-W", "error", "-c", source], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_readme_has_a_snippet_that_runs() -> None:
+    """The first example that a reader meets is among those that are run."""
+    assert any(name.startswith("README.md") for name, _ in SNIPPETS)
+
+
+def test_the_files_of_the_readme_tour_exist_and_say_what_they_know() -> None:
+    """Ten files in order, each beginning with a docstring."""
+    text = (ROOT / "README.md").read_text()
+    tour = text[text.index("## Reading the source") : text.index("## Limits")]
+    files = re.findall(r"^\d+\. \[(fmq/\S+\.py)\]", tour, re.MULTILINE)
+    assert len(files) == 10
+    assert [name for name in files if not (ROOT / name).read_text().startswith('"""')] == []
+
+
+def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=directory,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TMPDIR": str(directory)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
