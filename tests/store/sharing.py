@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from fmq.disk import Buffer, Directory, Disk, File
@@ -79,6 +80,9 @@ class GatedDisk:
     def __init__(self, disk: Disk, gate: Gate) -> None:
         self._disk = disk
         self._gate = gate
+
+    def random(self, size: int) -> bytes:
+        return self._disk.random(size)
 
     def directory(self, path: str, *, make: bool) -> Any:
         return GatedDirectory(self._disk.directory(path, make=make), self._gate)
@@ -157,7 +161,7 @@ class Shared:
         """Calls that send `texts`, one after the other, and wait by now; or have ended."""
         calls = []
         for text in texts:
-            calls.append(self.call(lambda text=text: self.send(text)))  # type: ignore[misc]
+            calls.append(self.call(partial(self.send, text)))
             self.wait_for_plan(calls[-1])
         return calls
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 
 import pytest
@@ -269,7 +270,7 @@ def test_many_threads_get_one_true_answer_each(seed: int) -> None:
         raise AssertionError("the power never failed")
 
     with switching_often():
-        calls = [shared.call(lambda name=name: work(name)) for name in range(8)]
+        calls = [shared.call(partial(work, name)) for name in range(8)]
         answers = [call.ended() for call in calls]
     assert all(isinstance(answer, list) for answer in answers), (seed, answers)
     published = set(shared.published)
