@@ -143,6 +143,7 @@ def test_too_many_undecided_bytes_are_refused_at_prepare() -> None:
         engine.decide("A", "commit")
         assert engine.stats().undecided_bytes == 400
     with opened(disk, undecided_bytes_max=1000) as engine:
+        assert engine.stats().undecided_bytes == 400
         with refused(engine, TooMany, "undecided_bytes_max"):
             prepared(engine, "D", b"x" * 601)
 

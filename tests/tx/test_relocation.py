@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fmq import Engine
 from fmq.testing import PowerLoss
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
-FAR = {"relocate_bytes": 5000}
+FAR: dict[str, Any] = {"relocate_bytes": 5000}
 
 
 def prepared(engine: Engine, tx_id: str = "T", size: int = 50) -> str:

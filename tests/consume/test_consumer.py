@@ -1,0 +1,229 @@
+"""A consumer: every message goes to one member of a group, and comes again until it is acked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fmq import Delivery, Engine, Message
+from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone
+from tests.small import CrashDisk, FakeClock, check, fill, opened
+
+
+@pytest.fixture
+def disk() -> CrashDisk:
+    return CrashDisk()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def engine(disk: CrashDisk, clock: FakeClock) -> Iterator[Engine]:
+    with opened(disk, clock) as engine:
+        engine.send_many("t", [b"0", b"1", b"2", b"3"])
+        yield engine
+    check(disk)
+
+
+def seen(deliveries: list[Delivery]) -> list[int]:
+    return [delivery.offset for delivery in deliveries]
+
+
+def test_a_new_group_starts_at_the_earliest(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        assert [delivery.body for delivery in consumer.poll()] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_delivery_says_all_that_the_message_says(engine: Engine) -> None:
+    sent = Message(b"body", "key", "tag", {"h": "v"})
+    (receipt,) = engine.send_many("u", [sent])
+    with engine.consumer("u", group="g") as consumer:
+        (delivery,) = consumer.poll()
+    assert (delivery.body, delivery.key, delivery.tag) == (b"body", "key", "tag")
+    assert delivery.headers == {"h": "v"}
+    assert (delivery.topic, delivery.queue, delivery.offset) == ("u", 0, receipt.offset)
+    assert delivery.message.position == receipt.position
+    assert delivery.time == delivery.message.time
+
+
+def test_a_message_goes_to_one_member_only(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as one, engine.consumer("t", group="g") as other:
+        assert seen(one.poll(limit=2)) == [0, 1]
+        assert seen(other.poll(limit=1)) == [2]
+        assert seen(one.poll()) == [3]
+        assert other.poll() == []
+
+
+def test_groups_do_not_share(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as one, engine.consumer("t", group="h") as other:
+        assert seen(one.poll()) == seen(other.poll()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_acked_never_comes_again_and_what_is_not_does(
+    disk: CrashDisk, killed: bool
+) -> None:
+    """Over a restart, with gaps: an ack is of one message and not of all before it."""
+    with opened(disk) as engine:
+        engine.send_many("t", [b"0", b"1", b"2", b"3"])
+        with engine.consumer("t", group="g") as consumer:
+            deliveries = consumer.poll()
+            deliveries[0].ack()
+            deliveries[2].ack()
+            left = disk.after_power_loss(seed=1) if killed else disk
+    with opened(left) as engine, engine.consumer("t", group="g") as consumer:
+        assert seen(consumer.poll(limit=4)) + seen(consumer.poll()) == [1, 3]
+
+
+def test_acks_of_sealed_segments_are_remembered(disk: CrashDisk) -> None:
+    with opened(disk) as engine:
+        for _ in range(20):
+            engine.send("t", b"x" * 500)
+        with engine.consumer("t", group="g") as consumer:
+            while (deliveries := consumer.poll(limit=1)) and deliveries[0].offset < 15:
+                deliveries[0].ack()
+        fill(engine)
+    with opened(disk) as engine, engine.consumer("t", group="g") as consumer:
+        assert seen(consumer.poll(limit=1)) == [15]
+    check(disk)
+
+
+def test_a_batch_is_acked_whole(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        batch = consumer.poll_batch(limit=3)
+        assert batch is not None
+        assert (batch.bodies, batch.offset, len(batch)) == ([b"0", b"1", b"2"], 0, 3)
+        assert [message.offset for message in batch.messages] == [0, 1, 2]
+        batch.ack()
+        assert seen(consumer.poll()) == [3]
+        with pytest.raises(LeaseLost):
+            batch.ack()
+
+
+def test_a_lease_that_ended_hands_the_message_to_whoever_asks(
+    engine: Engine, clock: FakeClock
+) -> None:
+    with (
+        engine.consumer("t", group="g", lease_seconds=10) as one,
+        engine.consumer("t", group="g") as other,
+    ):
+        late = one.poll(limit=3)
+        clock.advance(9.9)
+        assert seen(other.poll()) == [3]
+        late[0].ack()
+        clock.advance(0.2)
+        assert seen(other.poll(limit=1)) == [1]
+        with pytest.raises(LeaseLost, match="t/0 offset 1"):
+            late[1].ack()
+        with pytest.raises(LeaseLost):
+            late[1].release()
+        assert seen(other.poll()) == [2]
+
+
+def test_a_waiting_poll_takes_over_when_a_lease_ends(engine: Engine, clock: FakeClock) -> None:
+    with (
+        engine.consumer("t", group="g", lease_seconds=10) as one,
+        engine.consumer("t", group="g") as other,
+    ):
+        one.poll()
+        before = clock.monotonic()
+        assert seen(other.poll(timeout=60)) == [0, 1, 2, 3]
+        assert clock.monotonic() - before == pytest.approx(10)
+
+
+def test_what_is_released_comes_again_at_once(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        deliveries = consumer.poll()
+        deliveries[1].release()
+        assert seen(consumer.poll()) == [1]
+
+
+def test_a_consumer_that_closes_lets_its_messages_come_again(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as other:
+        with engine.consumer("t", group="g") as one:
+            delivery = one.poll()[0]
+        for call in (delivery.ack, one.poll, one.poll_batch):
+            with pytest.raises(Closed, match="the consumer is closed"):
+                call()
+        assert seen(other.poll()) == [0, 1, 2, 3]
+
+
+def test_acking_twice_is_a_lost_lease(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        (delivery, *_) = consumer.poll()
+        delivery.ack()
+        with pytest.raises(LeaseLost):
+            delivery.ack()
+
+
+def test_an_ack_without_sync_is_durable_with_the_next_one(engine: Engine, disk: CrashDisk) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        (delivery, *_) = consumer.poll()
+        delivery.ack(sync=False)
+        engine.sync()
+        with opened(disk.after_power_loss(1)) as after, after.consumer("t", group="g") as again:
+            assert seen(again.poll())[0] == 1
+
+
+def test_several_topics_and_queues_are_served_in_turn(disk: CrashDisk) -> None:
+    with opened(disk, queues=2) as engine:
+        for topic in ("t", "u"):
+            for queue in range(2):
+                engine.send_many(topic, [b"0", b"1"], queue=queue)
+        with engine.consumer(["t", "u"], group="g") as consumer:
+            lanes = [
+                (delivery.topic, delivery.queue)
+                for _ in range(4)
+                for delivery in consumer.poll(limit=1)
+            ]
+            assert len(set(lanes)) == 4
+            rest = [delivery for _ in range(4) for delivery in consumer.poll()]
+            assert [delivery.offset for delivery in rest] == [1, 1, 1, 1]
+
+
+def test_a_topic_that_is_not_there_yet_may_be_waited_for(engine: Engine, clock: FakeClock) -> None:
+    with engine.consumer("later", group="g") as consumer:
+        before = clock.monotonic()
+        assert consumer.poll(timeout=5) == []
+        assert clock.monotonic() - before == 5
+        engine.send("later", b"1")
+        assert seen(consumer.poll(timeout=5)) == [0]
+
+
+def test_poll_is_empty_without_a_timeout_and_costs_no_time(
+    engine: Engine, clock: FakeClock
+) -> None:
+    with engine.consumer("nothing", group="g") as consumer:
+        assert consumer.poll() == []
+        assert consumer.poll_batch() is None
+        assert clock.monotonic() == 0
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_refused(engine: Engine, limit: int) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        with pytest.raises(BadOption):
+            consumer.poll(limit=limit)
+        with pytest.raises(BadOption):
+            consumer.poll_batch(limit=limit)
+
+
+def test_a_group_that_lags_behind_retention_goes_on_with_what_there_is(disk: CrashDisk) -> None:
+    """Only if the options say that unread messages are not kept; what it holds stays as it is."""
+    with opened(disk, retain_bytes=8192, keep_unread=False) as engine:
+        engine.send("t", b"x" * 500)
+        with engine.consumer("t", group="g") as consumer:
+            (held,) = consumer.poll()
+            for _ in range(40):
+                engine.send("t", b"x" * 500)
+            (info,) = engine.queues("t")
+            assert info.first > 1
+            assert seen(consumer.poll(limit=1)) == [info.first]
+            held.ack()
+            with pytest.raises(OffsetGone):
+                engine.read("t", offset=0)
+    check(disk)

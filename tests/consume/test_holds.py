@@ -1,0 +1,165 @@
+"""What a group holds of a queue, against a model with one word for each message."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fmq.consume.holds import QueueHolds
+from fmq.tx.acks import Acked
+
+OWNERS = ("anna", "ben")
+
+
+class Model:
+    """Each message of the queue: free, acked, or the owner that holds it and until when."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.now = 0.0
+        self.messages: list[object] = []
+        self.acked = Acked()
+        self.holds = QueueHolds(self.acked)
+
+    def free(self) -> list[int]:
+        return [n for n, who in enumerate(self.messages) if who == "free" and n >= self.first]
+
+    def held(self, owner: str) -> list[int]:
+        return [
+            n for n, who in enumerate(self.messages) if isinstance(who, tuple) and who[0] == owner
+        ]
+
+    # --- what may happen ------------------------------------------------------------------------
+
+    def publish(self, a: int, b: int) -> None:
+        self.messages += ["free"] * (a + 1)
+
+    def claim(self, a: int, b: int) -> None:
+        """The lowest free messages, one after another, and at most as many as wanted."""
+        owner, limit, free = OWNERS[b % 2], a + 1, self.free()
+        deadline = self.now + 5 + b
+        hold = self.holds.claim(len(self.messages), self.first, limit, owner, deadline)
+        if hold is None:
+            assert not free
+            return
+        assert free
+        assert hold.first == free[0]
+        assert 1 <= hold.end - hold.first <= limit
+        for offset in range(hold.first, hold.end):
+            assert self.messages[offset] == "free", offset
+            self.messages[offset] = (owner, deadline)
+
+    def part(self, a: int, b: int) -> tuple[str, range]:
+        """Part of what somebody holds in one piece."""
+        owner = OWNERS[b % 2]
+        held = self.held(owner)
+        if not held:
+            return owner, range(0)
+        first = held[a % len(held)]
+        end = first
+        while (
+            end < len(self.messages)
+            and self.messages[end] == self.messages[first]
+            and end - first <= b
+        ):
+            end += 1
+        return owner, range(first, end)
+
+    def ack(self, a: int, b: int) -> None:
+        _, part = self.part(a, b)
+        if part:
+            self.acked.add(part.start, part.stop)
+            self.holds.done(part.start, part.stop)
+            for offset in part:
+                self.messages[offset] = "acked"
+
+    def ack_of_anything(self, a: int, b: int) -> None:
+        """A replay, or another life of the group, may ack whatever is there."""
+        part = range(min(a, len(self.messages)), min(a + b, len(self.messages)))
+        if part:
+            self.acked.add(part.start, part.stop)
+            self.holds.done(part.start, part.stop)
+            for offset in part:
+                self.messages[offset] = "acked"
+
+    def give_back(self, a: int, b: int) -> None:
+        _, part = self.part(a, b)
+        if part and self.holds.held_by(part.start, part.stop, OWNERS[b % 2]):
+            self.holds.give_back(part.start, part.stop)
+            for offset in part:
+                self.messages[offset] = "free"
+
+    def let_time_pass(self, a: int, b: int) -> None:
+        self.now += a
+        late = [
+            n
+            for n, who in enumerate(self.messages)
+            if isinstance(who, tuple) and who[1] <= self.now
+        ]
+        assert self.holds.expire(self.now) == bool(late)
+        for offset in late:
+            self.messages[offset] = "free"
+
+    def leave(self, a: int, b: int) -> None:
+        self.holds.release(OWNERS[b % 2])
+        for offset in self.held(OWNERS[b % 2]):
+            self.messages[offset] = "free"
+
+    def drop(self, a: int, b: int) -> None:
+        """Retention drops the oldest."""
+        self.first = min(max(self.first, a), len(self.messages))
+
+    # --- what must hold -------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self.holds._check()
+        for number, who in enumerate(self.messages):
+            for owner in OWNERS:
+                holds = isinstance(who, tuple) and who[0] == owner
+                assert self.holds.held_by(number, number + 1, owner) == holds, (number, who)
+        ends = [who[1] for who in self.messages if isinstance(who, tuple)]
+        assert self.holds.next_deadline() == min(ends, default=math.inf)
+
+
+STEPS = [
+    Model.publish,
+    Model.claim,
+    Model.claim,
+    Model.ack,
+    Model.ack_of_anything,
+    Model.give_back,
+    Model.let_time_pass,
+    Model.leave,
+    Model.drop,
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, 9)), max_size=40)
+)
+def test_every_message_is_free_held_by_one_or_acked(steps: list[tuple[object, int, int]]) -> None:
+    """After any steps both agree who has what, and a claim takes the lowest free messages."""
+    model = Model()
+    for step, a, b in steps:
+        step(model, a, b)  # type: ignore[operator]
+        model.check()
+
+
+def test_what_a_transaction_from_before_a_restart_holds_is_passed_over() -> None:
+    acked = Acked()
+    holds = QueueHolds(acked)
+    transaction = object()
+    holds.reserve(2, 4, transaction)
+    claimed = []
+    while (hold := holds.claim(6, 0, 10, "anna", 5.0)) is not None:
+        claimed.append((hold.first, hold.end))
+    assert claimed == [(0, 2), (4, 6)]
+    assert not holds.expire(4.9)
+    holds.expire(1e9)
+    assert holds.held_by(2, 4, transaction)
+    holds.give_back(2, 4)
+    again = [holds.claim(6, 0, 10, "ben", 5.0) for _ in range(3)]
+    assert [(hold.first, hold.end) for hold in again if hold] == [(0, 2), (2, 4), (4, 6)]

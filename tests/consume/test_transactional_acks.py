@@ -1,0 +1,261 @@
+"""Consume, transform and produce exactly once: an ack as part of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from fmq import Consumer, Engine
+from fmq.errors import LeaseLost, TooMany, WrongState
+from fmq.testing import PowerLoss
+from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
+
+
+def started(disk: CrashDisk, clock: FakeClock | None = None) -> Engine:
+    engine = opened(disk, clock)
+    engine.send_many("in", [b"0", b"1", b"2"])
+    return engine
+
+
+def offsets(consumer: Consumer) -> list[int]:
+    """What can be had now, each given back."""
+    found = []
+    while deliveries := consumer.poll():
+        found += deliveries
+    for delivery in found:
+        delivery.release()
+    return sorted(delivery.offset for delivery in found)
+
+
+def prepared(engine: Engine, consumer: Consumer) -> None:
+    """A transaction `T` that acks the first message and sends what came of it, undecided."""
+    tx = engine.transaction(tx_id="T")
+    (delivery,) = consumer.poll(limit=1)
+    tx.ack(delivery)
+    tx.send("out", delivery.body + b" done")
+    tx.prepare()
+
+
+def test_consume_transform_produce_does_each_message_once_whatever_crashes() -> None:
+    """Method: cut the power at every operation, go on with what is left until all is done."""
+
+    def work(engine: Engine, steps: int) -> None:
+        with engine.consumer("in", group="g") as consumer:
+            for _ in range(steps):
+                for delivery in consumer.poll(limit=1):
+                    with engine.transaction() as tx:
+                        tx.ack(delivery)
+                        tx.send("out", delivery.body)
+
+    disk = CrashDisk()
+    with started(disk):
+        first = disk.operations
+    with opened(disk) as engine:
+        work(engine, 3)
+    whole = disk.operations
+    for crash_at in range(first, whole):
+        disk = CrashDisk()
+        with started(disk):
+            pass
+        again = disk.after_kill(crash_at=crash_at - first)
+        with suppress(PowerLoss), opened(again) as engine:
+            work(engine, 3)
+        for state in again.states(crash_at):
+            with opened(state) as engine:
+                work(engine, 3)
+                assert bodies(engine, "out") == [b"0", b"1", b"2"], crash_at
+            check(state)
+
+
+@pytest.mark.parametrize("phases", [1, 2])
+def test_the_commit_acks_and_publishes_at_one_instant(phases: int) -> None:
+    disk = CrashDisk()
+    with started(disk) as engine, engine.consumer("in", group="g") as consumer:
+        tx = engine.transaction()
+        (delivery,) = consumer.poll(limit=1)
+        tx.ack(delivery)
+        tx.send("out", b"x")
+        if phases == 2:
+            tx.prepare()
+        assert offsets(consumer) == [1, 2]
+        tx.commit()
+        assert offsets(consumer) == [1, 2]
+    with opened(disk) as engine, engine.consumer("in", group="g") as consumer:
+        assert offsets(consumer) == [1, 2]
+        assert bodies(engine, "out") == [b"x"]
+    check(disk)
+
+
+def test_a_batch_can_be_acked_by_a_transaction() -> None:
+    disk = CrashDisk()
+    with started(disk) as engine, engine.consumer("in", group="g") as consumer:
+        batch = consumer.poll_batch(limit=2)
+        assert batch is not None
+        with engine.transaction() as tx:
+            tx.ack(batch)
+            tx.send_many("out", batch.bodies)
+        assert offsets(consumer) == [2]
+    check(disk)
+
+
+def test_acks_of_several_groups_topics_and_deliveries_go_into_one_transaction() -> None:
+    disk = CrashDisk()
+    with started(disk) as engine:
+        engine.send("other", b"9")
+        with (
+            engine.consumer("in", group="g") as one,
+            engine.consumer(["in", "other"], group="h") as two,
+        ):
+            with engine.transaction() as tx:
+                for delivery in (*one.poll(limit=2), *two.poll(), *two.poll()):
+                    tx.ack(delivery)
+            assert (offsets(one), offsets(two)) == ([2], [])
+    check(disk)
+
+
+def test_what_a_transaction_acks_stays_held_whatever_the_lease() -> None:
+    """Open or undecided, and even when the consumer that got it has left."""
+    clock = FakeClock()
+    with started(CrashDisk(), clock) as engine:
+        with engine.consumer("in", group="g", lease_seconds=1) as consumer:
+            tx = engine.transaction()
+            (delivery,) = consumer.poll(limit=1)
+            tx.ack(delivery)
+            clock.advance(1000)
+            assert offsets(consumer) == [1, 2]
+            tx.prepare()
+        clock.advance(1000)
+        with engine.consumer("in", group="g") as consumer:
+            assert offsets(consumer) == [1, 2]
+            tx.commit()
+            assert offsets(consumer) == [1, 2]
+
+
+def test_it_stays_held_over_restarts_until_it_is_decided() -> None:
+    disk = CrashDisk()
+    with started(disk) as engine, engine.consumer("in", group="g") as consumer:
+        prepared(engine, consumer)
+    for _ in range(2):
+        with opened(disk) as engine, engine.consumer("in", group="g") as consumer:
+            assert offsets(consumer) == [1, 2]
+    check(disk)
+
+
+def by_itself(disk: CrashDisk, engine: Engine) -> Engine:
+    return engine
+
+
+def after_a_restart(disk: CrashDisk, engine: Engine) -> Engine:
+    engine.close()
+    return opened(disk)
+
+
+def from_another_segment(disk: CrashDisk, engine: Engine) -> Engine:
+    fill(engine)
+    return after_a_restart(disk, engine)
+
+
+@pytest.mark.parametrize("later", [by_itself, after_a_restart, from_another_segment])
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+def test_the_decision_frees_it_or_is_done_with_it(
+    decision: str, later: Callable[[CrashDisk, Engine], Engine]
+) -> None:
+    disk = CrashDisk()
+    engine = started(disk)
+    with engine.consumer("in", group="g") as consumer:
+        prepared(engine, consumer)
+    with later(disk, engine) as engine, engine.consumer("in", group="g") as consumer:
+        engine.decide("T", decision)  # type: ignore[arg-type]
+        expected = [1, 2] if decision == "commit" else [0, 1, 2]
+        assert offsets(consumer) == expected
+        assert bodies(engine, "out") == ([b"0 done"] if decision == "commit" else [])
+    with opened(disk) as engine, engine.consumer("in", group="g") as consumer:
+        assert offsets(consumer) == expected
+    check(disk)
+
+
+def test_roll_back_before_prepare_gives_it_back_to_the_consumer_that_had_it() -> None:
+    """With a lease that begins anew; nothing was written, so it may still be acked alone."""
+    clock = FakeClock()
+    with started(CrashDisk(), clock) as engine, engine.consumer("in", group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        tx = engine.transaction()
+        tx.ack(delivery)
+        with pytest.raises(LeaseLost):
+            delivery.ack()
+        clock.advance(100)
+        tx.rollback()
+        clock.advance(29)
+        assert offsets(consumer) == [1, 2]
+        delivery.ack()
+        clock.advance(100)
+        assert offsets(consumer) == [1, 2]
+
+
+def test_roll_back_wakes_those_who_wait_for_a_message() -> None:
+    clock = FakeClock()
+    with started(CrashDisk(), clock) as engine, engine.consumer("in", group="g") as consumer:
+        prepared(engine, consumer)
+        for delivery in consumer.poll():
+            delivery.ack()
+        engine.decide("T", "rollback")
+        assert [delivery.offset for delivery in consumer.poll(timeout=5)] == [0]
+        assert clock.monotonic() == 0
+
+
+def test_a_delivery_that_is_not_the_consumers_any_more_cannot_be_acked_by_a_transaction() -> None:
+    clock = FakeClock()
+    with (
+        started(CrashDisk(), clock) as engine,
+        engine.consumer("in", group="g", lease_seconds=1) as one,
+        engine.consumer("in", group="g") as other,
+    ):
+        (delivery,) = one.poll(limit=1)
+        clock.advance(2)
+        other.poll(limit=1)
+        tx = engine.transaction()
+        with pytest.raises(LeaseLost):
+            tx.ack(delivery)
+        assert tx.commit() == []
+
+
+def test_a_delivery_belongs_to_one_transaction_only() -> None:
+    with started(CrashDisk()) as engine, engine.consumer("in", group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        one, other = engine.transaction(), engine.transaction()
+        one.ack(delivery)
+        with pytest.raises(LeaseLost):
+            other.ack(delivery)
+        with pytest.raises(LeaseLost):
+            one.ack(delivery)
+        one.commit()
+
+
+def test_an_ack_after_prepare_is_refused_and_the_delivery_stays_the_consumers() -> None:
+    with started(CrashDisk()) as engine, engine.consumer("in", group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        tx = engine.transaction()
+        tx.prepare()
+        with pytest.raises(WrongState):
+            tx.ack(delivery)
+        tx.rollback()
+        delivery.ack()
+
+
+def test_too_many_acks_are_refused_and_the_delivery_stays_the_consumers() -> None:
+    with opened(CrashDisk(), segment_bytes=65536) as engine:
+        engine.send_many("in", [b""] * 300)
+        with engine.consumer("in", group="g") as consumer:
+            deliveries = consumer.poll(limit=300)
+            tx = engine.transaction()
+            with pytest.raises(TooMany):
+                for delivery in deliveries:
+                    tx.ack(delivery)
+            deliveries[len(tx.acks)].ack()
+            acked = len(tx.acks)
+            tx.commit()
+            for delivery in deliveries[acked + 1 :]:
+                delivery.release()
+            assert offsets(consumer) == list(range(acked + 1, 300))
