@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
 from typing import TypeVar
 
@@ -29,13 +30,15 @@ PENDING_BYTES_MAX = 8 << 20
 class Waiter:
     """One thread that waits for its append to be durable."""
 
-    __slots__ = ("failed", "lock", "thread")
+    __slots__ = ("failed", "leads", "lock", "thread", "turn")
 
-    def __init__(self, thread: int) -> None:
+    def __init__(self, thread: int, turn: int) -> None:
         self.lock = threading.Lock()
         self.lock.acquire()
         self.thread = thread
+        self.turn = turn  # the write that serves it, or a later one
         self.failed = False
+        self.leads = False
 
 
 class Group:
@@ -57,6 +60,8 @@ class Group:
         self._publish = publish
         self._synced = synced
         self._leader = 0  # the thread that leads; 0: none
+        self._writing = False  # from taking what is pending until it is published
+        self._turn = 0  # the number of the next write
         self._waiters: deque[Waiter] = deque()
         self._appends: list[list[Record]] = []
         self._sync_wanted = False
@@ -95,26 +100,33 @@ class Group:
                     self.on_pending()
                     return result
                 if self._leader:
-                    waiter = Waiter(me)
+                    waiter = Waiter(me, self._turn)
                     self._waiters.append(waiter)
                 else:
                     self._leader = me
             if waiter is not None:
                 waiter.lock.acquire()
-                if waiter.failed:
-                    raise self.failed_error() from self.failure
-            if self._leader == me:
-                self._lead()
-        except BaseException:
-            self._leave(me, waiter)
+            if waiter is None or waiter.leads:
+                self._lead(me)
+            elif waiter.failed:
+                raise self.failed_error() from self.failure
+        except BaseException as error:
+            self._leave(me, waiter, error)
+            if error is self.failure and isinstance(error, OSError):
+                raise self.failed_error() from error
             raise
         return result
 
-    def _leave(self, me: int, waiter: Waiter | None) -> None:
-        """A thread stops waiting before its time; a lead that it has goes to the next one."""
+    def _leave(self, me: int, waiter: Waiter | None, error: BaseException) -> None:
+        """A thread stops before its time. A lead that it has goes to the next one, unless it was
+        writing: then the engine is done.
+        """
         with self.lock:
             if self._leader == me:
-                self._hand_on()
+                if self._writing:
+                    self._fail(error)
+                else:
+                    self._hand_on()
             elif waiter is not None and waiter in self._waiters:
                 self._waiters.remove(waiter)
 
@@ -155,24 +167,30 @@ class Group:
 
     def _hand_on(self) -> None:
         """Give the lead to one that still waits, if there is one. Under the lock."""
-        if self._waiters:
-            heir = self._waiters.popleft()
-            self._leader = heir.thread
-            heir.lock.release()
-        else:
+        if not self._waiters:
             self._leader = 0
+            return
+        heir = self._waiters[0]
+        heir.leads = True
+        wake(heir)
+        # In this order, so that after an interrupt on the way it can be done once more.
+        self._leader = heir.thread
+        self._waiters.popleft()
 
-    def _lead(self) -> None:
+    def _lead(self, me: int) -> None:
+        """Write everything pending, publish it, wake those it served, and hand the lead on."""
         journal = self._journal
-        served: deque[Waiter] = deque()
         try:
             with self.lock:
-                chunks = journal.take_pending()
+                self.check()
+                self._leader = me
+                self._writing = True
+                turn, self._turn = self._turn, self._turn + 1
                 appends, self._appends = self._appends, []
-                served, self._waiters = self._waiters, deque()
+                force, self._sync_wanted = self._sync_wanted, False
                 end, chain = journal.position, journal.current.chain
                 sealed_to = journal.current.base
-                force, self._sync_wanted = self._sync_wanted, False
+                chunks = journal.take_pending()
             journal.write(chunks, sync=self._synced)
             if force and not self._synced:
                 journal.sync()
@@ -185,37 +203,36 @@ class Group:
                 journal.written_chain = chain
                 if appends:
                     self._publish(appends)
+                self._writing = False
+                self._wake_served(turn)
                 self._hand_on()
         except BaseException as error:
-            with self.lock:
-                self._waiters.extendleft(served)
-                self._fail(error)
-            if isinstance(error, OSError):
-                raise self.failed_error() from error
+            # `run` does the same once more, for an interrupt that comes in here.
+            self._leave(me, None, error)
             raise
-        wake(served)
+
+    def _wake_served(self, turn: int) -> None:
+        """Wake those that planned before the write of `turn` began. Under the lock."""
+        waiters = self._waiters
+        while waiters and waiters[0].turn <= turn:
+            wake(waiters[0])
+            waiters.popleft()
 
     def _fail(self, error: BaseException) -> None:
         """The engine is done: nothing is planned or written any more. Under the lock."""
         if self.failure is None:
             self.failure = error
-        self._leader = 0
-        waiters, self._waiters = self._waiters, deque()
-        for waiter in waiters:
+        for waiter in self._waiters:
             waiter.failed = True
-        wake(waiters)
+        self._wake_served(self._turn)
+        self._leader = 0
 
     def fail(self, error: BaseException) -> None:
         """Stop the engine because of `error`, met outside of a write. Under the lock."""
         self._fail(error)
 
 
-def wake(waiters: deque[Waiter]) -> None:
-    """Wake them all, even if an interrupt arrives in between."""
-    try:
-        while waiters:
-            waiter = waiters.popleft()
-            waiter.lock.release()
-    except BaseException:
-        wake(waiters)
-        raise
+def wake(waiter: Waiter) -> None:
+    """Wake it; one that was woken before, and then interrupted, sleeps no more."""
+    with suppress(RuntimeError):
+        waiter.lock.release()

@@ -1,0 +1,172 @@
+"""Whatever line of the group an interrupt or a failure meets, nobody hangs and nobody is lied to.
+
+Each test runs one thread, the victim, in one of the roles that there are, and does something
+at every line of fmq/store/group.py that it comes to: first at line 0, then at line 1, and so
+on until it gets through. After each time every other call has its one answer, what was
+acknowledged is durable, and the engine has failed or goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from fmq.errors import BadName, EngineFailed
+from fmq.store import group as group_module
+from fmq.testing import CrashDisk, FaultDisk
+from tests.store.journals import failing
+from tests.store.lines import Lines
+from tests.store.sharing import PATIENCE_SECONDS, Call, Shared
+
+LINES_MAX = 200
+Watch = Callable[[Callable[[], object]], object]
+Role = Callable[[Shared, Watch], list[Call]]
+
+
+def alone(shared: Shared, watch: Watch) -> list[Call]:
+    return [shared.call(lambda: watch(lambda: shared.send("victim")))]
+
+
+def leader(shared: Shared, watch: Watch) -> list[Call]:
+    """Others plan while the victim writes; one of them is its heir."""
+    with shared.writing(lambda: watch(lambda: shared.send("victim"))) as victim:
+        others = shared.waiting("heir", "served", "served, too")
+    return [victim, *others]
+
+
+def heir(shared: Shared, watch: Watch) -> list[Call]:
+    """The victim gets the lead, and those behind it are served by its write."""
+    with shared.writing(lambda: shared.send("first")) as first:
+        victim = shared.call(lambda: watch(lambda: shared.send("victim")))
+        shared.wait_for_plan(victim)
+        others = shared.waiting("served", "served, too")
+    return [first, victim, *others]
+
+
+def served(shared: Shared, watch: Watch) -> list[Call]:
+    """Another one gets the lead, and the victim is served by its write."""
+    with shared.writing(lambda: shared.send("first")) as first:
+        others = shared.waiting("heir")
+        victim = shared.call(lambda: watch(lambda: shared.send("victim")))
+        shared.wait_for_plan(victim)
+    return [first, victim, *others]
+
+
+def refused(shared: Shared, watch: Watch) -> list[Call]:
+    """The victim's plan is refused while another one writes."""
+
+    def plan() -> None:
+        raise BadName("no")
+
+    with shared.writing(lambda: shared.send("first")) as first:
+        victim = shared.call(lambda: watch(lambda: shared.group.run(plan)))
+        victim.ended()
+    return [first, victim]
+
+
+def without_waiting(shared: Shared, watch: Watch) -> list[Call]:
+    return [shared.call(lambda: watch(lambda: shared.send("victim", wait=False)))]
+
+
+ROLES = [alone, leader, heir, served, refused, without_waiting]
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_at_any_line_leaves_no_hang_and_no_lie(role: Role, fails: bool) -> None:
+    """With a disk that works, and with one whose writes begin to fail during the second one."""
+    for at in range(LINES_MAX):
+        faults = FaultDisk(CrashDisk())
+        shared = Shared(faults)
+        if fails:
+            faults.fail("write", nth=1, error=errno.EIO, names="*.seg", persistently=True)
+        lines = Lines(group_module, at, interrupt)
+        calls = in_time(role, shared, lines)
+        verify(shared, calls, lines)
+        if lines.count <= at:
+            assert at > 5, "the victim ran no lines"
+            return
+    raise AssertionError("so many lines?")
+
+
+@pytest.mark.parametrize("role", [alone, leader, heir, served])
+def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(role: Role) -> None:
+    """The victim is held at a line where it does not hold the lock, the engine is failed by a
+    third thread, and the victim goes on: it must not mistake that for success.
+    """
+    for at in range(LINES_MAX):
+        shared = Shared()
+
+        def fail(shared: Shared = shared) -> None:
+            if shared.lock.acquire(blocking=False):
+                shared.group.fail(ZeroDivisionError())
+                shared.lock.release()
+
+        lines = Lines(group_module, at, fail)
+        calls = in_time(role, shared, lines)
+        verify(shared, calls, lines)
+        if lines.count <= at:
+            return
+    raise AssertionError("so many lines?")
+
+
+def in_time(role: Role, shared: Shared, lines: Lines) -> list[Call]:
+    """The calls that a role made; if it stands still, where the victim had been met."""
+    try:
+        return role(shared, lines.run)
+    except AssertionError as error:
+        raise AssertionError(f"{error} after {lines.line}") from error
+
+
+def verify(shared: Shared, calls: list[Call], lines: Lines) -> None:
+    """What must hold afterwards, whatever has happened and wherever."""
+    answers = []
+    for call in calls:
+        try:
+            answers.append(call.ended())
+        except AssertionError as error:
+            raise AssertionError(f"{error} after {lines.line}") from error
+    for answer in answers:
+        known = (str, EngineFailed, KeyboardInterrupt, BadName)
+        assert isinstance(answer, known), (answer, lines.line)
+    free = shared.lock.acquire(timeout=PATIENCE_SECONDS)
+    assert free, f"nobody lets go of the lock after {lines.line}"
+    shared.lock.release()
+    if not shared.group.broken():
+        after = shared.call(lambda: failing(lambda: shared.send("after"))).ended()
+        assert after is None or isinstance(after, EngineFailed), (after, lines.line)
+    durable = shared.durable()
+    acknowledged = [answer for answer in answers if isinstance(answer, str)]
+    if not shared.group.broken():
+        assert durable[-1] == "after", lines.line
+        assert shared.group.idle(), lines.line
+        acknowledged.append("after")
+    elif "victim" in acknowledged and "victim" not in durable:
+        acknowledged.remove("victim")
+        assert not shared.waited, f"the victim was told of success after {lines.line}"
+    assert set(acknowledged) <= set(shared.published), (acknowledged, lines.line)
+    assert set(shared.published) <= set(durable), lines.line
+    assert len(durable) == len(set(durable)), lines.line
+
+
+def test_the_lines_of_a_module_are_counted_and_met() -> None:
+    """The tool itself: every line once, in order, and leaving a `with` block is none of them."""
+    shared = Shared()
+    seen = []
+    for at in range(LINES_MAX):
+        lines = Lines(group_module, at, lambda: None)
+        shared.call(partial(lines.run, partial(shared.send, "x"))).ended()
+        if lines.count <= at:
+            break
+        seen.append(lines.line)
+    assert any("self._lead(" in line for line in seen)
+    assert any("journal.write" in line for line in seen)
+    assert not any("return plan()" in a and "return plan()" in b for a, b in pairwise(seen))
