@@ -1,0 +1,190 @@
+"""Spare segments: whole files of zeros, made ahead, and the room that decisions are paid from."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from itertools import count
+
+import pytest
+
+from fmq.errors import StorageFull
+from fmq.store import spares as spares_module
+from fmq.store.spares import SUFFIX, Spares
+from fmq.testing import CrashDisk, FaultDisk
+from tests.store.journals import directory_of, files_of
+from tests.store.lines import Lines
+
+CAPACITY = 4096
+
+
+def spares_on(disk: CrashDisk | FaultDisk) -> Spares:
+    return Spares(directory_of(disk), CAPACITY)
+
+
+def names_on(disk: CrashDisk | FaultDisk) -> list[str]:
+    return sorted(directory_of(disk).names())
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_spare_is_a_whole_file_of_zeros_and_durable(zeros: bool) -> None:
+    disk = CrashDisk()
+    spares = spares_on(disk)
+    assert spares.make_ahead(zeros=zeros)
+    assert spares.count() == 1
+    directory_of(disk).sync()
+    for state in disk.states():
+        assert list(files_of(state).values()) == [bytes(CAPACITY)]
+
+
+def test_a_taken_spare_is_nobody_elses() -> None:
+    spares = spares_on(CrashDisk())
+    spares.make_ahead(zeros=False)
+    taken = [spares.take(ordinary=True) for _ in range(3)]
+    assert len({spare.name for spare in taken}) == 3
+    assert spares.count() == 0
+
+
+def test_one_is_made_ahead_and_no_more() -> None:
+    disk = CrashDisk()
+    spares = spares_on(disk)
+    for _ in range(3):
+        assert spares.make_ahead(zeros=True)
+    assert len(names_on(disk)) == spares.count() == 1
+
+
+def test_whole_zero_files_are_adopted_and_all_others_removed() -> None:
+    disk = CrashDisk()
+    directory = directory_of(disk)
+    contents = {
+        "000003.spare": bytes(CAPACITY),
+        "000001.spare": bytes(CAPACITY - 1) + b"x",
+        "000002.spare": bytes(CAPACITY - 8),
+        "000004.spare": bytes(CAPACITY + 8),
+        "000005.spare": b"",
+        "odd.spare": bytes(CAPACITY),
+        "notes.txt": b"mine",
+    }
+    for name, data in contents.items():
+        directory.create(name).write(0, (data,), sync=True)
+    spares = Spares(directory, CAPACITY)
+    spares.adopt(directory.names())
+    assert names_on(disk) == ["000003.spare", "notes.txt", "odd.spare"]
+    assert spares.count() == 2
+    for _ in range(6):
+        spares.take(ordinary=True)
+    taken = {name for name in names_on(disk) if name.endswith(SUFFIX)}
+    assert len(taken) == 6, "new ones took no name that was there"
+
+
+def test_a_nonzero_byte_anywhere_is_seen() -> None:
+    for at in (0, 1, CAPACITY // 2, CAPACITY - 1):
+        disk = CrashDisk()
+        directory = directory_of(disk)
+        file = directory.create("0.spare")
+        file.allocate(CAPACITY)
+        file.write(at, (b"\1",), sync=True)
+        spares = Spares(directory, CAPACITY)
+        spares.adopt(directory.names())
+        assert spares.count() == 0, at
+
+
+def test_the_reserve_is_for_decisions() -> None:
+    """An ordinary append may not take the last `needed` ones; a decision may."""
+    faults = FaultDisk(CrashDisk())
+    spares = spares_on(faults)
+    spares.reserve(2)
+    assert spares.count() == 2
+    faults.fail("allocate", error=errno.ENOSPC, persistently=True)
+    with pytest.raises(StorageFull):
+        spares.take(ordinary=True)
+    assert spares.count() == 2
+    for _ in range(2):
+        spares.take(ordinary=False)
+    with pytest.raises(StorageFull):
+        spares.take(ordinary=False)
+
+
+def test_an_ordinary_append_takes_one_above_the_reserve() -> None:
+    spares = spares_on(CrashDisk())
+    spares.reserve(2)
+    spares.take(ordinary=True)
+    assert spares.count() == 2
+
+
+def test_a_reserve_that_finds_no_room_changes_nothing() -> None:
+    faults = FaultDisk(CrashDisk())
+    spares = spares_on(faults)
+    spares.reserve(1)
+    faults.fail("allocate", nth=1, error=errno.ENOSPC)
+    with pytest.raises(StorageFull):
+        spares.reserve(4)
+    assert spares.needed == 1
+    assert len(names_on(faults)) == spares.count()
+    spares.reserve(4)
+    assert spares.count() == 4
+
+
+@pytest.mark.parametrize("operation", ["create", "allocate", "sync"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_refuses_a_spare_and_leaves_nothing_behind(operation, error: int) -> None:
+    faults = FaultDisk(CrashDisk())
+    spares = spares_on(faults)
+    faults.fail(operation, error=error, short=100)
+    with pytest.raises(StorageFull, match="refused whole"):
+        spares.take(ordinary=True)
+    assert names_on(faults) == []
+    assert spares.take(ordinary=True).file.size() == CAPACITY
+
+
+def test_a_full_disk_met_ahead_of_need_is_noted_and_tried_again() -> None:
+    faults = FaultDisk(CrashDisk())
+    spares = spares_on(faults)
+    faults.fail("allocate", error=errno.ENOSPC)
+    assert not spares.make_ahead(zeros=True)
+    assert spares.failed is not None
+    assert spares.make_ahead(zeros=True)
+    assert spares.failed is None
+
+
+def test_a_failing_disk_is_not_a_full_one() -> None:
+    faults = FaultDisk(CrashDisk())
+    spares = spares_on(faults)
+    faults.fail("allocate", error=errno.EIO)
+    with pytest.raises(OSError, match="Input/output") as caught:
+        spares.take(ordinary=True)
+    assert caught.value.errno == errno.EIO
+    assert names_on(faults) == []
+
+
+def test_spares_stay_for_the_next_engine() -> None:
+    disk = CrashDisk()
+    spares = spares_on(disk)
+    spares.reserve(2)
+    spares.close()
+    assert spares.count() == 0
+    again = spares_on(disk)
+    again.adopt(names_on(disk))
+    assert again.count() == 2
+
+
+def test_two_threads_never_draw_the_same_name() -> None:
+    """One makes a spare ahead and is held at each of its lines; another one takes one there."""
+    for at in count():
+        disk = CrashDisk()
+        spares = spares_on(disk)
+        others: list[threading.Thread] = []
+
+        def take(spares: Spares = spares, others: list[threading.Thread] = others) -> None:
+            thread = threading.Thread(target=lambda: spares.take(ordinary=True), daemon=True)
+            thread.start()
+            thread.join(0.02 if spares._lock.locked() else None)
+            others.append(thread)
+
+        lines = Lines(spares_module, at, take)
+        lines.run(lambda: spares.make_ahead(zeros=False))  # noqa: B023 - called at once
+        for thread in others:
+            thread.join()
+        assert spares.count() + len(others) == len(names_on(disk)), lines.line
+        if lines.count <= at:
+            return
