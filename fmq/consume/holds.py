@@ -54,6 +54,9 @@ class QueueHolds:
     def _next_again(self, first: int, limit: int) -> tuple[int, int] | None:
         while self._again:
             start, end = self._again.popitem(0)
+            # Given back one by one, as by a transaction: handed out together again.
+            while self._again and self._again.peekitem(0)[0] <= end:
+                end = max(end, self._again.popitem(0)[1])
             for low, high in self.acked.gaps(max(start, first), end):
                 stop = min(high, low + limit)
                 if stop < end:

@@ -161,5 +161,16 @@ def test_what_a_transaction_from_before_a_restart_holds_is_passed_over() -> None
     holds.expire(1e9)
     assert holds.held_by(2, 4, transaction)
     holds.give_back(2, 4)
-    again = [holds.claim(6, 0, 10, "ben", 5.0) for _ in range(3)]
-    assert [(hold.first, hold.end) for hold in again if hold] == [(0, 2), (2, 4), (4, 6)]
+    again = holds.claim(6, 0, 10, "ben", 5.0)
+    assert again is not None
+    assert (again.first, again.end) == (0, 6)
+
+
+def test_what_is_given_back_one_by_one_is_handed_out_together() -> None:
+    """A transaction holds each delivery by itself; rolled back, they are one batch again."""
+    holds = QueueHolds(Acked())
+    holds.claim(100, 0, 100, "anna", 5.0)
+    for offset in range(100):
+        holds.give_back(offset, offset + 1)
+    claimed = [holds.claim(100, 0, 40, "ben", 5.0) for _ in range(3)]
+    assert [(hold.first, hold.end) for hold in claimed if hold] == [(0, 40), (40, 80), (80, 100)]
