@@ -13,11 +13,11 @@ from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import sizes_of, visit, writer_of
 from fmq.cli.text import counted, exact, plain, printable, size
 from fmq.cli.tx import UNDECIDED, undecided_row
-from fmq.cli.walk import Walk, end_of
+from fmq.cli.walk import ATTEMPTS, Walk, end_of
 from fmq.disk import Directory
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
-from fmq.recovery.layout import Layout, known_segments, read_header
+from fmq.recovery.layout import Layout, known_segments, look, read_header
 from fmq.store.segment import Segment, segment_name
 
 SEGMENTS_SHOWN = 10
@@ -33,28 +33,29 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir) as (directory, layout), fmq.open(args.dir, read_only=True) as engine:
-        store = read_header(directory, layout.bases[-1]).store
+    with visit(args.dir) as directory, fmq.open(args.dir, read_only=True) as engine:
+        bases = look(directory).bases
+        store = read_header(directory, bases[-1]).store
         checkpoint = checkpoints.read(directory, store)
         queues = engine.queues()
-        walk = Walk(directory, layout, engine.visible_to)
+        walk = Walk(directory, engine.visible_to)
         end = max([engine.visible_to, *map(end_of, walk)])
         about = {
             "path": args.dir,
             "store": store.hex(),
             "writer": writer_of(directory),
             "closed": bool(checkpoint and checkpoint.clean and checkpoint.applied_upto == end),
-            "first_position": layout.bases[0],
+            "first_position": bases[0],
             "visible_to": engine.visible_to,
             "not_vouched_bytes": end - engine.visible_to,
-            "segments": len(layout.bases),
+            "segments": len(bases),
             "topics": len({queue.topic for queue in queues}),
             "messages": sum(queue.next - queue.first for queue in queues),
             "sizes": sizes_of(args.dir),
             "checkpoint": _checkpoint(checkpoint),
         }
         output.facts("directory", about, ABOUT, title=args.dir)
-        segments = _segments(directory, layout, engine.visible_to)
+        segments = _segments(directory, engine.visible_to)
         shown = segments if args.all else segments[-SEGMENTS_SHOWN:]
         output.rows("segment", SEGMENTS, shown, title="segments")
         if len(shown) < len(segments):
@@ -86,8 +87,17 @@ def _checkpoint(checkpoint: Checkpoint | None) -> Row | None:
     return {name: getattr(checkpoint, name) for name in names}
 
 
-def _segments(directory: Directory, layout: Layout, visible_to: int) -> Sequence[Row]:
-    segments = known_segments(directory, layout, None)
+def _segments(directory: Directory, visible_to: int) -> Sequence[Row]:
+    """A row for each; looked up again if retention drops one between two looks."""
+    for attempt in range(ATTEMPTS):
+        layout = look(directory)
+        try:
+            segments = known_segments(directory, layout, None)
+        except FileNotFoundError:
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            break
     segments[-1].end = max(visible_to, segments[-1].end)
     return [_segment(segment, layout, segment is not segments[-1]) for segment in segments]
 

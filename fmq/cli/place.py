@@ -8,23 +8,22 @@ from contextlib import contextmanager, suppress
 
 from fmq.disk import Directory, RealDisk
 from fmq.errors import NotAStore
-from fmq.recovery.layout import LOCK, QUARANTINE, Layout, look
+from fmq.recovery.layout import LOCK, QUARANTINE, look
 
 LOCKS = "/proc/locks"
 
 
 @contextmanager
-def visit(path: str) -> Iterator[tuple[Directory, Layout]]:
-    """The directory at `path` and what it holds; NotAStore if no journal was begun there."""
+def visit(path: str) -> Iterator[Directory]:
+    """The directory at `path`; NotAStore if no journal was begun there."""
     directory = RealDisk().directory(path, make=False)
     try:
-        layout = look(directory)
-        if layout.fresh:
+        if look(directory).fresh:
             raise NotAStore(
                 f"{path}: no journal was ever begun here. Name the directory that a program "
                 "gives to fmq.open(), or make one to look at with `fmq demo`."
             )
-        yield directory, layout
+        yield directory
     finally:
         directory.close()
 

@@ -9,7 +9,7 @@ from itertools import repeat
 from fmq.cli.output import Row
 from fmq.cli.walk import Walk
 from fmq.disk import Directory
-from fmq.recovery.layout import Layout, read_header
+from fmq.recovery.layout import look, read_header
 from fmq.store.files import Files
 from fmq.store.kinds import Kind, Run
 from fmq.store.reader import Reader
@@ -18,11 +18,11 @@ from fmq.store.record import columns_of
 READ_BYTES = 1 << 16
 
 
-def prepared_messages(directory: Directory, layout: Layout, position: int) -> Iterator[Row]:
+def prepared_messages(directory: Directory, position: int) -> Iterator[Row]:
     """What the PREPARE at `position` has sealed, in the order it was sent to each queue."""
-    walk = Walk(directory, layout, position)
+    walk = Walk(directory, position)
     append = next(iter(walk), [])
-    base = max(base for base in layout.bases if base <= position)
+    base = max(base for base in look(directory).bases if base <= position)
     seed = zlib.crc32(read_header(directory, base).store)
     files = Files(directory)
     reader = Reader(files, seed, READ_BYTES)

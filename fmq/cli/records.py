@@ -54,8 +54,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    with visit(args.dir) as (directory, layout):
-        walk = Walk(directory, layout, args.start)
+    with visit(args.dir) as directory:
+        walk = Walk(directory, args.start)
         rows = _wanted(args, _rows(walk, args.start, Fates(args.dir)))
         count = output.rows("record", COLUMNS, islice(rows, args.limit), empty="no such records")
         if args.limit is not None and count == args.limit:

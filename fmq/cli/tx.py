@@ -95,8 +95,8 @@ def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine) -> int:
     if engine.damage is not None:
         note(f"only what lies before the damage is shown: {printable(str(engine.damage))}")
         return PROBLEM
-    with visit(path) as (directory, layout):
-        walk = Walk(directory, layout, engine.visible_to)
+    with visit(path) as directory:
+        walk = Walk(directory, engine.visible_to)
         behind = sum(isinstance(record, Prepare) for append in walk for record in append)
     if behind:
         note(
@@ -134,8 +134,8 @@ def _show_messages(path: str, tx: fmq.UndecidedTransaction, output: Output) -> N
 
 
 def _messages(path: str, position: int) -> Iterator[Row]:
-    with visit(path) as (directory, layout):
-        yield from prepared_messages(directory, layout, position)
+    with visit(path) as directory:
+        yield from prepared_messages(directory, position)
 
 
 def _age(seconds: float) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from fmq.disk import Directory, File
 from fmq.errors import Damaged, FmqError, NewerFormat
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.layout import Layout, known_segments, read_header
+from fmq.recovery.layout import known_segments, look, read_header
 from fmq.recovery.tail import Verdict, judge
 from fmq.store.kinds import Record
 from fmq.store.record import aligned
@@ -38,9 +39,8 @@ class Walk:
     anything is, and `unfinished` why the bytes there are no append, if there are any.
     """
 
-    def __init__(self, directory: Directory, layout: Layout, start: int = 0) -> None:
+    def __init__(self, directory: Directory, start: int = 0) -> None:
         self._directory = directory
-        self._layout = layout
         self._start = start
         self._seed = 0
         self._vouched = 0
@@ -49,19 +49,46 @@ class Walk:
         self.unfinished: str | None = None
 
     def __iter__(self) -> Iterator[Append]:
-        bases = self._layout.bases
-        at = max(bisect_right(bases, self._start) - 1, 0)
         try:
-            store = read_header(self._directory, bases[at]).store
-            self._seed = zlib.crc32(store)
-            checkpoint = checkpoints.read(self._directory, store)
-            self._vouched = checkpoint.applied_upto if checkpoint else 0
+            self._prepare()
+            bases = self._layout.bases
+            at = max(bisect_right(bases, self._start) - 1, 0)
             for number in range(at, len(bases)):
-                yield from self._segment(*bases[number : number + 2])
+                yield from self._if_kept(*bases[number : number + 2])
         except FmqError as error:
             self.damage = error
 
-    def _segment(self, base: int, behind: int | None = None) -> Iterator[Append]:
+    def _prepare(self) -> None:
+        """Learn what can be vouched for, and only then which segments there are.
+
+        The other way round, the checkpoint could speak of a segment that was not there yet.
+        """
+        store = self._store()
+        checkpoint = checkpoints.read(self._directory, store)
+        self._seed = zlib.crc32(store)
+        self._vouched = checkpoint.applied_upto if checkpoint else 0
+        self._layout = look(self._directory)
+
+    def _store(self) -> bytes:
+        """The store's UUID, from the newest segment whose header is sound."""
+        newest, *older = reversed(look(self._directory).bases)
+        try:
+            return read_header(self._directory, newest).store
+        except Damaged:
+            for base in older:
+                with suppress(FmqError, FileNotFoundError):
+                    return read_header(self._directory, base).store
+            raise
+
+    def _if_kept(self, base: int, behind: int | None = None) -> Iterator[Append]:
+        """The appends of one segment, unless retention drops it before it can be opened."""
+        try:
+            yield from self._segment(base, behind)
+        except FileNotFoundError:
+            if base in look(self._directory).bases:
+                raise
+
+    def _segment(self, base: int, behind: int | None) -> Iterator[Append]:
         """The appends of one segment; `behind` is the base of the next, which tells its end."""
         segment, trouble = self._known(base, behind)
         self.position = base + HEADER_BYTES

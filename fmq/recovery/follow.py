@@ -43,14 +43,18 @@ class Follower:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Begin at the newest checkpoint; retention may pull the ground away meanwhile."""
+        """Begin at the newest checkpoint.
+
+        Retention may pull the ground away meanwhile, or a checkpoint speak of a segment made
+        since the names were read. So what is missing counts only if it is still so later.
+        """
         for attempt in range(ATTEMPTS):
             layout = look(self._directory)
             try:
                 self._replay, _ = begin(self._directory, layout)
                 self._run()
                 break
-            except FileNotFoundError:
+            except (FileNotFoundError, Damaged):
                 if attempt == ATTEMPTS - 1:
                     raise
         self.ledger = self._replay.ledger
