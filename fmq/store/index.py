@@ -243,20 +243,30 @@ def decode_head(data: bytes, at: int, store: bytes, base: int) -> BlockHead:
         raise BadIndex("the head's checksum does not match")
     if version != FORMAT or says != store or where != base:
         raise BadIndex("the index of another segment, store or format")
+    try:
+        table = _decode_lanes(data[at + HEAD_BYTES : at + head_size], lanes)
+    except (StructError, UnicodeDecodeError) as error:
+        raise BadIndex(f"a table of an unknown shape: {error}") from None
+    return BlockHead(head_size, body_crc, body_size, outcomes, where, end, table)
+
+
+def _decode_lanes(data: bytes, lanes: int) -> list[tuple[LaneKey, LaneSummary, int, int]]:
     found = []
-    place = at + HEAD_BYTES
+    at = 0
     for _ in range(lanes):
-        first, after, first_us, last_us, entries, queue, flags, size = LANE.unpack_from(data, place)
-        place += LANE.size
-        topic = data[place : place + size].decode()
-        place += size
+        first, after, first_us, last_us, entries, queue, flags, size = LANE.unpack_from(data, at)
+        at += LANE.size
+        topic = data[at : at + size].decode()
+        at += size
         summary = LaneSummary(first, after, first_us, last_us)
         found.append(((topic, queue), summary, entries, flags))
-    return BlockHead(head_size, body_crc, body_size, outcomes, where, end, found)
+    return found
 
 
 def decode_blocks(data: bytes, store: bytes, base: int) -> SegmentIndex:
     """The index that one or more blocks, one after the other, make up; BadIndex."""
+    if not data:
+        raise BadIndex("an empty file")
     index = SegmentIndex(base)
     at = 0
     while at < len(data):
@@ -280,7 +290,7 @@ def _add_block(index: SegmentIndex, head: BlockHead, body: bytes) -> None:
             raise BadIndex(f"{key[0]}/{key[1]} does not follow on")
         counts = column(entries)
         starts = list(accumulate(counts, initial=summary.first - lane.first))
-        if starts.pop() != summary.next - lane.first:
+        if starts.pop() != summary.next - lane.first or 0 in counts:
             raise BadIndex(f"{key[0]}/{key[1]} does not add up")
         records = column(entries)
         lane.starts.extend(starts)

@@ -1,0 +1,266 @@
+"""The sealed segments' indexes: which one holds an offset, and what if it is not there."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from fmq.store.catalog import FRONT_BYTES, LOADED_MAX, SUFFIX, Catalog
+from fmq.store.index import SegmentIndex
+from fmq.store.kinds import Run
+from fmq.store.segment import segment_name
+from fmq.testing import CrashDisk, PowerLoss
+from tests.store.journals import directory_of, files_of
+from tests.store.samples import STORE
+from tests.store.test_index import outcome, run, said
+
+CAPACITY = 4096
+
+
+def index_at(base: int, runs: list[tuple[str, int, int, int]]) -> SegmentIndex:
+    """The index of the segment at `base`: runs of (topic, queue, offset, count), one by one."""
+    index = SegmentIndex(base)
+    for i, (topic, queue, offset, count) in enumerate(runs):
+        published: Run = run(topic, queue, offset, count, 0)
+        published.position = published.body_position = base + 64 + 50 * i
+        index.add(published)
+    index.end = base + CAPACITY
+    return index
+
+
+def decided_at(index: SegmentIndex, tx_id: str, place: int) -> None:
+    decided = outcome(tx_id, 0)
+    decided.position = index.base + place
+    index.add_outcome(decided)
+
+
+class Sealed:
+    """A catalog over segments that exist as indexes only, and what it had to build again."""
+
+    def __init__(self, indexes: list[SegmentIndex], disk: CrashDisk | None = None) -> None:
+        self.disk = disk or CrashDisk()
+        self.directory = directory_of(self.disk)
+        self.indexes = {index.base: index for index in indexes}
+        self.rebuilt: list[int] = []
+        self.catalog = self.reopened()
+        for index in indexes:
+            self.catalog.write(index)
+
+    def reopened(self) -> Catalog:
+        catalog = Catalog(self.directory, STORE, self._rebuild)
+        for base in sorted(self.indexes):
+            catalog.add(base)
+        return catalog
+
+    def _rebuild(self, base: int) -> SegmentIndex:
+        self.rebuilt.append(base)
+        return self.indexes[base]
+
+    def spoil(self, base: int, data: bytes | None) -> None:
+        """Put `data` in place of the index file; None: remove it."""
+        name = segment_name(base, SUFFIX)
+        self.directory.remove(name)
+        if data is not None:
+            self.directory.create(name).write(0, (data,), sync=True)
+
+
+def ten_segments() -> list[SegmentIndex]:
+    """Segments of 10 messages each of orders/0, which lies in all but the second and fifth;
+    rare/1 lies in the fourth alone.
+    """
+    indexes, offset = [], 5
+    for number in range(10):
+        runs = []
+        if number not in (1, 4):
+            runs = [("orders", 0, offset, 4), ("orders", 0, offset + 4, 6)]
+            offset += 10
+        if number == 3:
+            runs.append(("rare", 1, 0, 3))
+        indexes.append(index_at(number * CAPACITY, runs))
+    return indexes
+
+
+def test_every_offset_is_found_in_the_segment_that_holds_it() -> None:
+    sealed = Sealed(ten_segments())
+    expected = [
+        index.base
+        for index in sealed.indexes.values()
+        for lane in [index.lanes.get(("orders", 0))]
+        if lane
+        for _ in range(lane.first, lane.next)
+    ]
+    found = [sealed.catalog.find(("orders", 0), offset) for offset in range(5, 85)]
+    assert [index.base for index in found if index] == expected
+    assert sealed.rebuilt == []
+
+
+def test_what_no_sealed_segment_holds_is_not_found() -> None:
+    catalog = Sealed(ten_segments()).catalog
+    for key, offset in [
+        (("orders", 0), 4),
+        (("orders", 0), 85),
+        (("orders", 1), 5),
+        (("rare", 1), 3),
+        (("unheard of", 0), 0),
+    ]:
+        assert catalog.find(key, offset) is None, (key, offset)
+    rare = catalog.find(("rare", 1), 2)
+    assert rare is not None
+    assert rare.base == 3 * CAPACITY
+
+
+def test_an_empty_catalog_finds_nothing() -> None:
+    catalog = Sealed([]).catalog
+    assert catalog.find(("orders", 0), 0) is None
+    assert catalog.find_outcomes("x") == []
+    assert catalog.bases() == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: None, id="missing"),
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: bytes(len(data)), id="zeros"),
+        pytest.param(lambda data: data[:-1], id="a byte short"),
+        pytest.param(lambda data: data[:64], id="without its table"),
+        pytest.param(lambda data: data[:70], id="half a table"),
+        pytest.param(lambda data: data + b"x", id="a byte long"),
+        pytest.param(lambda data: data[:40] + b"\xff" + data[41:], id="of another store"),
+        pytest.param(lambda data: data[:-3] + b"\xff" + data[-2:], id="a wrong entry"),
+        pytest.param(lambda data: data[:8] + b"\xff\xff\xff\x7f" + data[12:], id="a huge table"),
+    ],
+)
+@pytest.mark.parametrize("ask", ["find", "summary", "index", "outcomes"])
+def test_an_index_that_is_missing_or_not_sound_is_built_again(damage, ask: str) -> None:
+    """Whatever is asked first. What is asked then has the same answer as ever."""
+    indexes = ten_segments()
+    base = 3 * CAPACITY
+    decided_at(indexes[3], "tx", 900)
+    sealed = Sealed(indexes)
+    sealed.spoil(base, damage(indexes[3].encode(STORE)))
+    catalog = sealed.reopened()
+    if ask == "summary":
+        assert catalog.summary(base) == indexes[3].summary()
+    elif ask == "index":
+        assert said(catalog.index(base)) == said(indexes[3])
+    elif ask == "outcomes":
+        assert catalog.find_outcomes("tx") == [base + 900]
+    for offset in (25, 34):
+        found = catalog.find(("orders", 0), offset)
+        assert found is not None
+        assert said(found) == said(indexes[3])
+    assert set(sealed.rebuilt) == {base}
+    assert catalog.rebuilt == len(sealed.rebuilt) == 1
+
+
+def test_every_flipped_bit_of_an_index_is_harmless() -> None:
+    """The answer is the right one, from the file where it is sound and from the segment if not."""
+    indexes = ten_segments()[:2]
+    data = bytearray(indexes[0].encode(STORE))
+    sealed = Sealed(indexes)
+    for bit in range(8 * len(data)):
+        data[bit // 8] ^= 1 << bit % 8
+        sealed.spoil(0, bytes(data))
+        data[bit // 8] ^= 1 << bit % 8
+        catalog = sealed.reopened()
+        for offset in (5, 14):
+            found = catalog.find(("orders", 0), offset)
+            assert found is not None, bit
+            assert said(found) == said(indexes[0]), bit
+        assert catalog.find(("orders", 0), 15) is None
+
+
+def test_a_table_longer_than_the_first_look_is_read_whole() -> None:
+    topics = [f"topic {i:03d} {'x' * 200}" for i in range(60)]
+    sealed = Sealed([index_at(0, [(topic, 0, 7, 2) for topic in topics])])
+    assert len(sealed.indexes[0].encode(STORE)) > FRONT_BYTES
+    catalog = sealed.reopened()
+    for topic in topics:
+        assert catalog.find((topic, 0), 8) is not None
+        assert catalog.find((topic, 0), 9) is None
+    assert sealed.rebuilt == []
+
+
+def test_dropped_segments_are_not_found_and_all_others_are() -> None:
+    for looked_before in (False, True):
+        sealed = Sealed(ten_segments())
+        catalog = sealed.catalog
+        if looked_before:
+            catalog.find(("orders", 0), 5)
+        for dropped in range(1, 10):
+            catalog.drop((dropped - 1) * CAPACITY)
+            assert catalog.bases() == [n * CAPACITY for n in range(dropped, 10)]
+            for offset in range(5, 85):
+                found = catalog.find(("orders", 0), offset)
+                holder = next(
+                    (
+                        index.base
+                        for index in sealed.indexes.values()
+                        if (lane := index.lanes.get(("orders", 0)))
+                        and lane.first <= offset < lane.next
+                        and index.base >= dropped * CAPACITY
+                    ),
+                    None,
+                )
+                assert (found.base if found else None) == holder, (looked_before, dropped, offset)
+
+
+def test_segments_sealed_later_are_found_too() -> None:
+    indexes = ten_segments()
+    sealed = Sealed(indexes[:5])
+    assert sealed.catalog.find(("orders", 0), 84) is None
+    for index in indexes[5:]:
+        sealed.catalog.write(index)
+        sealed.catalog.add(index.base)
+    found = sealed.catalog.find(("orders", 0), 84)
+    assert found is not None
+    assert found.base == 9 * CAPACITY
+
+
+def test_no_more_than_a_few_indexes_stay_in_memory() -> None:
+    sealed = Sealed([index_at(n * CAPACITY, [("orders", 0, n, 1)]) for n in range(50)])
+    catalog = sealed.reopened()
+    random = Random(1)
+    for _ in range(200):
+        offset = random.randrange(50)
+        found = catalog.find(("orders", 0), offset)
+        assert found is not None
+        assert found.base == offset * CAPACITY
+        assert len(catalog._loaded) <= LOADED_MAX
+
+
+def test_outcomes_are_found_across_segments_the_newest_first() -> None:
+    indexes = ten_segments()
+    for number in (2, 7):
+        for place in (100, 300):
+            decided_at(indexes[number], "again", place)
+    decided_at(indexes[4], "once", 200)
+    catalog = Sealed(indexes).catalog
+    assert catalog.find_outcomes("again") == [
+        number * CAPACITY + place for number in (7, 2) for place in (300, 100)
+    ]
+    assert catalog.find_outcomes("once") == [4 * CAPACITY + 200]
+    assert catalog.find_outcomes("never") == []
+    for dropped in range(5):
+        catalog.drop(dropped * CAPACITY)
+    assert catalog.find_outcomes("once") == []
+    assert len(catalog.find_outcomes("again")) == 2
+
+
+def test_a_written_index_is_durable_and_whole_under_its_name_or_not_there() -> None:
+    """At every operation; and an interrupted one does not hinder the next."""
+    index = ten_segments()[0]
+    whole = Sealed([index])
+    name = segment_name(0, SUFFIX)
+    for crash_at in range(2, whole.disk.operations):
+        disk = CrashDisk(crash_at)
+        with pytest.raises(PowerLoss):
+            Sealed([index], disk)
+        for state in disk.states():
+            left = files_of(state)
+            assert left.get(name) in (None, index.encode(STORE)), state.loss
+            again = Sealed([index], state)
+            for after in again.disk.states():
+                assert files_of(after)[name] == index.encode(STORE), (state.loss, after.loss)
