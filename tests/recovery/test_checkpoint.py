@@ -1,0 +1,186 @@
+"""The checkpoint is a hint: whatever becomes of it, the same state is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fmq.recovery import checkpoint as checkpoints
+from fmq.recovery.checkpoint import HEAD, SLOTS, Checkpoint, decode, encode
+from tests.recovery.sights import finished, interrupted, sight
+from tests.small import (
+    CrashDisk,
+    check,
+    content,
+    flip,
+    opened,
+    overwrite,
+    remove,
+    truncate,
+)
+
+EXAMPLE = Checkpoint("ab", 500, 400, 7, 10, [[0, 4096, 500, 7]], {"topics": {}}, True, 3)
+
+
+def newest(disk: CrashDisk) -> str:
+    """The slot that counts."""
+    slots = {name: decode(data) for name, data in content(disk).items() if name in SLOTS}
+    assert set(slots) == set(SLOTS)
+    return max(slots, key=lambda name: slots[name].generation)  # type: ignore[union-attr]
+
+
+def test_a_checkpoint_says_again_what_it_was_told() -> None:
+    assert decode(encode(EXAMPLE)) == EXAMPLE
+    assert decode(encode(EXAMPLE) + b"the rest of an older, longer one") == EXAMPLE
+
+
+def test_a_flipped_bit_anywhere_is_noticed() -> None:
+    data = encode(EXAMPLE)
+    for byte in range(len(data)):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[byte] ^= 1 << bit
+            assert decode(bytes(damaged)) is None, (byte, bit)
+
+
+def test_a_checkpoint_that_is_cut_anywhere_is_noticed() -> None:
+    data = encode(EXAMPLE)
+    assert [size for size in range(len(data)) if decode(data[:size]) is not None] == []
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize("lost", [SLOTS[:1], SLOTS[1:], SLOTS])
+@pytest.mark.parametrize("how", ["flipped", "emptied", "zeroed", "removed"])
+def test_with_either_slot_or_both_lost_the_same_is_seen(
+    how: str, lost: tuple[str, ...], unclean: bool
+) -> None:
+    disk = interrupted() if unclean else finished()
+    expected = sight(disk.after_kill())
+    for name in lost:
+        size = len(content(disk)[name])
+        match how:
+            case "flipped":
+                flip(disk, name, size // 2)
+            case "emptied":
+                truncate(disk, name, 0)
+            case "zeroed":
+                overwrite(disk, name, 0, bytes(size))
+            case "removed":
+                remove(disk, name)
+    assert sight(disk) == expected
+    check(disk)
+
+
+@pytest.mark.parametrize("name", SLOTS)
+def test_a_slot_of_another_store_is_not_believed(name: str) -> None:
+    """Whoever copies files around gets the state of the journal that is there."""
+    disk = finished()
+    expected = sight(disk.after_kill())
+    stranger = replace(EXAMPLE, store="00" * 16, generation=1000)
+    overwrite(disk, name, 0, encode(stranger))
+    assert sight(disk) == expected
+
+
+def test_the_slots_are_written_in_turn_and_the_newer_one_counts() -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        generations = []
+        for number in range(4):
+            engine.send("t", b"%d" % number)
+            engine.checkpoint()
+            generations.append((newest(disk) if number else SLOTS[1], engine.stats().checkpoints))
+    names = [name for name, _ in generations[1:]]
+    assert names == [SLOTS[0], SLOTS[1], SLOTS[0]]
+    flip(disk, newest(disk), HEAD.size + 5)
+    with opened(disk) as engine:
+        assert [message.body for message in engine.read("t")] == [b"0", b"1", b"2", b"3"]
+
+
+def test_two_positions_are_kept_where_one_would_not_do() -> None:
+    """A is prepared, then B; A commits, B stays open; then comes a checkpoint.
+
+    From the older PREPARE that is still open, replay meets the COMMIT of A without A's PREPARE:
+    it was decided and applied before, and must be neither refused nor applied again.
+    """
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        for tx_id in "AB":
+            tx = engine.transaction(tx_id=tx_id)
+            tx.send("t", tx_id.encode())
+            tx.prepare()
+        a, b = engine.undecided()
+        engine.decide("A", "commit")
+        engine.checkpoint()
+        position = engine.stats().position
+        left = disk.after_kill()
+    checkpoint = decode(content(left)[SLOTS[1]])
+    assert checkpoint is not None
+    assert a.position < checkpoint.scan_from == b.position < checkpoint.applied_upto == position
+    with opened(left) as engine:
+        assert [message.body for message in engine.read("t")] == [b"A"]
+        assert [each.tx_id for each in engine.undecided()] == ["B"]
+        engine.decide("B", "commit")
+        assert [message.body for message in engine.read("t")] == [b"A", b"B"]
+        assert engine.outcome("A").state == "committed"
+    check(left)
+
+
+def test_an_undecided_transaction_that_made_its_topic_is_found_again() -> None:
+    """Its append begins before its PREPARE, with the TOPIC record: replay begins there."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        engine.send("before", b"0")
+        tx = engine.transaction(tx_id="T")
+        tx.send("new", b"1")
+        tx.prepare()
+        engine.send("behind", b"2")
+    with opened(disk) as engine:
+        assert [each.tx_id for each in engine.undecided()] == ["T"]
+        engine.decide("T", "commit")
+        assert [message.body for message in engine.read("new")] == [b"1"]
+    check(disk)
+
+
+def test_a_checkpoint_is_written_after_checkpoint_bytes_when_idle_and_at_a_clean_close() -> None:
+    from fmq.testing import FakeClock
+
+    clock, disk = FakeClock(), CrashDisk()
+    with opened(disk, clock, checkpoint_bytes=1000, checkpoint_idle_seconds=2) as engine:
+        engine.send("t", b"x" * 100)
+        assert engine.stats().checkpoints == 0
+        engine.send("t", b"x" * 900)
+        assert engine.stats().checkpoints == 1
+        engine.send("t", b"x")
+        clock.advance(2)
+        engine.sync()
+        assert engine.stats().checkpoints == 2
+        assert engine.stats().checkpointed_upto == engine.stats().position
+        engine.send("t", b"y")
+    with opened(disk) as engine:
+        report = engine.stats().recovery
+        assert (report.clean, report.replayed_bytes, report.copied) == (True, 0, False)
+
+
+def test_recovery_reads_little_more_than_checkpoint_bytes() -> None:
+    disk = CrashDisk()
+    with opened(disk, checkpoint_bytes=1000) as engine:
+        for _ in range(100):
+            engine.send("t", b"x" * 200)
+            left = disk.after_kill()
+    with opened(left) as engine:
+        assert engine.stats().recovery.replayed_bytes < 1000 + 300
+        assert engine.queues("t")[0].next == 100
+
+
+def test_a_read_of_the_slots_takes_the_larger_generation_whatever_its_name() -> None:
+    disk = CrashDisk()
+    directory = disk.directory("data", make=True)
+    for name, generation in zip(SLOTS, (9, 8), strict=True):
+        file = directory.create(name)
+        file.write(0, (encode(Checkpoint("ab" * 16, 64, 64, 0, 0, [], {}, False, generation)),),
+                   sync=True)  # fmt: skip
+    found = checkpoints.read(directory, bytes.fromhex("ab" * 16))
+    assert found is not None
+    assert found.generation == 9
+    assert checkpoints.read(directory, bytes(16)) is None

@@ -1,0 +1,222 @@
+"""From a directory to a running engine: idempotent, interruptible, durable before it is shown."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fmq.errors import Damaged, StorageFull
+from fmq.testing import FaultDisk, PowerLoss
+from tests.recovery.planting import tail_of
+from tests.recovery.sights import OPTIONS, finished, interrupted, sight, work
+from tests.small import (
+    CrashDisk,
+    bodies,
+    check,
+    content,
+    fill,
+    opened,
+    overwrite,
+    remove,
+    segments,
+)
+
+
+def torn() -> CrashDisk:
+    """What a power cut in the middle of a write leaves: a tail to be copied and cut."""
+    disk = interrupted()
+    tail = tail_of(disk)
+    overwrite(disk, tail.name, tail.end + 100, b"torn" * 20)
+    return disk
+
+
+def journal(disk: CrashDisk) -> dict[str, bytes]:
+    return {name: data for name, data in content(disk).items() if name.endswith(".seg")}
+
+
+def test_recovery_run_twice_gives_the_same_state_and_the_same_journal() -> None:
+    disk = torn()
+    with opened(disk, **OPTIONS) as engine:
+        assert engine.stats().recovery.cut_bytes == 180
+        assert engine.stats().recovery.copied
+        again = disk.after_kill()
+        once = journal(disk)
+    seen = sight(again.after_kill())
+    assert journal(again) == once
+    assert sight(again) == seen == sight(disk)
+
+
+def test_recovery_interrupted_anywhere_and_run_again_gives_the_same() -> None:
+    """Stop the power at every operation of a recovery, and recover from every state it may leave.
+
+    The cut bytes are kept aside in every case.
+    """
+    whole = torn().after_kill()
+    with opened(whole, **OPTIONS):
+        operations, expected = whole.operations, journal(whole)
+    expected_sight = sight(whole)
+    for crash_at in range(operations):
+        disk = torn().after_kill(crash_at=crash_at)
+        with pytest.raises(PowerLoss), opened(disk, **OPTIONS):
+            pass
+        for state in disk.states(crash_at):
+            assert sight(state) == expected_sight, (crash_at, state.loss)
+            assert journal(state) == expected, (crash_at, state.loss)
+            kept = state.directory("data", make=False).subdirectory("quarantine", make=False)
+            assert 180 in [kept.open(name).size() for name in kept.names()]
+
+
+def test_what_recovery_shows_is_durable_before_anybody_sees_it() -> None:
+    """Kill, recover, deliver, power loss: nothing that was delivered may be gone.
+
+    The kill leaves written what was never synced; only a copy makes that durable.
+    """
+    for crash_at in range(60):
+        disk = CrashDisk(crash_at=crash_at)
+        try:
+            with opened(disk, **OPTIONS) as engine:
+                work(engine)
+        except PowerLoss:
+            pass
+        killed = disk.after_kill()
+        with opened(killed, **OPTIONS) as engine:
+            delivered = {info: bodies(engine, info.topic, info.queue) for info in engine.queues()}
+            undecided = engine.undecided()
+            states = list(killed.states(crash_at))
+        for state in states:
+            with opened(state, **OPTIONS) as engine:
+                for info, expected in delivered.items():
+                    assert bodies(engine, info.topic, info.queue)[: len(expected)] == expected
+                assert engine.undecided() == undecided
+
+
+def test_after_a_failed_sync_reopening_does_not_believe_the_page_cache() -> None:
+    """The bytes can be read, later syncs succeed, and still they are gone with the power."""
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    engine = opened(disk)
+    engine.send("t", b"0")
+    disk.fail("write", names="*.seg", spoils=True)
+    with pytest.raises(Exception, match="stopped at an error"):
+        engine.send("t", b"1")
+    engine.close()
+    disk.heal()
+    with opened(disk) as engine:
+        shown = bodies(engine, "t")
+        assert shown[:1] == [b"0"]
+        assert engine.stats().recovery.copied
+        engine.send("t", b"2")
+        states = list(crash.states())
+    for state in states:
+        with opened(state) as engine:
+            assert bodies(engine, "t") == [*shown, b"2"]
+
+
+def test_a_directory_that_was_closed_in_order_is_not_copied() -> None:
+    disk = finished()
+    before = content(disk)
+    with opened(disk, **OPTIONS) as engine:
+        report = engine.stats().recovery
+        assert (report.clean, report.copied, report.cut_bytes) == (True, False, 0)
+    assert journal(disk) == {name: data for name, data in before.items() if name.endswith(".seg")}
+
+
+def test_a_full_disk_in_recovery_leaves_everything_and_reading_needs_no_room() -> None:
+    crash = torn()
+    remove(crash, *[name for name in content(crash) if name.endswith(".spare")])
+    before = journal(crash)
+    disk = FaultDisk(crash)
+    disk.fail("allocate", error=errno.ENOSPC, persistently=True)
+    with pytest.raises(StorageFull, match="Nothing was changed"):
+        opened(disk, **OPTIONS)
+    assert journal(crash) == before
+    disk.heal()
+    with opened(disk, **OPTIONS) as engine:
+        assert bodies(engine, "t")
+    check(crash)
+
+
+@pytest.mark.parametrize("operation", ["read", "open"])
+def test_a_disk_that_cannot_read_is_never_the_end_of_the_journal(operation: str) -> None:
+    """Fail each read of a recovery in turn: it fails, or shows the same as ever."""
+    crash = interrupted()
+    expected = sight(crash.after_kill())
+    before = journal(crash)
+    counting = FaultDisk(crash.after_kill())
+    with opened(counting, **OPTIONS):
+        reads = counting.count(operation)  # type: ignore[arg-type]
+    for nth in range(reads):
+        again = crash.after_kill()
+        disk = FaultDisk(again)
+        disk.fail(operation, nth=nth)  # type: ignore[arg-type]
+        try:
+            opened(disk, **OPTIONS).close()
+        except OSError:
+            assert journal(again) == before
+        assert sight(again) == expected
+
+
+# --- missing and foreign segments -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_a_missing_segment_is_refused_and_named(number: int, checkpoints: bool) -> None:
+    disk = finished()
+    names = segments(disk)
+    assert len(names) >= 3
+    remove(disk, names[number])
+    if not checkpoints:
+        remove(disk, "checkpoint.0", "checkpoint.1")
+        if number == -1:
+            return  # nothing is left that could tell
+    before = content(disk)
+    with pytest.raises(Damaged, match="missing"):
+        opened(disk, **OPTIONS)
+    assert content(disk) == before
+
+
+def test_two_segments_that_changed_names_are_refused() -> None:
+    disk = finished()
+    one, other = segments(disk)[:2]
+    directory = disk.directory("data", make=False)
+    directory.rename(one, "swap")
+    directory.rename(other, one)
+    directory.rename("swap", other)
+    remove(disk, "checkpoint.0", "checkpoint.1")
+    with pytest.raises(Damaged, match="the header belongs to the segment at"):
+        opened(disk, **OPTIONS)
+
+
+def test_all_segments_missing_is_damage_and_no_new_directory() -> None:
+    disk = finished()
+    remove(disk, *segments(disk))
+    before = content(disk)
+    with pytest.raises(Damaged, match="all segments are missing"):
+        opened(disk, **OPTIONS)
+    assert content(disk) == before
+
+
+def test_a_crash_at_any_roll_leaves_a_journal_without_a_gap() -> None:
+    """Every operation of a roll, every state: what was acknowledged is there, once, in order."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        for _ in range(7):
+            engine.send("t", b"x" * 500)
+        first = disk.operations
+        fill(engine, "t", 500)
+        last = disk.operations
+    for crash_at in range(first, last):
+        disk = CrashDisk(crash_at=crash_at)
+        sent = 0
+        with pytest.raises(PowerLoss), opened(disk) as engine:
+            while True:
+                engine.send("t", b"x" * 500)
+                sent += 1
+        for state in disk.states(crash_at):
+            with opened(state) as engine:
+                (info,) = engine.queues("t")
+                assert info.next in (sent, sent + 1)
+                assert engine.send("t", b"next").offset == info.next
+            check(state)
