@@ -81,6 +81,7 @@ class Run:
         self.unknown = 0  # calls whose outcome was unknown
         self.operations_before = 0  # on disks before a kill
         self._waits = workload.all_options().get("sync") in (None, "always")
+        self._was_refused = False  # what the last call about a unit met
         self._transactions: dict[str, Transaction] = {}
         self._consumers: dict[str, Consumer] = {}
 
@@ -98,6 +99,11 @@ class Run:
                 if between is not None:
                     between(self)
         except PowerLoss:
+            return False
+        except StorageFull:
+            # The application cannot open the directory, and goes away.
+            if not self.survives or self.engine is not None:
+                raise
             return False
         finally:
             if self.engine is not None and not self._is_live():
@@ -136,10 +142,12 @@ class Run:
 
     def _call(self, name: str, call: Callable[[], Any], *, durable: bool | None = None) -> Any:
         """Make the call about the unit `name`, which is being tried; None if it did not return."""
+        self._was_refused = False
         try:
             result = call()
         except Refused:
             self.oracle.refused(name)
+            self._was_refused = True
             return None
         except Unknown:
             if not self.survives:
@@ -240,7 +248,7 @@ class Run:
         receipts = self._call(name, tx.commit)
         if receipts is not None and receipts is not True:
             self._told(name, receipts)
-        elif self.oracle.fate(name) is Fate.ABSENT:
+        elif self._was_refused:
             tx.rollback()
 
     def _prepare(self, name: str, runs: list[list[Any]], group: str | None) -> None:
@@ -251,7 +259,7 @@ class Run:
         self.oracle.trying_prepare(unit)
         if self._call(name, tx.prepare, durable=True) is not None:
             self._transactions[name] = tx
-        elif self.oracle.fate(name) is Fate.ABSENT:
+        elif self._was_refused:
             tx.rollback()
 
     def _decide(self, name: str, decision: str, tx: Transaction | None = None) -> None:
@@ -385,7 +393,13 @@ class Run:
     def _look_again(self) -> None:
         """After a process has died: what it had not said is what is there."""
         assert self.engine is not None
-        self.oracle.check(look(self.engine, self.oracle))
+        try:
+            seen = look(self.engine, self.oracle)
+        except OSError:
+            if not self.survives:
+                raise
+            seen = look(self.engine, self.oracle)  # a fault happens only once
+        self.oracle.check(seen)
 
 
 def violation_of(error: BaseException) -> Violation:

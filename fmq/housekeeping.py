@@ -77,6 +77,7 @@ class Housekeeping:
                     pass
                 if self._checkpoint_due():
                     self._checkpoint(clean=False)
+                self.retention.remove()
                 if self._retention_wanted() and self.retention.due():
                     self._retain()
                 self.trouble = None
@@ -247,7 +248,7 @@ class Housekeeping:
                 retention.carry_over(segments)
                 self._checkpoint(clean=False)
                 retention.forget(segments)
-                retention.remove(segments)
+                retention.remove()
         finally:
             for lock in locks:
                 lock.close()

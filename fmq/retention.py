@@ -42,6 +42,7 @@ class Retention:
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
         self.kept: Kept | None = None
+        self.doomed: list[Segment] = []  # forgotten, and their files still to be removed
 
     def due(self) -> bool:
         """Whether a limit is exceeded, cheaply."""
@@ -159,12 +160,17 @@ class Retention:
                 assert dropped is segment
                 self._catalog.drop(segment.base)
                 self._journal.files.forget(segment.base)
+                self.doomed.append(segment)
 
-    def remove(self, segments: list[Segment]) -> None:
-        """Remove the files, oldest first, so that what is left is never a journal with a hole."""
-        for segment in segments:
-            self._directory.remove(segment.name)
-            with contextlib.suppress(FileNotFoundError):
-                self._directory.remove(segment_name(segment.base, SUFFIX))
+    def remove(self) -> None:
+        """Remove the files of what was forgotten, oldest first, so that what is left is never a
+        journal with a hole; what fails is tried again before any other.
+        """
+        while self.doomed:
+            segment = self.doomed[0]
+            for name in (segment.name, segment_name(segment.base, SUFFIX)):
+                with contextlib.suppress(FileNotFoundError):
+                    self._directory.remove(name)
             # Each by itself: nothing orders two removals but a sync between them.
             self._directory.sync()
+            self.doomed.pop(0)

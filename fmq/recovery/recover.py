@@ -10,8 +10,8 @@ import contextlib
 import zlib
 from dataclasses import dataclass
 
-from fmq.disk import Directory
-from fmq.errors import Damaged
+from fmq.disk import Directory, is_full
+from fmq.errors import Damaged, StorageFull
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
 from fmq.recovery.layout import Layout, known_segments, look, read_header
@@ -92,7 +92,15 @@ def recover(directory: Directory) -> Recovered:
 
 def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
     """A new journal, that of `store`, in an empty directory."""
-    segment = create_first_segment(directory, store, capacity)
+    try:
+        segment = create_first_segment(directory, store, capacity)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise StorageFull(
+            f"{directory.path}: no room for the first segment ({capacity:,} bytes). Nothing was "
+            "written; free some room and open again."
+        ) from error
     ledger = Ledger(segment.base)
     ledger.applied_upto = ledger.index.end = segment.end
     return Recovered(store, [segment], ledger, None, 0, RecoveryReport(True, 0, 0, 0, False))

@@ -81,6 +81,7 @@ class Journal:
         self.pending_bytes = 0
         self._writing: File | None = None  # the file of the segment being written
         self._writing_base = -1
+        self._unsynced = False  # whether that file has bytes that no sync covers
 
     # --- planning, under the engine's lock --------------------------------------------------
 
@@ -180,12 +181,18 @@ class Journal:
                 self._open_segment(chunk)
             if chunk.buffers:
                 file = self._file(chunk.segment)
+                self._unsynced |= not sync
                 file.write(chunk.start - chunk.segment.base, join(chunk), sync=sync)
 
     def sync(self) -> None:
-        """Make durable whatever was written without a sync into the segment being written."""
-        if self._writing is not None:
+        """Make durable whatever was written without a sync into the segment being written.
+
+        With nothing to sync nothing is asked of the disk: were that to fail, recovery would find
+        all of the segment proven by a checkpoint, and go on in a file that may keep nothing more.
+        """
+        if self._writing is not None and self._unsynced:
             self._writing.sync()
+            self._unsynced = False
 
     def _file(self, segment: Segment) -> File:
         if self._writing_base != segment.base:
@@ -198,7 +205,7 @@ class Journal:
         assert chunk.spare is not None
         assert chunk.previous is not None
         file = self._file(chunk.previous)
-        file.sync()
+        self.sync()
         spare = chunk.spare
         spare.file.write(0, (chunk.header,), sync=True)
         spare.file.sync()
