@@ -131,7 +131,12 @@ class TableOutput:
         from rich.table import Table
         from rich.text import Text
 
-        self._console: Console = Console(highlight=False)
+        class PlainConsole(Console):
+            def on_broken_pipe(self) -> None:
+                # Its own way is to exit with 1, which here means that a problem was found.
+                raise BrokenPipeError
+
+        self._console = PlainConsole(highlight=False)
         self._table = Table
         # Not str: what is in a journal must not be read as markup.
         self._text = Text

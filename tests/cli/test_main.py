@@ -102,10 +102,11 @@ def long_journal(tmp_path: Path) -> Path:
     return path
 
 
-def test_nobody_reading_any_more_is_no_error(long_journal: Path) -> None:
+@pytest.mark.parametrize("how", ["json", "table"])
+def test_nobody_reading_any_more_is_no_error(long_journal: Path, how: str) -> None:
     """As with `fmq records DIR | head -1`: quiet, and as a shell says it, 141."""
     with subprocess.Popen(
-        [*COMMAND, "records", long_journal],
+        [*COMMAND, "records", long_journal, "--format", how],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=ENVIRONMENT,

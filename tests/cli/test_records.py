@@ -7,6 +7,7 @@ import pytest
 
 import fmq
 from fmq.store.record import aligned
+from fmq.testing import FakeClock
 from tests.cli.command import contents, fmq_json, fmq_table
 
 
@@ -38,6 +39,22 @@ def test_what_was_rolled_back_or_is_undecided_is_shown_and_named(shop: Path) -> 
         for kind in ("PREPARE", "PRE_MESSAGE")
         for number, fate in ((1, "committed"), (2, "rolled back"), (3, "undecided"))
     }
+
+
+def test_an_id_that_was_used_again_does_not_lend_its_fate(tmp_path: Path) -> None:
+    """Behind the window of outcomes an id is free: the old PREPARE is not the new transaction."""
+    clock = FakeClock()
+    options = fmq.Options(outcome_window_seconds=10)
+    with fmq.open(tmp_path / "d", options, clock=clock, background=False) as engine:
+        for body in (b"old", b"new"):
+            tx = engine.transaction(tx_id="t1")
+            tx.send("t", body)
+            tx.prepare()
+            if body == b"old":
+                tx.rollback()
+                clock.advance(11)
+    old, new = fmq_json("records", tmp_path / "d", "--kind", "PREPARE").lines
+    assert (old.get("fate"), new["fate"]) == (None, "undecided")
 
 
 def test_a_record_says_all_but_its_bodies(shop: Path) -> None:
