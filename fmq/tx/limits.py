@@ -16,7 +16,6 @@ from fmq.tx.ledger import Ledger
 FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
 RUN_BYTES = 184  # a run's head without its names, with its TOPIC record and padding
 REASON_BYTES_MAX = 1024
-ACKS_MAX = 250  # a byte counts them
 
 
 class Limits:

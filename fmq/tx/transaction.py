@@ -7,11 +7,10 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
-from fmq.errors import EngineFailed, FmqError, TooMany, WrongState
+from fmq.errors import EngineFailed, FmqError, WrongState
 from fmq.message import Body, Message, Outcome, Receipt
 from fmq.store.columns import as_bytes, split_bodies
 from fmq.store.kinds import AckRange
-from fmq.tx.limits import ACKS_MAX
 
 if TYPE_CHECKING:
     from fmq.tx.manager import TransactionManager
@@ -149,10 +148,7 @@ class Transaction:
         self._require(Phase.OPEN, "ack")
         ranges = delivery.hold_for_transaction()
         size = self.bytes + sum(self._limits.size_of_ack(ack) for ack in ranges)
-        acks = len(self.acks) + len(ranges)
         try:
-            if acks > ACKS_MAX:
-                raise TooMany(f"acks in {self.tx_id!r}", acks, ACKS_MAX, "fixed by the format")
             if size > self._bytes_max:
                 self._limits.refuse(self._tx_id, self._producer, size, self.messages)
         except FmqError:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from fmq import Consumer, Engine
-from fmq.errors import LeaseLost, TooMany, WrongState
+from fmq.errors import LeaseLost, TooLarge, WrongState
 from fmq.testing import PowerLoss
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
@@ -245,12 +245,12 @@ def test_an_ack_after_prepare_is_refused_and_the_delivery_stays_the_consumers() 
 
 
 def test_too_many_acks_are_refused_and_the_delivery_stays_the_consumers() -> None:
-    with opened(CrashDisk(), segment_bytes=65536) as engine:
+    with opened(CrashDisk(), segment_bytes=8192) as engine:
         engine.send_many("in", [b""] * 300)
         with engine.consumer("in", group="g") as consumer:
             deliveries = consumer.poll(limit=300)
             tx = engine.transaction()
-            with pytest.raises(TooMany):
+            with pytest.raises(TooLarge):
                 for delivery in deliveries:
                     tx.ack(delivery)
             deliveries[len(tx.acks)].ack()
@@ -259,3 +259,14 @@ def test_too_many_acks_are_refused_and_the_delivery_stays_the_consumers() -> Non
             for delivery in deliveries[acked + 1 :]:
                 delivery.release()
             assert offsets(consumer) == list(range(acked + 1, 300))
+
+
+def test_a_transaction_acks_as_many_deliveries_as_fit_its_segment() -> None:
+    disk = CrashDisk()
+    with opened(disk, segment_bytes=65536) as engine:
+        engine.send_many("in", [b""] * 1000)
+        with engine.consumer("in", group="g") as consumer, engine.transaction() as tx:
+            for delivery in consumer.poll(limit=1000):
+                tx.ack(delivery)
+    with opened(disk.after_kill()) as engine, engine.consumer("in", group="g") as consumer:
+        assert consumer.poll() == []
