@@ -16,7 +16,7 @@ from fmq.disk import Directory, Disk, RealDisk
 from fmq.errors import Damaged, FmqError, Locked
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import LOCK, known_segments, look
-from fmq.recovery.recover import begin, check_floor
+from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
 from fmq.store.catalog import SUFFIX
 from fmq.store.index import BadIndex, Lane, SegmentIndex, decode_blocks
@@ -83,7 +83,7 @@ def _check(where: str, directory: Directory) -> Report:
         full = Replay(directory, store, zlib.crc32(store), segments, None)
         full.run()
         replay.run()
-        check_floor(full)
+        check_ends(full, layout)
         problems += _check_checkpoint(replay, full)
         problems += _check_indexes(directory, segments, full, store)
     except FmqError as error:

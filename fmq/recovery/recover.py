@@ -61,7 +61,7 @@ def recover(directory: Directory) -> Recovered:
     replay, store = begin(directory, layout)
     replay.run()
     last = replay.segments[-1]
-    check_floor(replay)
+    check_ends(replay, layout)
     # A header is durable before its segment gets its name.
     proven = last.end == last.base + HEADER_BYTES
     if replay.checkpoint is not None and replay.checkpoint.applied_upto == last.end:
@@ -128,12 +128,20 @@ def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:
         raise Damaged(last.name, last.limit, reason)
 
 
-def check_floor(replay: Replay) -> None:
-    """Retention drops the oldest first and says so before; any other missing segment is damage."""
+def check_ends(replay: Replay, layout: Layout) -> None:
+    """Nothing is missing at either end.
+
+    Retention drops the oldest first and says so before; any other missing segment is damage.
+    """
     first = replay.segments[0].base
     if first > replay.ledger.floor or replay.ledger.unsettled:
         reason = "the segments before it are missing, and no STATE record says they were dropped"
         raise Damaged(segment_name(first), first, reason)
+    last = replay.segments[-1]
+    if segment_name(last.base, INDEX_SUFFIX) in layout.names:
+        # It gets its index once the segment behind it is durable and in use.
+        reason = f"the segment is missing: the one before it, {last.name}, was sealed"
+        raise Damaged(segment_name(last.limit), last.limit, reason)
 
 
 def _spare(directory: Directory, layout: Layout, capacity: int) -> str | None:
@@ -170,10 +178,8 @@ def _drop_below_floor(
 def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:
     """Temporary files that no one will finish, and parts and indexes of segments that are gone."""
     bases = {segment.base for segment in segments}
-    current = segments[-1].base
     for name in directory.names():
         temporary = name.endswith((".new", ".copy"))
         orphan = name.endswith((INDEX_SUFFIX, PART)) and base_of(name) not in bases
-        stale = name.endswith(INDEX_SUFFIX) and base_of(name) == current
-        if temporary or orphan or stale:
+        if temporary or orphan:
             directory.remove(name)

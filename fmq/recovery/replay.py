@@ -211,6 +211,8 @@ class Replay:
             raise NewerFormat(segment.name, ending.position, ending.reason)
         if verdict is Verdict.SHORTER:
             reason = f"{ending.reason}, and data up to {durable_to} had been durable"
+            if ending.finding is Finding.SHORT:
+                reason = f"{ending.reason}, which has its full length before it has its name"
             raise Damaged(segment.name, ending.position, reason)
         if verdict is Verdict.DAMAGED:
             reason = f"{ending.reason}; this part had been durable"

@@ -2,7 +2,8 @@
 
 "Known durable" is what lies before the checkpoint's position, in a sealed segment, or below
 the durable_to of a sound record further on. Only there can bytes that are wrong be damage;
-behind it they may be what a power cut left of a write that was never acknowledged.
+behind it they may be what a power cut left of a write that was never acknowledged. A file that
+is too short is damage anywhere: a segment is of full length, durably, before it gets its name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TAIL = {
     # what lies there, and whether it was known durable
     (Finding.END, False): Verdict.ENDS,
     (Finding.END, True): Verdict.GOES_ON,
-    (Finding.SHORT, False): Verdict.ENDS,
+    (Finding.SHORT, False): Verdict.SHORTER,
     (Finding.SHORT, True): Verdict.SHORTER,
     (Finding.ZEROS, False): Verdict.ENDS,
     (Finding.ZEROS, True): Verdict.SHORTER,

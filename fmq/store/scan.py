@@ -150,9 +150,9 @@ class Scan:
         return position - self._data_start
 
     def _stop(self, position: int, reason: str) -> Record:
+        if self._file.size() < self._limit - self._base:
+            raise _Stop(Finding.SHORT, "the file is shorter than its segment")
         if zeros_from(self._file, position - self._base, self._limit - self._base):
-            if self._file.size() < self._limit - self._base:
-                raise _Stop(Finding.SHORT, "the file is shorter than its segment")
             raise _Stop(Finding.ZEROS, "nothing but zeros")
         raise _Stop(Finding.BAD, reason)
 

@@ -97,6 +97,8 @@ class Window:
     def cut(self, place: int, count: int, seed: int) -> list[bytes]:
         """The bodies of the run at `place`, whole in here; BadRecord, BadColumns and the like."""
         data, at = self.data, place - self.start
+        if at + FRONT.size > len(data):
+            raise BadRecord("fewer bytes than a head has")
         magic, head_crc, size, head_size, says, _, crc, kind, flags, _ = FRONT.unpack_from(data, at)
         head_end, end = at + head_size, at + size
         view = memoryview(data)

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from threading import Lock
 
 from fmq.clock import Clock
-from fmq.errors import OffsetGone
+from fmq.errors import Damaged, OffsetGone
 from fmq.message import QueueInfo
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
 from fmq.store.index import SegmentIndex
 from fmq.store.reader import Entries, Reader, entries_of
+from fmq.store.segment import segment_name
 from fmq.tx.ledger import Ledger, Queue
 
 
@@ -67,7 +68,8 @@ class Messages:
             return self._reader.batch(topic, queue, entries, offset, limit, visible)
         except FileNotFoundError:
             self._raise_gone(found, offset)
-            raise
+            reason = "the segment is missing"
+            raise Damaged(segment_name(entries.base), entries.base, reason) from None
 
     def _in_memory(self, topic: str, queue: int, offset: int, limit: int) -> Entries | None:
         ledger = self.ledger
@@ -89,7 +91,12 @@ class Messages:
             index = None
         if index is None:
             self._raise_gone(queue, offset)
-            raise AssertionError(f"{key} {offset} is visible and in no index")
+            first = next(iter(self._catalog.bases()), self.ledger.index.base)
+            reason = (
+                f"{queue.topic}/{queue.number} offset {offset} is in no segment from here on: "
+                "those before are missing, or an index is not that of its segment"
+            )
+            raise Damaged(segment_name(first), first, reason)
         return entries_of(index.base, index.lanes[key], offset, limit)
 
     def _raise_gone(self, queue: Queue, offset: int) -> None:
