@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fmq.disk import Directory, File
 from fmq.options import Options
 from fmq.store.catalog import SUFFIX, Catalog
+from fmq.store.index import LaneKey, LaneSummary
 from fmq.store.journal import Journal
 from fmq.store.kinds import State
 from fmq.store.segment import Segment, segment_name
@@ -72,19 +73,33 @@ class Retention:
         if options.retain_bytes is not None and held > options.retain_bytes:
             return True
         if options.retain_seconds is not None:
-            newest = self._newest_us(oldest)
+            newest = self._newest_us(segments)
             age_us = self._writer.clock.time_us() - newest
             return age_us > options.retain_seconds * 1_000_000
         return False
 
-    def _newest_us(self, segment: Segment) -> int:
-        times = [lane.last_us for lane in self._catalog_summary(segment).values()]
-        return max(times, default=0)
+    def _newest_us(self, segments: list[Segment]) -> int:
+        """When the newest message of the oldest of `segments` was published.
 
-    def _catalog_summary(self, segment: Segment):  # type: ignore[no-untyped-def]
-        for index in self._ledger.sealed:
-            if index.base == segment.base:
-                return index.summary()
+        If it holds decisions and acks only, their times stand in no index; they are not newer
+        than the first message behind them.
+        """
+        lanes = self._summary(segments[0]).values()
+        if lanes:
+            return max(lane.last_us for lane in lanes)
+        for segment in segments[1:]:
+            lanes = self._summary(segment).values()
+            if lanes:
+                return min(lane.first_us for lane in lanes)
+        return self._writer.clock.time_us()
+
+    def _summary(self, segment: Segment) -> dict[LaneKey, LaneSummary]:
+        with self._writer.group.lock:
+            for index in (self._ledger.index, *self._ledger.sealed):
+                if index.base == segment.base:
+                    return index.summary()
+            if segment.base > self._ledger.index.base:
+                return {}  # opened ahead, and nothing in it has been applied
         return self._catalog.summary(segment.base)
 
     def _needed_by(self, segment: Segment, scan_from: int) -> str | None:

@@ -118,6 +118,11 @@ class Writer:
     def make_room(self, records: Sequence[Record], *, ordinary: bool) -> None:
         """Measure `records` and see that they fit; TooLarge or StorageFull, and nothing changed."""
         size = self.journal.measure(records)
+        spares = self.journal.spares
+        if ordinary and spares.needed and spares.count() < spares.needed:
+            # A decision has taken one. What it left of it is set aside for the other decisions
+            # until there is a spare again: else messages could fill it and a full disk refuse them.
+            spares.reserve(spares.needed)
         if not self.journal.fits(size):
             self.journal.roll(ordinary=ordinary)
 

@@ -1,0 +1,241 @@
+"""A full disk is refused whole and ends nothing; a failed write or sync ends the engine."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from fmq import Engine
+from fmq.errors import EngineFailed, StorageFull
+from fmq.testing import FaultDisk
+from fmq.testing.faults import Operation
+from tests.small import CrashDisk, bodies, check, opened
+
+FULL = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG]
+
+
+def full(disk: FaultDisk, operation: Operation = "allocate", error: int = errno.ENOSPC) -> None:
+    """From now on there is no room for another segment."""
+    disk.fail(operation, error=error, persistently=True)
+
+
+def prepared(engine: Engine, tx_id: str, size: int = 100) -> None:
+    tx = engine.transaction(tx_id=tx_id)
+    tx.send("t", tx_id.encode() * size)
+    tx.prepare()
+
+
+def send_until_full(engine: Engine) -> int:
+    """How many messages were taken before the first one was refused."""
+    sent = 0
+    with pytest.raises(StorageFull, match="refused whole"):
+        while True:
+            engine.send("fill", b"f" * 400)
+            sent += 1
+    return sent
+
+
+@pytest.mark.parametrize("error", FULL)
+@pytest.mark.parametrize("operation", ["allocate", "create"])
+def test_a_full_disk_refuses_a_send_whole_and_the_engine_goes_on(
+    operation: Operation, error: int
+) -> None:
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    with opened(disk) as engine:
+        engine.send("fill", b"0")
+        full(disk, operation, error)
+        sent = 1 + send_until_full(engine)
+        position = engine.stats().position
+        for call in (
+            lambda: engine.send_many("fill", [b"f" * 400] * 9),
+            lambda: engine.send("new", b"f" * 3800),
+        ):
+            with pytest.raises(StorageFull):
+                call()
+        assert engine.stats().position == position
+        assert len(bodies(engine, "fill")) == engine.queues("fill")[0].next == sent
+        assert not engine.queues("new")
+        assert engine.stats().failure is None
+        assert engine.stats().trouble is not None
+        disk.heal()
+        assert engine.send("fill", b"f").offset == sent
+        assert engine.stats().trouble is None
+    check(crash)
+
+
+def test_a_small_message_may_still_find_room_where_a_large_one_did_not() -> None:
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        engine.send("t", b"0")
+        full(disk)
+        send_until_full(engine)
+        engine.send("t", b"1")
+        assert bodies(engine, "t") == [b"0", b"1"]
+
+
+def test_prepare_without_room_for_its_end_is_refused_and_nothing_is_undecided() -> None:
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    with opened(disk) as engine:
+        full(disk)
+        engine.send("t", b"0")
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"x" * 2000)
+        position = engine.stats().position
+        with pytest.raises(StorageFull):
+            tx.prepare()
+        assert engine.stats().position == position
+        assert engine.undecided() == []
+        disk.heal()
+        tx.prepare()
+        tx.commit()
+    check(crash)
+
+
+@pytest.mark.parametrize("segment_bytes", [4096, 65536])
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+def test_a_full_disk_never_refuses_a_decision(
+    decision: str, restart: bool, segment_bytes: int
+) -> None:
+    """Whatever is written in between: prepare has set the room aside for all of them.
+
+    Method: prepare several, then with no room left try to send between all decisions. In large
+    segments they all share one spare, and what a decision leaves of it is not for messages.
+    """
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    engine = opened(disk, segment_bytes=segment_bytes)
+    for number in range(6):
+        prepared(engine, f"T{number}")
+    full(disk)
+    if restart:
+        engine.close()
+        engine = opened(disk, segment_bytes=segment_bytes)
+    with engine:
+        for number in range(6):
+            send_until_full(engine)
+            with pytest.raises(StorageFull):
+                while True:
+                    engine.send("small", b"")
+            engine.decide(f"T{number}", decision)  # type: ignore[arg-type]
+            assert engine.outcome(f"T{number}").state != "undecided"
+        assert engine.undecided() == []
+        assert len(bodies(engine, "t")) == (6 if decision == "commit" else 0)
+    check(crash)
+
+
+def test_a_full_disk_met_by_housekeeping_ends_nothing_and_is_tried_again() -> None:
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    with opened(disk, checkpoint_bytes=500) as engine:
+        for names in ("*.part", "*.idx.new", "*checkpoint.?"):
+            disk.fail("create", error=errno.ENOSPC, persistently=True, names=names)
+            disk.fail("write", error=errno.ENOSPC, persistently=True, names=names)
+        for number in range(20):
+            assert engine.send("t", b"x" * 400).offset == number
+        assert engine.stats().trouble is not None
+        assert engine.stats().failure is None
+        assert engine.stats().checkpoints == 0
+        disk.heal()
+        engine.send("t", b"x")
+        assert engine.stats().trouble is None
+        assert engine.stats().checkpoints > 0
+    check(crash)
+
+
+# --- a failed write or sync -----------------------------------------------------------------------
+
+
+CALLS: dict[str, Callable[[Engine], object]] = {
+    "send": lambda engine: engine.send("t", b""),
+    "send_many": lambda engine: engine.send_many("t", [b""]),
+    "one phase": lambda engine: engine.transaction().commit(),
+    "prepare": lambda engine: engine.transaction().prepare(),
+    "decide": lambda engine: engine.decide("T", "commit"),
+    "sync": lambda engine: engine.sync(),
+    "checkpoint": lambda engine: engine.checkpoint(),
+    "transaction": lambda engine: engine.transaction(tx_id="new"),
+    "consumer": lambda engine: engine.consumer("t", group="g"),
+}
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("short", [None, 0, 30])
+def test_after_a_failed_write_nothing_is_taken_and_what_was_visible_can_be_read(
+    error: int, short: int | None
+) -> None:
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    engine = opened(disk)
+    engine.send("t", b"0")
+    prepared(engine, "T")
+    disk.fail("write", names="*.seg", error=error, short=short)
+    with pytest.raises(EngineFailed, match="outcome of calls that were running is unknown"):
+        engine.send("t", b"1")
+    disk.heal()
+    operations = crash.operations
+    for name, call in CALLS.items():
+        with pytest.raises(EngineFailed):
+            call(engine)
+        assert bodies(engine, "t") == [b"0"], name
+    assert [each.tx_id for each in engine.undecided()] == ["T"]
+    assert engine.outcome("T").state == "undecided"
+    assert engine.stats().failure is not None
+    engine.close()
+    assert crash.operations == operations, "not even a checkpoint is written"
+    with opened(disk) as engine:
+        assert bodies(engine, "t") in ([b"0"], [b"0", b"1"])
+        assert [each.tx_id for each in engine.undecided()] == ["T"]
+    check(crash)
+
+
+FAILING: tuple[Operation, ...] = ("write", "sync", "rename", "directory sync")
+
+
+def test_wherever_a_write_or_sync_fails_reopening_finds_the_truth() -> None:
+    """Each write, sync, rename and directory sync of a workload fails once.
+
+    What was acknowledged is there; of the call that failed, all or nothing.
+    """
+
+    def work(engine: Engine, done: list[str]) -> None:
+        for number in range(12):
+            engine.send("t", b"%d" % number + b"x" * 300)
+            done.append("sent")
+        prepared(engine, "A")
+        done.append("prepared")
+        engine.decide("A", "commit")
+        done.append("committed")
+
+    counting = FaultDisk(CrashDisk())
+    with opened(counting, checkpoint_bytes=1500) as engine:
+        work(engine, [])
+        counts = {operation: counting.count(operation) for operation in FAILING}
+    for operation, count in counts.items():
+        for nth in range(count):
+            crash = CrashDisk()
+            disk = FaultDisk(crash)
+            done: list[str] = []
+            disk.fail(operation, nth=nth)
+            try:
+                with opened(disk, checkpoint_bytes=1500) as engine:
+                    work(engine, done)
+            except (EngineFailed, OSError):
+                pass
+            disk.heal()
+            for state in (crash.after_kill(), crash.after_power_loss(nth)):
+                with opened(state) as engine:
+                    sent = done.count("sent")
+                    found = bodies(engine, "t")
+                    whole = sent + ("committed" in done)
+                    assert whole <= len(found) <= whole + 1, (operation, nth, done)
+                    undecided = [each.tx_id for each in engine.undecided()]
+                    if "committed" in done:
+                        assert engine.outcome("A").state == "committed"
+                    elif "prepared" in done:
+                        assert undecided == ["A"] or engine.outcome("A").state == "committed"
+                check(state)

@@ -1,0 +1,321 @@
+"""Retention drops the oldest whole segments, never one that is needed, and takes no truth away."""
+
+from __future__ import annotations
+
+import pytest
+
+import fmq
+from fmq import Engine
+from fmq.errors import Damaged, OffsetGone, UnknownTransaction
+from fmq.testing import PowerLoss
+from tests.small import CrashDisk, FakeClock, bodies, check, content, fill, opened, remove, segments
+
+KEEP = 12288  # three segments
+
+
+def send(engine: Engine, count: int, topic: str = "t") -> None:
+    for _ in range(count):
+        engine.send(topic, b"x" * 500)
+
+
+def first_of(engine: Engine, topic: str = "t") -> int:
+    return engine.queues(topic)[0].first
+
+
+def test_by_bytes_the_oldest_segments_go() -> None:
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP) as engine:
+        send(engine, 60)
+        stats = engine.stats()
+        assert stats.segments == len(segments(disk)) == 3
+        assert stats.first_position > 0
+        (info,) = engine.queues("t")
+        assert 0 < info.first < info.next == 60
+        assert stats.messages == info.next - info.first
+        assert [message.offset for message in engine.read("t", offset=info.first)] == [
+            *range(info.first, 60)
+        ]
+    check(disk)
+    with opened(disk) as engine:
+        assert engine.queues("t") == [info]
+        assert engine.send("t", b"").offset == 60
+
+
+def test_by_age_the_oldest_segments_go_when_their_newest_message_is_old_enough() -> None:
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock, retain_seconds=100) as engine:
+        send(engine, 8)
+        clock.advance(90)
+        send(engine, 8)
+        assert first_of(engine) == 0
+        clock.advance(11)
+        send(engine, 1)
+        assert 0 < first_of(engine) <= 8
+        clock.advance(100)
+        send(engine, 8)
+        assert first_of(engine) > 8
+    check(disk)
+
+
+def test_a_segment_without_messages_is_as_old_as_what_is_in_it() -> None:
+    """An outcome decided a moment ago can be asked for, though nothing was sent beside it."""
+    clock = FakeClock()
+    with opened(CrashDisk(), clock, retain_seconds=100) as engine:
+        for number in range(30):
+            engine.transaction(tx_id=f"T{number}").prepare()
+            engine.decide(f"T{number}", "rollback", reason="r" * 500)
+            clock.advance(1)
+        assert engine.stats().segments > 3
+        assert engine.outcome("T0").state == "rolled back"
+        send(engine, 10)
+        clock.advance(101)
+        send(engine, 10)
+        assert engine.stats().first_position > 8192
+
+
+def test_without_limits_nothing_is_dropped() -> None:
+    with opened(CrashDisk()) as engine:
+        send(engine, 60)
+        assert first_of(engine) == 0
+        assert len(bodies(engine, "t")) == 60
+
+
+def test_what_is_gone_raises_with_the_first_offset_there_is() -> None:
+    with opened(CrashDisk(), retain_bytes=KEEP) as engine:
+        send(engine, 60)
+        first = first_of(engine)
+        for offset in (0, first - 1):
+            with pytest.raises(OffsetGone, match=f"the first message there is {first}") as caught:
+                engine.read("t", offset=offset)
+            assert (caught.value.first, caught.value.offset) == (first, offset)
+        assert engine.read("t", offset=first, limit=1)[0].offset == first
+
+
+def test_a_queue_that_nobody_sends_to_any_more_keeps_its_offsets() -> None:
+    """All its messages are gone; the next one goes on where it was."""
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP) as engine:
+        send(engine, 3, "quiet")
+        send(engine, 60)
+        (info,) = engine.queues("quiet")
+        assert (info.first, info.next) == (3, 3)
+        with pytest.raises(OffsetGone):
+            engine.read("quiet", offset=2)
+        assert engine.read("quiet", offset=3) == []
+    for _ in range(2):
+        remove(disk, *[name for name in content(disk) if name.startswith("checkpoint")])
+        with opened(disk, retain_bytes=KEEP) as engine:
+            assert engine.queues("quiet") == [info]
+            send(engine, 30)
+    with opened(disk) as engine:
+        assert engine.send("quiet", b"").offset == 3
+    check(disk)
+
+
+def test_outcomes_go_with_their_segment_and_the_error_says_from_where_they_are_known() -> None:
+    with opened(CrashDisk(), retain_bytes=KEEP) as engine:
+        with engine.transaction(tx_id="T") as tx:
+            tx.send("t", b"")
+        assert engine.outcome("T").state == "committed"
+        send(engine, 60)
+        first = engine.stats().first_position
+        with pytest.raises(UnknownTransaction, match=f"at or behind position {first}"):
+            engine.outcome("T")
+
+
+# --- what pins a segment --------------------------------------------------------------------------
+
+
+def test_an_undecided_transaction_keeps_its_segment_and_stats_name_it() -> None:
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"kept")
+        tx.prepare()
+        send(engine, 60)
+        kept = engine.stats().kept
+        assert kept is not None
+        assert (kept.segment, kept.by) == (0, "undecided transaction 'T'")
+        engine.decide("T", "commit")
+        send(engine, 10)
+        assert engine.stats().kept is None
+        assert engine.stats().segments == 3
+    check(disk)
+
+
+def test_what_a_group_has_not_acked_is_kept_and_stats_name_it() -> None:
+    disk = CrashDisk()
+    with (
+        opened(disk, retain_bytes=KEEP) as engine,
+        engine.consumer("t", group="billing") as consumer,
+    ):
+        send(engine, 60)
+        first = first_of(engine)
+        (delivery, *_) = consumer.poll(limit=1)
+        send(engine, 60)
+        kept = engine.stats().kept
+        assert kept is not None
+        assert "'billing'" in kept.by
+        assert "t/0" in kept.by
+        assert first_of(engine) == first == delivery.offset > 0
+        delivery.ack()
+        while deliveries := consumer.poll():
+            for delivery in deliveries:
+                delivery.ack()
+        send(engine, 1)
+        assert engine.stats().segments == 3
+    with opened(disk) as engine, engine.consumer("t", group="billing") as consumer:
+        assert len(consumer.poll()) == 1
+    check(disk)
+
+
+def test_unread_messages_are_not_kept_if_the_options_say_so() -> None:
+    with (
+        opened(CrashDisk(), retain_bytes=KEEP, keep_unread=False) as engine,
+        engine.consumer("t", group="billing") as consumer,
+    ):
+        send(engine, 1)
+        consumer.poll()
+        send(engine, 60)
+        assert first_of(engine) > 0
+
+
+def test_what_an_export_has_pinned_is_kept_and_stats_name_it() -> None:
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP) as engine:
+        send(engine, 10)
+        export = disk.directory("data", make=False).open(segments(disk)[0])
+        assert export.pin(exclusive=False)
+        send(engine, 60)
+        kept = engine.stats().kept
+        assert kept is not None
+        assert (kept.segment, kept.by) == (0, "an export or backup that is running")
+        assert bodies(engine, "t", offset=0)[:1] == [b"x" * 500]
+        export.close()
+        send(engine, 3)
+        assert engine.stats().segments == 3
+        assert engine.stats().kept is None
+    check(disk)
+
+
+def test_the_segment_that_a_checkpoint_replays_from_is_kept() -> None:
+    """A crash at any moment finds all that its checkpoint speaks of."""
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=8192, checkpoint_bytes=1 << 20) as engine:
+        for number in range(40):
+            engine.send("t", b"x" * 500)
+            left = disk.after_power_loss(number)
+            with opened(left) as after:
+                assert after.queues("t")[0].next == number + 1
+            check(left)
+
+
+# --- truth carried over ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_acks_topics_and_offsets_outlive_the_segments_that_told_of_them(checkpoints: bool) -> None:
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP, topic_queues={"t": 3}) as engine:
+        for queue in range(3):
+            engine.send_many("t", [b"a", b"b", b"c"], queue=queue)
+        with engine.consumer("t", group="g") as consumer:
+            for _ in range(3):
+                for delivery in consumer.poll():
+                    delivery.ack()
+        for _ in range(20):
+            fill(engine)
+        expected = set(engine.queues())
+        assert engine.stats().first_position > 8192
+    if not checkpoints:
+        remove(disk, *[name for name in content(disk) if name.startswith("checkpoint")])
+        remove(disk, *[name for name in content(disk) if name.endswith((".idx", ".part"))])
+    check(disk)
+    with opened(disk) as engine:
+        assert set(engine.queues()) == expected
+        for queue in range(3):
+            assert engine.send("t", b"d", queue=queue).offset == 3
+        with engine.consumer("t", group="g") as consumer:
+            found = [delivery for _ in range(3) for delivery in consumer.poll()]
+            assert [delivery.body for delivery in found] == [b"d"] * 3
+    check(disk)
+
+
+def test_time_never_goes_back_over_retention_and_restart() -> None:
+    clock, disk = FakeClock(), CrashDisk()
+    with opened(disk, clock, retain_bytes=KEEP) as engine:
+        send(engine, 60)
+        last = engine.read("t", offset=59)[0].time
+    clock.set_wall_clock(1)
+    with opened(disk, clock) as engine:
+        engine.send("t", b"")
+        message = engine.read("t", offset=60)[0]
+        assert message.time is not None
+        assert last is not None
+        assert message.time >= last
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+def test_a_crash_at_any_step_of_retention_takes_nothing_away() -> None:
+    """Stop the power at every operation of a send that drops segments, and look at every state."""
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP) as engine:
+        sent = 0
+        while engine.stats().first_position == 0:
+            first = disk.operations
+            engine.send("t", b"x" * 500)
+            sent += 1
+        last = disk.operations
+    assert last - first > 8
+    floors = set()
+    for crash_at in range(first, last):
+        disk = CrashDisk(crash_at=crash_at)
+        with pytest.raises(PowerLoss), opened(disk, retain_bytes=KEEP) as engine:
+            send(engine, sent)
+        for state in disk.states(crash_at):
+            with opened(state) as engine:
+                (info,) = engine.queues("t")
+                floors.add(info.first)
+                assert info.next >= sent - 1
+                assert len(bodies(engine, "t", offset=info.first)) == info.next - info.first
+                assert engine.send("t", b"").offset == info.next
+            check(state)
+    assert len(floors) == 2, "some crashed before and some behind the point of no return"
+
+
+def test_an_interrupted_deletion_is_finished_at_the_next_open() -> None:
+    """The segments below the floor that a crash left, and their indexes, are removed then."""
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP) as engine:
+        send(engine, 20)
+        before = content(disk)
+        while engine.stats().first_position == 0:
+            before = content(disk)
+            engine.send("t", b"x" * 500)
+        left = disk.after_kill()
+    directory = left.directory("data", make=False)
+    gone = sorted(set(segments_in(before)) - set(segments(left)))
+    assert gone
+    for name in gone:
+        directory.create(name).write(0, (before[name],), sync=True)
+    with opened(left) as engine:
+        assert not set(gone) & set(segments(left))
+        assert engine.queues("t")[0].first > 0
+    check(left)
+
+
+def segments_in(files: dict[str, bytes]) -> list[str]:
+    return [name for name in files if name.endswith(".seg")]
+
+
+def test_a_missing_segment_above_the_floor_is_never_taken_for_retention() -> None:
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP) as engine:
+        send(engine, 60)
+    remove(disk, segments(disk)[0])
+    remove(disk, *[name for name in content(disk) if name.startswith("checkpoint")])
+    with pytest.raises(Damaged, match="missing"):
+        opened(disk)
+    assert not fmq.check("data", disk=disk).ok
