@@ -14,6 +14,7 @@ import pytest
 
 from fmq.errors import BadName, Closed, EngineFailed
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
+from fmq.testing.faults import Operation
 from tests.store.journals import failing
 from tests.store.sharing import Shared, texts_on
 
@@ -198,16 +199,29 @@ def test_an_engine_that_failed_says_what_went_wrong_and_what_to_do() -> None:
         assert words in str(error)
 
 
-def test_a_failed_sync_at_a_roll_ends_the_engine() -> None:
+@pytest.mark.parametrize(
+    ("operation", "names", "synced"),
+    [
+        ("sync", "*.seg", False),
+        ("write", "*.spare", True),
+        ("sync", "*.spare", True),
+        ("rename", "*.spare", True),
+        ("directory sync", "*", True),
+    ],
+)
+def test_a_failure_at_any_step_of_a_roll_ends_the_engine(
+    operation: Operation, names: str, synced: bool
+) -> None:
+    """Four notes fill a segment; the fifth needs the next one."""
     faults = FaultDisk(CrashDisk())
-    shared = Shared(faults)
-    faults.fail("sync", names="*.seg")
-    sent = []
-    error = None
-    while error is None:
-        error = failing(lambda: sent.append(shared.send(str(len(sent)), size=900)))
-    assert isinstance(error, EngineFailed)
-    assert shared.published == sent == [str(i) for i in range(4)]
+    shared = Shared(faults, synced=synced)
+    shared.send("0", size=900)
+    shared.journal.spares.make_ahead(zeros=True)
+    faults.fail(operation, names=names)
+    sent = ["0", *(shared.send(str(i), size=900) for i in range(1, 4))]
+    assert isinstance(failing(lambda: shared.send("4", size=900)), EngineFailed)
+    assert isinstance(failing(lambda: shared.send("5")), EngineFailed)
+    assert shared.published == sent
 
 
 def test_an_error_in_publication_ends_the_engine() -> None:
