@@ -22,6 +22,7 @@ from fmq.store.record import (
     MAGIC,
     PLACE,
     PREFIX,
+    U32,
     BadRecord,
     columns_of,
     decode,
@@ -30,6 +31,7 @@ from fmq.store.record import (
 FRONT = Struct("<4sIIIQIIBBH")
 assert FRONT.size == PREFIX.size + COMMON.size == HEAD_BYTES_MIN
 UNIFORM_COUNT_MAX = 4096
+COUNT_AT = (HEAD_BYTES_MIN + 24, HEAD_BYTES_MIN + 16)  # of a MESSAGE there is no tx before it
 
 
 class Window:
@@ -107,6 +109,7 @@ class Window:
             and crc32(view[head_end:end]) == crc
             and says == self.base + place
             and magic == MAGIC
+            and view[(said := at + COUNT_AT[kind == Kind.MESSAGE]) : said + 4] == U32.pack(count)
             and count * 4 <= size
         )
         if not sound or flags & COMPRESSED or not HEAD_BYTES_MIN <= head_size <= size:
@@ -132,6 +135,8 @@ class Window:
     def _cut_lengths(self, at: int, start: int, end: int, kind: int, count: int) -> list[bytes]:
         names = at + HEAD_BYTES_MIN + PLACE.size + (0 if kind == Kind.MESSAGE else 8)
         columns = names + sum(self.data[names - 3 : names])
+        if columns + 4 * count > start:
+            raise BadColumns("the lengths of the bodies are cut short")
         lengths = array("I")
         lengths.frombytes(self.data[columns : columns + 4 * count])
         file = self._from(start)
