@@ -247,10 +247,14 @@ class Consumer:
         return batch
 
     def _ack(self, lease: _Lease, sync: bool | None) -> None:
-        self._check()
-        with self._messages.lock:
-            self._require_held(lease, self)
-        self._writer.ack([lease._range()], sync)
+        # Until it is durable it is nobody's: neither its lease nor this consumer's end may let a
+        # message come again whose ack is on its way.
+        ranges = self._hold_for_transaction(lease)
+        try:
+            self._writer.ack(ranges, sync)
+        except BaseException:
+            self._release_from_transaction(lease)
+            raise
         self._after()
 
     def _give_back(self, lease: _Lease) -> None:
@@ -262,23 +266,22 @@ class Consumer:
         self._check()
         with self._messages.lock:
             self._require_held(lease, self)
-            hold = self._groups.of(self.group, lease._queue).split(lease._first, lease._end)
-            assert hold is not None
-            hold.owner, hold.deadline = lease, float("inf")
+            holds = self._groups.of(self.group, lease._queue)
+            holds.hand_over(lease._first, lease._end, lease, float("inf"))
         return [lease._range()]
 
     def _release_from_transaction(self, lease: _Lease) -> None:
         """Rolled back: it is this consumer's again, or anybody's if that one has closed."""
         with self._messages.lock:
             holds = self._groups.of(self.group, lease._queue)
-            hold = holds.split(lease._first, lease._end)
-            if hold is None or hold.owner is not lease:
+            first, end = lease._first, lease._end
+            if not holds.held_by(first, end, lease):
                 return
             if self._closed:
-                holds.give_back(hold.first, hold.end)
+                holds.give_back(first, end)
             else:
-                hold.owner = self
-                hold.deadline = self._messages.clock.monotonic() + self._lease_seconds
+                deadline = self._messages.clock.monotonic() + self._lease_seconds
+                holds.hand_over(first, end, self, deadline)
 
     def _require_held(self, lease: _Lease, owner: object) -> None:
         queue = lease._queue

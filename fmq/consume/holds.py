@@ -121,6 +121,14 @@ class QueueHolds:
         part: Hold = self._holds[first]
         return part
 
+    def hand_over(self, first: int, end: int, owner: object, deadline: float) -> None:
+        """The range, which somebody holds, is `owner`'s from now on."""
+        hold = self.split(first, end)
+        assert hold is not None, "only what is held can be handed over"
+        hold.owner, hold.deadline = owner, deadline
+        if deadline < self._earliest:
+            self._earliest = deadline
+
     def done(self, first: int, end: int) -> None:
         """The range is acked: nobody holds it any more."""
         exact = self._holds.get(first)

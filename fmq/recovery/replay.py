@@ -152,7 +152,8 @@ class Replay:
                 vouched = max(vouched, beyond)
         finally:
             file.close()
-        self.durable_to = segment.end if sealed else vouched
+        # A checkpoint may know more than the segments on the way to it.
+        self.durable_to = max(self.durable_to, segment.end if sealed else vouched)
         for append in waiting:
             if append[-1].position + aligned(append[-1].size) <= vouched:
                 self._apply(append, segment)

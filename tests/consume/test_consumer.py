@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 import pytest
 
+import fmq
 from fmq import Delivery, Engine, Message
-from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone
+from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
+from fmq.testing import FaultDisk
 from tests.small import CrashDisk, FakeClock, check, fill, opened
 
 
@@ -167,6 +170,50 @@ def test_an_ack_without_sync_is_durable_with_the_next_one(engine: Engine, disk: 
         engine.sync()
         with opened(disk.after_power_loss(1)) as after, after.consumer("t", group="g") as again:
             assert seen(again.poll())[0] == 1
+
+
+@pytest.mark.parametrize("ends", ["the consumer closes", "its lease ends"])
+def test_what_is_acked_does_not_come_again_before_its_ack_is_durable(
+    disk: CrashDisk, ends: str
+) -> None:
+    """An ack that nobody waits for is on its way: only a crash may take it back.
+
+    Method: an engine with a thread of its own, which does nothing while time stands still.
+    """
+    clock = FakeClock()
+    options = fmq.Options(segment_bytes=4096, lease_seconds=0.5, checkpoint_idle_seconds=60)
+    with fmq.open("data", options, disk=disk, clock=clock) as engine:
+        engine.send_many("t", [b"0", b"1"])
+        with engine.consumer("t", group="g") as consumer:
+            deliveries = consumer.poll()
+            deliveries[0].ack(sync=False)
+            with pytest.raises(LeaseLost):
+                deliveries[0].release()
+            if ends == "its lease ends":
+                clock.advance(0.6)
+                assert seen(consumer.poll()) == [1]
+        with engine.consumer("t", group="g") as consumer:
+            assert seen(consumer.poll()) == [1]
+    check(disk)
+
+
+def test_an_ack_that_was_refused_leaves_the_delivery_with_its_consumer(clock: FakeClock) -> None:
+    crash = CrashDisk()
+    faults = FaultDisk(crash)
+    with opened(faults, clock) as engine, engine.consumer("t", group="g" * 250) as consumer:
+        engine.send("t", b"0")
+        (delivery,) = consumer.poll()
+        faults.fail("allocate", error=errno.ENOSPC, persistently=True)
+        with pytest.raises(StorageFull):
+            while True:
+                engine.send("fill", b"f" * 100)
+        with pytest.raises(StorageFull):
+            delivery.ack()
+        faults.heal()
+        delivery.ack()
+        clock.advance(100)
+        assert consumer.poll() == []
+    check(crash)
 
 
 def test_several_topics_and_queues_are_served_in_turn(disk: CrashDisk) -> None:

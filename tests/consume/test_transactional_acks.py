@@ -194,6 +194,23 @@ def test_roll_back_before_prepare_gives_it_back_to_the_consumer_that_had_it() ->
         assert offsets(consumer) == [1, 2]
 
 
+def test_the_lease_that_begins_anew_after_a_roll_back_ends_as_well() -> None:
+    clock = FakeClock()
+    with (
+        started(CrashDisk(), clock) as engine,
+        engine.consumer("in", group="g", lease_seconds=5) as one,
+        engine.consumer("in", group="g") as other,
+    ):
+        tx = engine.transaction()
+        for delivery in one.poll():
+            tx.ack(delivery)
+        clock.advance(10)
+        assert other.poll() == []
+        tx.rollback()
+        clock.advance(6)
+        assert offsets(other) == [0, 1, 2]
+
+
 def test_roll_back_wakes_those_who_wait_for_a_message() -> None:
     clock = FakeClock()
     with started(CrashDisk(), clock) as engine, engine.consumer("in", group="g") as consumer:

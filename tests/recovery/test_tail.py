@@ -129,6 +129,13 @@ def test_damage_below_the_checkpoint_is_refused() -> None:
     is_refused(tail, Damaged, "had been durable", tail.place(-2))
 
 
+def test_damage_below_the_checkpoint_is_refused_wherever_recovery_begins_to_read() -> None:
+    """What is undecided lies some segments before: on the way nothing of what is known is lost."""
+    tail = left_by(open_one, fill, fill, send(b"0"), send(b"1"), checkpoint)
+    tail.plant(tail.place() + 40, b"\xff")
+    is_refused(tail, Damaged, "had been durable", tail.place())
+
+
 def test_damage_that_recovery_does_not_meet_is_met_by_who_reads_there() -> None:
     """Below the checkpoint nothing is read at opening; other messages stay readable."""
     tail = left_by(send(b"0"), send(b"1"), send(b"2"), checkpoint)

@@ -1,0 +1,228 @@
+"""Looking without a lock and without writing, beside a live engine and after its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import Options, ReadOnlyEngine
+from fmq.errors import BadOption, Closed, NotAStore, OffsetGone, ReadOnly, UnknownTransaction
+from fmq.testing import CrashDisk, FaultDisk, PowerLoss
+from tests.recovery.sights import OPTIONS, seen, work
+from tests.small import FakeClock, bodies, content, fill, opened
+
+
+def looking(disk: Any) -> ReadOnlyEngine:
+    return fmq.open("data", read_only=True, disk=disk, clock=FakeClock())
+
+
+@pytest.fixture
+def disk() -> CrashDisk:
+    return CrashDisk()
+
+
+@pytest.fixture
+def reader(disk: CrashDisk) -> Iterator[ReadOnlyEngine]:
+    with opened(disk):
+        pass
+    with looking(disk) as reader:
+        yield reader
+
+
+def test_it_sees_everything_of_a_directory_at_rest_and_changes_nothing(disk: CrashDisk) -> None:
+    with opened(disk, **OPTIONS) as engine:
+        work(engine)
+        expected = seen(engine)
+    before, operations = content(disk), disk.operations
+    with looking(disk) as reader:
+        assert seen(reader) == expected
+        assert reader.damage is None
+    assert (content(disk), disk.operations) == (before, operations)
+
+
+def test_it_sees_what_a_killed_writer_left_as_far_as_it_is_vouched_for(disk: CrashDisk) -> None:
+    """Never what recovery may cut: after it, the writer shows at least as much."""
+    with opened(disk, **OPTIONS) as engine:
+        work(engine)
+        left = disk.after_kill()
+    operations = left.operations
+    with looking(left) as reader:
+        shown = {info: bodies(reader, info.topic, info.queue) for info in reader.queues()}
+        assert left.operations == operations
+    with opened(left) as engine:
+        for info, found in shown.items():
+            assert bodies(engine, info.topic, info.queue)[: len(found)] == found
+
+
+def test_it_follows_a_live_engine_over_rolls_and_everything_after_a_checkpoint(
+    disk: CrashDisk, reader: ReadOnlyEngine
+) -> None:
+    """At every moment a prefix of what the engine shows; after a checkpoint all of it."""
+    with opened(disk, reference_bytes_min=100) as engine:
+        for number in range(40):
+            with engine.transaction(tx_id=f"T{number}") as tx:
+                tx.send("t", b"%d" % number + b"x" * 300)
+                tx.send("u", b"%d" % number)
+                if number % 3 == 0:
+                    tx.prepare()
+            ts, us = bodies(reader, "t"), bodies(reader, "u")
+            assert ts == bodies(engine, "t")[: len(ts)]
+            assert len(us) >= len(ts) >= number
+            if number % 10 == 0:
+                engine.checkpoint()
+                assert seen_of(reader) == seen_of(engine)
+        assert engine.stats().segments > 3
+    assert bodies(reader, "t") == [b"%d" % number + b"x" * 300 for number in range(40)]
+    assert reader.outcome("T39").state == "committed"
+
+
+def seen_of(engine: Any) -> tuple[object, ...]:
+    return engine.queues(), engine.undecided(), bodies(engine, "t"), bodies(engine, "u")
+
+
+def test_it_sees_undecided_ones_and_their_decision(disk: CrashDisk, reader: ReadOnlyEngine) -> None:
+    with opened(disk) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"1")
+        tx.prepare()
+        engine.checkpoint()
+        assert reader.undecided() == engine.undecided()
+        assert reader.outcome("T") == engine.outcome("T")
+        assert bodies(reader, "t") == []
+        tx.commit()
+        engine.checkpoint()
+        assert reader.undecided() == []
+        assert reader.outcome("T") == engine.outcome("T")
+        assert bodies(reader, "t") == [b"1"]
+        with pytest.raises(UnknownTransaction):
+            reader.outcome("U")
+
+
+def test_it_follows_retention(disk: CrashDisk, reader: ReadOnlyEngine) -> None:
+    with opened(disk, retain_bytes=12288) as engine:
+        for number in range(80):
+            engine.send("t", b"%d" % number + b"x" * 400)
+            if number % 20 == 10:
+                (info,) = reader.queues("t")
+                assert bodies(reader, "t", offset=info.first)
+        engine.checkpoint()
+        (info,) = engine.queues("t")
+        assert reader.queues("t") == [info]
+        assert info.first > 0
+        with pytest.raises(OffsetGone) as caught:
+            reader.read("t", offset=0)
+        assert caught.value.first == info.first
+        found = bodies(reader, "t", offset=info.first)
+        assert found == bodies(engine, "t", offset=info.first)
+
+
+def test_it_follows_over_the_writers_crash_and_recovery(tmp_path: Path) -> None:
+    """The segment that recovery copies is another file under the same name.
+
+    Method: on real files, plant a torn tail as a crash leaves it, and open for writing again.
+    """
+    options = Options(segment_bytes=4096)
+    with fmq.open(tmp_path / "d", options, background=False) as engine:
+        engine.send("t", b"0")
+    with fmq.open(tmp_path / "d", read_only=True) as reader:
+        assert bodies(reader, "t") == [b"0"]
+        segment = tmp_path / "d" / "00000000000000000000.seg"
+        data = bytearray(segment.read_bytes())
+        end = len(data.rstrip(b"\0")) + 64
+        data[end : end + 100] = b"torn!" * 20
+        segment.write_bytes(data)
+        assert bodies(reader, "t") == [b"0"]
+        before = segment.stat().st_ino
+        with fmq.open(tmp_path / "d", options, background=False) as engine:
+            assert engine.stats().recovery.copied
+            assert segment.stat().st_ino != before
+            assert bodies(reader, "t") == [b"0"]
+            for number in range(1, 20):
+                engine.send("t", b"%d" % number)
+        assert bodies(reader, "t") == [b"%d" % number for number in range(20)]
+
+
+def test_a_crash_anywhere_shows_it_only_what_stays(disk: CrashDisk) -> None:
+    """Whatever a reader saw before the power failed is there after recovery, transactions whole."""
+    for crash_at in range(5, 120, 3):
+        disk = CrashDisk(crash_at=crash_at)
+        shown: list[Any] = []
+        with pytest.raises(PowerLoss), opened(disk) as engine, looking(disk) as reader:
+            for number in range(60):
+                with engine.transaction() as tx:
+                    tx.send("t", b"%d" % number + b"x" * 200)
+                    tx.send("u", b"%d" % number)
+                shown = [bodies(reader, "t"), bodies(reader, "u")]
+                assert len(shown[0]) == len(shown[1])
+        with opened(disk.after_power_loss(crash_at)) as engine:
+            for topic, found in zip("tu", shown, strict=bool(shown)):
+                assert bodies(engine, topic)[: len(found)] == found
+
+
+WRITING = {
+    "send": lambda reader: reader.send("t", b""),
+    "send_many": lambda reader: reader.send_many("t", [b""]),
+    "transaction": lambda reader: reader.transaction(),
+    "decide": lambda reader: reader.decide("T", "commit"),
+    "consumer": lambda reader: reader.consumer("t", group="g"),
+    "sync": lambda reader: reader.sync(),
+    "checkpoint": lambda reader: reader.checkpoint(),
+}
+
+
+@pytest.mark.parametrize("call", WRITING)
+def test_calls_that_would_write_are_refused(reader: ReadOnlyEngine, call: str) -> None:
+    with pytest.raises(ReadOnly, match="read_only=True"):
+        WRITING[call](reader)
+
+
+def test_an_unknown_attribute_is_an_attribute_error(reader: ReadOnlyEngine) -> None:
+    with pytest.raises(AttributeError):
+        reader.no_such_thing  # noqa: B018
+
+
+def test_a_closed_one_refuses_every_call(disk: CrashDisk) -> None:
+    with opened(disk):
+        pass
+    with looking(disk) as reader:
+        pass
+    reader.close()
+    for call in (
+        lambda: reader.read("t"),
+        reader.queues,
+        reader.undecided,
+        lambda: reader.outcome("T"),
+        reader.refresh,
+    ):
+        with pytest.raises(Closed):
+            call()
+
+
+def test_it_needs_a_journal(disk: CrashDisk) -> None:
+    disk.directory("data", make=True)
+    with pytest.raises(NotAStore, match="no journal"):
+        looking(disk)
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"offset": -1}])
+def test_an_offset_or_limit_that_cannot_be_is_refused(
+    reader: ReadOnlyEngine, wrong: dict[str, int]
+) -> None:
+    with pytest.raises(BadOption):
+        reader.read_batch("t", **wrong)
+
+
+def test_it_needs_no_room_and_no_permission_to_write(disk: CrashDisk) -> None:
+    with opened(disk) as engine:
+        engine.send("t", b"0")
+        fill(engine)
+        left = disk.after_kill()
+    faults = FaultDisk(left)
+    for operation in ("write", "create", "allocate", "sync", "rename", "remove", "mkdir"):
+        faults.fail(operation, persistently=True)
+    with looking(faults) as reader:
+        assert bodies(reader, "t") == [b"0"]
