@@ -13,9 +13,10 @@ All public names are here; errors are in `fmq.errors`, what tests need in `fmq.t
 from fmq import errors
 from fmq.check import Problem, Report, check
 from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
-from fmq.engine import Engine, open
+from fmq.engine import Engine
 from fmq.errors import FmqError
 from fmq.message import Message, Origin, Outcome, QueueInfo, Receipt, UndecidedTransaction
+from fmq.opening import open
 from fmq.options import Options
 from fmq.readonly import ReadOnlyEngine
 from fmq.recovery.recover import RecoveryReport

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fmq.disk import Directory, Disk, RealDisk
-from fmq.errors import Damaged, FmqError, Locked
+from fmq.errors import Damaged, FmqError, Locked, Unreadable
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import LOCK, known_segments, look
 from fmq.recovery.recover import begin, check_ends
@@ -25,7 +25,7 @@ from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.ledger import Ledger
 
 if TYPE_CHECKING:
-    from fmq.engine import PathLike
+    from fmq.opening import PathLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,14 @@ class Report:
 def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
     """Verify the directory at `path`, which no engine has open; what is wrong is in the report."""
     where = path if isinstance(path, str) else path.__fspath__()
-    directory = (disk or RealDisk()).directory(where, make=False)
     try:
-        return _check(where, directory)
-    finally:
-        directory.close()
+        directory = (disk or RealDisk()).directory(where, make=False)
+        try:
+            return _check(where, directory)
+        finally:
+            directory.close()
+    except OSError as error:
+        raise Unreadable(where, error) from error
 
 
 def _check(where: str, directory: Directory) -> Report:

@@ -24,6 +24,7 @@ Buffer = bytes | bytearray | memoryview
 
 IOV_MAX = 1024  # buffers that one pwritev takes on Linux
 ZEROS_BYTES = 1 << 20
+UNCHECKED_BYTES_MAX = 4 << 20
 
 
 class File(Protocol):
@@ -108,6 +109,9 @@ class RealFile:
         self._writer = writer
 
     def read(self, offset: int, size: int) -> bytes:
+        if size > UNCHECKED_BYTES_MAX:
+            # The kernel would take any size, and Python allocates all of it first.
+            size = max(0, min(size, self.size() - offset))
         data = os.pread(self._fd, size, offset)
         if len(data) == size or not data:
             return data
@@ -226,7 +230,9 @@ class RealDirectory:
         return self._file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def _file(self, name: str, flags: int) -> RealFile:
-        fd = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
+        # O_NONBLOCK means nothing to a file, and keeps a named pipe from being waited for.
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        fd = os.open(name, flags, 0o600, dir_fd=self._fd)
         return RealFile(fd, self._writer)
 
     def rename(self, old: str, new: str) -> None:

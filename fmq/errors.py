@@ -6,6 +6,7 @@
     │   ├── Locked              another engine has the directory open
     │   ├── Damaged             bytes that had been durable are wrong now
     │   ├── NewerFormat         written by a newer fmq
+    │   ├── Unreadable          a file that the machine does not let us open or read
     │   ├── StorageFull         no room: refused whole, before a byte was written
     │   └── EngineFailed        a write or sync failed: done until opened again
     ├── UsageError              the call cannot be served, and nothing was changed
@@ -76,6 +77,19 @@ class NewerFormat(StorageError):
         )
         self.file = file
         self.position = position
+
+
+class Unreadable(StorageError, OSError):
+    """The machine refused to open or read a file, for a reason of its own; nothing was changed."""
+
+    def __init__(self, path: str, error: OSError) -> None:
+        file = error.filename or path
+        super().__init__(
+            f"{file}: {error.strerror or error}. Nothing was changed in {path}. If it is no file, "
+            "or not yours to open, put that right and open the directory again."
+        )
+        self.file = str(file)
+        self.errno = error.errno
 
 
 class StorageFull(StorageError):

@@ -24,6 +24,8 @@ from struct import Struct
 from typing import Any
 
 from fmq.disk import Directory, File
+from fmq.store.segment import CAPACITY_MAX, HEADER_BYTES
+from fmq.tx.carried import check_carried, check_list, check_number, check_text
 
 MAGIC = b"fmqC"
 FORMAT = 1
@@ -68,9 +70,42 @@ def decode(data: bytes) -> Checkpoint | None:
         return None
     try:
         checkpoint = Checkpoint(**json.loads(data[HEAD.size : end]))
-    except (ValueError, TypeError):
+        _check(checkpoint, generation)
+    except (ValueError, TypeError, RecursionError):
         return None
-    return checkpoint if checkpoint.generation == generation else None
+    return checkpoint
+
+
+def _check(checkpoint: Checkpoint, generation: int) -> None:
+    """ValueError or TypeError for a value that no engine writes, whoever made the checksum fit."""
+    check_text("the store", checkpoint.store)
+    check_number("applied_upto", checkpoint.applied_upto)
+    check_number("scan_from", checkpoint.scan_from, 0, checkpoint.applied_upto + 1)
+    check_number("chain", checkpoint.chain, 0, 1 << 32)
+    check_number("part_size", checkpoint.part_size)
+    check_number("generation", checkpoint.generation, generation, generation + 1)
+    if type(checkpoint.clean) is not bool:
+        raise ValueError("clean is no bool")
+    check_number("floor", check_carried(checkpoint.ledger)["floor"], 0, _last_base(checkpoint) + 1)
+
+
+def _last_base(checkpoint: Checkpoint) -> int:
+    """Where the last segment begins; ValueError if they do not lead up to `applied_upto`."""
+    limit = base = end = before = -1
+    for segment in check_list("segments", checkpoint.segments):
+        before = end
+        base, capacity, end, chain = check_list("a segment", segment, 4)
+        if limit not in (-1, check_number("base", base)):
+            raise ValueError(f"a hole before {base}")
+        limit = base + check_number("capacity", capacity, HEADER_BYTES + 1, CAPACITY_MAX + 1)
+        check_number("end", end, base + HEADER_BYTES, limit + 1)
+        check_number("chain", chain, 0, 1 << 32)
+    # A crash may have opened the last one and left it empty: then it ends where that before did.
+    empty = before != -1 and end == base + HEADER_BYTES
+    low = before if empty else base + HEADER_BYTES
+    if limit == -1 or not low <= checkpoint.applied_upto <= limit:
+        raise ValueError("applied_upto is not in the last segment")
+    return int(base)
 
 
 def read(directory: Directory, store: bytes) -> Checkpoint | None:

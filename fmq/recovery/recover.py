@@ -19,7 +19,7 @@ from fmq.recovery.mend import copy_tail, tail_is_zeros
 from fmq.recovery.replay import PART, Replay
 from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
 from fmq.store.journal import create_first_segment
-from fmq.store.segment import HEADER_BYTES, Segment, base_of, segment_name
+from fmq.store.segment import HEADER_BYTES, Segment, base_of, belongs, segment_name
 from fmq.store.spares import SUFFIX as SPARE_SUFFIX
 from fmq.store.spares import all_zeros
 from fmq.tx.ledger import Ledger
@@ -179,6 +179,8 @@ def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:
     """Temporary files that no one will finish, and parts and indexes of segments that are gone."""
     bases = {segment.base for segment in segments}
     for name in directory.names():
+        if not belongs(name):
+            continue
         temporary = name.endswith((".new", ".copy"))
         orphan = name.endswith((INDEX_SUFFIX, PART)) and base_of(name) not in bases
         if temporary or orphan:

@@ -107,10 +107,13 @@ class Replay:
         try:
             file = self._directory.open(segment_name(base, PART))
             try:
-                index = decode_blocks(file.read(0, size), self._store, base)
+                data = file.read(0, size)
+                if len(data) != size:
+                    return None
+                index = decode_blocks(data, self._store, base)
             finally:
                 file.close()
-        except (FileNotFoundError, BadIndex):
+        except (OSError, BadIndex):
             return None
         return index if index.end == self.applied_from else None
 
@@ -201,7 +204,7 @@ class Replay:
         except IllegalStep as error:
             reason = f"a sound record in a wrong place: {error}"
             raise Damaged(segment.name, position, reason) from None
-        except (KeyError, TypeError, ValueError) as error:
+        except (ValueError, RecursionError) as error:
             reason = f"a STATE of an unknown shape: {error}"
             raise Damaged(segment.name, position, reason) from None
 

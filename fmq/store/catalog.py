@@ -160,7 +160,7 @@ class Catalog:
                 file.close()
             return {key: summary for key, summary, _, _ in
                     decode_head(data, 0, self._store, base).lanes}  # fmt: skip
-        except (FileNotFoundError, BadIndex):
+        except (OSError, BadIndex):
             return self._load(base).summary()
 
     def _load(self, base: int) -> SegmentIndex:
@@ -180,7 +180,7 @@ class Catalog:
                 return decode_blocks(file.read(0, file.size()), self._store, base)
             finally:
                 file.close()
-        except (FileNotFoundError, BadIndex):
+        except (OSError, BadIndex):
             self.rebuilt += 1
             return self._rebuild(base)
 

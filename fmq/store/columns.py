@@ -226,6 +226,8 @@ class Columns:
             raise BadColumns(f"{len(self._stored)} bytes cannot hold {self._raw_bytes}")
         try:
             raw: bytes = lz4.block.decompress(self._stored, uncompressed_size=self._raw_bytes)
+        except MemoryError:
+            raise BadColumns(f"no memory for the {self._raw_bytes:,} bytes of its bodies") from None
         except (lz4.block.LZ4BlockError, ValueError, OverflowError) as error:
             raise BadColumns(f"the bodies do not decompress: {error}") from None
         if len(raw) != self._raw_bytes:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fmq.disk import Directory, File
+from fmq.errors import Unreadable
 from fmq.store.segment import segment_name
 
 OPEN_MAX = 64
@@ -40,12 +41,14 @@ class Files:
         with self._lock:
             entry = self._entries.get(base)
             if entry is None:
-                entry = _Entry(self._directory.open(segment_name(base)))
+                entry = _Entry(self._open(base))
                 self._entries[base] = entry
             self._entries.move_to_end(base)
             entry.users += 1
         try:
             yield entry.file
+        except OSError as error:
+            raise Unreadable(f"{self._directory.path}/{segment_name(base)}", error) from error
         finally:
             with self._lock:
                 entry.users -= 1
@@ -53,6 +56,14 @@ class Files:
                     entry.file.close()
                 elif len(self._entries) > OPEN_MAX:
                     self._close_idle()
+
+    def _open(self, base: int) -> File:
+        try:
+            return self._directory.open(segment_name(base))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise Unreadable(self._directory.path, error) from error
 
     def add(self, base: int, file: File) -> None:
         """`file` is open already; share it."""

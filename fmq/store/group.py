@@ -19,7 +19,7 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TypeVar
 
-from fmq.errors import Closed, EngineFailed, FmqError
+from fmq.errors import EngineFailed, FmqError, UsageError
 from fmq.store.journal import Journal
 from fmq.store.kinds import Record
 
@@ -68,7 +68,6 @@ class Group:
         self.syncs = 0
         self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
         self.failure: BaseException | None = None
-        self.dead: FmqError | None = None
 
     def plan(self, append: list[Record]) -> None:
         """Let `append`, sized and placed, join what the next leader writes. Under the lock."""
@@ -86,8 +85,6 @@ class Group:
         sync. `force` syncs in an engine whose mode does not. An FmqError of `plan` means that
         it changed nothing.
         """
-        if self.dead is not None:
-            raise self.dead  # before the lock: in a forked child nobody may ever release it
         me = get_ident()
         waiter = None
         try:
@@ -142,16 +139,16 @@ class Group:
     def check(self) -> None:
         """Raise if the engine has failed or is closed. Under the lock."""
         if self.failure is not None:
-            raise self.failure if isinstance(self.failure, Closed) else self.failed_error()
+            raise self.failure if isinstance(self.failure, UsageError) else self.failed_error()
 
-    def close(self, refusal: Closed) -> None:
+    def close(self, refusal: UsageError) -> None:
         """Refuse everything from now on, with `refusal`. Under the lock."""
         assert self.idle()
         self.failure = refusal
 
     def broken(self) -> bool:
         """Whether a write or sync has failed, so that nothing may be believed of the disk."""
-        return self.failure is not None and not isinstance(self.failure, Closed)
+        return self.failure is not None and not isinstance(self.failure, UsageError)
 
     def failed_error(self) -> EngineFailed:
         return EngineFailed(
@@ -200,7 +197,7 @@ class Group:
                     journal.durable_to = end
                 else:
                     journal.durable_to = max(journal.durable_to, sealed_to)
-                journal.written_chain = chain
+                journal.written_to, journal.written_chain = end, chain
                 if appends:
                     self._publish(appends)
                 self._writing = False

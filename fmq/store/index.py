@@ -274,7 +274,10 @@ def decode_blocks(data: bytes, store: bytes, base: int) -> SegmentIndex:
         body = data[at + head.head_size : at + head.size]
         if len(body) != head.body_size or zlib.crc32(body) != head.body_crc:
             raise BadIndex("the checksum of its entries does not match")
-        _add_block(index, head, body)
+        try:
+            _add_block(index, head, body)
+        except OverflowError:
+            raise BadIndex("more messages in it than a segment can hold") from None
         at += head.size
     index.mark_saved()
     return index

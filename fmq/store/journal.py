@@ -77,7 +77,8 @@ class Journal:
         self.seed = zlib.crc32(store)
         self.position = segments[-1].end
         self.durable_to = self.position
-        self.written_chain = segments[-1].chain  # the chain up to what has been written
+        self.written_to = self.position
+        self.written_chain = segments[-1].chain  # the chain up to there
         self.pending_bytes = 0
         self._writing: File | None = None  # the file of the segment being written
         self._writing_base = -1

@@ -73,6 +73,9 @@ class Reader:
         if skip:
             del bodies[:skip]
         start = max(offset, entries.first)
+        if not bodies:
+            reason = f"{topic}/{queue} should have its offset {start} here, and no record holds it"
+            raise Damaged(segment_name(entries.base), entries.base, reason)
         return Batch(topic, queue, start, bodies, entries.first, reading.parts, self.seed)
 
     def record(self, base: int, place: int) -> Record:
@@ -129,13 +132,19 @@ class _Reading:
         """Cut bodies until there are `wanted`, the entries end, or one window is used up."""
         entries, bodies = self._entries, self.bodies
         i, last = 0, len(entries.counts)
-        window: Window | None = None
+        ahead: Window | None = None
         while i < last and len(bodies) < wanted:
             place = entries.bodies[i]
-            if window is None or not window.holds(place):
-                if window is not None and len(bodies) > 0 and place >= window.start:
-                    return  # one window at a time: the next batch begins with the next one
-                window = self._reader.window(entries.base, place, self._keep_to)
+            if ahead is None:
+                window = ahead = self._reader.window(entries.base, place, self._keep_to)
+            elif ahead.holds(place):
+                window = ahead
+            elif place >= ahead.start:
+                return  # one window at a time: the next batch begins with the next one
+            else:
+                # What is referred to may lie further and further back, one run after the other:
+                # reading ahead from each would read, and keep in memory, a window for each.
+                window = self._reader.window(entries.base, place, 0)
             try:
                 i = self._cut(window, i, last)
             except UNREADABLE as error:

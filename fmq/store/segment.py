@@ -35,6 +35,8 @@ CRC_END = 8
 assert HEADER_BYTES == 64, "the table above counts on it"
 
 SUFFIX = ".seg"
+CAPACITY_MAX = 1 << 30
+POSITION_MAX = 1 << 62
 REQUIRED_KNOWN = 0
 
 
@@ -80,7 +82,7 @@ def decode_header(data: bytes, name: str) -> Header:
         raise NewerFormat(name, base, f"required flags {required:#x}")
     if says != base:
         raise Damaged(name, base, f"the header belongs to the segment at {says}")
-    if capacity <= HEADER_BYTES:
+    if not HEADER_BYTES < capacity <= CAPACITY_MAX or base + capacity > POSITION_MAX:
         raise Damaged(name, base, f"impossible capacity {capacity}")
     return Header(store, base, capacity, end, chain)
 
@@ -97,7 +99,12 @@ def base_of(name: str) -> int:
 
 def is_segment(name: str) -> bool:
     """Whether `name` is that of a segment."""
-    return name.endswith(SUFFIX) and len(name) == 20 + len(SUFFIX) and name[:20].isdigit()
+    return belongs(name) and name[20:] == SUFFIX
+
+
+def belongs(name: str) -> bool:
+    """Whether `name` is that of a segment or of something that belongs to one."""
+    return name[:20].isdecimal() and name[:20].isascii() and name[20:21] == "."
 
 
 class Segment:

@@ -50,7 +50,7 @@ class Spares:
 
     def adopt(self, names: Iterable[str]) -> None:
         """Take over what an earlier engine left: kept if it is whole and all zeros."""
-        for name in sorted(name for name in names if name.endswith(SUFFIX)):
+        for name in sorted(filter(is_spare, names)):
             self._taken.add(name)
             file = self._directory.open(name, write=True)
             if file.size() == self._capacity and all_zeros(file, self._capacity):
@@ -129,6 +129,12 @@ class Spares:
         for spare in self._ready:
             spare.file.close()
         self._ready.clear()
+
+
+def is_spare(name: str) -> bool:
+    """Whether `name` is one that `Spares` gives."""
+    number = name.removesuffix(SUFFIX)
+    return number != name and number.isdecimal() and number.isascii()
 
 
 def all_zeros(file: File, size: int) -> bool:

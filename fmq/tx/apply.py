@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+from fmq.options import QUEUES_MAX
 from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
 from fmq.store.record import aligned
+from fmq.tx.carried import check_carried
 from fmq.tx.ledger import Entry, Ledger
 from fmq.tx.seal import seal_of
 from fmq.tx.state import IllegalStep, after
@@ -195,7 +197,9 @@ def _ack(ledger: Ledger, ack: AckRange) -> None:
 
 
 def _state(ledger: Ledger, state: State, held: _Held) -> None:
-    carried = json.loads(state.json)
+    carried = check_carried(json.loads(state.json))
+    if carried["floor"] > ledger.index.base:
+        raise IllegalStep(f"a STATE that drops its own segment: all below {carried['floor']}")
     for name, ranges in carried["topics"].items():
         for number, (_, after_last) in enumerate(ranges):
             queue = ledger.queue(name, number)
@@ -208,6 +212,8 @@ def _state(ledger: Ledger, state: State, held: _Held) -> None:
 
 
 def _topic(ledger: Ledger, made: TopicMade, held: _Held) -> None:
+    if not 1 <= made.queues <= QUEUES_MAX:
+        raise IllegalStep(f"the topic {made.name!r} is made with {made.queues} queues")
     topic = ledger.topic(made.name, made.queues)
     if topic.made or len(topic.queues) != made.queues:
         raise IllegalStep(f"the topic {made.name!r} is made a second time")

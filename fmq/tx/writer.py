@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from fmq.clock import Clock
-from fmq.errors import BadName, TooLarge
+from fmq.errors import BadName
 from fmq.message import Receipt
 from fmq.options import Options
-from fmq.store.columns import Content
 from fmq.store.group import Group
 from fmq.store.journal import Journal
-from fmq.store.kinds import AckRange, Acks, Kind, Record, Run, TopicMade
+from fmq.store.kinds import AckRange, Acks, Record, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import check_name
 
@@ -73,11 +72,6 @@ class Writer:
             return 0
         known.turn = turn = (known.turn + 1) % count
         return turn
-
-    def check_size(self, size: int) -> None:
-        if size > self.options.message_bytes_max:
-            raise TooLarge("a message in bytes", size, self.options.message_bytes_max,
-                           "message_bytes_max")  # fmt: skip
 
     def send(self, runs: Sequence[Run], sync: bool | None) -> list[Receipt]:
         """Append `runs` of MESSAGEs as one append; their receipts once they are durable."""
@@ -140,8 +134,3 @@ class Writer:
 
 
 NO_TOPICS: list[TopicMade] = []
-
-
-def message_run(topic: str, queue: int, content: Content, producer: str = "") -> Run:
-    """A MESSAGE record that is not planned yet."""
-    return Run(Kind.MESSAGE, topic, queue, 0, content.count, 0, 0, "", producer, 0, content)

@@ -1,0 +1,116 @@
+"""Taking a checkpoint of a running engine: noted at one instant, written while others go on.
+
+The order makes it true whenever it is read: the indexes of sealed segments are on the disk
+before; then, under the lock, everything is noted; then the part of the index, durable; then
+the slot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from fmq.disk import Directory
+from fmq.recovery.checkpoint import Checkpoint, CheckpointWriter
+from fmq.recovery.recover import Recovered
+from fmq.recovery.replay import PART
+from fmq.store.segment import base_of, belongs, segment_name
+from fmq.tx.writer import Writer
+
+
+class Checkpointer:
+    """The checkpoints of one engine. One thread at a time."""
+
+    def __init__(self, directory: Directory, writer: Writer, found: Recovered) -> None:
+        self._directory = directory
+        self._store = found.store
+        self._journal = writer.journal
+        self._ledger = writer.ledger
+        self._group = writer.group
+        last = found.checkpoint
+        self._slots = CheckpointWriter(directory, last.generation if last else 0)
+        self._part_base = self._ledger.index.base
+        self._part_size = found.part_size
+        self.upto = last.applied_upto if last else -1
+        """Everything below has been applied, and is in the newest checkpoint."""
+        self.scan_from = self.upto
+        self.taken = 0
+
+    def take(self, *, clean: bool) -> None:
+        """Make a checkpoint of this instant durable."""
+        with self._group.lock:
+            if self._group.broken():
+                # Not even a checkpoint: after a failed sync nothing on the disk is certain.
+                raise self._group.failed_error()
+            checkpoint, part, part_at, part_base = self._note(clean)
+        try:
+            if part:
+                self._append_part(part_base, part, part_at)
+            self._slots.write(checkpoint)
+        except OSError:
+            # Begin the part anew with the next checkpoint.
+            self._part_base, self._part_size = -1, 0
+            raise
+        self._part_base, self._part_size = part_base, checkpoint.part_size
+        self.upto, self.scan_from = checkpoint.applied_upto, checkpoint.scan_from
+        self.taken += 1
+        self._remove_old_parts()
+
+    def _note(self, clean: bool) -> tuple[Checkpoint, bytes, int, int]:
+        """The checkpoint of this instant, and what is to be added to the part. Under the lock."""
+        ledger, journal = self._ledger, self._journal
+        index = ledger.index
+        applied = ledger.applied_upto
+        oldest = ledger.oldest_undecided()
+        part_at = self._part_size if self._part_base == index.base else 0
+        if not part_at:
+            index.saved, index.saved_outcomes = {}, 0
+        nothing_new = not index.lanes and not index.outcome_keys
+        part = b"" if nothing_new else index.encode_unsaved(self._store)
+        index.mark_saved()
+        segments = [[s.base, s.capacity, s.end, s.chain] for s in journal.segments]
+        while segments[-1][0] > index.base:
+            segments.pop()  # opened ahead, and nothing in it has been applied
+        checkpoint = Checkpoint(
+            self._store.hex(),
+            applied,
+            applied if oldest is None else min(applied, oldest),
+            self._chain_at(applied),
+            part_at + len(part),
+            segments,
+            ledger.carried(),
+            clean,
+            self._slots.generation + 1,
+        )
+        return checkpoint, part, part_at, index.base
+
+    def _chain_at(self, applied: int) -> int:
+        journal = self._journal
+        if applied == journal.written_to:
+            return journal.written_chain
+        # Nothing was written since it was opened, and the newest segment is empty.
+        segment = journal.segment_of(applied)
+        assert segment is not None
+        return segment.chain
+
+    def _append_part(self, base: int, part: bytes, at: int) -> None:
+        name = segment_name(base, PART)
+        try:
+            file = self._directory.open(name, write=True)
+            new = False
+        except FileNotFoundError:
+            file = self._directory.create(name)
+            new = True
+        try:
+            file.write(at, (part,), sync=True)
+            file.sync()
+        finally:
+            file.close()
+        if new:
+            self._directory.sync()
+
+    def _remove_old_parts(self) -> None:
+        """Parts of sealed segments are indexes by now, and no checkpoint names them."""
+        for name in self._directory.names():
+            if name.endswith(PART) and belongs(name) and base_of(name) < self._part_base:
+                with contextlib.suppress(FileNotFoundError):
+                    self._directory.remove(name)

@@ -1,0 +1,71 @@
+"""`fmq.open`: a path becomes an engine that writes, or one that only looks."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, overload
+
+from fmq.clock import Clock, SystemClock
+from fmq.disk import Disk, RealDisk
+from fmq.engine import Engine
+from fmq.errors import Unreadable
+from fmq.options import Options
+from fmq.readonly import ReadOnlyEngine
+
+
+class PathLike(Protocol):
+    """A path that is not a str, such as pathlib's."""
+
+    def __fspath__(self) -> str: ...
+
+
+@overload
+def open(
+    path: str | PathLike,
+    options: Options | None = ...,
+    *,
+    read_only: Literal[False] = ...,
+    disk: Disk | None = ...,
+    clock: Clock | None = ...,
+    background: bool = ...,
+) -> Engine: ...
+@overload
+def open(
+    path: str | PathLike,
+    options: Options | None = ...,
+    *,
+    read_only: Literal[True],
+    disk: Disk | None = ...,
+    clock: Clock | None = ...,
+    background: bool = ...,
+) -> ReadOnlyEngine: ...
+def open(
+    path: str | PathLike,
+    options: Options | None = None,
+    *,
+    read_only: bool = False,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    background: bool = True,
+) -> Engine | ReadOnlyEngine:
+    """Open the directory at `path`, made if it is not there; recovery needs no other call.
+
+    One engine writes at a time: a second one gets Locked. With `read_only` it takes no lock,
+    writes nothing, and follows a live engine up to what is durable. `disk` and `clock` are the
+    doors to the machine; tests hand in others. Without `background` the engine has no thread
+    and does its housekeeping at the end of its calls.
+    """
+    options = options or Options()
+    where = path if isinstance(path, str) else path.__fspath__()
+    disk = disk or RealDisk(hold_gil=options.hold_gil)
+    clock = clock or SystemClock()
+    try:
+        directory = disk.directory(where, make=not read_only)
+        try:
+            if read_only:
+                return ReadOnlyEngine(where, directory, options, clock)
+            return Engine(where, directory, options, clock, disk, background=background)
+        except BaseException:
+            directory.close()
+            raise
+    except OSError as error:
+        raise Unreadable(where, error) from error

@@ -1,0 +1,127 @@
+"""Putting an engine together from what recovery found: which part holds which.
+
+Everything in memory is guarded by one lock, `Parts.lock`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from fmq.checkpointing import Checkpointer
+from fmq.clock import Clock
+from fmq.consume.groups import Groups
+from fmq.disk import Directory
+from fmq.housekeeping import Housekeeping
+from fmq.options import Options
+from fmq.recovery.recover import Recovered
+from fmq.recovery.replay import rebuild_index
+from fmq.store.catalog import Catalog
+from fmq.store.files import Files
+from fmq.store.group import Group
+from fmq.store.index import SegmentIndex
+from fmq.store.journal import Journal
+from fmq.store.kinds import Record
+from fmq.store.reader import Reader
+from fmq.store.segment import segment_name
+from fmq.store.spares import Spares
+from fmq.tx.apply import apply
+from fmq.tx.manager import TransactionManager
+from fmq.tx.messages import Messages
+from fmq.tx.outcomes import Outcomes
+from fmq.tx.sender import Sender
+from fmq.tx.writer import Writer
+
+
+def _segment_bytes(found: Recovered, options: Options) -> int:
+    """How large new segments are: as asked for, and enough for what is undecided.
+
+    A transaction prepared under a larger setting must still fit when it is relocated or
+    committed: no setting refuses a decision.
+    """
+    undecided = [entry.start for entry in found.ledger.undecided.values()]
+    holding = [
+        segment.capacity
+        for segment in found.segments
+        if any(segment.base <= start < segment.limit for start in undecided)
+    ]
+    return max(options.segment_bytes, *holding, 0)
+
+
+class Parts:
+    """The parts of one engine, and the moment at which what is durable becomes visible."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        found: Recovered,
+        options: Options,
+        clock: Clock,
+        drawn: bytes,
+        after: Callable[[], None],
+    ) -> None:
+        """`drawn` are random bytes for ids; `after` is called when a transaction took a step."""
+        self._directory = directory
+        self._store = found.store
+        self.lock = lock = threading.Lock()
+        self.ledger = ledger = found.ledger
+        segment_bytes = _segment_bytes(found, options)
+        spares = Spares(directory, segment_bytes)
+        spares.adopt(directory.names())
+        files = Files(directory)
+        self.journal = journal = Journal(
+            directory, found.store, found.segments, spares, files, segment_bytes
+        )
+        self.group = group = Group(lock, journal, self._publish, synced=options.sync != "never")
+        self.writer = writer = Writer(lock, journal, group, ledger, clock, options)
+        self.sender = Sender(writer)
+        self.catalog = catalog = Catalog(directory, found.store, self._rebuild)
+        self._fill_catalog()
+        reader = Reader(files, journal.seed, options.read_ahead_bytes)
+        outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
+        self.manager = TransactionManager(writer, outcomes, drawn, after)
+        self.messages = Messages(lock, ledger, catalog, reader, clock)
+        self.groups = Groups(ledger)
+        checkpointer = Checkpointer(directory, writer, found)
+        self.chores = Housekeeping(directory, writer, self.manager, catalog, checkpointer)
+        self.on_published: Callable[[], None] = lambda: None
+        self._limit = self._limit_of(ledger.index.base)
+
+    def _fill_catalog(self) -> None:
+        """Name the sealed segments; those that were just replayed are still in memory."""
+        ledger = self.ledger
+        in_memory = {index.base for index in ledger.sealed}
+        for segment in self.journal.segments:
+            if segment.base < ledger.index.base and segment.base not in in_memory:
+                self.catalog.add(segment.base)
+
+    def _rebuild(self, base: int) -> SegmentIndex:
+        """The index of a sealed segment whose file is missing or not sound."""
+        segment = self.journal.segment_of(base)
+        if segment is None:
+            raise FileNotFoundError(segment_name(base))
+        return rebuild_index(self._directory, segment, self._store)
+
+    def _limit_of(self, base: int) -> int:
+        segment = self.journal.segment_of(base)
+        assert segment is not None
+        return segment.limit
+
+    def _publish(self, appends: list[list[Record]]) -> None:
+        """What is durable now becomes visible, all of it at one instant. Under the lock."""
+        ledger = self.ledger
+        for append in appends:
+            position = append[0].position
+            if position >= self._limit:
+                segment = self.journal.segment_of(position)
+                assert segment is not None
+                ledger.enter_segment(segment.base)
+                self._limit = segment.limit
+            apply(ledger, append)
+        if ledger.arrived:
+            self.messages.wake()
+        self.on_published()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self.journal.close()

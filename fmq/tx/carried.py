@@ -1,0 +1,61 @@
+"""Whether what a checkpoint or a STATE record carries has the shape that a ledger takes over.
+
+A checksum says that the bytes are those that were written, not that we wrote them. So each
+value is checked before anything believes it; what is wrong is a ValueError.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fmq.options import QUEUES_MAX
+
+NUMBER_MAX = 1 << 63
+
+
+def check_number(what: str, value: Any, low: int = 0, high: int = NUMBER_MAX) -> int:
+    """`value`, if it is a whole number from `low` up to, not including, `high`."""
+    if type(value) is not int or not low <= value < high:
+        raise ValueError(f"{what} is {str(value)[:40]}")
+    return value
+
+
+def check_list(what: str, value: Any, length: int | None = None) -> list[Any]:
+    if type(value) is not list or (length is not None and len(value) != length):
+        raise ValueError(f"{what} is {str(value)[:40]}")
+    return value
+
+
+def check_text(what: str, value: Any) -> str:
+    if type(value) is not str or not value:
+        raise ValueError(f"{what} is {str(value)[:40]}")
+    return value
+
+
+def check_carried(state: Any) -> dict[str, Any]:
+    """`state`, if it is what `Ledger.carried` makes."""
+    if type(state) is not dict or type(state.get("topics")) is not dict:
+        raise ValueError(f"no topics in {str(state)[:40]}")
+    for name in ("floor", "last_us"):
+        check_number(name, state.get(name))
+    for topic, queues in state["topics"].items():
+        check_text("a topic", topic)
+        if not 0 < len(check_list("queues", queues)) <= QUEUES_MAX:
+            raise ValueError(f"{topic} has {len(queues)} queues")
+        for bounds in queues:
+            first, after = check_list("a queue", bounds, 2)
+            check_number("a queue's end", after, check_number("a queue's first", first))
+    for ack in check_list("acks", state.get("acks")):
+        _check_ack(ack)
+    return state
+
+
+def _check_ack(ack: Any) -> None:
+    group, topic, queue, floor, ranges = check_list("an ack", ack, 5)
+    check_text("a group", group)
+    check_text("a topic", topic)
+    check_number("a queue", queue, 0, QUEUES_MAX)
+    last = check_number("a floor", floor)
+    for each in check_list("ranges", ranges):
+        first, end = check_list("a range", each, 2)
+        last = check_number("a range's end", end, check_number("its first", first, last) + 1)
