@@ -20,7 +20,8 @@ from tests.small import (
     truncate,
 )
 
-EXAMPLE = Checkpoint("ab", 500, 400, 7, 10, [[0, 4096, 500, 7]], {"topics": {}}, True, 3)
+LEDGER = {"floor": 0, "last_us": 9, "topics": {"t": [[0, 3]]}, "acks": [["g", "t", 0, 1, [[2, 3]]]]}
+EXAMPLE = Checkpoint("ab", 500, 400, 7, 10, [[0, 4096, 500, 7]], LEDGER, True, 3)
 
 
 def newest(disk: CrashDisk) -> str:
@@ -178,8 +179,8 @@ def test_a_read_of_the_slots_takes_the_larger_generation_whatever_its_name() -> 
     directory = disk.directory("data", make=True)
     for name, generation in zip(SLOTS, (9, 8), strict=True):
         file = directory.create(name)
-        file.write(0, (encode(Checkpoint("ab" * 16, 64, 64, 0, 0, [], {}, False, generation)),),
-                   sync=True)  # fmt: skip
+        each = replace(EXAMPLE, store="ab" * 16, generation=generation)
+        file.write(0, (encode(each),), sync=True)
     found = checkpoints.read(directory, bytes.fromhex("ab" * 16))
     assert found is not None
     assert found.generation == 9

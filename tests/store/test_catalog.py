@@ -219,6 +219,19 @@ def test_segments_sealed_later_are_found_too() -> None:
     assert found.base == 9 * CAPACITY
 
 
+def test_segments_sealed_after_others_were_dropped_are_found() -> None:
+    indexes = ten_segments()
+    sealed = Sealed(indexes[:9])
+    assert sealed.catalog.find(("orders", 0), 5) is not None
+    for base in (0, CAPACITY):
+        sealed.catalog.drop(base)
+    sealed.catalog.write(indexes[9])
+    sealed.catalog.add(9 * CAPACITY)
+    found = sealed.catalog.find(("orders", 0), 84)
+    assert found is not None
+    assert found.base == 9 * CAPACITY
+
+
 def test_no_more_than_a_few_indexes_stay_in_memory() -> None:
     sealed = Sealed([index_at(n * CAPACITY, [("orders", 0, n, 1)]) for n in range(50)])
     catalog = sealed.reopened()

@@ -87,6 +87,14 @@ def test_a_file_in_use_is_never_closed(files: Files, opened: Opened) -> None:
     assert opened.still_open <= OPEN_MAX
 
 
+def test_a_file_in_use_is_not_closed_for_others_used_meanwhile(files: Files) -> None:
+    with files.using(0) as used:
+        for base in range(1, MANY):
+            with files.using(base):
+                pass
+        assert used.read(0, 10) == b"0"
+
+
 def test_a_forgotten_file_is_closed_when_its_last_user_is_done(
     files: Files, opened: Opened
 ) -> None:

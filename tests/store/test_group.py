@@ -60,6 +60,19 @@ def test_nothing_is_published_before_it_is_durable() -> None:
     assert shared.journal.durable_to == shared.journal.position
 
 
+def test_what_was_planned_during_a_write_is_not_durable_with_it() -> None:
+    shared = Shared()
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        first_end = shared.journal.position
+        (heir,) = shared.waiting("heir")
+        shared.gate.let_one_pass()
+        leader.ended()
+        shared.wait_for_a_write(heir)
+        assert shared.journal.durable_to == first_end < shared.journal.position
+        assert shared.published == ["leader"]
+    assert heir.ended() == "heir"
+
+
 def test_who_does_not_wait_returns_at_once_and_is_served_with_the_next() -> None:
     shared = Shared()
     assert shared.send("later", wait=False) == "later"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -244,6 +245,39 @@ def test_a_window_serves_many_batches_with_one_read() -> None:
     for number in range(200):
         assert stored.batch(reader, stored.first + number, 1).bodies == [b"%d" % number]
     assert counting.count("read") == 1
+
+
+def test_references_further_and_further_back_cost_what_they_refer_to() -> None:
+    """Decided in the opposite order of their preparation, each body lies before the last one."""
+    stored = Stored()
+    for number in range(30):
+        stored.prepare([Message(b"%d" % number * 1000)])
+    while stored.prepared:
+        stored.refer(-1)
+    reader = stored.reader(1 << 20)
+    tracemalloc.start()
+    try:
+        batch = stored.batch(reader, stored.first, 1000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert seen(batch) == stored.expected(stored.first, 30)
+    assert peak < 2 * CAPACITY
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_sound_run_in_the_place_of_another_is_damaged(count: int) -> None:
+    """As a disk leaves it that writes a block to the wrong place."""
+    stored = Stored()
+    runs = [
+        stored.publish([Message(b"a" * 8)] * count),
+        stored.publish([Message(b"b" * 8)] * count),
+    ]
+    reader = stored.reader(1)
+    file = directory_of(stored.disk).open(segment_name(0), write=True)
+    file.write(runs[0].position, (file.read(runs[1].position, runs[1].size),), sync=True)
+    with pytest.raises(Damaged, match=f"belongs at {runs[1].position}"):
+        stored.batch(reader, stored.first, count)
 
 
 def records_of(stored: Stored, number: int) -> list[Run]:

@@ -113,6 +113,7 @@ def test_a_compressed_record_tells_both_its_sizes() -> None:
         (POSITION, 0, 0),
         (1 << 40, (1 << 40) - LAG_UNKNOWN + 1, (1 << 40) - LAG_UNKNOWN + 1),
         (1 << 40, (1 << 40) - LAG_UNKNOWN, 0),
+        (1 << 40, (1 << 40) - LAG_UNKNOWN - 1, 0),
         (1 << 40, 64, 0),
     ],
 )

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from fmq.errors import Damaged, NewerFormat
 from fmq.store.segment import (
+    CAPACITY_MAX,
     HEADER_BYTES,
+    POSITION_MAX,
     Header,
     Segment,
     base_of,
@@ -33,8 +35,8 @@ def resealed(data: bytes) -> bytes:
     st.builds(
         Header,
         st.binary(min_size=16, max_size=16),
-        u64,
-        st.integers(HEADER_BYTES + 1, (1 << 64) - 1),
+        st.integers(0, (POSITION_MAX - CAPACITY_MAX) // 8).map(lambda n: 8 * n),
+        st.integers(HEADER_BYTES + 1, CAPACITY_MAX),
         u64,
         u32,
     )

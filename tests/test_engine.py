@@ -1,0 +1,360 @@
+"""The public calls of an engine, one by one, and what each sync mode promises."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import Engine, Message, Options, Receipt
+from fmq.errors import BadName, BadOption, Closed
+from fmq.testing import CrashDisk, FakeClock
+from tests.small import bodies, check, opened
+
+
+@pytest.fixture
+def store() -> CrashDisk:
+    return CrashDisk()
+
+
+@pytest.fixture
+def shop(store: CrashDisk) -> Iterator[Engine]:
+    with opened(store, topic_queues={"wide": 3}) as engine:
+        yield engine
+    check(store)
+
+
+# --- sending --------------------------------------------------------------------------------------
+
+
+def test_a_receipt_says_where_the_message_stands(shop: Engine) -> None:
+    first, second = shop.send("t", b"0"), shop.send("t", b"1")
+    assert (first.topic, first.queue, first.offset, first.count) == ("t", 0, 0, 1)
+    assert second.offset == 1
+    assert second.position > first.position
+    assert [message.position for message in shop.read("t")] == [first.position, second.position]
+
+
+@pytest.mark.parametrize("body", [b"bytes", bytearray(b"array"), memoryview(b"view"), b""])
+def test_a_body_is_anything_bytes_like(shop: Engine, body: Any) -> None:
+    shop.send("t", body)
+    shop.send("t", body, key="k")
+    shop.send_many("t", [body, Message(body)])
+    with shop.transaction() as tx:
+        tx.send("t", body)
+        tx.send_many("t", [body, Message(body, tag="x")])
+    assert bodies(shop, "t") == [bytes(body)] * 7
+
+
+@pytest.mark.parametrize("body", ["text", 7, None, ["list"], {"a": 1}])
+def test_any_other_body_is_a_type_error_and_nothing_is_written(shop: Engine, body: Any) -> None:
+    position = shop.stats().position
+    tx = shop.transaction()
+    for call in (
+        lambda: shop.send("t", body),
+        lambda: shop.send("t", body, key="k"),
+        lambda: shop.send_many("t", [b"good", body]),
+        lambda: shop.send_many("t", [Message(body)]),
+        lambda: tx.send("t", body),
+        lambda: tx.send_many("t", [b"good", body]),
+        lambda: tx.send_many("t", [Message(body)]),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    assert tx.commit() == []
+    assert not shop.queues("t")
+    assert shop.read("t") == []
+    assert position < shop.stats().position  # the empty transaction
+
+
+def test_a_body_that_changes_later_was_sent_as_it_was(shop: Engine) -> None:
+    body = bytearray(b"before")
+    with shop.transaction() as tx:
+        tx.send("t", body)
+        tx.send("t", body, key="k")
+        tx.send_many("t", [body])
+        body[:] = b"behind"
+    assert bodies(shop, "t") == [b"before"] * 3
+
+
+def test_send_many_gives_one_receipt_for_each_run_in_a_queue(shop: Engine) -> None:
+    assert shop.send_many("t", []) == []
+    (receipt,) = shop.send_many("t", [b"a", b"b", b"c"])
+    assert receipt == Receipt("t", 0, 0, receipt.position, 3)
+    keyed = [Message(b"%d" % number, key=f"k{number}") for number in range(20)]
+    receipts = shop.send_many("wide", keyed)
+    assert sum(receipt.count for receipt in receipts) == 20
+    assert len({receipt.queue for receipt in receipts}) == len(receipts) == 3
+    found = [shop.read("wide", queue=queue) for queue in range(3)]
+    for one in found:
+        assert [message.offset for message in one] == list(range(len(one)))
+    assert {message.key for message in itertools.chain(*found)} == {m.key for m in keyed}
+
+
+def test_a_key_always_leads_to_the_same_queue(store: CrashDisk) -> None:
+    placed: dict[str, set[int]] = {}
+    for _ in range(3):
+        with opened(store, queues=5) as engine:
+            for number in range(20):
+                key = f"k{number}"
+                with engine.transaction() as tx:
+                    tx.send("t", b"", key=key)
+                queue = tx.commit()[0].queue
+                placed.setdefault(key, set()).update((queue, engine.send("t", b"", key=key).queue))
+    assert all(len(queues) == 1 for queues in placed.values())
+    assert len(set.union(*placed.values())) == 5
+
+
+def test_without_a_key_queues_are_used_in_turn(shop: Engine) -> None:
+    queues = [shop.send("wide", b"").queue for _ in range(9)]
+    assert sorted(queues) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("queue", [-1, 3, 4096])
+def test_a_queue_that_the_topic_does_not_have_is_refused(shop: Engine, queue: int) -> None:
+    shop.send("wide", b"", queue=2)
+    position = shop.stats().position
+    for call in (
+        lambda: shop.send("wide", b"", queue=queue),
+        lambda: shop.send_many("wide", [b""], queue=queue),
+        lambda: shop.transaction().send("wide", b"", queue=queue),
+    ):
+        with pytest.raises(BadName, match="queues 0 to 2"):
+            call()
+    assert shop.stats().position == position
+
+
+def test_a_topic_comes_into_being_with_its_first_message(shop: Engine) -> None:
+    tx = shop.transaction()
+    tx.send("t", b"")
+    assert shop.queues("t") == []
+    tx.rollback()
+    assert shop.queues("t") == []
+    shop.send("t", b"")
+    assert [(info.queue, info.first, info.next) for info in shop.queues("t")] == [(0, 0, 1)]
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def test_read_is_empty_where_there_is_nothing(shop: Engine) -> None:
+    shop.send("t", b"0")
+    assert shop.read("nothing") == []
+    assert shop.read("t", queue=1) == []
+    assert shop.read("t", offset=1) == []
+    assert shop.read("t", offset=1 << 60) == []
+    assert shop.read_batch("t", offset=1) is None
+
+
+@pytest.mark.parametrize("wrong", [{"offset": -1}, {"limit": -1}])
+def test_an_offset_or_limit_that_cannot_be_is_refused(shop: Engine, wrong: dict[str, int]) -> None:
+    with pytest.raises(BadOption):
+        shop.read_batch("t", **wrong)
+
+
+def test_read_waits_as_long_as_it_was_told(store: CrashDisk) -> None:
+    clock = FakeClock()
+    with opened(store, clock) as engine:
+        assert engine.read("t", timeout=7) == []
+        assert clock.monotonic() == 7
+        engine.send("t", b"0")
+        assert bodies(engine, "t") == [b"0"]
+        assert engine.read("t", timeout=7)[0].offset == 0
+        assert clock.monotonic() == 7
+
+
+def test_a_limit_over_runs_and_segments_gives_exactly_so_many(store: CrashDisk) -> None:
+    with opened(store, read_ahead_bytes=512) as engine:
+        for number in range(40):
+            engine.send_many("t", [b"%d-%d" % (number, i) + b"x" * 50 for i in range(5)])
+        everything = [message.body for message in engine.read("t", limit=200)]
+        assert len(set(everything)) == 200
+        for offset, limit in itertools.product((0, 1, 4, 5, 77, 199), (1, 2, 5, 33, 200)):
+            found = engine.read("t", offset=offset, limit=limit)
+            assert [message.body for message in found] == everything[offset : offset + limit]
+
+
+def test_time_never_goes_back_within_a_queue(store: CrashDisk) -> None:
+    """Whoever sets the machine's clock, a transaction or a restart in between."""
+    clock = FakeClock()
+    times = []
+    for step in range(4):
+        with opened(store, clock) as engine:
+            engine.send("t", b"")
+            clock.set_wall_clock(1_000_000_000_000_000 * (5 - step))
+            with engine.transaction() as tx:
+                tx.send("t", b"")
+            times = [message.time for message in engine.read("t") if message.time]
+    assert times == sorted(times)
+    assert len(times) == 8
+    assert times[0].utcoffset() == timedelta(0)
+
+
+# --- sync modes -----------------------------------------------------------------------------------
+
+
+def live(disk: CrashDisk, clock: FakeClock, **options: Any) -> Engine:
+    """An engine with a thread of its own, which does nothing while time stands still."""
+    chosen = Options(segment_bytes=4096, checkpoint_idle_seconds=60, **options)
+    return fmq.open("data", chosen, disk=disk, clock=clock)
+
+
+def until(seen: Any) -> None:
+    """Wait, in real time, for the engine's own thread to do what it is due to do."""
+    import time
+
+    end = time.monotonic() + 20
+    while not seen():
+        assert time.monotonic() < end, "the engine's thread did not do it"
+        time.sleep(0.001)
+
+
+def soon(clock: FakeClock, seconds: float, seen: Any) -> None:
+    """`seen` within `seconds` of the moment at which the engine's thread begins to wait."""
+
+    def step() -> Any:
+        clock.advance(seconds)  # again, if the thread was not waiting yet
+        return seen()
+
+    until(step)
+
+
+def test_always_what_returned_is_durable_and_visible(store: CrashDisk) -> None:
+    with live(store, FakeClock()) as engine:
+        engine.send("t", b"0")
+        assert bodies(engine, "t") == [b"0"]
+        for state in store.states():
+            with opened(state) as after:
+                assert bodies(after, "t") == [b"0"]
+
+
+def test_interval_nothing_is_shown_before_it_is_durable_and_it_is_in_time(
+    store: CrashDisk,
+) -> None:
+    """Again and again, also after the engine has been idle."""
+    clock = FakeClock()
+    with live(store, clock, sync="interval", sync_interval_seconds=0.05) as engine:
+        for number in range(3):
+            engine.send("t", b"%d" % number)
+            engine.send("u", b"%d" % number)
+            for info in engine.queues():
+                shown = bodies(engine, info.topic)
+                with opened(store.after_power_loss(number)) as after:
+                    assert bodies(after, info.topic)[: len(shown)] == shown
+            soon(clock, 0.06, lambda number=number: len(bodies(engine, "u")) == number + 1)
+            with opened(store.after_power_loss(number)) as after:
+                assert len(bodies(after, "u")) == number + 1
+            soon(clock, 61, lambda: engine.stats().checkpointed_upto == engine.stats().position)
+
+
+def test_interval_a_prepare_and_an_explicit_sync_do_not_wait_for_the_interval(
+    store: CrashDisk,
+) -> None:
+    with live(store, FakeClock(), sync="interval", sync_interval_seconds=5) as engine:
+        engine.send("t", b"0")
+        tx = engine.transaction(tx_id="T")
+        tx.prepare()
+        with opened(store.after_power_loss(1)) as after:
+            assert [each.tx_id for each in after.undecided()] == ["T"]
+            assert bodies(after, "t") == [b"0"]
+        engine.send("t", b"1", sync=True)
+        assert bodies(engine, "t") == [b"0", b"1"]
+        engine.send("t", b"2")
+        engine.sync()
+        assert bodies(engine, "t") == [b"0", b"1", b"2"]
+        tx.rollback()
+
+
+def test_never_what_is_written_is_shown_and_a_kill_keeps_it(store: CrashDisk) -> None:
+    with live(store, FakeClock(), sync="never") as engine:
+        for number in range(30):
+            engine.send("t", b"%d" % number + b"x" * 300)
+            assert len(bodies(engine, "t")) == number + 1
+        with opened(store.after_kill()) as after:
+            assert len(bodies(after, "t")) == 30
+        for state in (store.after_power_loss(seed) for seed in range(10)):
+            with opened(state) as after:
+                found = bodies(after, "t")
+                assert found == [b"%d" % number + b"x" * 300 for number in range(len(found))]
+            check(state)
+    with opened(store.after_power_loss(1)) as engine:
+        assert len(bodies(engine, "t")) == 30, "a clean close makes everything durable"
+
+
+def test_sync_false_becomes_visible_with_the_next_sync_of_anybody(store: CrashDisk) -> None:
+    with live(store, FakeClock()) as engine:
+        receipt = engine.send("t", b"0", sync=False)
+        (many,) = engine.send_many("t", [b"1", b"2"], sync=False)
+        assert (receipt.offset, many.offset) == (0, 1)
+        engine.send("u", b"")
+        assert bodies(engine, "t") == [b"0", b"1", b"2"]
+        with opened(store.after_power_loss(1)) as after:
+            assert bodies(after, "t") == [b"0", b"1", b"2"]
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def test_a_closed_engine_refuses_every_call_and_closing_twice_is_nothing(store: CrashDisk) -> None:
+    with opened(store) as engine:
+        engine.send("t", b"0")
+        begun, named = engine.transaction(), engine.transaction(tx_id="N")
+        begun.send("t", b"1")
+        prepared = engine.transaction(tx_id="T")
+        prepared.prepare()
+        consumer = engine.consumer("t", group="g")
+        (delivery,) = consumer.poll()
+    engine.close()
+    operations = store.operations
+    calls: dict[str, Callable[[], object]] = {
+        "send": lambda: engine.send("t", b""),
+        "send_many": lambda: engine.send_many("t", [b""]),
+        "transaction": engine.transaction,
+        "read": lambda: engine.read("t"),
+        "queues": engine.queues,
+        "outcome": lambda: engine.outcome("T"),
+        "undecided": engine.undecided,
+        "decide": lambda: engine.decide("T", "commit"),
+        "consumer": lambda: engine.consumer("t", group="g"),
+        "sync": engine.sync,
+        "checkpoint": engine.checkpoint,
+        "commit": begun.commit,
+        "commit of nothing": named.commit,
+        "prepare": begun.prepare,
+        "commit prepared": prepared.commit,
+        "rollback prepared": prepared.rollback,
+        "poll": consumer.poll,
+        "ack": delivery.ack,
+        "enter": lambda: engine.__enter__().send("t", b""),
+    }
+    for name, call in calls.items():
+        with pytest.raises(Closed, match="closed"):
+            pytest.fail(f"{name} gave {call()!r}")
+    assert store.operations == operations
+    with opened(store) as engine:
+        assert [each.tx_id for each in engine.undecided()] == ["T"], "close decides nothing"
+        assert bodies(engine, "t") == [b"0"]
+
+
+def test_a_transaction_begun_before_the_close_may_be_rolled_back_behind_it(
+    store: CrashDisk,
+) -> None:
+    """Rolling back before prepare writes nothing, so there is nothing to be refused."""
+    with opened(store) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"1")
+    tx.rollback()
+
+
+def test_stats_are_a_frozen_snapshot(shop: Engine) -> None:
+    before = shop.stats()
+    shop.send("t", b"0")
+    after = shop.stats()
+    assert (before.messages, after.messages) == (0, 1)
+    assert after.position > before.position
+    with pytest.raises(AttributeError):
+        after.messages = 5  # type: ignore[misc]

@@ -1,0 +1,109 @@
+"""Options: one frozen dataclass, checked when it is made, with the unit in every name."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pytest
+
+from fmq import Options
+from fmq.errors import BadOption
+from tests.small import CrashDisk, opened
+
+BAD: list[dict[str, Any]] = [
+    {"sync": "sometimes"},
+    {"sync": None},
+    {"segment_bytes": 1016},
+    {"segment_bytes": 4097},
+    {"segment_bytes": 2 << 30},
+    {"queues": 0},
+    {"queues": 4097},
+    {"topic_queues": {"t": 0}},
+    {"topic_queues": {"t": 4097}},
+    {"sync_interval_seconds": 0},
+    {"checkpoint_bytes": 0},
+    {"checkpoint_idle_seconds": -1},
+    {"message_bytes_max": 0},
+    {"transactions_max": 0},
+    {"producer_transactions_max": 0},
+    {"undecided_bytes_max": -5},
+    {"transaction_messages_max": 0},
+    {"relocate_bytes": 0},
+    {"retain_bytes": 0},
+    {"retain_seconds": 0},
+    {"outcome_window_seconds": -1},
+    {"lease_seconds": 0},
+    {"read_ahead_bytes": 0},
+]
+
+
+@pytest.mark.parametrize("option", BAD, ids=str)
+def test_a_value_that_cannot_work_is_refused_with_its_name_and_what_would_do(
+    option: dict[str, Any],
+) -> None:
+    name = "t" if "topic_queues" in option else next(iter(option))
+    with pytest.raises(BadOption, match=rf"{name}.*must be .*Nothing was opened"):
+        Options(**option)
+
+
+def test_the_defaults_are_good_and_cannot_be_changed() -> None:
+    options = Options()
+    with pytest.raises(FrozenInstanceError):
+        options.queues = 2  # type: ignore[misc]
+    assert options.sync == "always"
+
+
+def test_options_are_given_by_name_only() -> None:
+    with pytest.raises(TypeError):
+        Options("always")  # type: ignore[call-arg]
+
+
+def test_sizes_and_times_say_their_unit() -> None:
+    units = ("_bytes", "_seconds", "_bytes_max", "_bytes_min")
+    bare = {field.name for field in fields(Options) if not field.name.endswith(units)}
+    assert bare == {
+        "sync",
+        "queues",
+        "topic_queues",
+        "transactions_max",
+        "producer_transactions_max",
+        "transaction_messages_max",
+        "keep_unread",
+        "hold_gil",
+    }
+
+
+def test_a_topic_has_the_queues_that_the_options_say_and_keeps_them() -> None:
+    disk = CrashDisk()
+    with opened(disk, queues=2, topic_queues={"wide": 4}) as engine:
+        engine.send("wide", b"")
+        engine.send("usual", b"")
+        counts = {topic: len(engine.queues(topic)) for topic in ("wide", "usual")}
+    assert counts == {"wide": 4, "usual": 2}
+    with opened(disk, queues=7) as engine:
+        engine.send("wide", b"")
+        engine.send("new", b"")
+        assert [len(engine.queues(topic)) for topic in ("wide", "usual", "new")] == [4, 2, 7]
+
+
+@pytest.mark.parametrize("segment_bytes", [1024, 4096, 65536])
+def test_a_directory_opens_with_another_segment_size_and_what_is_prepared_can_be_decided(
+    segment_bytes: int,
+) -> None:
+    """Also what would not fit a segment of the new size: a decision is never refused."""
+    disk = CrashDisk()
+    with opened(disk, segment_bytes=32768) as engine:
+        engine.send("t", b"0")
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"x" * 20000)
+        tx.prepare()
+    options: dict[str, Any] = {"segment_bytes": segment_bytes, "relocate_bytes": 4096}
+    with opened(disk, **options) as engine:
+        for _ in range(100):
+            engine.send("fill", b"f" * 400)
+        engine.decide("T", "commit")
+        assert [len(message.body) for message in engine.read("t")] == [1, 20000]
+    with opened(disk, **options) as engine:
+        assert [len(message.body) for message in engine.read("t")] == [1, 20000]
+        assert len(engine.read("fill", limit=1000)) == 100

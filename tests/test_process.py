@@ -1,0 +1,275 @@
+"""One process writes: locks, forks, permissions, and what a directory may and may not be."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq import Options
+from fmq.errors import FmqError, Forked, Locked, NotAStore
+from fmq.testing import CrashDisk
+
+SMALL = Options(segment_bytes=4096)
+
+
+def run(script: str, *arguments: object) -> str:
+    """What a new process prints that runs `script`."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(fmq.__file__).parent.parent)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# --- the lock -------------------------------------------------------------------------------------
+
+
+def test_a_second_writer_in_this_process_is_told_who_has_it(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d", SMALL):
+        with pytest.raises(Locked, match=f"process {os.getpid()}") as caught:
+            fmq.open(tmp_path / "d", SMALL)
+        assert caught.value.holder == f"process {os.getpid()}"
+    with fmq.open(tmp_path / "d", SMALL):
+        pass
+
+
+def test_a_second_writer_in_another_process_is_told_who_has_it(tmp_path: Path) -> None:
+    script = """
+import sys, fmq
+try:
+    fmq.open(sys.argv[1])
+except fmq.errors.Locked as error:
+    print(error.holder)
+"""
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        engine.send("t", b"0")
+        assert run(script, tmp_path / "d") == f"process {os.getpid()}"
+        engine.send("t", b"1")
+
+
+def test_a_dead_process_leaves_no_lock(tmp_path: Path) -> None:
+    """The lock is the kernel's; the number in the file is for people."""
+    script = """
+import os, sys, fmq
+engine = fmq.open(sys.argv[1])
+engine.send("t", b"0")
+os.kill(os.getpid(), 9)
+"""
+    with pytest.raises(AssertionError):
+        run(script, tmp_path / "d")
+    with fmq.open(tmp_path / "d") as engine:
+        assert [message.body for message in engine.read("t")] == [b"0"]
+
+
+def test_a_second_writer_is_refused_on_a_disk_in_memory_too() -> None:
+    disk = CrashDisk()
+    with fmq.open("d", SMALL, disk=disk, background=False), pytest.raises(Locked):
+        fmq.open("d", SMALL, disk=disk, background=False)
+
+
+def test_an_open_that_failed_holds_no_lock(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        engine.send("t", b"0")
+    segment = tmp_path / "d" / "00000000000000000000.seg"
+    data = segment.read_bytes()
+    segment.write_bytes(b"x" * 4096)
+    for _ in range(2):
+        with pytest.raises(FmqError, match="not a segment"):
+            fmq.open(tmp_path / "d", SMALL)
+    segment.write_bytes(data)
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        assert engine.read("t")
+
+
+# --- fork -----------------------------------------------------------------------------------------
+
+
+FORK = """
+import os, sys, threading, fmq
+from fmq.errors import Forked
+
+engine = fmq.open(sys.argv[1], fmq.Options(segment_bytes=4096))
+engine.send("t", b"0")
+tx = engine.transaction(tx_id="T"); tx.send("t", b"1"); tx.prepare()
+begun = engine.transaction(); begun.send("t", b"2")
+empty = engine.transaction()
+consumer = engine.consumer("t", group="g")
+(delivery,) = consumer.poll()
+calls = {
+    "send": lambda: engine.send("t", b"child"),
+    "send_many": lambda: engine.send_many("t", [b"child"]),
+    "read": lambda: engine.read("t"),
+    "queues": lambda: engine.queues(),
+    "transaction": lambda: engine.transaction(),
+    "named transaction": lambda: engine.transaction(tx_id="U"),
+    "outcome": lambda: engine.outcome("T"),
+    "undecided": lambda: engine.undecided(),
+    "decide": lambda: engine.decide("T", "commit"),
+    "consumer": lambda: engine.consumer("t", group="g"),
+    "poll": lambda: consumer.poll(),
+    "ack": lambda: delivery.ack(),
+    "sync": lambda: engine.sync(),
+    "checkpoint": lambda: engine.checkpoint(),
+    "stats": lambda: engine.stats(),
+    "commit of a prepared one": lambda: tx.commit(),
+    "roll back of a prepared one": lambda: tx.rollback(),
+    "commit of one begun": lambda: begun.commit(),
+    "prepare of one begun": lambda: begun.prepare(),
+    "commit of an empty one": lambda: empty.commit(),
+}
+# Another thread holds the lock at the moment of the fork, for ever as the child sees it.
+if sys.argv[2] == "busy":
+    engine._parts.lock.acquire()
+child = os.fork()
+if child == 0:
+    wrong = []
+    for name, call in calls.items():
+        try:
+            call()
+            wrong.append(name)
+        except Forked:
+            pass
+        except BaseException as error:
+            wrong.append(f"{name}: {error!r}")
+    engine.close()
+    consumer.close()
+    print(wrong, flush=True)
+    os._exit(bool(wrong))
+if sys.argv[2] == "busy":
+    engine._parts.lock.release()
+_, status = os.waitpid(child, 0)
+begun.commit()
+tx.commit()
+delivery.ack()
+print([message.body for message in engine.read("t")], os.waitstatus_to_exitcode(status))
+consumer.close()
+engine.close()
+"""
+
+
+@pytest.mark.parametrize("lock", ["free", "busy"])
+def test_the_child_of_a_fork_is_refused_everything_and_the_parent_goes_on(
+    tmp_path: Path, lock: str
+) -> None:
+    """Whatever other threads were at when it was forked: it neither writes nor hangs."""
+    child, parent = run(FORK, tmp_path / "d", lock).splitlines()
+    assert child == "[]"
+    assert parent == "[b'0', b'2', b'1'] 0"
+    assert fmq.check(tmp_path / "d").ok
+
+
+def test_a_fork_does_not_keep_the_lock_of_its_parent(tmp_path: Path) -> None:
+    """The parent closes, and another engine may open, though the child still lives."""
+    script = """
+import os, sys, fmq
+engine = fmq.open(sys.argv[1])
+hold, release = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(release)
+    os.read(hold, 1)
+    os._exit(0)
+engine.close()
+with fmq.open(sys.argv[1]) as again:
+    again.send("t", b"0")
+os.close(release)
+os.waitpid(child, 0)
+print("ok")
+"""
+    assert run(script, tmp_path / "d") == "ok"
+
+
+def test_forked_is_an_error_that_says_what_to_do() -> None:
+    assert "Open engines after forking" in str(Forked("d"))
+
+
+# --- the directory --------------------------------------------------------------------------------
+
+
+def test_directories_are_0700_and_files_0600_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with fmq.open(tmp_path / "d", SMALL, background=False) as engine:
+            for _ in range(20):
+                engine.send("t", b"x" * 500)
+            engine.checkpoint()
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "d").iterdir()}
+    assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_a_directory_that_is_not_fmqs_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for read_only in (False, True):
+        with pytest.raises(NotAStore, match=r"notes\.txt"):
+            fmq.open(tmp_path, read_only=read_only)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
+    with fmq.open(tmp_path, SMALL) as engine:
+        assert engine.send("t", b"0").offset == 0
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotAStore):
+        fmq.open(tmp_path / "file")
+
+
+def test_a_directory_is_made_and_its_parents_are_not(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore, match="parent"):
+        fmq.open(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_made_to_be_read(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore):
+        fmq.open(tmp_path / "d", read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_may_be_a_str_or_path_like(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        engine.send("t", b"0")
+        assert engine.path == str(tmp_path / "d")
+    with fmq.open(str(tmp_path / "d"), SMALL) as engine:
+        assert engine.read("t")
+    assert fmq.check(tmp_path / "d").ok
+    assert fmq.check(str(tmp_path / "d")).ok
+
+
+def test_a_stranger_among_the_files_of_a_store_is_left_alone(tmp_path: Path) -> None:
+    """Whatever its name ends with: only names that fmq gives are fmq's to remove."""
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        engine.send("t", b"0")
+    names = ["notes.txt", "film.part", "notes.copy", "my.spare", "my.idx", "draft.new", "x.seg"]
+    for name in names:
+        (tmp_path / "d" / name).write_text("mine")
+    for _ in range(2):
+        with fmq.open(tmp_path / "d", SMALL, background=False) as engine:
+            for _ in range(20):
+                engine.send("t", b"x" * 500)
+            engine.checkpoint()
+    assert fmq.check(tmp_path / "d").ok
+    for name in names:
+        assert (tmp_path / "d" / name).read_text() == "mine"
+
+
+def test_a_check_of_an_open_directory_is_refused(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d", SMALL), pytest.raises(Locked, match=str(os.getpid())):
+        fmq.check(tmp_path / "d")
