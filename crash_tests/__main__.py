@@ -18,6 +18,8 @@ from pathlib import Path
 
 from crash_tests.explore import Depth, Explorer, Tally
 from crash_tests.failure import Failure, load
+from crash_tests.faults import CHANGING, READING, FaultTour
+from crash_tests.oracle import Violation
 from crash_tests.shrink import shrink
 from crash_tests.workload import WORKLOADS, Workload, generate
 
@@ -31,7 +33,8 @@ def main() -> int:
             from crash_tests.mutants import main as mutants
 
             return mutants(names)
-    return run(arguments())
+    options = arguments()
+    return faults(options.names) if options.verb else run(options)
 
 
 def arguments() -> argparse.Namespace:
@@ -42,6 +45,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--crash-at", type=int, help="only this operation")
     parser.add_argument("--workload", choices=sorted(WORKLOADS), help="only this one, by hand")
     parser.add_argument("--full", type=float, default=0.2, help="share of states tried in full")
+    parser.add_argument("--no-shrink", action="store_true", help="report failures as found")
+    parser.add_argument("verb", nargs="?", choices=["faults"], help="let operations fail instead")
+    parser.add_argument("names", nargs="*", help="workloads for `faults`; all if none is named")
     parser.add_argument("--out", default="crash-failures", help="where failures are written")
     return parser.parse_args()
 
@@ -72,15 +78,31 @@ def run(options: argparse.Namespace) -> int:
         print(f"{workload.name:24} {tally}", flush=True)
         total.add(tally)
         for failure in tally.failures:
-            report(failure, depth, Path(options.out))
+            report(failure, None if options.no_shrink else depth, Path(options.out))
     print(f"{'all':24} {total}")
     return 1 if total.failures else 0
 
 
-def report(failure: Failure, depth: Depth, folder: Path) -> None:
+def faults(names: list[str]) -> int:
+    """Let each operation of each workload fail; every violation is printed."""
+    failures = 0
+    for name in names or WORKLOADS:
+        tour = FaultTour(WORKLOADS[name])
+        kinds = (*CHANGING, *READING)
+        for order in (*tour.all_orders(kinds), *tour.persistent_full_disk()):
+            try:
+                tour.check(order)
+            except Violation as violation:
+                failures += 1
+                print(violation, flush=True)
+        print(f"{name:24} {tour.orders} faults, {tour.states} states, {failures} failures")
+    return 1 if failures else 0
+
+
+def report(failure: Failure, depth: Depth | None, folder: Path) -> None:
     print(failure)
     traceback.print_exception(failure.violation.__cause__, limit=-4)
-    smaller = shrink(failure, depth)
+    smaller = failure if depth is None else shrink(failure, depth)
     folder.mkdir(exist_ok=True)
     file = folder / f"{failure.workload.name.replace(' ', '-')}.json"
     smaller.save(file)

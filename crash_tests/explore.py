@@ -67,7 +67,7 @@ class Explorer:
         self.depth = depth or Depth()
         self.tally = Tally()
         self._options = options_of(workload)
-        self._random = Random(f"{seed} {workload.name}")
+        self.random = Random(f"{seed} {workload.name}")
         self._known: set[tuple[str, str, int]] = set()
         self._base = self._template()
         self._stop_at = stop_at
@@ -122,13 +122,13 @@ class Explorer:
                 continue
             self._known.add(key)
             self.tally.states += 1
-            full = self._random.random() < self.depth.full
+            full = self.random.random() < self.depth.full
             if not self._try(crash_at, [event], state, oracle, full=full):
                 break
         abandon(run.engine)
 
     def _crashes(self, disk: CrashDisk) -> Iterator[tuple[Event, CrashDisk]]:
-        seed = self._random.randrange(1 << 30)
+        seed = self.random.randrange(1 << 30)
         for written in (True, False):
             yield {"do": "kill", "written": written}, disk.after_kill(written=written)
         for state in islice(disk.states(seed), self.depth.states_max):
@@ -147,7 +147,7 @@ class Explorer:
                 state = run.disk.after_kill(written=first["written"])
             else:
                 state = copy.after(Loss.from_json(first))
-            Trial(self._options, state, run.oracle, [first], self._random).replay(rest)
+            Trial(self._options, state, run.oracle, [first], self.random).replay(rest)
         except Exception as error:
             violation = violation_of(error)
             violation.__cause__ = error
@@ -164,10 +164,12 @@ class Explorer:
         full: bool,
     ) -> bool:
         """Put one state through recovery and what follows; False if a promise was broken."""
-        trial = Trial(self._options, state, oracle, path, self._random)
+        trial = Trial(self._options, state, oracle, path, self.random)
         try:
             trial.recover()
             if full:
+                trial.read_only()
+                trial.rebuild()
                 trial.close_and_recover_again()
                 trial.kill_and_recover_again()
                 trial.live_on()

@@ -18,15 +18,25 @@ from crash_tests.workload import GROUPS, Step, Workload
 from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
 from fmq.disk import Disk
 from fmq.engine import Engine
-from fmq.errors import EngineFailed, FmqError, LeaseLost, StorageFull, UsageError, WrongState
+from fmq.errors import (
+    Damaged,
+    FmqError,
+    LeaseLost,
+    NewerFormat,
+    StorageError,
+    StorageFull,
+    UsageError,
+    WrongState,
+)
 from fmq.message import Receipt
 from fmq.options import Options
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
+from fmq.testing.changes import Write
 from fmq.tx.transaction import Transaction
 
 PATH = "data"
 Refused = (StorageFull, UsageError, LeaseLost, WrongState)
-Unknown = (EngineFailed, OSError)
+Unknown = (StorageError, OSError)  # but for those above, which are asked for first
 OPEN_AGAIN_MAX = 3
 
 
@@ -56,6 +66,13 @@ def abandon(engine: Engine | None) -> None:
             engine.close()
 
 
+def last_write(disk: CrashDisk) -> Write:
+    """The write that the power failed in."""
+    change = disk.pending()[-1]
+    assert isinstance(change, Write)
+    return change
+
+
 class Run:
     """One workload on one disk, or on several: each kill leaves a new one."""
 
@@ -78,6 +95,7 @@ class Run:
         self.at = -1  # the step that is running
         self.first_step = 0  # its number; bodies are named after it
         self.survives = False  # whether it carries on after errors
+        self.refused = 0  # calls that were refused
         self.unknown = 0  # calls whose outcome was unknown
         self.operations_before = 0  # on disks before a kill
         self._waits = workload.all_options().get("sync") in (None, "always")
@@ -125,8 +143,9 @@ class Run:
             try:
                 self.engine = open_engine(self.door, self.options, self.clock)
                 return
-            except (OSError, StorageFull):
-                if not self.survives or attempt == OPEN_AGAIN_MAX - 1:
+            except (OSError, StorageError) as error:
+                lasting = isinstance(error, (Damaged, NewerFormat))
+                if not self.survives or lasting or attempt == OPEN_AGAIN_MAX - 1:
                     raise
 
     def restart(self) -> None:
@@ -148,6 +167,7 @@ class Run:
         except Refused:
             self.oracle.refused(name)
             self._was_refused = True
+            self.refused += 1
             return None
         except Unknown:
             if not self.survives:
@@ -231,6 +251,7 @@ class Run:
                 tx.ack(each)
                 acks.append((str(group), (each.topic, each.queue, each.offset)))
         except Refused:
+            self.refused += 1
             return None
         except Unknown:
             if not self.survives:
@@ -395,8 +416,8 @@ class Run:
         assert self.engine is not None
         try:
             seen = look(self.engine, self.oracle)
-        except OSError:
-            if not self.survives:
+        except (OSError, StorageError) as error:
+            if not self.survives or isinstance(error, Damaged):
                 raise
             seen = look(self.engine, self.oracle)  # a fault happens only once
         self.oracle.check(seen)

@@ -10,10 +10,11 @@ from typing import Any
 
 import fmq
 from crash_tests.failure import Event, power
-from crash_tests.look import look
+from crash_tests.look import look, read_lanes
 from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import PATH, Run, abandon, open_engine
 from crash_tests.workload import Step, Workload
+from fmq.errors import NotAStore
 from fmq.options import Options
 from fmq.testing import CrashDisk, Loss, PowerLoss
 
@@ -52,7 +53,8 @@ class Trial:
         self.recoveries += 1
         engine = open_engine(disk, self._options)
         try:
-            oracle.check(look(engine, oracle))
+            self._seen = look(engine, oracle)
+            oracle.check(self._seen)
             self._recovered = disk.after_kill()
         finally:
             abandon(engine)
@@ -79,6 +81,33 @@ class Trial:
             self._open_and_check(self._recovered, self._oracle)
             if first != journal_bytes(self._recovered):
                 raise Violation("I8", "recovering twice gives other bytes than recovering once")
+
+    def rebuild(self) -> None:
+        """The journal is the truth: without indexes and checkpoints it says the same."""
+        with self._then({"do": "derived files removed"}):
+            disk = self._closed.after_kill()
+            directory = disk.directory(PATH, make=False)
+            for name in directory.names():
+                if name.endswith((".idx", ".part")) or name.startswith("checkpoint"):
+                    directory.remove(name)
+            directory.sync()
+            self._open_and_check(disk, self._oracle)
+
+    def read_only(self) -> None:
+        """Who only reads sees a prefix of what recovery will show, and writes nothing."""
+        with self._then({"do": "read only"}):
+            disk = self._state.after_kill()
+            before = disk.fingerprint()
+            with contextlib.suppress(NotAStore):
+                with fmq.open(PATH, self._options, read_only=True, disk=disk) as engine:
+                    lanes = read_lanes(engine)
+                for lane, (first, bodies) in lanes.items():
+                    start, shown = self._seen.lanes.get(lane, (0, []))
+                    skip = max(0, start - first)
+                    if shown[: len(bodies) - skip] != bodies[skip:]:
+                        raise Violation("I6", f"a reader of {lane} saw what recovery does not show")
+            if disk.fingerprint() != before:
+                raise Violation("I6", "a reader changed the directory")
 
     def live_on(self) -> None:
         """Life goes on: decide what is undecided, send, checkpoint, kill, close, reopen."""
@@ -204,6 +233,8 @@ KILL: Event = {"do": "kill", "written": True}
 AGAIN = {
     "recover, close": Trial.close_and_recover_again,
     "recover, kill": Trial.kill_and_recover_again,
+    "derived files removed": Trial.rebuild,
+    "read only": Trial.read_only,
     "life": Trial.live_on,
 }
 

@@ -23,7 +23,7 @@ from typing import Any
 Step = list[Any]
 
 TINY = {
-    "segment_bytes": 2048,
+    "segment_bytes": 4096,
     "checkpoint_bytes": 1024,
     "reference_bytes_min": 64,
     "topic_queues": {"b": 2},
@@ -84,17 +84,17 @@ WORKLOADS = {
             "roll",
             [
                 ["prepare", "t1", [["a", 0, 1, 500], ["b", 0, 2, 20]], None],
-                ["many", "a", 0, 2, 500],
+                ["many", "a", 0, 2, 1100],
                 ["send", "b", 1, 300],
                 ["commit", "t1"],
-                ["send", "a", 0, 700],
-                ["send", "a", 0, 700],
+                ["send", "a", 0, 1400],
+                ["send", "a", 0, 1400],
             ],
             {"checkpoint_bytes": 100_000},
         ),
         Workload(
             "roll-without-a-checkpoint",
-            [["send", "a", 0, 900], ["send", "a", 0, 900], ["send", "b", 0, 900]],
+            [["send", "a", 0, 1800], ["send", "a", 0, 1800], ["send", "b", 0, 1800]],
             {"checkpoint_bytes": 100_000},
             fresh=True,
         ),
@@ -131,49 +131,49 @@ WORKLOADS = {
             [
                 ["prepare", "t1", [["a", 0, 1, 100]], None],
                 ["commit", "t1"],
-                *(["send", "a", 0, 600] for _ in range(7)),
+                *(["send", "a", 0, 1200] for _ in range(7)),
                 ["read", "a", 0],
                 ["send", "b", 1, 40],
-                *(["send", "a", 0, 900] for _ in range(5)),
+                *(["send", "a", 0, 1800] for _ in range(5)),
                 ["tx", "t2", [["a", 0, 1, 20], ["b", 0, 1, 20]], None],
             ],
-            {"retain_bytes": 6144},
+            {"retain_bytes": 12288},
         ),
         Workload(
             "retention-of-several",
             [
-                *(["send", "a", 0, 900] for _ in range(5)),
+                *(["send", "a", 0, 1800] for _ in range(5)),
                 ["batch", "g", 1],
-                *(["send", "a", 0, 900] for _ in range(5)),
+                *(["send", "a", 0, 1800] for _ in range(5)),
                 ["batch", "g", 20],
-                ["send", "a", 0, 900],
+                ["send", "a", 0, 1800],
                 ["send", "b", 0, 30],
             ],
-            {"retain_bytes": 4096},
+            {"retain_bytes": 8192},
         ),
         Workload(
             "retention-after-a-pin",
             [
                 ["prepare", "t1", [["a", 0, 1, 100]], None],
-                *(["send", "a", 0, 900] for _ in range(10)),
+                *(["send", "a", 0, 1800] for _ in range(10)),
                 ["commit", "t1"],
-                ["send", "a", 0, 900],
+                ["send", "a", 0, 1800],
                 ["send", "b", 0, 30],
             ],
-            {"retain_bytes": 4096},
+            {"retain_bytes": 8192},
         ),
         Workload(
             "relocation",
             [
                 ["prepare", "t1", [["a", 0, 2, 80], ["b", 0, 1, 20]], None],
                 ["prepare", "t2", [["a", 0, 1, 20]], None],
-                *(["send", "b", 1, 700] for _ in range(5)),
+                *(["send", "b", 1, 1400] for _ in range(5)),
                 ["commit", "t1"],
-                ["send", "b", 1, 700],
+                ["send", "b", 1, 1400],
                 ["decide", "t2", "rollback"],
-                ["send", "b", 1, 700],
+                ["send", "b", 1, 1400],
             ],
-            {"relocate_bytes": 3000, "retain_bytes": 6144},
+            {"relocate_bytes": 6000, "retain_bytes": 12288},
         ),
         Workload(
             "kill",
@@ -185,7 +185,7 @@ WORKLOADS = {
                 ["commit", "t1"],
                 ["kill"],
                 ["read", "a", 0],
-                ["send", "a", 0, 1900],
+                ["send", "a", 0, 3900],
             ],
             fresh=True,
         ),
@@ -198,7 +198,7 @@ WORKLOADS = {
                 ["commit", "t2"],
                 ["consume", "g", 3, 2],
                 ["clock", 1],
-                ["send", "b", 0, 1500],
+                ["send", "b", 0, 3000],
                 ["sync"],
             ],
             {"sync": "interval"},
@@ -206,13 +206,13 @@ WORKLOADS = {
         Workload(
             "never",
             [
-                *(["send", "a", 0, 300] for _ in range(5)),
+                *(["send", "a", 0, 600] for _ in range(5)),
                 ["prepare", "t1", [["b", 1, 1, 300]], None],
                 ["commit", "t1"],
-                ["send", "a", 0, 300],
+                ["send", "a", 0, 600],
                 ["sync"],
-                ["send", "a", 0, 1500],
-                ["send", "a", 0, 300],
+                ["send", "a", 0, 3000],
+                ["send", "a", 0, 600],
             ],
             {"sync": "never"},
         ),
@@ -224,12 +224,12 @@ def generate(seed: int, length: int = 16) -> Workload:
     """A workload made from `seed`, the same on every machine."""
     random = Random(seed)
     options: dict[str, Any] = {
-        "segment_bytes": random.choice((1536, 2048, 2048, 4096)),
-        "checkpoint_bytes": random.choice((700, 1024, 2048, 100_000)),
+        "segment_bytes": random.choice((3072, 4096, 4096, 8192)),
+        "checkpoint_bytes": random.choice((1024, 2048, 4096, 100_000)),
         "reference_bytes_min": random.choice((1, 64, 64, 10_000)),
     }
     if random.random() < 0.4:
-        options["relocate_bytes"] = random.choice((1500, 3000))
+        options["relocate_bytes"] = random.choice((3000, 6000))
     if random.random() < 0.4:
         options["retain_bytes"] = random.choice((2, 3)) * options["segment_bytes"]
     if random.random() < 0.25:

@@ -1,0 +1,193 @@
+"""Bugs planted in a copy of fmq, one at a time; the harness must catch each.
+
+A mutant is a text that one file of fmq has, what takes its place, and the workload that meets
+it. The copy lies in a temporary directory in front of the path; the tree itself is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SECONDS_MAX = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A bug: `old` becomes `new`, and `arguments` make the harness meet it."""
+
+    name: str
+    old: str
+    new: str
+    arguments: str
+
+
+MUTANTS = (
+    Mutant(
+        "acknowledge before the sync",
+        "journal.write(chunks, sync=self._synced)",
+        "journal.write(chunks, sync=False)",
+        "--workload send",
+    ),
+    Mutant(
+        "delivery before the sync",
+        "file.write(chunk.start - chunk.segment.base, join(chunk), sync=sync)",
+        "file.write(chunk.start - chunk.segment.base, join(chunk), sync=len(self.segments) < 2)",
+        "--workload roll",
+    ),
+    Mutant(
+        "no directory sync after a roll",
+        "        # Until the directory is synced, the segment's name may be lost with the power.\n"
+        "        self._directory.sync()\n",
+        "",
+        "--workload roll",
+    ),
+    Mutant(
+        "tail in place",
+        "copied = not proven or not tail_is_zeros(directory, last)",
+        "copied = False",
+        "--workload kill",
+    ),
+    Mutant(
+        "an append that is cut in its middle",
+        "segment.end = ending.append_start",
+        "segment.end = ending.position",
+        "--workload two-phase",
+    ),
+    Mutant(
+        "no check of the bodies",
+        "    if zlib.crc32(data[start:end]) != bodies_crc:",
+        "    if False:",
+        "--workload one-phase",
+    ),
+    Mutant(
+        "a checkpoint that ignores open transactions",
+        "applied if oldest is None else min(applied, oldest),",
+        "applied,",
+        "--workload checkpoint",
+    ),
+    Mutant(
+        "a checkpoint in one slot",
+        "name = SLOTS[checkpoint.generation % 2]",
+        "name = SLOTS[0]",
+        "--workload retention-after-a-pin",
+    ),
+    Mutant(
+        "a roll back that is not logged",
+        "    if entry is not None:\n        forget(ledger, entry)\n"
+        "    if decided.kind == Kind.COMMIT:",
+        "    if entry is not None and decided.kind == Kind.COMMIT:\n        forget(ledger, entry)\n"
+        "    if decided.kind == Kind.COMMIT:",
+        "--workload two-phase",
+    ),
+    Mutant(
+        "acks of a transaction are dropped",
+        "        for ack in held.acks:\n            _ack(ledger, ack)",
+        "        pass",
+        "--workload ack",
+    ),
+    Mutant(
+        "retention before its STATE is durable",
+        "                retention.carry_over(segments)\n",
+        "",
+        "--workload retention",
+    ),
+    Mutant(
+        "retention removes several at once",
+        "            self._directory.sync()\n            self.doomed.pop(0)",
+        "            self.doomed.pop(0)",
+        "--workload retention-after-a-pin",
+    ),
+    Mutant(
+        "retention ignores undecided transactions",
+        "if oldest is not None and oldest.prepare.position < segment.limit:",
+        "if False:",
+        "--workload retention-after-a-pin",
+    ),
+    Mutant(
+        "retention ignores who has not read",
+        "if self._options.keep_unread:",
+        "if False:",
+        "--workload retention-of-several",
+    ),
+    Mutant(
+        "replay applies below the checkpoint",
+        "            if position >= self.applied_from:\n",
+        "            if position >= self.scan_from:\n",
+        "--workload checkpoint",
+    ),
+    Mutant(
+        "undecided are dropped by a checkpoint",
+        "                collect(ledger, append)",
+        "                pass",
+        "--workload checkpoint",
+    ),
+    Mutant(
+        "a failed write is no reason to stop",
+        "        if self.failure is None:\n            self.failure = error",
+        "        pass",
+        "faults two-phase",
+    ),
+    Mutant(
+        "a sync with nothing to sync",
+        "if self._writing is not None and self._unsynced:",
+        "if self._writing is not None:",
+        "faults never retention",
+    ),
+    Mutant(
+        "the directory's own name is not made durable",
+        "                    parent.sync()",
+        "                    pass",
+        "--workload send",
+    ),
+)
+
+
+def caught(mutant: Mutant) -> bool:
+    """Whether the harness fails with this bug; the text must be there to be replaced."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "fmq", Path(folder, "fmq"), ignore=IGNORED)
+        shutil.copytree(ROOT / "crash_tests", Path(folder, "crash_tests"), ignore=IGNORED)
+        having = [
+            file for file in Path(folder, "fmq").rglob("*.py") if mutant.old in file.read_text()
+        ]
+        if len(having) != 1:
+            raise LookupError(f"{mutant.name}: {len(having)} files say {mutant.old!r}")
+        having[0].write_text(having[0].read_text().replace(mutant.old, mutant.new))
+        return _fails(mutant.arguments.split(), folder)
+
+
+IGNORED = shutil.ignore_patterns("__pycache__", "cli", "serve", "spark", "bind")
+
+
+def _fails(arguments: list[str], folder: str) -> bool:
+    done = subprocess.run(
+        [sys.executable, "-m", "crash_tests", "--no-shrink", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
+        timeout=SECONDS_MAX,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 1) or (done.returncode == 1 and " failures" not in done.stdout):
+        raise RuntimeError(done.stdout + done.stderr)
+    return done.returncode == 1
+
+
+def main(names: list[str]) -> int:
+    """Plant all of them, or those whose names contain one of `names`; print the score."""
+    chosen = [each for each in MUTANTS if not names or any(name in each.name for name in names)]
+    missed = 0
+    for mutant in chosen:
+        found = caught(mutant)
+        missed += not found
+        print(f"{'caught' if found else 'MISSED':8}{mutant.name}", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} planted bugs caught")
+    return 1 if missed else 0

@@ -1,0 +1,10 @@
+"""Crashes inside checkpoints, and what a checkpoint may claim."""
+
+from crash_tests.explore import Depth, Explorer
+from crash_tests.workload import WORKLOADS
+
+
+def test_a_crash_inside_a_checkpoint_costs_nothing() -> None:
+    """One transaction decided and one open across it: recovery begins low enough for both."""
+    tally = Explorer(WORKLOADS["checkpoint"], depth=Depth(full=0.1)).explore()
+    assert not tally.failures, tally.failures[0]

@@ -1,0 +1,36 @@
+"""A transaction is seen whole or not at all, wherever the power fails."""
+
+import pytest
+
+from crash_tests.explore import Depth, Explorer
+from crash_tests.run import abandon
+from crash_tests.workload import WORKLOADS, generate
+
+SEEDS = (2, 6, 13)
+
+
+@pytest.mark.parametrize("name", ["send", "one-phase", "two-phase", "ack"])
+def test_a_call_is_there_whole_or_not_at_all(name: str) -> None:
+    """At every operation, every state that a power cut or a kill may leave keeps the promises."""
+    tally = Explorer(WORKLOADS[name], depth=Depth(full=0.1)).explore()
+    assert not tally.failures, tally.failures[0]
+    assert tally.states > tally.points
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_mixed_workloads_keep_every_promise(seed: int) -> None:
+    """The same for workloads that nobody thought of."""
+    tally = Explorer(generate(seed), seed, Depth(full=0.05)).explore()
+    assert not tally.failures, f"{seed=}: {tally.failures[0]}"
+
+
+@pytest.mark.parametrize("name", ["two-phase", "kill", "retention-after-a-pin"])
+def test_a_workload_does_the_same_operations_every_time(name: str) -> None:
+    """Or else a failure could not be seen again."""
+    histories = []
+    for _ in range(2):
+        run = Explorer(WORKLOADS[name]).start()
+        assert run.go()
+        histories.append(run.disk.history)
+        abandon(run.engine)
+    assert histories[0] == histories[1]

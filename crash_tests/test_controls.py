@@ -1,0 +1,48 @@
+"""The harness fails where it must, or its silence would mean nothing."""
+
+import pytest
+
+from crash_tests.explore import Depth, Explorer
+from crash_tests.failure import load
+from crash_tests.mutants import MUTANTS, caught
+from crash_tests.run import abandon
+from crash_tests.shrink import shrink
+from crash_tests.workload import WORKLOADS
+
+FEW = (
+    "acknowledge before the sync",
+    "delivery before the sync",
+    "tail in place",
+    "an append that is cut in its middle",
+)
+
+
+def test_a_disk_that_only_pretends_to_sync_is_found_out(tmp_path) -> None:
+    """With syncs that do nothing the first acknowledged message is lost, and the failure is
+    written down so that it can be seen again.
+    """
+    depth = Depth(honest=False)
+    (failure,) = Explorer(WORKLOADS["send"], depth=depth).explore().failures
+    assert failure.violation.invariant in ("I0", "I1")
+    smaller = shrink(failure, depth, seconds=3)
+    assert len(smaller.workload.steps) <= len(failure.workload.steps)
+    smaller.save(tmp_path / "failure.json")
+    again = Explorer(smaller.workload, depth=depth).replay(load(tmp_path / "failure.json"))
+    assert again is not None
+    assert again.invariant == failure.violation.invariant
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_nothing_of_a_workload_by_hand_is_refused(name: str) -> None:
+    """A step that is refused tests nothing, and would do so in silence."""
+    run = Explorer(WORKLOADS[name]).start()
+    assert run.go()
+    abandon(run.engine)
+    assert not run.refused
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_planted_bug_is_caught(name: str) -> None:
+    """`python -m crash_tests mutants` plants them all."""
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
+    assert caught(mutant)

@@ -1,0 +1,15 @@
+"""The disk is full from some moment on, or at any one moment."""
+
+import pytest
+
+from crash_tests.faults import FaultTour
+from crash_tests.workload import WORKLOADS
+
+
+@pytest.mark.parametrize("name", ["two-phase", "roll", "relocation"])
+def test_a_full_disk_is_an_error_and_no_damage(name: str) -> None:
+    """What is refused is refused whole; what was acknowledged is there when there is room."""
+    tour = FaultTour(WORKLOADS[name])
+    for order in tour.persistent_full_disk():
+        tour.check(order)
+    assert tour.orders

@@ -1,0 +1,33 @@
+"""Each operation of a disk fails once with EIO, and the application carries on."""
+
+from itertools import islice
+
+import pytest
+
+from crash_tests.faults import CHANGING, READING, FaultTour
+from crash_tests.workload import WORKLOADS
+
+
+@pytest.mark.parametrize("name", ["two-phase", "roll", "checkpoint", "never"])
+def test_a_failed_operation_costs_nothing_that_was_acknowledged(name: str) -> None:
+    """What was acknowledged survives a power cut after the engine was opened again, also where
+    the file that failed keeps nothing more; what was unknown is whole or absent.
+    """
+    tour = FaultTour(WORKLOADS[name])
+    for order in tour.all_orders(CHANGING):
+        tour.check(order)
+    assert tour.unknown, "some call's outcome was unknown"
+
+
+def test_a_removal_that_fails_leaves_no_hole() -> None:
+    """The oldest segment that is still there is removed before any other, whatever failed."""
+    tour = FaultTour(WORKLOADS["retention-after-a-pin"])
+    for order in tour.all_orders(("remove",)):
+        tour.check(order)
+
+
+def test_a_failed_read_is_never_taken_for_the_end() -> None:
+    """An error while reading is an error, and the next try finds everything."""
+    tour = FaultTour(WORKLOADS["kill"])
+    for order in islice(tour.all_orders(READING), 0, None, 2):
+        tour.check(order)
