@@ -6,7 +6,6 @@ import contextlib
 import threading
 
 from fmq.clock import Clock
-from fmq.errors import EngineFailed
 from fmq.housekeeping import Housekeeping
 from fmq.options import Options
 
@@ -24,7 +23,6 @@ class HousekeepingThread:
         self._stopping = threading.Event()
         self._asleep = False  # until there is anything at all
         self._patient = False  # until there is something that needs a round sooner
-        self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="fmq housekeeping", daemon=True)
 
     def start(self) -> None:
@@ -51,7 +49,7 @@ class HousekeepingThread:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wait_for_work()
-            if self._stopping.is_set() or not self._round():
+            if self._stopping.is_set() or not self._chores.attempt():
                 return
 
     def _wait_for_work(self) -> None:
@@ -75,14 +73,3 @@ class HousekeepingThread:
                     return
         finally:
             self._asleep = self._patient = False
-
-    def _round(self) -> bool:
-        try:
-            self._chores.round()
-        except EngineFailed:
-            return False
-        except BaseException as error:
-            self.error = error
-            self._chores.stop_engine(error)
-            return False
-        return True

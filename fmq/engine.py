@@ -274,7 +274,7 @@ class Engine:
 
     def _after(self) -> None:
         if not self._background:
-            self._parts.chores.round()
+            self._parts.chores.attempt()
 
     def close(self) -> None:
         """Wait for running calls, write a checkpoint, let go of the directory.

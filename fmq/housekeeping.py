@@ -14,7 +14,7 @@ import threading
 from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
 from fmq.disk import Directory
-from fmq.errors import StorageFull
+from fmq.errors import EngineFailed, StorageFull
 from fmq.options import Options
 from fmq.retention import Retention
 from fmq.store.catalog import Catalog
@@ -74,10 +74,22 @@ class Housekeeping:
                 # read: without it recovery has more to do, and nothing is lost.
                 self.trouble = f"a file that can be built again: {error}; trying again later"
 
-    def stop_engine(self, error: BaseException) -> None:
-        """A chore failed in a way that nobody foresaw: better no engine than a wrong one."""
-        with self._group.lock:
-            self._group.fail(error)
+    def attempt(self) -> bool:
+        """A round that raises nothing: whoever's call it follows has what it asked for. False if
+        the engine has stopped, as the next call will say.
+        """
+        try:
+            self.round()
+        except EngineFailed:
+            return False
+        except BaseException as error:
+            # Nobody foresaw it: better no engine than a wrong one.
+            with self._group.lock:
+                self._group.fail(error)
+            if not isinstance(error, Exception):
+                raise
+            return False
+        return True
 
     def _flush_pending(self) -> None:
         with self._group.lock:

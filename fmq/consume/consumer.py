@@ -46,7 +46,7 @@ class _Lease:
         """Let it come again now, to whoever asks next."""
         self._consumer._give_back(self)
 
-    def hold_for_transaction(self) -> list[AckRange]:
+    def hold_for_transaction(self) -> AckRange:
         return self._consumer._hold_for_transaction(self)
 
     def release_from_transaction(self) -> None:
@@ -249,9 +249,9 @@ class Consumer:
     def _ack(self, lease: _Lease, sync: bool | None) -> None:
         # Until it is durable it is nobody's: neither its lease nor this consumer's end may let a
         # message come again whose ack is on its way.
-        ranges = self._hold_for_transaction(lease)
+        ack = self._hold_for_transaction(lease)
         try:
-            self._writer.ack(ranges, sync)
+            self._writer.ack([ack], sync)
         except BaseException:
             self._release_from_transaction(lease)
             raise
@@ -262,13 +262,13 @@ class Consumer:
             self._require_held(lease, self)
             self._groups.of(self.group, lease._queue).give_back(lease._first, lease._end)
 
-    def _hold_for_transaction(self, lease: _Lease) -> list[AckRange]:
+    def _hold_for_transaction(self, lease: _Lease) -> AckRange:
         self._check()
         with self._messages.lock:
             self._require_held(lease, self)
             holds = self._groups.of(self.group, lease._queue)
             holds.hand_over(lease._first, lease._end, lease, float("inf"))
-        return [lease._range()]
+        return lease._range()
 
     def _release_from_transaction(self, lease: _Lease) -> None:
         """Rolled back: it is this consumer's again, or anybody's if that one has closed."""

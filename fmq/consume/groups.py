@@ -40,7 +40,7 @@ class Groups:
 
     def _freed(self, ack: AckRange) -> None:
         """What a transaction that was rolled back would have acked comes again."""
-        self._of(ack.group, ack.topic, ack.queue).give_back(ack.first, ack.end)
+        self._of(ack.group, ack.topic, ack.queue).free(ack.first, ack.end)
         self._ledger.arrived.add(ack.topic)
 
     def claim(

@@ -135,18 +135,22 @@ class QueueHolds:
         if exact is not None and exact.end == end:
             del self._holds[first]
             return
-        i = max(self._holds.bisect_right(first) - 1, 0)
-        while i < len(self._holds):
-            hold = self._holds.peekitem(i)[1]
-            if hold.first >= end:
-                break
-            if hold.end <= first:
-                i += 1
-                continue
-            del self._holds[hold.first]
-            for low, high in ((hold.first, first), (end, hold.end)):
-                if low < min(high, hold.end) and high > hold.first:
-                    self._holds[low] = Hold(low, high, hold.owner, hold.deadline)
+        for low, high in self._held(first, end):
+            self.split(low, high)
+            del self._holds[low]
+
+    def free(self, first: int, end: int) -> None:
+        """Whatever is held of the range comes again, whoever holds it."""
+        for low, high in self._held(first, end):
+            self.give_back(low, high)
+
+    def _held(self, first: int, end: int) -> list[tuple[int, int]]:
+        """What is held of the range, in pieces of one hold each."""
+        before = self._find(first)
+        start = first if before is None else before.first
+        starts = self._holds.irange(start, end, inclusive=(True, False))
+        holds = [self._holds[each] for each in starts]
+        return [(max(hold.first, first), min(hold.end, end)) for hold in holds]
 
     def give_back(self, first: int, end: int) -> None:
         """The range comes again, to whoever asks next."""

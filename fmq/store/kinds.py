@@ -101,6 +101,12 @@ class AckRange:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def joined(self, following: AckRange) -> AckRange | None:
+        """Both as one, if `following` begins where this one ends."""
+        if following.first != self.end or following.key()[:3] != self.key()[:3]:
+            return None
+        return AckRange(self.group, self.topic, self.queue, self.first, following.end)
+
     def key(self) -> tuple[str, str, int, int, int]:
         return self.group, self.topic, self.queue, self.first, self.end
 

@@ -31,7 +31,7 @@ class Phase(Enum):
 class Ackable(Protocol):
     """A delivery, or a batch of them, as a transaction sees it."""
 
-    def hold_for_transaction(self) -> list[AckRange]:
+    def hold_for_transaction(self) -> AckRange:
         """What an ack would say; from now on the lease does not end."""
 
     def release_from_transaction(self) -> None:
@@ -146,16 +146,17 @@ class Transaction:
     def ack(self, delivery: Ackable) -> None:
         """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
         self._require(Phase.OPEN, "ack")
-        ranges = delivery.hold_for_transaction()
-        size = self.bytes + sum(self._limits.size_of_ack(ack) for ack in ranges)
-        try:
+        ack = delivery.hold_for_transaction()
+        joined = self.acks[-1].joined(ack) if self.acks else None
+        if joined is not None:
+            self.acks[-1] = joined
+        else:
+            size = self.bytes + self._limits.size_of_ack(ack)
             if size > self._bytes_max:
+                delivery.release_from_transaction()
                 self._limits.refuse(self._tx_id, self._producer, size, self.messages)
-        except FmqError:
-            delivery.release_from_transaction()
-            raise
-        self.bytes = size
-        self.acks += ranges
+            self.bytes = size
+            self.acks.append(ack)
         self.ackables.append(delivery)
 
     def prepare(self) -> None:

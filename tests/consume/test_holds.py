@@ -23,7 +23,7 @@ class Model:
         self.acked = Acked()
         self.holds = QueueHolds(self.acked)
 
-    def free(self) -> list[int]:
+    def unheld(self) -> list[int]:
         return [n for n, who in enumerate(self.messages) if who == "free" and n >= self.first]
 
     def held(self, owner: str) -> list[int]:
@@ -38,7 +38,7 @@ class Model:
 
     def claim(self, a: int, b: int) -> None:
         """The lowest free messages, one after another, and at most as many as wanted."""
-        owner, limit, free = OWNERS[b % 2], a + 1, self.free()
+        owner, limit, free = OWNERS[b % 2], a + 1, self.unheld()
         deadline = self.now + 5 + b
         hold = self.holds.claim(len(self.messages), self.first, limit, owner, deadline)
         if hold is None:
@@ -91,6 +91,14 @@ class Model:
             for offset in part:
                 self.messages[offset] = "free"
 
+    def free_whatever(self, a: int, b: int) -> None:
+        """A roll back: of the range, all that anybody holds, and nothing else."""
+        part = range(min(a, len(self.messages)), min(a + b, len(self.messages)))
+        self.holds.free(part.start, part.stop)
+        for offset in part:
+            if isinstance(self.messages[offset], tuple):
+                self.messages[offset] = "free"
+
     def let_time_pass(self, a: int, b: int) -> None:
         self.now += a
         late = [
@@ -130,6 +138,7 @@ STEPS = [
     Model.ack,
     Model.ack_of_anything,
     Model.give_back,
+    Model.free_whatever,
     Model.let_time_pass,
     Model.leave,
     Model.drop,

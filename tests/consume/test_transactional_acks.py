@@ -262,20 +262,50 @@ def test_an_ack_after_prepare_is_refused_and_the_delivery_stays_the_consumers() 
 
 
 def test_too_many_acks_are_refused_and_the_delivery_stays_the_consumers() -> None:
+    """Of every other message: each is a range of its own."""
     with opened(CrashDisk(), segment_bytes=8192) as engine:
-        engine.send_many("in", [b""] * 300)
+        engine.send_many("in", [b""] * 600)
         with engine.consumer("in", group="g") as consumer:
-            deliveries = consumer.poll(limit=300)
+            deliveries = consumer.poll(limit=600)
             tx = engine.transaction()
             with pytest.raises(TooLarge):
-                for delivery in deliveries:
+                for delivery in deliveries[::2]:
                     tx.ack(delivery)
-            deliveries[len(tx.acks)].ack()
-            acked = len(tx.acks)
+            acked = range(0, 2 * len(tx.acks), 2)
+            deliveries[acked.stop].ack()
             tx.commit()
-            for delivery in deliveries[acked + 1 :]:
-                delivery.release()
-            assert offsets(consumer) == list(range(acked + 1, 300))
+            others = [n for n in range(600) if n not in range(0, acked.stop + 1, 2)]
+            for n in others:
+                deliveries[n].release()
+            assert offsets(consumer) == others
+
+
+@pytest.mark.parametrize("decided", ["by its owner", "by somebody else", "after a kill"])
+def test_neighbours_acked_one_by_one_take_one_range_and_come_again_one_and_all(
+    decided: str,
+) -> None:
+    disk = CrashDisk()
+    with started(disk) as engine, engine.consumer("in", group="g") as consumer:
+        tx = engine.transaction(tx_id="T")
+        for delivery in consumer.poll():
+            tx.ack(delivery)
+        assert [ack.key() for ack in tx.acks] == [("g", "in", 0, 0, 3)]
+        tx.prepare()
+        after_kill = disk.after_kill()
+        assert offsets(consumer) == []
+        if decided == "by its owner":
+            tx.rollback()
+            consumer.close()
+        else:
+            engine.decide("T", "rollback")
+        if decided != "after a kill":
+            with engine.consumer("in", group="g") as other:
+                assert offsets(other) == [0, 1, 2]
+            return
+    with opened(after_kill) as engine, engine.consumer("in", group="g") as consumer:
+        assert offsets(consumer) == []
+        engine.decide("T", "rollback")
+        assert offsets(consumer) == [0, 1, 2]
 
 
 def test_a_transaction_acks_as_many_deliveries_as_fit_its_segment() -> None:
