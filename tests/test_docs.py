@@ -16,8 +16,9 @@ import pytest
 import fmq
 from fmq.recovery import tail
 from fmq.recovery.checkpoint import Checkpoint
+from fmq.store.decoding import decode
 from fmq.store.kinds import Kind
-from fmq.store.record import HEAD_BYTES_MIN, aligned, decode
+from fmq.store.record import HEAD_BYTES_MIN, aligned
 from fmq.store.scan import Finding
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,6 +12,7 @@ import pytest
 
 from fmq.store import columns, index, record, segment
 from fmq.store.columns import encode_one
+from fmq.store.encoding import encode, size_of
 from fmq.store.kinds import Kind, Run
 
 
@@ -101,6 +102,6 @@ def test_a_message_has_the_bytes_it_had() -> None:
     """One small record, byte for byte: MESSAGE of b"hi" at 64, durable up to 64."""
     run = Run(Kind.MESSAGE, "t", 0, 0, 1, 1_000_000, content=encode_one(b"hi", None))
     run.position, run.flags = 64, record.FIRST | record.LAST
-    run.size = record.size_of(run)
-    data = b"".join(record.encode(run, 64, 0x12345678))
+    run.size = size_of(run)
+    data = b"".join(encode(run, 64, 0x12345678))
     assert data.hex(" ", -4) == MESSAGE_BYTES

@@ -24,8 +24,9 @@ import fmq
 from fmq.errors import FmqError
 from fmq.recovery import checkpoint as checkpoints
 from fmq.store.columns import COMPRESSED, Content
+from fmq.store.encoding import encode, size_of
 from fmq.store.kinds import Kind, Record, Run, State, TopicMade
-from fmq.store.record import FIRST, LAST, aligned, encode, size_of
+from fmq.store.record import FIRST, LAST, aligned
 from fmq.store.segment import HEADER_BYTES, MAGIC, Header, segment_name
 from fmq.testing import CrashDisk, FakeClock
 from tests.story import SEGMENT_BYTES, Files, disk_of, files_of, look, open_disk, tell

@@ -10,10 +10,10 @@ from fmq.cli.output import Row
 from fmq.cli.walk import Walk
 from fmq.disk import Directory
 from fmq.recovery.layout import look, read_header
+from fmq.store.decoding import columns_of
 from fmq.store.files import Files
 from fmq.store.kinds import Kind, Run
 from fmq.store.reader import Reader
-from fmq.store.record import columns_of
 
 READ_BYTES = 1 << 16
 

@@ -14,8 +14,9 @@ from itertools import repeat
 from fmq.errors import Damaged
 from fmq.message import Message, Origin, read_message
 from fmq.store.columns import HEADERS, KEYS, TAGS, BadColumns, Columns
+from fmq.store.decoding import columns_of
 from fmq.store.kinds import Kind
-from fmq.store.record import BadRecord, columns_of
+from fmq.store.record import BadRecord
 from fmq.store.segment import segment_name
 from fmq.store.window import Window
 

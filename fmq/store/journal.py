@@ -19,9 +19,10 @@ from operator import attrgetter
 
 from fmq.disk import Buffer, Directory, File
 from fmq.errors import TooLarge
+from fmq.store.encoding import encode, size_of
 from fmq.store.files import Files
 from fmq.store.kinds import Record, Run
-from fmq.store.record import ALIGNMENT, FIRST, LAST, encode, size_of
+from fmq.store.record import ALIGNMENT, FIRST, LAST
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
 from fmq.store.spares import Spare, Spares
 

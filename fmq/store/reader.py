@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from fmq.errors import Damaged
 from fmq.store.batch import Batch, Part
 from fmq.store.columns import BadColumns
+from fmq.store.decoding import decode
 from fmq.store.files import Files
 from fmq.store.index import Lane
 from fmq.store.kinds import Record, Run
-from fmq.store.record import BadRecord, Misplaced, Newer, decode
+from fmq.store.record import BadRecord, Misplaced, Newer
 from fmq.store.segment import segment_name
 from fmq.store.window import Window
 

@@ -13,6 +13,7 @@ from enum import Enum
 from struct import Struct
 
 from fmq.disk import File
+from fmq.store.decoding import decode, durable_to_of
 from fmq.store.kinds import Record
 from fmq.store.record import (
     ALIGNMENT,
@@ -26,8 +27,6 @@ from fmq.store.record import (
     Misplaced,
     Newer,
     aligned,
-    decode,
-    durable_to_of,
 )
 
 BLOCK_BYTES = 1 << 20

@@ -2,7 +2,7 @@
 
 This is the inner loop of all reading, so it is written for speed: one unpack a record, no
 objects but the bodies, and no copy of bytes that are not handed out. Whatever is out of the
-ordinary is left to `record.decode`, which says what is wrong.
+ordinary is left to `decode`, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -15,18 +15,9 @@ from struct import error as StructError
 from zlib import crc32
 
 from fmq.store.columns import COMPRESSED, LENGTHS, BadColumns, uniform
+from fmq.store.decoding import columns_of, decode
 from fmq.store.kinds import Kind, Run
-from fmq.store.record import (
-    COMMON,
-    HEAD_BYTES_MIN,
-    MAGIC,
-    PLACE,
-    PREFIX,
-    U32,
-    BadRecord,
-    columns_of,
-    decode,
-)
+from fmq.store.record import COMMON, HEAD_BYTES_MIN, MAGIC, PLACE, PREFIX, U32, BadRecord
 
 FRONT = Struct("<4sIIIQIIBBH")
 assert FRONT.size == PREFIX.size + COMMON.size == HEAD_BYTES_MIN

@@ -16,9 +16,10 @@ from fmq.message import Outcome, Receipt, UndecidedTransaction
 from fmq.options import Options
 from fmq.store.catalog import Catalog
 from fmq.store.columns import Content
+from fmq.store.decoding import content_of
 from fmq.store.kinds import Decided, Kind, Run
 from fmq.store.reader import Reader
-from fmq.store.record import aligned, content_of
+from fmq.store.record import aligned
 from fmq.store.segment import Segment, segment_name
 from fmq.tx.ledger import Entry, Ledger, seal_text
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fmq.store.encoding import size_of
 from fmq.store.kinds import Record
-from fmq.store.record import aligned, size_of
+from fmq.store.record import aligned
 from fmq.store.spares import Spares
 from fmq.tx.limits import FRAME_BYTES, REASON_BYTES_MAX
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from fmq import Engine
 from fmq.store.columns import encode_one
+from fmq.store.encoding import encode, size_of
 from fmq.store.kinds import Kind, Record, Run
-from fmq.store.record import FIRST, LAST, encode, size_of
+from fmq.store.record import FIRST, LAST
 from fmq.store.scan import Scan
 from fmq.store.segment import HEADER_BYTES, base_of, decode_header
 from tests.small import CrashDisk, content, opened, overwrite, segments

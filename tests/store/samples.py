@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from fmq.message import Message
 from fmq.store.columns import Content, encode_messages
+from fmq.store.encoding import encode, size_of
 from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
-from fmq.store.record import FIRST, LAST, encode, size_of
+from fmq.store.record import FIRST, LAST
 
 STORE = bytes(range(16))
 SEED = zlib.crc32(STORE)

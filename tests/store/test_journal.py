@@ -9,9 +9,11 @@ from random import Random
 import pytest
 
 from fmq.errors import StorageFull, TooLarge
+from fmq.store.decoding import durable_to_of
+from fmq.store.encoding import size_of
 from fmq.store.files import Files
 from fmq.store.journal import Journal, create_first_segment
-from fmq.store.record import FIRST, LAST, aligned, durable_to_of, size_of
+from fmq.store.record import FIRST, LAST, aligned
 from fmq.store.scan import Finding
 from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.store.spares import Spares

@@ -8,20 +8,10 @@ from hypothesis import strategies as st
 
 from fmq.message import Message
 from fmq.store.columns import COMPRESSED, encode_messages
+from fmq.store.decoding import DECODERS, columns_of, content_of, decode, durable_to_of
+from fmq.store.encoding import size_of
 from fmq.store.kinds import Kind, Record, Run
-from fmq.store.record import (
-    ALIGNMENT,
-    DECODERS,
-    FIRST,
-    LAG_UNKNOWN,
-    LAST,
-    aligned,
-    columns_of,
-    content_of,
-    decode,
-    durable_to_of,
-    size_of,
-)
+from fmq.store.record import ALIGNMENT, FIRST, LAG_UNKNOWN, LAST, aligned
 from tests.store.samples import (
     MESSAGES,
     POSITION,

@@ -11,18 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq.store.columns import BadColumns
+from fmq.store.decoding import columns_of, decode
 from fmq.store.kinds import Kind, Run
-from fmq.store.record import (
-    COMMON,
-    MAGIC,
-    PREFIX,
-    PREFIX_BYTES,
-    BadRecord,
-    Misplaced,
-    Newer,
-    columns_of,
-    decode,
-)
+from fmq.store.record import COMMON, MAGIC, PREFIX, PREFIX_BYTES, BadRecord, Misplaced, Newer
 from tests.store.samples import POSITION, SEED, encoded, examples, place
 
 REFUSALS = (BadRecord, Misplaced, Newer)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from fmq.disk import File
+from fmq.store.encoding import size_of
 from fmq.store.kinds import Record
-from fmq.store.record import FIRST, LAST, size_of
+from fmq.store.record import FIRST, LAST
 from fmq.store.scan import BLOCK_BYTES, Ending, Finding, Scan, vouched_beyond, zeros_from
 from fmq.store.segment import HEADER_BYTES
 from fmq.testing import CrashDisk

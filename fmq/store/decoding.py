@@ -1,0 +1,259 @@
+"""Bytes to records: whatever the bytes are, a sound record or a refusal."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+from struct import error as StructError
+
+from fmq.store.columns import COMPRESSED, COUNT_MAX, Columns, Content
+from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.record import (
+    ACK_RANGE,
+    COMMON,
+    DECISION_HEAD,
+    FIRST,
+    HEAD_BYTES_MIN,
+    LAG_UNKNOWN,
+    LAST,
+    MAGIC,
+    PLACE,
+    PREFIX,
+    PREFIX_BYTES,
+    PREPARE_HEAD,
+    RECORD_BYTES_MAX,
+    TIME_HEAD,
+    U16,
+    U32,
+    U64,
+    BadRecord,
+    Misplaced,
+    Newer,
+    utf8,
+)
+
+
+def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = True) -> Record:
+    """The record that begins at `data[at]` and at `position` of the journal.
+
+    Whatever the bytes are, the outcome is a record, BadRecord, Misplaced or Newer. The bodies'
+    checksum is verified too, unless `bodies` is False.
+    """
+    try:
+        size, head_size, says, lag, bodies_crc, kind, flags, queue = COMMON.unpack_from(
+            data, at + 8
+        )
+        magic, crc = PREFIX.unpack_from(data, at)
+    except StructError:
+        raise BadRecord("fewer bytes than a head has") from None
+    if magic != MAGIC:
+        raise BadRecord("no record begins here")
+    if not HEAD_BYTES_MIN <= head_size <= size <= RECORD_BYTES_MAX:
+        raise BadRecord(f"impossible sizes: {size}, of which {head_size} are the head")
+    end = at + head_size
+    if end > len(data):
+        raise BadRecord("the head is cut short")
+    if zlib.crc32(data[at + PREFIX_BYTES : end], seed) != crc:
+        raise BadRecord("the head's checksum does not match")
+    if says != position:
+        raise Misplaced(says)
+    if kind not in DECODERS:
+        raise Newer(f"a record of kind {kind}")
+    if bodies and size != head_size:
+        check_bodies(data, end, at + size, bodies_crc)
+    try:
+        record = DECODERS[kind](data, at + HEAD_BYTES_MIN, end, at + size, kind, flags)
+    except (StructError, UnicodeDecodeError, IndexError) as error:
+        # The checksum is right, so these bytes were meant, and not by this version.
+        raise Newer(f"a {Kind(kind).name} of an unknown shape ({error})") from None
+    if isinstance(record, Run):
+        record.queue = queue
+        record.bodies_crc = bodies_crc
+        if kind != Kind.REF_MESSAGE:
+            record.body_position = position
+            if not flags & COMPRESSED:
+                record.raw_bytes = size - head_size
+    record.position = position
+    record.size = size
+    record.flags = flags
+    return record
+
+
+def check_bodies(data: bytes, start: int, end: int, bodies_crc: int) -> None:
+    """BadRecord unless `data[start:end]` are the bodies that the head promises."""
+    if end > len(data):
+        raise BadRecord("the bodies are cut short")
+    if zlib.crc32(data[start:end]) != bodies_crc:
+        raise BadRecord("the bodies' checksum does not match")
+
+
+def durable_to_of(data: bytes, at: int) -> int:
+    """How far the journal was durable when the record at `data[at]` was written; 0: unknown."""
+    _, _, position, lag, *_ = COMMON.unpack_from(data, at + 8)
+    return 0 if lag == LAG_UNKNOWN else int(position - lag)
+
+
+@lru_cache(maxsize=4096)
+def _text(data: bytes) -> str:
+    return data.decode()
+
+
+def _decode_run(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> Run:
+    tx = 0
+    if kind != Kind.MESSAGE:
+        (tx,) = U64.unpack_from(data, at)
+        at += 8
+    offset, time_us, count, topic_size, producer_size, tx_id_size = PLACE.unpack_from(data, at)
+    at += PLACE.size
+    names = at + topic_size
+    run = Run(kind, _text(data[at:names]), 0, offset, count, time_us, tx)
+    if producer_size or tx_id_size:
+        at, names = names, names + producer_size
+        run.producer = _text(data[at:names])
+        at, names = names, names + tx_id_size
+        run.tx_id = data[at:names].decode("ascii")
+    if kind == Kind.REF_MESSAGE:
+        (run.body_position,) = U64.unpack_from(data, names)
+    else:
+        if flags & COMPRESSED:
+            (run.raw_bytes,) = U32.unpack_from(data, names)
+            names += 4
+        if tx:
+            run.columns_crc = zlib.crc32(data[names:head_end])
+    if not 0 < count <= COUNT_MAX or names > head_end:
+        raise IndexError(f"{count} messages")
+    return run
+
+
+def _decode_prepare(
+    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
+) -> Prepare:
+    (
+        tx, time_us, prepared_us, replaces, records, messages, size_bytes, seal, check_after_ms,
+        acks, producer_size, tx_id_size,
+    ) = PREPARE_HEAD.unpack_from(data, at)  # fmt: skip
+    at += PREPARE_HEAD.size
+    producer, at = data[at : at + producer_size].decode(), at + producer_size
+    tx_id, at = data[at : at + tx_id_size].decode("ascii"), at + tx_id_size
+    return Prepare(
+        tx_id,
+        producer,
+        time_us,
+        records,
+        messages,
+        size_bytes,
+        seal,
+        _decode_ack_ranges(data, at, head_end, acks),
+        tx=tx,
+        prepared_us=prepared_us,
+        replaces=replaces,
+        check_after_ms=check_after_ms,
+    )
+
+
+def _decode_decided(
+    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
+) -> Decided:
+    (
+        tx, time_us, prepared_us, append_start, records, messages, size_bytes, seal, _,
+        producer_size, tx_id_size, by_size, reason_size,
+    ) = DECISION_HEAD.unpack_from(data, at)  # fmt: skip
+    at += DECISION_HEAD.size
+    producer, at = data[at : at + producer_size].decode(), at + producer_size
+    tx_id, at = data[at : at + tx_id_size].decode("ascii"), at + tx_id_size
+    by, at = data[at : at + by_size].decode(), at + by_size
+    reason = data[at : at + reason_size].decode()
+    return Decided(
+        Kind(kind),
+        tx,
+        tx_id,
+        producer,
+        time_us,
+        prepared_us,
+        records,
+        messages,
+        size_bytes,
+        seal,
+        by,
+        reason,
+        append_start,
+    )
+
+
+def _decode_acks(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> Acks:
+    tx, time_us = TIME_HEAD.unpack_from(data, at)
+    at += TIME_HEAD.size
+    (count,) = U32.unpack_from(data, at)
+    return Acks(_decode_ack_ranges(data, at + 4, head_end, count), time_us, tx)
+
+
+def _decode_ack_ranges(data: bytes, at: int, head_end: int, count: int) -> list[AckRange]:
+    ranges = []
+    for _ in range(count):
+        if at + 4 + ACK_RANGE.size > head_end:
+            raise IndexError("the acks are cut short")
+        group_size, topic_size = data[at], data[at + 1]
+        (queue,) = U16.unpack_from(data, at + 2)
+        at += 4
+        group, at = _text(data[at : at + group_size]), at + group_size
+        topic, at = _text(data[at : at + topic_size]), at + topic_size
+        first, last = ACK_RANGE.unpack_from(data, at)
+        at += ACK_RANGE.size
+        ranges.append(AckRange(group, topic, queue, first, last))
+    return ranges
+
+
+def _decode_state(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> State:
+    _, time_us = TIME_HEAD.unpack_from(data, at)
+    return State(data[head_end:end], time_us)
+
+
+def _decode_topic(
+    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
+) -> TopicMade:
+    _, time_us = TIME_HEAD.unpack_from(data, at)
+    at += TIME_HEAD.size
+    (queues,) = U16.unpack_from(data, at)
+    name = data[at + 3 : at + 3 + data[at + 2]]
+    return TopicMade(name.decode(), queues, time_us)
+
+
+DECODERS: dict[int, Callable[..., Record]] = {
+    Kind.MESSAGE: _decode_run,
+    Kind.PRE_MESSAGE: _decode_run,
+    Kind.REF_MESSAGE: _decode_run,
+    Kind.TX_MESSAGE: _decode_run,
+    Kind.PREPARE: _decode_prepare,
+    Kind.COMMIT: _decode_decided,
+    Kind.ROLLBACK: _decode_decided,
+    Kind.ACK: _decode_acks,
+    Kind.STATE: _decode_state,
+    Kind.TOPIC: _decode_topic,
+}
+
+
+def _parts(data: bytes, at: int, run: Run) -> tuple[bytes, bytes]:
+    """The columns and the bodies of `run`, sound and lying at `data[at]`, as they are stored."""
+    _, head_size, *_ = COMMON.unpack_from(data, at + PREFIX_BYTES)
+    start = at + HEAD_BYTES_MIN + PLACE.size + len(utf8(run.topic))
+    start += len(utf8(run.producer)) + len(run.tx_id)
+    if run.kind != Kind.MESSAGE:
+        start += 8
+    if run.flags & COMPRESSED:
+        start += 4
+    bodies = at + head_size
+    return data[start:bodies], data[bodies : at + run.size]
+
+
+def columns_of(data: bytes, at: int, run: Run) -> Columns:
+    """The columns of `run`, sound and lying at `data[at]`; not of a REF_MESSAGE, which has none."""
+    columns, bodies = _parts(data, at, run)
+    return Columns(run.count, run.flags, columns, bodies, run.raw_bytes)
+
+
+def content_of(data: bytes, at: int, run: Run) -> Content:
+    """The same, to be written again as it is."""
+    columns, bodies = _parts(data, at, run)
+    flags = run.flags & ~(FIRST | LAST)
+    return Content(run.count, flags, columns, bodies, run.bodies_crc, run.raw_bytes)

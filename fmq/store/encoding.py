@@ -1,0 +1,232 @@
+"""Records to bytes. Sizes come first: a record is placed before it is written."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from fmq.store.columns import COMPRESSED, Content
+from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.record import (
+    ACK_RANGE,
+    ALIGNMENT,
+    COMMON,
+    DECISION_HEAD,
+    HEAD_BYTES_MIN,
+    LAG_UNKNOWN,
+    MAGIC,
+    MESSAGE_HEAD,
+    PADDING,
+    PLACE,
+    PREFIX,
+    PREFIX_BYTES,
+    PREPARE_HEAD,
+    TIME_HEAD,
+    TX_HEAD,
+    U16,
+    U32,
+    U64,
+    utf8,
+)
+
+
+def size_of(record: Record) -> int:
+    """The bytes that `record` will take, padding left out; the head's and the bodies' together."""
+    return HEAD_BYTES_MIN + SIZES[record.kind](record)
+
+
+def _run_size(run: Run) -> int:
+    size = PLACE.size + len(utf8(run.topic)) + len(run.producer) + len(run.tx_id)
+    if not run.producer.isascii():
+        size += len(utf8(run.producer)) - len(run.producer)
+    if run.kind != Kind.MESSAGE:
+        size += 8
+    content = run.content
+    if content is None:
+        return size + 8
+    if content.flags & COMPRESSED:
+        size += 4
+    return size + len(content.columns) + len(content.bodies)
+
+
+def _prepare_size(prepare: Prepare) -> int:
+    names = len(utf8(prepare.producer)) + len(prepare.tx_id)
+    return PREPARE_HEAD.size + names + sum(map(_ack_size, prepare.acks))
+
+
+def _decided_size(decided: Decided) -> int:
+    names = len(utf8(decided.producer)) + len(decided.tx_id) + len(utf8(decided.decided_by))
+    return DECISION_HEAD.size + names + len(decided.reason.encode())
+
+
+def _acks_size(acks: Acks) -> int:
+    return TIME_HEAD.size + 4 + sum(map(_ack_size, acks.ranges))
+
+
+def _ack_size(ack: AckRange) -> int:
+    return 4 + len(utf8(ack.group)) + len(utf8(ack.topic)) + ACK_RANGE.size
+
+
+SIZES: dict[int, Callable[..., int]] = {
+    Kind.MESSAGE: _run_size,
+    Kind.PRE_MESSAGE: _run_size,
+    Kind.REF_MESSAGE: _run_size,
+    Kind.TX_MESSAGE: _run_size,
+    Kind.PREPARE: _prepare_size,
+    Kind.COMMIT: _decided_size,
+    Kind.ROLLBACK: _decided_size,
+    Kind.ACK: _acks_size,
+    Kind.STATE: lambda state: TIME_HEAD.size + len(state.json),
+    Kind.TOPIC: lambda made: TIME_HEAD.size + 3 + len(utf8(made.name)),
+}
+
+
+def encode(record: Record, durable_to: int, seed: int) -> tuple[bytes, bytes, bytes, bytes]:
+    """`record`, whose position, size and flags are set, as buffers to write one after the other:
+    magic and checksum, the rest of the head, the bodies, the padding.
+    """
+    lag = record.position - durable_to
+    if lag >= LAG_UNKNOWN:
+        lag = LAG_UNKNOWN
+    head, bodies = ENCODERS[record.kind](record, lag)
+    prefix = PREFIX.pack(MAGIC, zlib.crc32(head, seed))
+    assert PREFIX_BYTES + len(head) + len(bodies) == record.size, record.kind
+    return prefix, head, bodies, PADDING[record.size % ALIGNMENT]
+
+
+def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:
+    content = run.content
+    assert content is not None
+    topic, producer, bodies = utf8(run.topic), utf8(run.producer), content.bodies
+    head = MESSAGE_HEAD.pack(
+        run.size,
+        run.size - len(bodies),
+        run.position,
+        lag,
+        content.bodies_crc,
+        Kind.MESSAGE,
+        run.flags | content.flags,
+        run.queue,
+        run.offset,
+        run.time_us,
+        run.count,
+        len(topic),
+        len(producer),
+        0,
+    )
+    return b"".join((head, topic, producer, _raw(content), content.columns)), bodies
+
+
+def _encode_run(run: Run, lag: int) -> tuple[bytes, bytes]:
+    content = run.content
+    if content is None:
+        flags, crc, bodies, rest = 0, 0, b"", U64.pack(run.body_position)
+    else:
+        flags, crc, bodies = content.flags, content.bodies_crc, content.bodies
+        rest = _raw(content) + content.columns
+    topic, producer, tx_id = utf8(run.topic), utf8(run.producer), run.tx_id.encode()
+    head = TX_HEAD.pack(
+        run.size,
+        run.size - len(bodies),
+        run.position,
+        lag,
+        crc,
+        run.kind,
+        run.flags | flags,
+        run.queue,
+        run.tx,
+        run.offset,
+        run.time_us,
+        run.count,
+        len(topic),
+        len(producer),
+        len(tx_id),
+    )
+    return b"".join((head, topic, producer, tx_id, rest)), bodies
+
+
+def _raw(content: Content) -> bytes:
+    return U32.pack(content.raw_bytes) if content.flags & COMPRESSED else b""
+
+
+def _common(record: Record, lag: int, bodies: bytes = b"") -> bytes:
+    head_size = record.size - len(bodies)
+    crc = zlib.crc32(bodies) if bodies else 0
+    flags = record.flags
+    return COMMON.pack(record.size, head_size, record.position, lag, crc, record.kind, flags, 0)
+
+
+def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
+    producer, tx_id = utf8(prepare.producer), prepare.tx_id.encode()
+    own = PREPARE_HEAD.pack(
+        prepare.tx or prepare.position,
+        prepare.time_us,
+        prepare.prepared_us,
+        prepare.replaces,
+        prepare.records,
+        prepare.messages,
+        prepare.bytes,
+        prepare.seal,
+        prepare.check_after_ms,
+        len(prepare.acks),
+        len(producer),
+        len(tx_id),
+    )
+    acks = b"".join(map(_encode_ack_range, prepare.acks))
+    return b"".join((_common(prepare, lag), own, producer, tx_id, acks)), b""
+
+
+def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
+    producer, tx_id = utf8(decided.producer), decided.tx_id.encode()
+    by, reason = utf8(decided.decided_by), decided.reason.encode()
+    own = DECISION_HEAD.pack(
+        decided.tx,
+        decided.time_us,
+        decided.prepared_us,
+        decided.append_start,
+        decided.records,
+        decided.messages,
+        decided.bytes,
+        decided.seal,
+        0,
+        len(producer),
+        len(tx_id),
+        len(by),
+        len(reason),
+    )
+    return b"".join((_common(decided, lag), own, producer, tx_id, by, reason)), b""
+
+
+def _encode_acks(acks: Acks, lag: int) -> tuple[bytes, bytes]:
+    own = TIME_HEAD.pack(acks.tx, acks.time_us) + U32.pack(len(acks.ranges))
+    return _common(acks, lag) + own + b"".join(map(_encode_ack_range, acks.ranges)), b""
+
+
+def _encode_ack_range(ack: AckRange) -> bytes:
+    group, topic = utf8(ack.group), utf8(ack.topic)
+    head = bytes((len(group), len(topic))) + U16.pack(ack.queue)
+    return b"".join((head, group, topic, ACK_RANGE.pack(ack.first, ack.end)))
+
+
+def _encode_state(state: State, lag: int) -> tuple[bytes, bytes]:
+    return _common(state, lag, state.json) + TIME_HEAD.pack(0, state.time_us), state.json
+
+
+def _encode_topic(made: TopicMade, lag: int) -> tuple[bytes, bytes]:
+    name = utf8(made.name)
+    own = TIME_HEAD.pack(0, made.time_us) + U16.pack(made.queues) + bytes((len(name),))
+    return _common(made, lag) + own + name, b""
+
+
+ENCODERS: dict[int, Callable[..., tuple[bytes, bytes]]] = {
+    Kind.MESSAGE: _encode_message,
+    Kind.PRE_MESSAGE: _encode_run,
+    Kind.REF_MESSAGE: _encode_run,
+    Kind.TX_MESSAGE: _encode_run,
+    Kind.PREPARE: _encode_prepare,
+    Kind.COMMIT: _encode_decided,
+    Kind.ROLLBACK: _encode_decided,
+    Kind.ACK: _encode_acks,
+    Kind.STATE: _encode_state,
+    Kind.TOPIC: _encode_topic,
+}
