@@ -64,7 +64,7 @@ MUTANTS = (
         "no check of the bodies",
         "    if zlib.crc32(data[start:end]) != bodies_crc:",
         "    if False:",
-        "--workload one-phase",
+        "--workload large",
     ),
     Mutant(
         "a checkpoint that ignores open transactions",

@@ -69,9 +69,7 @@ class Trial:
             self._open_and_check(disk, self._oracle)
             if journal_bytes(closed) != journal_bytes(disk):
                 raise Violation("I8", "closing twice gives other bytes than closing once")
-            report = fmq.check(PATH, disk=closed.after_kill())
-            if not report.ok:
-                raise Violation("I10", "; ".join(map(str, report.problems)))
+            check_directory(closed)
 
     def kill_and_recover_again(self) -> None:
         """Recovery that is killed when it is done, and done again, gives the same."""
@@ -85,13 +83,7 @@ class Trial:
     def rebuild(self) -> None:
         """The journal is the truth: without indexes and checkpoints it says the same."""
         with self._then({"do": "derived files removed"}):
-            disk = self._closed.after_kill()
-            directory = disk.directory(PATH, make=False)
-            for name in directory.names():
-                if name.endswith((".idx", ".part")) or name.startswith("checkpoint"):
-                    directory.remove(name)
-            directory.sync()
-            self._open_and_check(disk, self._oracle)
+            self._open_and_check(without_derived(self._closed), self._oracle)
 
     def read_only(self) -> None:
         """Who only reads sees a prefix of what recovery will show, and writes nothing."""
@@ -110,7 +102,10 @@ class Trial:
                 raise Violation("I6", "a reader changed the directory")
 
     def live_on(self) -> None:
-        """Life goes on: decide what is undecided, send, checkpoint, kill, close, reopen."""
+        """Life goes on: decide what is undecided, send, checkpoint, kill, close, reopen.
+
+        Then the whole journal is read once more: a checkpoint hides what was wrong before it.
+        """
         run = self._live()
         with self._then(LIFE):
             assert run.engine is not None
@@ -119,6 +114,8 @@ class Trial:
             run.oracle.synced()
             self._open_and_check(run.disk, run.oracle)
             self._open_and_check(killed, run.oracle)
+            check_directory(run.disk)
+            self._open_and_check(without_derived(run.disk), run.oracle)
 
     def _life(self, disk: CrashDisk) -> Run:
         steps: list[Step] = [["send", "a", 0, 33], ["lazy", "b", 1, 20]]
@@ -246,6 +243,24 @@ def crash_in_recovery(point: int) -> Event:
 def _options_dict(options: Options) -> dict[str, Any]:
     names = ("retain_bytes", "segment_bytes", "sync")
     return {name: getattr(options, name) for name in names}
+
+
+def check_directory(disk: CrashDisk) -> None:
+    """Violation if fmq.check finds something."""
+    report = fmq.check(PATH, disk=disk.after_kill())
+    if not report.ok:
+        raise Violation("I10", "; ".join(map(str, report.problems)))
+
+
+def without_derived(disk: CrashDisk) -> CrashDisk:
+    """A copy of the disk on which only the journal is left: no index and no checkpoint."""
+    copy = disk.after_kill()
+    directory = copy.directory(PATH, make=False)
+    for name in directory.names():
+        if name.endswith((".idx", ".part")) or name.startswith("checkpoint"):
+            directory.remove(name)
+    directory.sync()
+    return copy
 
 
 def journal_bytes(disk: CrashDisk) -> dict[str, bytes]:

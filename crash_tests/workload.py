@@ -69,6 +69,14 @@ WORKLOADS = {
             ],
         ),
         Workload(
+            "large",  # bodies of several sectors, so that a tear leaves every head whole
+            [
+                ["tx", "t1", [["a", 0, 1, 1200], ["b", 1, 1, 300]], None],
+                ["prepare", "t2", [["a", 0, 1, 1200]], None],
+                ["commit", "t2"],
+            ],
+        ),
+        Workload(
             "two-phase",
             [
                 ["prepare", "t1", [["a", 0, 2, 30], ["b", 1, 1, 200]], None],
