@@ -8,11 +8,12 @@ the next record, roll, checkpoint or clean close.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from types import TracebackType
 
 from fmq.clock import Clock
 from fmq.disk import Directory
-from fmq.errors import BadOption, Closed, Damaged, NotAStore, ReadOnly
+from fmq.errors import BadOption, Closed, Damaged, FmqError, NotAStore, ReadOnly
 from fmq.message import Message, Outcome, QueueInfo, UndecidedTransaction
 from fmq.options import Options
 from fmq.recovery.follow import Follower
@@ -51,12 +52,15 @@ class ReadOnlyEngine:
 
     def refresh(self) -> None:
         """See what has become durable since; every call that reads does this by itself."""
-        if self._closed:
-            raise Closed(f"{self._path}: closed; fmq.open(path, read_only=True) opens it again")
+        self._check_open()
         with self._refreshing:
             self._follower.refresh()
             if self._follower.ledger is not self._built_from:
                 self._build()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"{self._path}: closed; fmq.open(path, read_only=True) opens it again")
 
     @property
     def path(self) -> str:
@@ -92,6 +96,11 @@ class ReadOnlyEngine:
         """The same as one Batch; None if there is nothing."""
         if limit < 1 or offset < 0:
             raise BadOption(f"offset={offset}, limit={limit}: must be at least 0 and 1")
+        self._check_open()
+        # Looking for news costs more than reading: only for what is not known yet, or no more.
+        with suppress(FmqError):
+            if found := self._messages.batch(topic, queue, offset, limit):
+                return found
         self.refresh()
         return self._messages.batch(topic, queue, offset, limit)
 
