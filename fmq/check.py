@@ -16,6 +16,7 @@ from fmq.disk import Directory, Disk, RealDisk
 from fmq.errors import Damaged, FmqError, Locked, Unreadable
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import LOCK, known_segments, look
+from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
 from fmq.store.catalog import SUFFIX
@@ -51,7 +52,7 @@ class Report:
     messages: int
     undecided: int
     tail_bytes: int
-    """Bytes of an unfinished append at the end; recovery will cut them, and nothing is lost."""
+    """Bytes behind the last whole append; recovery will cut them, and nothing is lost."""
     problems: tuple[Problem, ...]
 
     @property
@@ -95,8 +96,6 @@ def _check(where: str, directory: Directory) -> Report:
             problems.append(problem)
         return Report(where, len(layout.bases), 0, 0, 0, 0, 0, tuple(problems))
     ledger, last = full.ledger, segments[-1]
-    ending = full.ending
-    assert ending is not None
     return Report(
         where,
         len(segments),
@@ -104,7 +103,7 @@ def _check(where: str, directory: Directory) -> Report:
         len(ledger.topics),
         sum(queue.next - queue.first for topic in ledger.topics.values() for queue in topic.queues),
         len(ledger.undecided),
-        ending.position - ending.append_start,
+        tail_bytes(directory, last),
         tuple(problems),
     )
 

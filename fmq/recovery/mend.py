@@ -111,6 +111,16 @@ def _same(folder: Directory, name: str, data: bytes) -> bool:
         file.close()
 
 
+def tail_bytes(directory: Directory, segment: Segment) -> int:
+    """How many bytes behind the segment's end would be cut."""
+    file = directory.open(segment.name)
+    try:
+        end = segment.end - segment.base
+        return len(file.read(end, segment.capacity - end).rstrip(b"\0"))
+    finally:
+        file.close()
+
+
 def tail_is_zeros(directory: Directory, segment: Segment) -> bool:
     """Whether nothing lies behind the segment's end."""
     file = directory.open(segment.name)
