@@ -1,0 +1,153 @@
+"""Directories written by the first fmq of each format version open, and show what they did then.
+
+They lie in tests/data, made once by tests/data/make_golden.py; what each holds is spelled out
+in the expected.json beside them, every message with every field. Whoever changes what is read
+here has changed the format, and needs a new version of it and a directory more.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.disk import RealDisk
+from fmq.recovery.layout import look, read_header
+from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.kinds import Decided, Kind, Prepare, Record, Run
+from fmq.store.scan import Scan
+from fmq.store.segment import HEADER_BYTES, segment_name
+from tests.golden import DATA, EXPECTED, Seen, seen
+
+VERSIONS = sorted(place.name for place in DATA.glob("v*"))
+GOLDEN = [(version, life) for version in VERSIONS for life in ("closed", "killed")]
+DERIVED = ("*.idx", "*.part", "*.spare", "checkpoint.*")
+
+# As when they were made: a segment of the same size may follow.
+OPTIONS = fmq.Options(segment_bytes=4096)
+
+golden = pytest.mark.parametrize(("version", "life"), GOLDEN)
+
+
+def expected(version: str, life: str) -> Seen:
+    found: Seen = json.loads((DATA / version / EXPECTED).read_text(encoding="utf-8"))
+    return found[life]  # type: ignore[no-any-return]
+
+
+def copied(version: str, life: str, tmp_path: Path) -> Path:
+    """A copy to write in; the golden directory itself is for looking only."""
+    return Path(shutil.copytree(DATA / version / life, tmp_path / "data"))
+
+
+def files(place: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in place.iterdir() if each.is_file()}
+
+
+def records(place: Path) -> Iterator[Record]:
+    """All records of a directory, as they lie there."""
+    directory = RealDisk().directory(str(place), make=False)
+    for base in look(directory).bases:
+        header = read_header(directory, base)
+        file = directory.open(segment_name(base))
+        start, limit = base + HEADER_BYTES, base + header.capacity
+        for append in Scan(file, base, limit, start, zlib.crc32(header.store)):
+            yield from append
+        file.close()
+    directory.close()
+
+
+def test_every_format_version_so_far_has_its_golden_directory() -> None:
+    assert VERSIONS == ["v1"]
+
+
+@golden
+def test_it_is_sound_and_check_counts_what_recovery_will_cut(version: str, life: str) -> None:
+    report = fmq.check(DATA / version / life)
+    assert report.problems == ()
+    assert report.tail_bytes == (100 if life == "killed" else 0)
+
+
+@golden
+def test_a_reader_is_shown_what_is_spelled_out(version: str, life: str) -> None:
+    """In the golden directory itself, which is left as it was."""
+    place, wanted = DATA / version / life, expected(version, life)
+    before = files(place)
+    with fmq.open(place, OPTIONS, read_only=True) as engine:
+        found = seen(engine, wanted)
+    assert found == {what: wanted[what] for what in found}
+    assert files(place) == before
+
+
+@golden
+def test_a_writer_is_shown_what_is_spelled_out(version: str, life: str, tmp_path: Path) -> None:
+    """At once, and after the directory was closed and opened again."""
+    wanted = expected(version, life)
+    place = copied(version, life, tmp_path)
+    for clean in (life == "closed", True):
+        with fmq.open(place, OPTIONS) as engine:
+            assert seen(engine, wanted) == wanted
+            report = engine.stats().recovery
+            assert (report.clean, report.cut_bytes) == (clean, 0 if clean else 100)
+        assert fmq.check(place).problems == ()
+
+
+@golden
+def test_all_that_is_derived_can_be_missing(version: str, life: str, tmp_path: Path) -> None:
+    """Today's code builds from the segments alone what the indexes and checkpoints had said."""
+    wanted = expected(version, life)
+    place = copied(version, life, tmp_path)
+    for pattern in DERIVED:
+        for file in place.glob(pattern):
+            file.unlink()
+    with fmq.open(place, OPTIONS) as engine:
+        assert seen(engine, wanted) == wanted
+
+
+@golden
+def test_it_is_written_on_where_it_ended(version: str, life: str, tmp_path: Path) -> None:
+    """What waited is decided, a message follows the last one, and all else stays as it was."""
+    wanted = expected(version, life)
+    place = copied(version, life, tmp_path)
+    with fmq.open(place, OPTIONS) as engine:
+        (waiting,) = engine.undecided()
+        committed = engine.decide(waiting.tx_id, "commit", seal=waiting.seal)
+        assert sum(receipt.count for receipt in committed.receipts) == waiting.messages
+        receipt = engine.send("audit", b"by a later fmq")
+        assert receipt.offset == wanted["queues"]["audit/0"]["next"]
+    with fmq.open(place, OPTIONS) as engine:
+        now = seen(engine, wanted)
+        for each in (*committed.receipts, receipt):
+            (last,) = engine.read(each.topic, queue=each.queue, offset=each.offset)
+            assert last.position == each.position
+        assert engine.outcome(waiting.tx_id) == committed
+    for place_in, before in wanted["queues"].items():
+        assert now["queues"][place_in]["messages"][: len(before["messages"])] == before["messages"]
+    assert fmq.check(place).problems == ()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_kind_of_record_and_every_column_occurs(version: str) -> None:
+    found = list(records(DATA / version / "closed"))
+    assert {record.kind for record in found} == set(Kind)
+    runs = [record for record in found if isinstance(record, Run)]
+    for flag in (COMPRESSED, LENGTHS, KEYS, TAGS, HEADERS):
+        assert {bool(run.flags & flag) for run in runs} == {True, False}, flag
+    prepares = [record for record in found if isinstance(record, Prepare)]
+    assert any(prepare.replaces for prepare in prepares), "a relocation"
+    assert any(prepare.acks for prepare in prepares)
+    assert any(prepare.check_after_ms == 9500 for prepare in prepares)
+    decided = [record for record in found if isinstance(record, Decided)]
+    assert any(each.reason and each.decided_by for each in decided)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_kind_of_file_occurs(version: str) -> None:
+    names = set(files(DATA / version / "closed"))
+    for pattern in ("*.seg", *DERIVED, "LOCK"):
+        assert any(Path(name).match(pattern) for name in names), pattern
+    assert len([name for name in names if name.endswith(".seg")]) > 3
