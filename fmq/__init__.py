@@ -15,7 +15,15 @@ from fmq.check import Problem, Report, check
 from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
 from fmq.engine import Engine
 from fmq.errors import FmqError
-from fmq.message import Message, Origin, Outcome, QueueInfo, Receipt, UndecidedTransaction
+from fmq.message import (
+    GroupInfo,
+    Message,
+    Origin,
+    Outcome,
+    QueueInfo,
+    Receipt,
+    UndecidedTransaction,
+)
 from fmq.opening import open
 from fmq.options import Options
 from fmq.readonly import ReadOnlyEngine
@@ -33,6 +41,7 @@ __all__ = [
     "DeliveryBatch",
     "Engine",
     "FmqError",
+    "GroupInfo",
     "Message",
     "Options",
     "Origin",

@@ -16,6 +16,7 @@ from fmq.errors import BadOption, Closed, FmqError, Forked
 from fmq.message import (
     Body,
     Decision,
+    GroupInfo,
     Message,
     Outcome,
     QueueInfo,
@@ -227,6 +228,11 @@ class Engine:
         """All queues, or those of one topic, with the offsets they hold at this instant."""
         self._check_open()
         return self._parts.messages.queues(topic)
+
+    def groups(self, group: str | None = None) -> list[GroupInfo]:
+        """How far all groups are, or one, in each queue of the topics they have taken from."""
+        self._check_open()
+        return self._parts.messages.groups(group)
 
     # --- the engine itself ----------------------------------------------------------------------
 

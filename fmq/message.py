@@ -155,3 +155,18 @@ class QueueInfo:
     queue: int
     first: int
     next: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """What a group is done with in one queue, at one instant; only acks that are durable count."""
+
+    group: str
+    topic: str
+    queue: int
+    acked_below: int
+    """Every message below this offset is acked."""
+    acked_beyond: int
+    """How many above it are acked."""
+    unread: int
+    """How many messages the queue holds that are not acked, those delivered by now included."""

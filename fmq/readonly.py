@@ -14,7 +14,7 @@ from types import TracebackType
 from fmq.clock import Clock
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, Damaged, FmqError, NotAStore, ReadOnly
-from fmq.message import Message, Outcome, QueueInfo, UndecidedTransaction
+from fmq.message import GroupInfo, Message, Outcome, QueueInfo, UndecidedTransaction
 from fmq.options import Options
 from fmq.recovery.follow import Follower
 from fmq.recovery.layout import look
@@ -108,6 +108,11 @@ class ReadOnlyEngine:
         """All queues, or those of one topic, with the offsets they hold."""
         self.refresh()
         return self._messages.queues(topic)
+
+    def groups(self, group: str | None = None) -> list[GroupInfo]:
+        """How far all groups are, or one, in each queue of the topics they have acked in."""
+        self.refresh()
+        return self._messages.groups(group)
 
     def undecided(self) -> list[UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""

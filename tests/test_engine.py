@@ -316,6 +316,7 @@ def test_a_closed_engine_refuses_every_call_and_closing_twice_is_nothing(store: 
         "transaction": engine.transaction,
         "read": lambda: engine.read("t"),
         "queues": engine.queues,
+        "groups": engine.groups,
         "outcome": lambda: engine.outcome("T"),
         "undecided": engine.undecided,
         "decide": lambda: engine.decide("T", "commit"),

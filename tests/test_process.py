@@ -112,6 +112,7 @@ calls = {
     "send_many": lambda: engine.send_many("t", [b"child"]),
     "read": lambda: engine.read("t"),
     "queues": lambda: engine.queues(),
+    "groups": lambda: engine.groups(),
     "transaction": lambda: engine.transaction(),
     "named transaction": lambda: engine.transaction(tx_id="U"),
     "outcome": lambda: engine.outcome("T"),

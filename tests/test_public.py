@@ -21,9 +21,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
-    Batch Consumer Delivery DeliveryBatch Engine FmqError Message Options Origin Outcome Problem
-    QueueInfo ReadOnlyEngine Receipt RecoveryReport Report Stats Transaction UndecidedTransaction
-    check errors open
+    Batch Consumer Delivery DeliveryBatch Engine FmqError GroupInfo Message Options Origin Outcome
+    Problem QueueInfo ReadOnlyEngine Receipt RecoveryReport Report Stats Transaction
+    UndecidedTransaction check errors open
 """
 
 spec = importlib.util.spec_from_file_location("dev", ROOT / "tools" / "dev.py")

@@ -61,8 +61,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if len(shown) < len(segments):
             note(f"the newest {len(shown)} of {len(segments)} segments; --all shows every one")
         output.rows("queue", QUEUES, map(_queue, queues), title="queues", empty="none yet")
-        if groups := _groups(checkpoint, queues):
-            output.rows("group", GROUPS, groups, title="groups, as of the checkpoint")
+        if groups := engine.groups():
+            output.rows("group", GROUPS, map(asdict, groups), title="groups")
         if undecided := engine.undecided():
             output.rows("undecided", UNDECIDED, map(undecided_row, undecided), title="undecided")
         return _end(engine, walk)
@@ -112,20 +112,6 @@ def _segment(segment: Segment, layout: Layout, sealed: bool) -> Row:
         "sealed": sealed,
         "indexed": segment_name(segment.base, ".idx") in layout.names,
     }
-
-
-def _groups(checkpoint: Checkpoint | None, queues: Sequence[fmq.QueueInfo]) -> list[Row]:
-    """The groups as the checkpoint knows them; acks that came later are in `fmq records`."""
-    if checkpoint is None:
-        return []
-    lengths = {(queue.topic, queue.queue): queue.next for queue in queues}
-    rows: list[Row] = []
-    for group, topic, queue, floor, ranges in checkpoint.ledger["acks"]:
-        acked_beyond = sum(end - first for first, end in ranges)
-        left = lengths.get((topic, queue), floor) - floor - acked_beyond
-        row = {"group": group, "topic": topic, "queue": queue, "acked_below": floor}
-        rows.append(row | {"acked_beyond": acked_beyond, "left": left})
-    return rows
 
 
 # --- as people read it ---------------------------------------------------------------------------
@@ -191,7 +177,7 @@ QUEUES = (
 GROUPS = (
     Column("group", "group", style="cyan"),
     Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}"),
-    Column("acked_below", "done below", right=True, show=exact),
-    Column("acked_beyond", "done beyond", right=True),
-    Column("left", "left", right=True),
+    Column("acked_below", "acked below", right=True, show=exact),
+    Column("acked_beyond", "acked beyond", right=True),
+    Column("unread", "unread", right=True),
 )

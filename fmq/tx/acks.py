@@ -55,6 +55,10 @@ class Acked:
         if at < end:
             yield at, end
 
+    def count_beyond(self) -> int:
+        """How many above the floor are done."""
+        return sum(end - first for first, end in self._ranges.items())
+
     def as_lists(self) -> list[list[int]]:
         return [list(item) for item in self._ranges.items()]
 

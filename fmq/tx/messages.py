@@ -11,12 +11,13 @@ from threading import Lock
 
 from fmq.clock import Clock
 from fmq.errors import Damaged, OffsetGone
-from fmq.message import QueueInfo
+from fmq.message import GroupInfo, QueueInfo
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
 from fmq.store.index import SegmentIndex
 from fmq.store.reader import Entries, Reader, entries_of
 from fmq.store.segment import segment_name
+from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger, Queue
 
 
@@ -143,6 +144,24 @@ class Messages:
                 if topic is None or each.name == topic
                 for queue in each.queues
             ]
+
+    def groups(self, group: str | None) -> list[GroupInfo]:
+        """All groups, or one, with every queue of the topics that they have taken from."""
+        with self.lock:
+            taken = {key[:2] for key in self.ledger.acked if group is None or key[0] == group}
+            return [
+                self._group_info(name, queue)
+                for name, topic in sorted(taken)
+                if topic in self.ledger.topics
+                for queue in self.ledger.topics[topic].queues
+            ]
+
+    def _group_info(self, group: str, queue: Queue) -> GroupInfo:
+        acked = self.ledger.acked.get((group, queue.topic, queue.number)) or Acked()
+        unread = sum(end - first for first, end in acked.gaps(queue.first, queue.next))
+        return GroupInfo(
+            group, queue.topic, queue.number, acked.floor, acked.count_beyond(), unread
+        )
 
     # --- waiting --------------------------------------------------------------------------------
 

@@ -62,9 +62,22 @@ def test_groups_and_the_undecided_are_listed(shop: Path) -> None:
     said = fmq_json("info", shop)
     (group,) = said.of("group")
     assert (group["group"], group["topic"], group["acked_below"]) == ("billing", "audit", 1)
-    assert (group["left"], [line["tx_id"] for line in said.of("undecided")]) == (2, ["order-3"])
+    assert (group["unread"], [line["tx_id"] for line in said.of("undecided")]) == (2, ["order-3"])
     table = fmq_table("info", shop)
     assert all(word in table for word in ("billing", "order-3", "audit", "checkpoint"))
+
+
+def test_groups_are_shown_as_they_are_and_not_as_of_the_checkpoint(shop: Path) -> None:
+    """Acks that a live engine wrote since, as far as a later record vouches for them."""
+    with fmq.open(shop, background=False) as engine:
+        with engine.consumer("audit", group="billing") as consumer:
+            consumer.poll(limit=3)[1].ack()
+        engine.send("audit", b"d")
+        expected = engine.groups()
+        said = fmq_json("info", shop)
+    (line,) = said.of("group")
+    assert (line["acked_below"], line["acked_beyond"]) == (1, 1)
+    assert line["unread"] == expected[0].unread - 1, "the last message is not vouched for"
 
 
 def test_damage_is_a_problem_and_the_rest_is_shown(segments: Path) -> None:

@@ -60,6 +60,7 @@ def seen(engine: Any) -> dict[str, object]:
             outcomes[tx_id] = None
     return {
         "queues": engine.queues(),
+        "groups": engine.groups(),
         "messages": {
             (info.topic, info.queue): engine.read(
                 info.topic, queue=info.queue, offset=info.first, limit=9999
