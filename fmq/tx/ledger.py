@@ -9,7 +9,6 @@ All of it is guarded by the engine's lock.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -187,4 +186,4 @@ class Ledger:
 
 def seal_text(seal: bytes) -> str:
     """A seal as people and other programs hand it around."""
-    return base64.b16encode(seal).decode().lower()
+    return seal.hex()

@@ -7,7 +7,6 @@ nor a late answer can ever make half a transaction, or another one, of what was 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from struct import Struct
 
 from fmq.store.kinds import Run
@@ -19,6 +18,8 @@ SEALED = Struct("<HIII")
 
 def seal_of(runs: Iterable[Run]) -> bytes:
     """The seal over `runs`, in their order."""
+    from hashlib import blake2b  # here: it brings OpenSSL, and many a process seals nothing
+
     digest = blake2b(digest_size=SEAL_BYTES)
     for run in runs:
         digest.update(SEALED.pack(run.queue, run.count, run.bodies_crc, run.columns_crc))
