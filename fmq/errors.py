@@ -23,6 +23,7 @@ program may want to branch on is an attribute, too.
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -193,10 +194,12 @@ class AlreadyDecided(TransactionError):
     """The opposite decision is durable; `outcome` has it."""
 
     def __init__(self, outcome: Outcome) -> None:
+        at, by = outcome.decided_at, outcome.decided_by
         super().__init__(
-            f"transaction {outcome.tx_id!r} was {outcome.state} at {outcome.decided_at}"
-            f"{f' by {outcome.decided_by}' if outcome.decided_by else ''}; the first durable "
-            "decision stands and nothing was changed."
+            f"transaction {outcome.tx_id!r} was {outcome.state}"
+            f"{f' at {at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}' if at else ''}"
+            f"{f' by {by}' if by else ''}; the first durable decision stands and nothing was "
+            "changed."
         )
         self.outcome = outcome
 

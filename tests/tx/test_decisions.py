@@ -81,6 +81,21 @@ def test_the_same_decision_again_is_a_success_with_the_same_outcome(
             assert (message.position, message.tx_id) == (receipt.position, "T")
 
 
+@pytest.mark.parametrize("by", ["anna", None])
+def test_the_refusal_says_when_and_by_whom_it_was_decided(by: str | None) -> None:
+    """The time is written as ISO 8601, in UTC and to the second."""
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock) as engine:
+        prepared(engine)
+        outcome = engine.decide("T", "commit", decided_by=by)
+        with pytest.raises(AlreadyDecided) as caught:
+            engine.decide("T", "rollback")
+    assert outcome.decided_at is not None
+    seconds = outcome.decided_at.replace(microsecond=0, tzinfo=None).isoformat()
+    who = " by anna;" if by else ";"
+    assert f"'T' was committed at {seconds}Z{who} the first durable" in str(caught.value)
+
+
 @pytest.mark.parametrize("later", LATER)
 def test_a_one_phase_commit_can_be_asked_for_as_well(
     later: Callable[[CrashDisk, Engine], Engine],
