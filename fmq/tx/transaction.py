@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LENGTH_BYTES = 4  # of a body, in its column
+
 
 class Phase(Enum):
     """Where the user is with it."""
@@ -58,6 +60,7 @@ class Transaction:
         self.check_after_ms = check_after_ms
         self.phase = Phase.OPEN
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
+        self._begun: dict[str, list[Message | bytes]] = {}  # those of topics with one queue
         self.messages = 0
         self.bytes = 0
         self.ackables: list[Ackable] = []
@@ -85,7 +88,23 @@ class Transaction:
     ) -> None:
         """Add a message; nobody sees it before commit."""
         if key is None and tag is None and not headers:
-            self._add_body(topic, body if type(body) is bytes else as_bytes(body), queue)
+            item = body if type(body) is bytes else as_bytes(body)
+            run = self._begun.get(topic) if queue is None else None
+            size = len(item)
+            total = self.bytes + size + LENGTH_BYTES
+            if (
+                run is not None
+                and size <= self._limits.message_bytes_max
+                and total <= self._bytes_max
+                and self.messages < self._limits.messages_max
+                and self.phase is Phase.OPEN
+            ):
+                # What `_add_body` would do, at half its price: most messages come this way.
+                run.append(item)
+                self.bytes = total
+                self.messages += 1
+            else:
+                self._add_body(topic, item, queue)
         else:
             self._add_message(topic, Message(as_bytes(body), key, tag, headers), queue)
 
@@ -108,12 +127,13 @@ class Transaction:
     def _take_back(self, size: int, messages: int, runs: dict[tuple[str, int], int]) -> None:
         self.bytes, self.messages = size, messages
         self.runs = {place: self.runs[place][:count] for place, count in runs.items()}
+        self._begun.clear()
 
     def _add_body(self, topic: str, body: bytes, queue: int | None) -> None:
         size = len(body)
         if size > self._limits.message_bytes_max:
             self._limits.refuse_message(size)
-        self._add(topic, None, queue, body, size + 4)
+        self._add(topic, None, queue, body, size + LENGTH_BYTES)
 
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
         size = len(as_bytes(message.body))
@@ -127,10 +147,8 @@ class Transaction:
         if self.phase is not Phase.OPEN:
             self._refuse("send")
         known = self._topics.get(topic)
-        if known is not None and len(known.queues) == 1 and not queue:
-            place = topic, 0
-        else:
-            place = topic, self._manager.writer.choose_queue(topic, key, queue)
+        alone = known is not None and len(known.queues) == 1 and not queue
+        place = topic, 0 if alone else self._manager.writer.choose_queue(topic, key, queue)
         run = self.runs.get(place)
         size += self.bytes
         if run is None:
@@ -139,6 +157,8 @@ class Transaction:
             self._limits.refuse(self._tx_id, self._producer, size, self.messages + 1)
         if run is None:
             run = self.runs[place] = []
+            if alone:
+                self._begun[topic] = run
         run.append(item)
         self.bytes = size
         self.messages += 1
