@@ -150,7 +150,8 @@ class QueueHolds:
         start = first if before is None else before.first
         starts = self._holds.irange(start, end, inclusive=(True, False))
         holds = [self._holds[each] for each in starts]
-        return [(max(hold.first, first), min(hold.end, end)) for hold in holds]
+        pieces = [(max(hold.first, first), min(hold.end, end)) for hold in holds]
+        return [(low, high) for low, high in pieces if low < high]
 
     def give_back(self, first: int, end: int) -> None:
         """The range comes again, to whoever asks next."""
