@@ -145,6 +145,19 @@ def test_the_tail_table_of_the_document_is_that_of_the_code() -> None:
     assert found == expected
 
 
+MAPPED = ("fmq", "fmq/store", "fmq/tx", "fmq/recovery", "fmq/consume")
+
+
+def test_the_map_of_the_design_names_every_file_once() -> None:
+    """docs/design.md tells where each file of the layers is, and of none that is gone."""
+    folder, found = "", []
+    for where, _, files in rows(section("design.md", "Files")):
+        folder = where.strip("`/") or folder
+        found += [f"{folder}/{name}" for name in re.findall(r"`(\w+)`", files)]
+    there = [path for folder in MAPPED for path in (ROOT / folder).glob("[a-z]*.py")]
+    assert sorted(found) == sorted(str(path.relative_to(ROOT).with_suffix("")) for path in there)
+
+
 WORDS = """
     engine journal segment record kind position offset topic queue pre-message reference tx_id
     undecided decision outcome seal group delivery ack visible durable_to checkpoint replay recovery
