@@ -18,10 +18,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from fmq.errors import Locked, NotAStore
+from fmq.errors import Locked, NotAStore, RemoteFileSystem
+from fmq.mounts import remote_kind
 
 Buffer = bytes | bytearray | memoryview
 
+MOUNTS = "/proc/self/mountinfo"
 IOV_MAX = 1024  # buffers that one pwritev takes on Linux
 ZEROS_BYTES = 1 << 20
 UNCHECKED_BYTES_MAX = 4 << 20
@@ -213,10 +215,12 @@ def gil_holding_writer() -> Writer:
 class RealDirectory:
     """A directory of this machine."""
 
-    def __init__(self, path: str, fd: int, writer: Writer) -> None:
+    def __init__(self, path: str, fd: int, writer: Writer, *, remote: str | None) -> None:
+        """`remote` is the kind of file system, if it is one that must not be written."""
         self.path = path
         self._fd = fd
         self._writer = writer
+        self.remote = remote
 
     def names(self) -> list[str]:
         if self._fd < 0:
@@ -249,9 +253,12 @@ class RealDirectory:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=self._fd)
         fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
-        return RealDirectory(os.path.join(self.path, name), fd, self._writer)
+        path = os.path.join(self.path, name)
+        return RealDirectory(path, fd, self._writer, remote=self.remote)
 
     def lock(self, name: str) -> Callable[[], None]:
+        if self.remote is not None:
+            raise RemoteFileSystem(self.path, self.remote)
         # flock, not fcntl: a POSIX lock is lost when any part of the process closes the file.
         fd = os.open(
             name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd
@@ -275,10 +282,12 @@ class RealDirectory:
 class RealDisk:
     """The files of this machine.
 
-    With `hold_gil` a synced write keeps the interpreter's lock; see `gil_holding_writer`.
+    With `hold_gil` a synced write keeps the interpreter's lock; see `gil_holding_writer`. With
+    `allow_remote` a directory may be opened for writing that another machine serves.
     """
 
-    def __init__(self, *, hold_gil: bool = False) -> None:
+    def __init__(self, *, hold_gil: bool = False, allow_remote: bool = False) -> None:
+        self._allow_remote = allow_remote
         self._writer = gil_holding_writer() if hold_gil else write_releasing_gil
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
@@ -288,7 +297,8 @@ class RealDisk:
             fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotAStore(f"{path}: {error.strerror}. Nothing was changed.") from None
-        return RealDirectory(path, fd, self._writer)
+        remote = None if self._allow_remote else _remote_kind(path)
+        return RealDirectory(path, fd, self._writer, remote=remote)
 
     def _make(self, path: str) -> None:
         try:
@@ -306,6 +316,14 @@ class RealDisk:
     @staticmethod
     def random(size: int) -> bytes:
         return os.urandom(size)
+
+
+def _remote_kind(path: str) -> str | None:
+    try:
+        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
+            return remote_kind(os.path.realpath(path), mounts.read())
+    except OSError:
+        return None  # a kernel that does not say: then nobody is refused
 
 
 def after_fork_in_child(call: Callable[[], None]) -> None:

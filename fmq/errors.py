@@ -3,6 +3,7 @@
     FmqError
     ├── StorageError            the directory, its files, the machine under them
     │   ├── NotAStore           a directory that is not fmq's, or none at all
+    │   ├── RemoteFileSystem    another machine serves the files
     │   ├── Locked              another engine has the directory open
     │   ├── Damaged             bytes that had been durable are wrong now
     │   ├── NewerFormat         written by a newer fmq
@@ -23,8 +24,9 @@ program may want to branch on is an attribute, too.
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import TYPE_CHECKING
+
+from fmq.clock import as_text
 
 if TYPE_CHECKING:
     from fmq.message import Outcome
@@ -40,6 +42,20 @@ class StorageError(FmqError):
 
 class NotAStore(StorageError):
     """The path holds something that fmq did not make, or nothing where something must be."""
+
+
+class RemoteFileSystem(StorageError):
+    """The directory lies on a file system whose locks and syncs are another machine's word."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(
+            f"{path}: lies on {kind}, which another machine serves, so nothing here can promise "
+            "that a sync is durable or that one engine writes at a time. Nothing was written. "
+            "Name a directory on a local disk, look with fmq.open(path, read_only=True), or take "
+            "the risk with Options(allow_remote=True)."
+        )
+        self.path = path
+        self.kind = kind
 
 
 class Locked(StorageError):
@@ -197,7 +213,7 @@ class AlreadyDecided(TransactionError):
         at, by = outcome.decided_at, outcome.decided_by
         super().__init__(
             f"transaction {outcome.tx_id!r} was {outcome.state}"
-            f"{f' at {at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}' if at else ''}"
+            f"{f' at {as_text(at)}' if at else ''}"
             f"{f' by {by}' if by else ''}; the first durable decision stands and nothing was "
             "changed."
         )

@@ -56,7 +56,7 @@ def open(
     """
     options = options or Options()
     where = path if isinstance(path, str) else path.__fspath__()
-    disk = disk or RealDisk(hold_gil=options.hold_gil)
+    disk = disk or RealDisk(hold_gil=options.hold_gil, allow_remote=options.allow_remote)
     clock = clock or SystemClock()
     try:
         directory = disk.directory(where, make=not read_only)

@@ -72,6 +72,8 @@ class Options:
     hold_gil: bool = False
     """Keep the interpreter's lock while the disk syncs: ten times faster sends beside a thread
     that computes, and every other Python thread waits for the disk."""
+    allow_remote: bool = False
+    """Open for writing also where another machine serves the files (NFS, SMB and the like)."""
 
     def __post_init__(self) -> None:
         self._check(

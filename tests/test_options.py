@@ -71,6 +71,7 @@ def test_sizes_and_times_say_their_unit() -> None:
         "transaction_messages_max",
         "keep_unread",
         "hold_gil",
+        "allow_remote",
     }
 
 
