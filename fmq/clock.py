@@ -49,3 +49,8 @@ def as_datetime(time_us: int) -> datetime:
     """The moment as people and programs outside want it: aware, in UTC."""
     seconds, micros = divmod(time_us, 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
+
+
+def as_text(moment: datetime) -> str:
+    """The moment as an error's text has it: ISO 8601, in UTC, to the second."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -5,15 +5,14 @@ Everything a commit writes is one append, and COMMIT, its last record, alone pub
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-from fmq.clock import as_datetime
+from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision, Outcome, Receipt, UndecidedTransaction
-from fmq.store.columns import encode_items
-from fmq.store.kinds import Acks, Decided, Kind, Prepare, Record, Run
+from fmq.store.kinds import Acks, Decided, Kind, Record, Run
+from fmq.tx.drafts import decision_on, number, prepare_of, runs_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
 from fmq.tx.names import TxIds, check_name, check_tx_id
@@ -21,7 +20,6 @@ from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome, undecided_v
 from fmq.tx.publication import Publication, receipts_of
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve
-from fmq.tx.seal import seal_of
 from fmq.tx.transaction import Transaction
 from fmq.tx.writer import Writer
 
@@ -92,61 +90,24 @@ class TransactionManager:
         decided = self._outcomes.find(tx_id)
         if decided is not None:
             word = "committed" if decided.kind == Kind.COMMIT else "rolled back"
+            when = as_text(as_datetime(decided.time_us))
             raise TxIdInUse(
-                f"transaction {tx_id!r} was {word} at {as_datetime(decided.time_us)}, within the "
-                "window; an id is not used twice. engine.outcome() tells all about it."
+                f"transaction {tx_id!r} was {word} at {when}, within the window; an id is not used "
+                "twice. engine.outcome() tells all about it."
             )
 
     def let_go(self, transaction: Transaction) -> None:
         """The transaction is over, or the journal knows of it: its id is no longer held here."""
         self._open.pop(transaction.tx_id, None)
 
-    # --- what a transaction says, as records ----------------------------------------------------
-
-    def _runs(self, transaction: Transaction, kind: Kind) -> list[Run]:
-        runs = []
-        tx_id, producer = transaction.tx_id, transaction.producer
-        for (topic, queue), items in transaction.runs.items():
-            content = encode_items(items, self._options.compress_bytes_min)
-            count, raw_bytes = content.count, content.raw_bytes
-            run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer, 0, content, raw_bytes)
-            run.bodies_crc = content.bodies_crc
-            run.columns_crc = zlib.crc32(content.columns)
-            runs.append(run)
-        return runs
-
-    def _prepare_record(self, transaction: Transaction, runs: list[Run]) -> Prepare:
-        prepare = Prepare(
-            transaction.tx_id,
-            transaction.producer,
-            0,
-            len(runs),
-            transaction.messages,
-            sum([run.raw_bytes for run in runs]),
-            seal_of(runs),
-            transaction.acks,
-            check_after_ms=transaction.check_after_ms,
-        )
-        prepare.trusted = True
-        return prepare
-
-    @staticmethod
-    def _number(prepare: Prepare, runs: list[Run], now: int) -> None:
-        """The transaction's number is the position of its PREPARE."""
-        prepare.time_us = prepare.prepared_us = now
-        prepare.tx = prepare.position
-        for run in runs:
-            run.tx = prepare.position
-            run.time_us = now
-
     # --- one phase ------------------------------------------------------------------------------
 
     def commit_at_once(self, transaction: Transaction) -> list[Receipt]:
         """PREPARE, TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
-        runs = self._runs(transaction, Kind.TX_MESSAGE)
-        prepare = self._prepare_record(transaction, runs)
+        runs = runs_of(transaction, Kind.TX_MESSAGE, self._options.compress_bytes_min)
+        prepare = prepare_of(transaction, runs)
         acks = [Acks(transaction.acks, 0)] if transaction.acks else []
-        decided = _decision(Kind.COMMIT, prepare)
+        decided = decision_on(prepare, Kind.COMMIT)
         writer, journal = self.writer, self._journal
 
         def plan() -> None:
@@ -163,7 +124,7 @@ class TransactionManager:
             writer.make_room(records, ordinary=True)
             writer.publish(runs, now)
             journal.place(records)
-            self._number(prepare, runs, now)
+            number(prepare, runs, now)
             decided.tx = prepare.position
             decided.time_us = decided.prepared_us = now
             decided.append_start = records[0].position
@@ -179,8 +140,8 @@ class TransactionManager:
 
     def prepare(self, transaction: Transaction) -> None:
         """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
-        runs = self._runs(transaction, Kind.PRE_MESSAGE)
-        prepare = self._prepare_record(transaction, runs)
+        runs = runs_of(transaction, Kind.PRE_MESSAGE, self._options.compress_bytes_min)
+        prepare = prepare_of(transaction, runs)
         writer, tx_id = self.writer, transaction.tx_id
 
         def plan() -> None:
@@ -198,7 +159,7 @@ class TransactionManager:
             for run in runs:
                 self._ledger.topic(run.topic, self._options.queues_of(run.topic))
             self._journal.place(records)
-            self._number(prepare, runs, now)
+            number(prepare, runs, now)
             self._preparing.add(tx_id)
             self._group.plan(records)
             self._keep_small(runs)
@@ -268,7 +229,7 @@ class TransactionManager:
                     f"{seal}: the decision is for another one, and nothing was changed"
                 )
             if not busy:
-                decided = _decision(kind, entry.prepare, decided_by, reason)
+                decided = decision_on(entry.prepare, kind, decided_by, reason)
                 publication = self._end(entry, decided)
                 if publication is not None:
                     return publication
@@ -347,22 +308,3 @@ class TransactionManager:
         """All that wait for their decision, the oldest first."""
         with self._group.lock:
             return [undecided_view(entry) for entry in self._ledger.undecided.values()]
-
-
-def _decision(kind: Kind, prepare: Prepare, decided_by: str = "", reason: str = "") -> Decided:
-    """COMMIT or ROLLBACK of what `prepare` states; a COMMIT counts what it publishes."""
-    commits = kind == Kind.COMMIT
-    return Decided(
-        kind,
-        prepare.tx,
-        prepare.tx_id,
-        prepare.producer,
-        0,
-        prepare.prepared_us,
-        prepare.records if commits else 0,
-        prepare.messages if commits else 0,
-        prepare.bytes,
-        prepare.seal,
-        decided_by,
-        reason,
-    )

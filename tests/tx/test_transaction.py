@@ -225,7 +225,7 @@ def test_the_id_of_an_open_transaction_is_in_use(engine: Engine) -> None:
     with pytest.raises(TxIdInUse, match="'T' is undecided"):
         engine.transaction(tx_id="T")
     tx.commit()
-    with pytest.raises(TxIdInUse, match="'T' was committed"):
+    with pytest.raises(TxIdInUse, match=r"'T' was committed at [-0-9]{10}T[:0-9]{8}Z, within"):
         engine.transaction(tx_id="T")
 
 

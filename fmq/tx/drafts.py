@@ -1,0 +1,69 @@
+"""What a transaction says, as records that have no place yet: its runs, PREPARE, and decision."""
+
+from __future__ import annotations
+
+import zlib
+
+from fmq.store.columns import encode_items
+from fmq.store.kinds import Decided, Kind, Prepare, Run
+from fmq.tx.seal import seal_of
+from fmq.tx.transaction import Transaction
+
+
+def runs_of(transaction: Transaction, kind: Kind, compress_bytes_min: int | None) -> list[Run]:
+    """Its messages, a run for each queue."""
+    runs = []
+    tx_id, producer = transaction.tx_id, transaction.producer
+    for (topic, queue), items in transaction.runs.items():
+        content = encode_items(items, compress_bytes_min)
+        count, raw_bytes = content.count, content.raw_bytes
+        run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer, 0, content, raw_bytes)
+        run.bodies_crc = content.bodies_crc
+        run.columns_crc = zlib.crc32(content.columns)
+        runs.append(run)
+    return runs
+
+
+def prepare_of(transaction: Transaction, runs: list[Run]) -> Prepare:
+    """PREPARE, which states and seals `runs`."""
+    prepare = Prepare(
+        transaction.tx_id,
+        transaction.producer,
+        0,
+        len(runs),
+        transaction.messages,
+        sum([run.raw_bytes for run in runs]),
+        seal_of(runs),
+        transaction.acks,
+        check_after_ms=transaction.check_after_ms,
+    )
+    prepare.trusted = True
+    return prepare
+
+
+def number(prepare: Prepare, runs: list[Run], now: int) -> None:
+    """Once they are placed: the transaction's number is the position of its PREPARE."""
+    prepare.time_us = prepare.prepared_us = now
+    prepare.tx = prepare.position
+    for run in runs:
+        run.tx = prepare.position
+        run.time_us = now
+
+
+def decision_on(prepare: Prepare, kind: Kind, decided_by: str = "", reason: str = "") -> Decided:
+    """COMMIT or ROLLBACK of what `prepare` states; a COMMIT counts what it publishes."""
+    commits = kind == Kind.COMMIT
+    return Decided(
+        kind,
+        prepare.tx,
+        prepare.tx_id,
+        prepare.producer,
+        0,
+        prepare.prepared_us,
+        prepare.records if commits else 0,
+        prepare.messages if commits else 0,
+        prepare.bytes,
+        prepare.seal,
+        decided_by,
+        reason,
+    )
