@@ -30,7 +30,7 @@ class InterruptedDisk(RealDisk):
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         plain = super().directory(path, make=make)
-        directory = Interrupted(path, plain._fd, write_releasing_gil)
+        directory = Interrupted(path, plain._fd, write_releasing_gil, remote=plain.remote)
         directory.meanwhile = self._count
         self._directory = directory
         return directory
