@@ -17,7 +17,7 @@ from random import Random
 from crash_tests.failure import Event, Failure, power
 from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import Run, abandon, open_engine, options_of, violation_of
-from crash_tests.trial import Trial
+from crash_tests.trial import Trial, check_has_checkpoint
 from crash_tests.workload import Workload
 from fmq.testing import CrashDisk, Loss
 
@@ -166,6 +166,8 @@ class Explorer:
         """Put one state through recovery and what follows; False if a promise was broken."""
         trial = Trial(self._options, state, oracle, path, self.random)
         try:
+            if not self.workload.fresh:
+                check_has_checkpoint(state)
             trial.recover()
             if full:
                 trial.read_only()

@@ -26,6 +26,7 @@ class Mutant:
     old: str
     new: str
     arguments: str
+    more: tuple[tuple[str, str], ...] = ()  # further replacements that belong to it
 
 
 MUTANTS = (
@@ -138,13 +139,119 @@ MUTANTS = (
         "a sync with nothing to sync",
         "if self._writing is not None and self._unsynced:",
         "if self._writing is not None:",
-        "faults never retention",
+        "faults sync-twice",
     ),
     Mutant(
         "the directory's own name is not made durable",
         "                    parent.sync()",
         "                    pass",
         "--workload send",
+    ),
+    Mutant(
+        "published before it is written",
+        "            journal.write(chunks, sync=self._synced)\n",
+        "            with self.lock:\n"
+        "                self._publish(appends)\n"
+        "                appends = []\n"
+        "            journal.write(chunks, sync=self._synced)\n",
+        "faults two-phase",
+    ),
+    Mutant(
+        "records vouch for what is not durable",
+        "durable_to, seed, chain = self.durable_to, self.seed, segment.chain",
+        "durable_to, seed, chain = self.position, self.seed, segment.chain",
+        "--workload never",
+    ),
+    Mutant(
+        "the copy of a tail is not synced",
+        "                target.write(offset, (block,), sync=False)\n            target.sync()\n",
+        "                target.write(offset, (block,), sync=False)\n",
+        "--workload kill",
+    ),
+    Mutant(
+        "what is cut is not kept",
+        "        cut = _quarantine(directory, segment, source.read(end, segment.capacity - end))",
+        "        cut = 0",
+        "--workload send",
+    ),
+    Mutant(
+        "what is cut is kept in a file that is not synced",
+        "file.write(0, (cut,), sync=True)\n            file.sync()",
+        "file.write(0, (cut,), sync=False)",
+        "--workload one-phase",
+    ),
+    Mutant(
+        "a relocated transaction keeps its place among the undecided",
+        "entry = ledger.undecided.pop(prepare.tx, None)",
+        "entry = ledger.undecided.get(prepare.tx)",
+        "--workload relocation",
+    ),
+    Mutant(
+        "a relocation forgets what is acked",
+        "        old.acks,\n",
+        "        (),\n",
+        "--workload relocation-of-acks",
+    ),
+    Mutant(
+        "a part of an index lacks what came since the last",
+        '        part = b"" if nothing_new else index.encode_unsaved(self._store)\n'
+        "        index.mark_saved()\n",
+        "        index.mark_saved()\n"
+        '        part = b"" if nothing_new else index.encode_unsaved(self._store)\n',
+        "--workload checkpoint",
+    ),
+    Mutant(
+        "the index of a sealed segment is not synced, and believed",
+        "            file.write(0, (index.encode(self._store),), sync=True)\n"
+        "            file.sync()\n",
+        "            file.write(0, (index.encode(self._store),), sync=False)\n",
+        "--workload roll",
+        (("            return self._rebuild(base)", "            return SegmentIndex(base)"),),
+    ),
+    Mutant(
+        "retention ignores exports",
+        "            if not file.pin(exclusive=True):",
+        "            if False:",
+        "--workload export",
+    ),
+    Mutant(
+        "a decision does not look at the seal",
+        "            if seal is not None and seal != seal_text(entry.prepare.seal):",
+        "            if False:",
+        "--workload checkpoint",
+    ),
+    Mutant(
+        "the outcome window is too short",
+        "age_us <= self._window_seconds * 1_000_000",
+        "age_us <= self._window_seconds * 100_000",
+        "--workload window",
+    ),
+    Mutant(
+        "an index that is built again lacks the outcomes",
+        "            index.add_outcome(record)",
+        "            pass",
+        "--workload roll",
+    ),
+    Mutant(
+        "a TOPIC record is lost",
+        "return list(new.values()) if new else NO_TOPICS",
+        "return list(new.values())[1:] if new else NO_TOPICS",
+        "--workload topics",
+    ),
+    Mutant(
+        "a checkpoint forgets topics without messages",
+        "for topic in self.made_topics()\n            }",
+        "for topic in self.made_topics()\n"
+        "                if any(queue.next for queue in topic.queues)\n            }",
+        "--workload topics",
+    ),
+    Mutant(
+        "a dropped segment becomes a spare with its old bytes",
+        "self._directory.remove(name)\n            # Each by itself: nothing orders",
+        'self._directory.rename(name, f"{segment.base:06d}.spare")\n'
+        "            # Each by itself: nothing orders",
+        "--workload retention",
+        (("if file.size() == self._capacity and all_zeros(file, self._capacity):", "if True:"),),
     ),
 )
 
@@ -154,13 +261,16 @@ def caught(mutant: Mutant) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "fmq", Path(folder, "fmq"), ignore=IGNORED)
         shutil.copytree(ROOT / "crash_tests", Path(folder, "crash_tests"), ignore=IGNORED)
-        having = [
-            file for file in Path(folder, "fmq").rglob("*.py") if mutant.old in file.read_text()
-        ]
-        if len(having) != 1:
-            raise LookupError(f"{mutant.name}: {len(having)} files say {mutant.old!r}")
-        having[0].write_text(having[0].read_text().replace(mutant.old, mutant.new))
+        for old, new in ((mutant.old, mutant.new), *mutant.more):
+            _replace(Path(folder, "fmq"), mutant.name, old, new)
         return _fails(mutant.arguments.split(), folder)
+
+
+def _replace(package: Path, name: str, old: str, new: str) -> None:
+    having = [file for file in package.rglob("*.py") if old in file.read_text()]
+    if len(having) != 1:
+        raise LookupError(f"{name}: {len(having)} files say {old!r}")
+    having[0].write_text(having[0].read_text().replace(old, new))
 
 
 IGNORED = shutil.ignore_patterns("__pycache__", "cli", "serve", "spark", "bind")

@@ -165,6 +165,7 @@ class Oracle:
             # Visible means durable, and so is all that was appended before it.
             name = self._owner[body][0]
             tick = self.units[name].tried_at
+            self.units[name] = replace(self.units[name], returned=True)
             for other in self.units.values():
                 if other.returned and other.tried_at <= tick:
                     self.units[other.name] = replace(other, fates=frozenset({other.goal}))

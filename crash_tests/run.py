@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import fmq
-from crash_tests.look import look
+from crash_tests.look import look, read_lanes
 from crash_tests.oracle import Fate, Lane, Oracle, Rules, Unit, Violation
 from crash_tests.workload import GROUPS, Step, Workload
 from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
-from fmq.disk import Disk
+from fmq.disk import Disk, File
 from fmq.engine import Engine
 from fmq.errors import (
     Damaged,
@@ -25,11 +25,13 @@ from fmq.errors import (
     NewerFormat,
     StorageError,
     StorageFull,
+    UnknownTransaction,
     UsageError,
     WrongState,
 )
 from fmq.message import Receipt
 from fmq.options import Options
+from fmq.store.segment import is_segment
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
 from fmq.tx.transaction import Transaction
@@ -38,6 +40,7 @@ PATH = "data"
 Refused = (StorageFull, UsageError, LeaseLost, WrongState)
 Unknown = (StorageError, OSError)  # but for those above, which are asked for first
 OPEN_AGAIN_MAX = 3
+NO_SEAL = "00" * 16
 
 
 def options_of(workload: Workload) -> Options:
@@ -102,6 +105,8 @@ class Run:
         self._was_refused = False  # what the last call about a unit met
         self._transactions: dict[str, Transaction] = {}
         self._consumers: dict[str, Consumer] = {}
+        self._exported = ""  # the segment that an export is reading
+        self._pin: File | None = None
 
     @property
     def operations(self) -> int:
@@ -148,13 +153,39 @@ class Run:
                 if not self.survives or lasting or attempt == OPEN_AGAIN_MAX - 1:
                     raise
 
-    def restart(self) -> None:
-        """After an error whose outcome is unknown: the engine is done; a new process opens."""
+    def restart(self, name: str = "") -> None:
+        """After an error whose outcome, and that of the unit `name`, is unknown: the engine is
+        done; a new process opens.
+        """
         self.unknown += 1
         assert self.engine is not None
+        self._use_what_failed(self.engine, name)
         abandon(self.engine)
         self.open()
         self._look_again()
+
+    def _use_what_failed(self, engine: Engine, failed: str) -> None:
+        """Whatever an engine shows and takes after an error is a promise like any other.
+
+        One that still takes something says that the call that failed has changed nothing.
+        """
+        try:
+            for lane, (first, bodies) in read_lanes(engine).items():
+                for offset, body in enumerate(bodies, first):
+                    self.oracle.shown(lane, offset, body)
+        except Unknown as error:
+            if isinstance(error, Damaged):
+                raise
+        name, body = f"late {self.unknown}", b"late %d:" % self.unknown
+        self.oracle.trying(Unit(name, {("a", 0): [body]}))
+        try:
+            engine.send("a", body, queue=0)
+        except (*Refused, *Unknown):
+            self.oracle.refused(name)
+        else:
+            if failed:
+                self.oracle.refused(failed)
+            self.oracle.returned(name, durable=self._waits)
 
     def _step(self, step: Step) -> None:
         STEPS[step[0]](self, *step[1:])
@@ -172,7 +203,7 @@ class Run:
         except Unknown:
             if not self.survives:
                 raise
-            self.restart()
+            self.restart(name)
             return None
         self.oracle.returned(name, durable=self._waits if durable is None else durable)
         return result if result is not None else True
@@ -291,6 +322,9 @@ class Run:
             return
         oracle.trying_decision(name, decision)
         if tx is None:
+            with contextlib.suppress(UnknownTransaction, *Unknown):
+                engine.decide(name, decision, seal=NO_SEAL)  # type: ignore[arg-type]
+                raise Violation("I4", f"{name} was decided by who meant another one")
             outcome = self._call(name, lambda: engine.decide(name, decision))  # type: ignore[arg-type]
             receipts = [] if outcome is None else list(outcome.receipts)
         elif decision == "commit":
@@ -377,6 +411,23 @@ class Run:
 
         self._plain(read)
 
+    # --- an export ----------------------------------------------------------------------------
+
+    def _export(self) -> None:
+        """Some other process begins to read the oldest segment."""
+        directory = self.disk.directory(PATH, make=False)
+        self._exported = min(filter(is_segment, directory.names()))
+        self._pin = directory.open(self._exported)
+        assert self._pin.pin(exclusive=False)
+
+    def _end_export(self) -> None:
+        if self._pin is None:
+            return
+        if self._exported not in self.disk.directory(PATH, make=False).names():
+            raise Violation("I12", f"{self._exported} was removed while an export read it")
+        self._pin.close()
+        self._pin = None
+
     # --- the engine ---------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
@@ -442,6 +493,8 @@ STEPS: dict[str, Callable[..., None]] = {
     "consume": Run._consume,
     "batch": Run._batch,
     "read": Run._read,
+    "export": Run._export,
+    "end export": Run._end_export,
     "checkpoint": Run._checkpoint,
     "sync": Run._sync,
     "clock": Run._clock,

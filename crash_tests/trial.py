@@ -14,8 +14,11 @@ from crash_tests.look import look, read_lanes
 from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import PATH, Run, abandon, open_engine
 from crash_tests.workload import Step, Workload
+from fmq.disk import Directory
 from fmq.errors import NotAStore
 from fmq.options import Options
+from fmq.recovery.checkpoint import SLOTS, decode
+from fmq.recovery.layout import QUARANTINE
 from fmq.testing import CrashDisk, Loss, PowerLoss
 
 DEEP_POINTS = 3  # operations of a recovery at which it is crashed, of each state so chosen
@@ -51,11 +54,13 @@ class Trial:
     def _open_and_check(self, disk: CrashDisk, before: Oracle) -> Oracle:
         oracle = before.copy()
         self.recoveries += 1
+        found = disk.after_kill()
         engine = open_engine(disk, self._options)
         try:
             self._seen = look(engine, oracle)
             oracle.check(self._seen)
             self._recovered = disk.after_kill()
+            check_cut_is_kept(found, self._recovered)
         finally:
             abandon(engine)
         self._closed = disk
@@ -82,8 +87,10 @@ class Trial:
 
     def rebuild(self) -> None:
         """The journal is the truth: without indexes and checkpoints it says the same."""
+        closed = self._closed
         with self._then({"do": "derived files removed"}):
-            self._open_and_check(without_derived(self._closed), self._oracle)
+            self._open_and_check(without_derived(closed, INDEXES), self._oracle)
+            self._open_and_check(without_derived(closed), self._oracle)
 
     def read_only(self) -> None:
         """Who only reads sees a prefix of what recovery will show, and writes nothing."""
@@ -183,7 +190,9 @@ class Trial:
     def _after_showing(self, loss: Loss) -> None:
         with self._then(RECOVER, power(loss)):
             self.recover()
-            self._open_and_check(self._recovered.after(loss), self._oracle)
+            disk = self._recovered.after(loss)
+            check_cut_is_kept(self._state, disk)
+            self._open_and_check(disk, self._oracle)
 
     def _live(self) -> Run:
         with self._then(LIFE):
@@ -252,24 +261,69 @@ def check_directory(disk: CrashDisk) -> None:
         raise Violation("I10", "; ".join(map(str, report.problems)))
 
 
-def without_derived(disk: CrashDisk) -> CrashDisk:
-    """A copy of the disk on which only the journal is left: no index and no checkpoint."""
+def check_has_checkpoint(disk: CrashDisk) -> None:
+    """Violation if no slot is sound: then all of the journal would have to be replayed."""
+    directory = disk.directory(PATH, make=False)
+    slots = (contents(directory, name) for name in SLOTS if name in directory.names())
+    if not any(decode(slot) for slot in slots):
+        raise Violation("I9", "no checkpoint is left")
+
+
+def check_cut_is_kept(before: CrashDisk, after: CrashDisk) -> None:
+    """Violation if bytes of a segment are gone and not in quarantine/."""
+    new, old = journal_bytes(after), journal_bytes(before)
+    for name in old.keys() & new.keys():
+        left, had = new[name].rstrip(b"\0"), old[name].rstrip(b"\0")
+        if left != had and not any(is_cut(had, left, kept) for kept in quarantined(after)):
+            raise Violation("I11", f"{name} was cut, and nothing keeps what was cut off")
+
+
+def is_cut(had: bytes, left: bytes, kept: bytes) -> bool:
+    """Whether `had` is what is left and, behind its padding, what was kept of it."""
+    return bool(kept) and had.endswith(kept) and had[: -len(kept)].rstrip(b"\0") == left
+
+
+def quarantined(disk: CrashDisk) -> list[bytes]:
+    """What recovery has cut so far."""
+    directory = disk.directory(PATH, make=False)
+    if QUARANTINE not in directory.names():
+        return []
+    folder = directory.subdirectory(QUARANTINE, make=False)
+    return [contents(folder, name) for name in folder.names()]
+
+
+def contents(directory: Directory, name: str) -> bytes:
+    file = directory.open(name)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+INDEXES = (".idx", ".part")
+
+
+def without_derived(
+    disk: CrashDisk, endings: tuple[str, ...] = (*INDEXES, ".0", ".1")
+) -> CrashDisk:
+    """A copy of the disk without indexes, and by default without checkpoints."""
     copy = disk.after_kill()
     directory = copy.directory(PATH, make=False)
     for name in directory.names():
-        if name.endswith((".idx", ".part")) or name.startswith("checkpoint"):
+        if name.endswith(endings):
             directory.remove(name)
     directory.sync()
     return copy
 
 
 def journal_bytes(disk: CrashDisk) -> dict[str, bytes]:
-    """The bytes of the journal's files."""
-    directory = disk.directory(PATH, make=False)
+    """The bytes of the journal's files; of none, if it was never begun."""
+    try:
+        directory = disk.directory(PATH, make=False)
+    except NotAStore:
+        return {}
     found = {}
     for name in directory.names():
         if name.endswith(".seg"):
-            file = directory.open(name)
-            found[name] = file.read(0, file.size())
-            file.close()
+            found[name] = contents(directory, name)
     return found

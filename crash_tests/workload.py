@@ -8,6 +8,7 @@
     ["decide", name, "commit" or "rollback"]
     ["consume", group, limit, acks]              polls, acks the first few one by one
     ["batch", group, limit]                      polls a batch and acks it as one
+    ["export"]  ["end export"]                   pins the oldest segment, as another process may
     ["checkpoint"]  ["sync"]  ["clock", seconds]  ["reopen"]  ["kill"]
 
 A step that makes no sense where it stands, as shrinking leaves them, does nothing. Limits are
@@ -174,6 +175,7 @@ WORKLOADS = {
             "relocation",
             [
                 ["prepare", "t1", [["a", 0, 2, 80], ["b", 0, 1, 20]], None],
+                ["send", "b", 1, 1400],
                 ["prepare", "t2", [["a", 0, 1, 20]], None],
                 *(["send", "b", 1, 1400] for _ in range(5)),
                 ["commit", "t1"],
@@ -181,7 +183,52 @@ WORKLOADS = {
                 ["decide", "t2", "rollback"],
                 ["send", "b", 1, 1400],
             ],
-            {"relocate_bytes": 6000, "retain_bytes": 12288},
+            {"relocate_bytes": 4000, "retain_bytes": 12288},
+        ),
+        Workload(
+            "relocation-of-acks",
+            [
+                ["many", "a", 0, 4, 20],
+                ["prepare", "t1", [["b", 0, 1, 20]], "g"],
+                *(["send", "b", 1, 1400] for _ in range(5)),
+                ["decide", "t1", "commit"],
+                ["consume", "g", 5, 1],
+            ],
+            {"relocate_bytes": 6000},
+        ),
+        Workload(
+            "export",
+            [
+                *(["send", "a", 0, 1800] for _ in range(3)),
+                ["export"],
+                *(["send", "a", 0, 1800] for _ in range(6)),
+                ["end export"],
+                *(["send", "a", 0, 1800] for _ in range(3)),
+            ],
+            {"retain_bytes": 8192},
+        ),
+        Workload(
+            "window",
+            [
+                ["tx", "t1", [["a", 0, 1, 20]], None],
+                ["prepare", "t2", [["a", 0, 1, 20]], None],
+                ["decide", "t2", "rollback"],
+                ["clock", 50.0],
+                ["kill"],
+                ["send", "a", 0, 20],
+            ],
+            {"outcome_window_seconds": 60.0},
+        ),
+        Workload(
+            "topics",
+            [
+                ["prepare", "t1", [["a", 0, 1, 20], ["b", 1, 1, 20]], None],
+                ["checkpoint"],
+                ["kill"],
+                ["decide", "t1", "commit"],
+                ["send", "a", 0, 20],
+            ],
+            {"checkpoint_bytes": 100_000},
         ),
         Workload(
             "kill",
@@ -221,6 +268,18 @@ WORKLOADS = {
                 ["sync"],
                 ["send", "a", 0, 3000],
                 ["send", "a", 0, 600],
+            ],
+            {"sync": "never"},
+        ),
+        Workload(
+            "sync-twice",
+            [
+                ["send", "a", 0, 100],
+                ["checkpoint"],
+                ["sync"],
+                ["send", "a", 0, 100],
+                ["sync"],
+                ["send", "a", 0, 100],
             ],
             {"sync": "never"},
         ),
