@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fmq.disk import Directory, Disk, RealDisk
+from fmq.disk import Directory, Disk
 from fmq.errors import Damaged, FmqError, Locked, Unreadable
+from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import LOCK, known_segments, look
 from fmq.recovery.mend import tail_bytes

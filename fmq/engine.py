@@ -11,7 +11,7 @@ from types import TracebackType
 from fmq.background import HousekeepingThread
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
-from fmq.disk import Directory, Disk, after_fork_in_child
+from fmq.disk import Directory, Disk
 from fmq.errors import BadOption, Closed, FmqError, Forked
 from fmq.message import (
     Body,
@@ -25,6 +25,7 @@ from fmq.message import (
 )
 from fmq.options import Options
 from fmq.parts import Parts
+from fmq.real_disk import after_fork_in_child
 from fmq.recovery.layout import LOCK, look
 from fmq.recovery.recover import begin_new, recover
 from fmq.stats import Stats

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Literal, Protocol, overload
 
 from fmq.clock import Clock, SystemClock
-from fmq.disk import Disk, RealDisk
+from fmq.disk import Disk
 from fmq.engine import Engine
 from fmq.errors import Unreadable
 from fmq.options import Options
 from fmq.readonly import ReadOnlyEngine
+from fmq.real_disk import RealDisk
 
 
 class PathLike(Protocol):

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from fmq.disk import Directory, Disk, RealDisk
+from fmq.disk import Directory, Disk
 from fmq.errors import Locked, NotAStore
+from fmq.real_disk import RealDisk
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 
 DISKS: dict[str, Callable[[], Disk]] = {

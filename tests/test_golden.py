@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import fmq
-from fmq.disk import RealDisk
+from fmq.real_disk import RealDisk
 from fmq.recovery.layout import look, read_header
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.kinds import Decided, Kind, Prepare, Record, Run

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fmq.disk import Buffer, Directory, RealDisk, RealFile, is_full
+from fmq.disk import Buffer, Directory, is_full
+from fmq.real_disk import RealDisk, RealFile
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from fmq.disk import Directory, RealDisk
+from fmq.disk import Directory
 from fmq.errors import NotAStore
+from fmq.real_disk import RealDisk
 from fmq.recovery.layout import LOCK, QUARANTINE, look
 
 LOCKS = "/proc/locks"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fmq.disk import RealDirectory, RealDisk, write_releasing_gil
+from fmq.real_disk import RealDirectory, RealDisk, write_releasing_gil
 
 
 class Interrupted(RealDirectory):

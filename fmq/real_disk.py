@@ -1,0 +1,252 @@
+"""The files of this machine, served with system calls. Nothing else in fmq touches the file system.
+
+Everything below a directory is opened relative to it and without following symbolic links,
+directories are 0700 and files 0600.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+
+from fmq.disk import Buffer
+from fmq.errors import Locked, NotAStore, RemoteFileSystem
+from fmq.mounts import remote_kind
+
+MOUNTS = "/proc/self/mountinfo"
+IOV_MAX = 1024  # buffers that one pwritev takes on Linux
+ZEROS_BYTES = 1 << 20
+UNCHECKED_BYTES_MAX = 4 << 20
+
+
+class RealFile:
+    """A file of this machine."""
+
+    __slots__ = ("_fd", "_writer")
+
+    def __init__(self, fd: int, writer: Writer) -> None:
+        self._fd = fd
+        self._writer = writer
+
+    def read(self, offset: int, size: int) -> bytes:
+        if size > UNCHECKED_BYTES_MAX:
+            # The kernel would take any size, and Python allocates all of it first.
+            size = max(0, min(size, self.size() - offset))
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        while data and (size := size - len(data)):
+            offset += len(data)
+            data = os.pread(self._fd, size, offset)
+            parts.append(data)
+        return b"".join(parts)
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        if len(buffers) > IOV_MAX:
+            buffers = (b"".join(buffers),)
+        written = self._writer(self._fd, buffers, offset, sync)
+        if written != sum(map(len, buffers)):
+            self._write_rest(offset, b"".join(buffers), written, sync)
+
+    def _write_rest(self, offset: int, data: bytes, written: int, sync: bool) -> None:
+        """Go on after a short write; the kernel says why it was short at the next call."""
+        while written < len(data):
+            more = self._writer(self._fd, (memoryview(data)[written:],), offset + written, sync)
+            if not more:
+                raise OSError(errno.EIO, "a write made no progress")
+            written += more
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def write_zeros(self, size: int) -> None:
+        zeros = bytes(min(size, ZEROS_BYTES))
+        for offset in range(0, size, ZEROS_BYTES):
+            self.write(offset, (memoryview(zeros)[: size - offset],), sync=False)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def identity(self) -> tuple[int, int]:
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
+    def pin(self, *, exclusive: bool) -> bool:
+        how = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        try:
+            fcntl.flock(self._fd, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+Writer = Callable[[int, Sequence[Buffer], int, bool], int]
+
+
+def write_releasing_gil(fd: int, buffers: Sequence[Buffer], offset: int, sync: bool) -> int:
+    """One system call that writes and, if asked, makes what it wrote durable."""
+    return os.pwritev(fd, buffers, offset, os.RWF_DSYNC if sync else 0)
+
+
+def gil_holding_writer() -> Writer:
+    """A writer that keeps the interpreter's lock through a synced write.
+
+    Beside a thread that computes, each release of that lock costs up to the switch interval
+    (5 ms) to get it back. Keeping it makes a send some ten times faster there, and the price
+    is that every other Python thread stands still while the disk syncs.
+    """
+    import ctypes  # only here: it costs more to import than the rest of this module
+
+    libc = ctypes.PyDLL(None, use_errno=True)
+    pwritev2 = libc.pwritev2
+    pwritev2.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_int)
+    pwritev2.restype = ctypes.c_ssize_t
+
+    class Iovec(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_char_p), ("size", ctypes.c_size_t))
+
+    def write_holding_gil(fd: int, buffers: Sequence[Buffer], offset: int, sync: bool) -> int:
+        if not sync:
+            return os.pwritev(fd, buffers, offset)
+        data = b"".join(buffers)
+        vector = Iovec(data, len(data))
+        while True:
+            written = pwritev2(fd, ctypes.byref(vector), 1, offset, os.RWF_DSYNC)
+            if written >= 0:
+                return int(written)
+            number = ctypes.get_errno()
+            if number != errno.EINTR:
+                raise OSError(number, os.strerror(number))
+
+    return write_holding_gil
+
+
+class RealDirectory:
+    """A directory of this machine."""
+
+    def __init__(self, path: str, fd: int, writer: Writer, *, remote: str | None) -> None:
+        """`remote` is the kind of file system, if it is one that must not be written."""
+        self.path = path
+        self._fd = fd
+        self._writer = writer
+        self.remote = remote
+
+    def names(self) -> list[str]:
+        if self._fd < 0:
+            raise OSError(errno.EBADF, f"{self.path}: closed")  # listdir(-1) would list another
+        return os.listdir(self._fd)
+
+    def open(self, name: str, *, write: bool = False) -> RealFile:
+        return self._file(name, os.O_RDWR if write else os.O_RDONLY)
+
+    def create(self, name: str) -> RealFile:
+        return self._file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def _file(self, name: str, flags: int) -> RealFile:
+        # O_NONBLOCK means nothing to a file, and keeps a named pipe from being waited for.
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        fd = os.open(name, flags, 0o600, dir_fd=self._fd)
+        return RealFile(fd, self._writer)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def remove(self, name: str) -> None:
+        os.unlink(name, dir_fd=self._fd)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def subdirectory(self, name: str, *, make: bool) -> RealDirectory:
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=self._fd)
+        fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        path = os.path.join(self.path, name)
+        return RealDirectory(path, fd, self._writer, remote=self.remote)
+
+    def lock(self, name: str) -> Callable[[], None]:
+        if self.remote is not None:
+            raise RemoteFileSystem(self.path, self.remote)
+        # flock, not fcntl: a POSIX lock is lost when any part of the process closes the file.
+        fd = os.open(
+            name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd
+        )
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 100, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise Locked(self.path, holder or "another process") from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+        return lambda: os.close(fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealDisk:
+    """The files of this machine.
+
+    With `hold_gil` a synced write keeps the interpreter's lock; see `gil_holding_writer`. With
+    `allow_remote` a directory may be opened for writing that another machine serves.
+    """
+
+    def __init__(self, *, hold_gil: bool = False, allow_remote: bool = False) -> None:
+        self._allow_remote = allow_remote
+        self._writer = gil_holding_writer() if hold_gil else write_releasing_gil
+
+    def directory(self, path: str, *, make: bool) -> RealDirectory:
+        if make:
+            self._make(path)
+        try:
+            fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotAStore(f"{path}: {error.strerror}. Nothing was changed.") from None
+        remote = None if self._allow_remote else _remote_kind(path)
+        return RealDirectory(path, fd, self._writer, remote=remote)
+
+    def _make(self, path: str) -> None:
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotAStore(f"{path}: its parent directory does not exist.") from error
+        # Also when it was there: whoever made it may have died before syncing its parent.
+        parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
+
+    @staticmethod
+    def random(size: int) -> bytes:
+        return os.urandom(size)
+
+
+def _remote_kind(path: str) -> str | None:
+    try:
+        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
+            return remote_kind(os.path.realpath(path), mounts.read())
+    except OSError:
+        return None  # a kernel that does not say: then nobody is refused
+
+
+def after_fork_in_child(call: Callable[[], None]) -> None:
+    """Have `call` run in each forked child before anything else does."""
+    os.register_at_fork(after_in_child=call)
