@@ -192,7 +192,16 @@ class RealDirectory:
             raise Locked(self.path, holder or "another process") from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
-        return lambda: os.close(fd)
+        owner = os.getpid()
+
+        def release() -> None:
+            # A child that has not come to close its copy, or to exec, would keep the lock; and a
+            # child that closes its copy must leave its parent's alone.
+            if os.getpid() == owner:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+        return release
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -192,6 +192,39 @@ print("ok")
     assert run(script, tmp_path / "d") == "ok"
 
 
+def test_a_lock_is_given_back_at_once_and_by_its_owner_alone(tmp_path: Path) -> None:
+    """A child has a copy of it from the fork on, whatever else it comes to do: it neither keeps
+    the lock that its parent gives back, nor gives back the one that its parent has.
+    """
+    script = """
+import os, sys
+from fmq.errors import Locked
+from fmq.real_disk import RealDisk
+directory = RealDisk().directory(sys.argv[1], make=True)
+release = directory.lock("LOCK")
+hold, go = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(go)
+    os.read(hold, 1)
+    os._exit(0)
+release()
+release = directory.lock("LOCK")
+other = os.fork()
+if other == 0:
+    release()
+    os._exit(0)
+os.waitpid(other, 0)
+try:
+    directory.lock("LOCK")
+except Locked:
+    print("ok")
+os.close(go)
+os.waitpid(child, 0)
+"""
+    assert run(script, tmp_path / "d") == "ok"
+
+
 def test_forked_is_an_error_that_says_what_to_do() -> None:
     assert "Open engines after forking" in str(Forked("d"))
 
