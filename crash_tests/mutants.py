@@ -247,11 +247,17 @@ MUTANTS = (
     ),
     Mutant(
         "a dropped segment becomes a spare with its old bytes",
-        "self._directory.remove(name)\n            # Each by itself: nothing orders",
-        'self._directory.rename(name, f"{segment.base:06d}.spare")\n'
-        "            # Each by itself: nothing orders",
+        "                with contextlib.suppress(FileNotFoundError):\n"
+        "                    self._directory.remove(name)\n"
+        "            # Each by itself",
+        "                if name == segment.name:\n"
+        '                    self._directory.rename(name, f"9{segment.base:020d}.spare")\n'
+        "            # Each by itself",
         "--workload retention",
-        (("if file.size() == self._capacity and all_zeros(file, self._capacity):", "if True:"),),
+        (
+            (" and all_zeros(file, self._capacity):", ":"),
+            (" and all_zeros(file, capacity):", ":"),
+        ),
     ),
 )
 

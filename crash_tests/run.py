@@ -332,7 +332,7 @@ class Run:
         else:
             self._call(name, tx.rollback)
             return
-        if receipts and receipts is not True:
+        if receipts:
             self._told(name, receipts)
 
     def _may_decide(self, name: str) -> bool:

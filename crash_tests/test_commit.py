@@ -9,7 +9,9 @@ from crash_tests.workload import WORKLOADS, generate
 SEEDS = (2, 6, 13)
 
 
-@pytest.mark.parametrize("name", ["send", "one-phase", "two-phase", "ack"])
+@pytest.mark.parametrize(
+    "name", ["send", "one-phase", "two-phase", "large", "ack", "window", "topics"]
+)
 def test_a_call_is_there_whole_or_not_at_all(name: str) -> None:
     """At every operation, every state that a power cut or a kill may leave keeps the promises."""
     tally = Explorer(WORKLOADS[name], depth=Depth(full=0.1)).explore()

@@ -14,6 +14,9 @@ FEW = (
     "delivery before the sync",
     "tail in place",
     "an append that is cut in its middle",
+    "a checkpoint in one slot",
+    "a failed write is no reason to stop",
+    "a relocated transaction keeps its place among the undecided",
 )
 
 

@@ -23,6 +23,14 @@ def test_dropped_messages_stay_dropped_and_the_others_stay() -> None:
     assert not tally.failures, tally.failures[0]
 
 
+def test_what_an_export_reads_is_kept_until_it_ends() -> None:
+    """Wherever a crash meets the export or the retention that waits for it."""
+    tally = Explorer(
+        WORKLOADS["export"], depth=Depth(full=0.02, states_max=10, chain=False)
+    ).explore()
+    assert not tally.failures, tally.failures[0]
+
+
 def test_a_group_that_began_above_the_floor_does_not_pin_what_it_has_read() -> None:
     """Retention keeps what a group has not read; what was gone before it began is not that."""
     options = Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=4096)
