@@ -37,20 +37,20 @@ class Checkpointer:
 
     def take(self, *, clean: bool) -> None:
         """Make a checkpoint of this instant durable."""
-        with self._group.lock:
-            if self._group.broken():
-                # Not even a checkpoint: after a failed sync nothing on the disk is certain.
-                raise self._group.failed_error()
-            checkpoint, part, part_at, part_base = self._note(clean)
         try:
+            with self._group.lock:
+                if self._group.broken():
+                    # Not even a checkpoint: after a failed sync nothing on the disk is certain.
+                    raise self._group.failed_error()
+                checkpoint, part, part_at, part_base = self._note(clean)
             if part:
                 self._append_part(part_base, part, part_at)
             self._slots.write(checkpoint)
-        except OSError:
-            # Begin the part anew with the next checkpoint.
+            self._part_base, self._part_size = part_base, checkpoint.part_size
+        except BaseException:
+            # The index may call saved what the part has not: begin the part anew next time.
             self._part_base, self._part_size = -1, 0
             raise
-        self._part_base, self._part_size = part_base, checkpoint.part_size
         self.upto, self.scan_from = checkpoint.applied_upto, checkpoint.scan_from
         self.taken += 1
         self._remove_old_parts()
