@@ -249,9 +249,13 @@ class Consumer:
     def _ack(self, lease: _Lease, sync: bool | None) -> None:
         # Until it is durable it is nobody's: neither its lease nor this consumer's end may let a
         # message come again whose ack is on its way.
-        ack = self._hold_for_transaction(lease)
+        self._check()
         try:
+            # In here, so that an interrupt finds it held or not, and never held by nobody.
+            ack = self._hold(lease)
             self._writer.ack([ack], sync)
+        except LeaseLost:
+            raise  # it may be a transaction's
         except BaseException:
             self._release_from_transaction(lease)
             raise
@@ -264,6 +268,9 @@ class Consumer:
 
     def _hold_for_transaction(self, lease: _Lease) -> AckRange:
         self._check()
+        return self._hold(lease)
+
+    def _hold(self, lease: _Lease) -> AckRange:
         with self._messages.lock:
             self._require_held(lease, self)
             holds = self._groups.of(self.group, lease._queue)

@@ -43,12 +43,18 @@ class QueueHolds:
 
         `first` and `visible` bound what the queue has. One range, at most `limit` messages.
         """
-        found = self._next_again(first, limit) or self._next_fresh(visible, first, limit)
-        if found is None:
-            return None
-        hold = self._holds[found[0]] = Hold(*found, owner, deadline)
-        if deadline < self._earliest:
-            self._earliest = deadline
+        try:
+            found = self._next_again(first, limit) or self._next_fresh(visible, first, limit)
+            if found is None:
+                return None
+            if deadline < self._earliest:
+                self._earliest = deadline
+            hold = self._holds[found[0]] = Hold(*found, owner, deadline)
+        except BaseException:
+            # An interrupt: look once more at all that is neither acked nor held.
+            self._again.clear()
+            self.cursor = self.acked.floor
+            raise
         return hold
 
     def _next_again(self, first: int, limit: int) -> tuple[int, int] | None:

@@ -20,7 +20,7 @@ from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome, undecided_v
 from fmq.tx.publication import Publication, receipts_of
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve
-from fmq.tx.transaction import Transaction
+from fmq.tx.transaction import Phase, Transaction
 from fmq.tx.writer import Writer
 
 CACHED_BYTES_MAX = 16 << 20
@@ -111,6 +111,7 @@ class TransactionManager:
         writer, journal = self.writer, self._journal
 
         def plan() -> None:
+            transaction.phase = Phase.IN_DOUBT
             if prepare.tx_id in self._ledger.by_tx_id:
                 self._refuse_in_use(prepare.tx_id)
             now = writer.now_us()
@@ -145,6 +146,7 @@ class TransactionManager:
         writer, tx_id = self.writer, transaction.tx_id
 
         def plan() -> None:
+            transaction.phase = Phase.IN_DOUBT
             self.limits.check_open(self._ledger, len(self._preparing), prepare)
             now = writer.now_us()
             records: list[Record] = [*writer.new_topics(runs, now), prepare, *runs]
@@ -290,19 +292,29 @@ class TransactionManager:
     def outcome(self, tx_id: str) -> Outcome:
         """What became of the transaction; UnknownTransaction if the journal does not say."""
         check_tx_id(tx_id)
+        outcome = self._known_outcome(tx_id)
+        with self._group.lock:
+            idle = self._group.idle()
+        if outcome is None and not idle:
+            # It may be on its way, from a call that was interrupted or does not wait.
+            self._group.flush()
+            outcome = self._known_outcome(tx_id)
+        if outcome is not None:
+            return outcome
+        if tx_id in self._open:
+            raise UnknownTransaction(
+                f"transaction {tx_id!r} is open and has not been prepared: nothing of it is "
+                "in the journal yet"
+            )
+        raise self._outcomes.unknown(tx_id)
+
+    def _known_outcome(self, tx_id: str) -> Outcome | None:
         with self._group.lock:
             entry = self._ledger.by_tx_id.get(tx_id)
             if entry is not None:
                 return undecided_outcome(entry)
-            if tx_id in self._open:
-                raise UnknownTransaction(
-                    f"transaction {tx_id!r} is open and has not been prepared: nothing of it is "
-                    "in the journal yet"
-                )
         decided = self._outcomes.find(tx_id)
-        if decided is None:
-            raise self._outcomes.unknown(tx_id)
-        return self._outcomes.outcome(decided)
+        return None if decided is None else self._outcomes.outcome(decided)
 
     def undecided(self) -> list[UndecidedTransaction]:
         """All that wait for their decision, the oldest first."""

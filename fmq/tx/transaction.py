@@ -166,18 +166,38 @@ class Transaction:
     def ack(self, delivery: Ackable) -> None:
         """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
         self._require(Phase.OPEN, "ack")
-        ack = delivery.hold_for_transaction()
+        before = self.bytes, self.acks[-1:], len(self.acks), len(self.ackables)
+        try:
+            size = self._add_ack(delivery.hold_for_transaction())
+            if size <= self._bytes_max:
+                self.ackables.append(delivery)
+            else:
+                delivery.release_from_transaction()
+        except FmqError:
+            raise  # it was not given to this transaction
+        except BaseException:
+            self._take_back_ack(*before)
+            delivery.release_from_transaction()
+            raise
+        if size > self._bytes_max:
+            self._limits.refuse(self._tx_id, self._producer, size, self.messages)
+
+    def _add_ack(self, ack: AckRange) -> int:
+        """How large the transaction is with it; added if that is not too large."""
         joined = self.acks[-1].joined(ack) if self.acks else None
         if joined is not None:
             self.acks[-1] = joined
-        else:
-            size = self.bytes + self._limits.size_of_ack(ack)
-            if size > self._bytes_max:
-                delivery.release_from_transaction()
-                self._limits.refuse(self._tx_id, self._producer, size, self.messages)
+            return self.bytes
+        size = self.bytes + self._limits.size_of_ack(ack)
+        if size <= self._bytes_max:
             self.bytes = size
             self.acks.append(ack)
-        self.ackables.append(delivery)
+        return size
+
+    def _take_back_ack(self, size: int, last: list[AckRange], acks: int, ackables: int) -> None:
+        self.bytes = size
+        self.acks[max(acks - 1, 0) :] = last
+        del self.ackables[ackables:]
 
     def prepare(self) -> None:
         """Make it durable and sealed: invisible, undecided, and never ended silently."""
@@ -216,7 +236,9 @@ class Transaction:
         """Take a step to `after`. A typed refusal leaves everything as it was; anything else may
         have come before or after the bytes were durable.
         """
-        before, self.phase = self.phase, Phase.IN_DOUBT
+        before = self.phase
+        if before is Phase.PREPARED:
+            self.phase = Phase.IN_DOUBT  # an open one is in doubt once its append is planned
         try:
             result = take()
         except EngineFailed:
