@@ -1,0 +1,269 @@
+"""Whatever line of fmq an interrupt meets during a public call, nobody hangs and nobody is lied to.
+
+Each act is done again and again on a fresh disk in memory, interrupted at its first line, at
+its second, and so on until it gets through. After each time another thread finds the engine at
+work, or failed and saying so; what the act did is whole or not there; and opening the
+directory again, after a close and after a power cut, shows just that and all that had been
+acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq.errors import Closed, EngineFailed
+from fmq.testing import CrashDisk, FakeClock
+from fmq.tx.transaction import Phase
+from tests.interrupts import Interrupt, in_thread
+from tests.small import opened
+
+OPTIONS: dict[str, Any] = {"segment_bytes": 4096, "checkpoint_bytes": 1500, "lease_seconds": 9.0}
+LINES_MAX = 3000
+TRIALS_MAX = 100  # of one act: where it has more lines, they are drawn by the seed
+SEED = int(os.environ.get("FMQ_SEED", "11"))
+IDS = ("before", "act", "other")
+
+View = dict[str, Any]
+
+
+class Trial:
+    """An engine with something in it, and what an act needs."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.disk = CrashDisk()
+        self.engine = engine = opened(self.disk, self.clock, **OPTIONS)
+        engine.send_many("in", [b"in %d" % i for i in range(6)])
+        with engine.transaction(tx_id="before") as tx:
+            tx.send("out", b"before")
+        # So little is left of the segment that some acts must go on in the next one.
+        while engine.stats().position < 3000:
+            engine.send("in", b"i" * 300)
+        self.tx = engine.transaction(tx_id="act")
+        self.tx.send("out", b"1" * 300)
+        self.tx.send_many("in", [b"2", b"3", b"4" * 300])
+        self.consumer = engine.consumer("in", group="g")
+        self.delivery = self.consumer.poll(limit=1)[0]
+
+
+Act = Callable[[Trial], Any]
+
+
+def send(trial: Trial) -> Any:
+    return trial.engine.send("out", b"x" * 900)
+
+
+def send_many(trial: Trial) -> Any:
+    return trial.engine.send_many("new", [b"x", fmq.Message(b"y", key="k"), b"z" * 900])
+
+
+def ack(trial: Trial) -> Any:
+    return trial.delivery.ack()
+
+
+def poll(trial: Trial) -> Any:
+    return trial.consumer.poll(limit=2)
+
+
+def prepare(trial: Trial) -> Any:
+    return trial.tx.prepare()
+
+
+def commit_at_once(trial: Trial) -> Any:
+    return trial.tx.commit()
+
+
+def ack_and_commit(trial: Trial) -> object:
+    trial.tx.ack(trial.delivery)
+    return trial.tx.commit()
+
+
+def ack_and_roll_back(trial: Trial) -> object:
+    trial.tx.ack(trial.delivery)
+    trial.tx.rollback()
+
+
+def begin_and_commit(trial: Trial) -> object:
+    with trial.engine.transaction(tx_id="other") as tx:
+        tx.send("out", b"in a block")
+    return tx
+
+
+def commit_prepared(trial: Trial) -> Any:
+    return trial.tx.commit()
+
+
+def roll_back_prepared(trial: Trial) -> None:
+    trial.tx.rollback()
+
+
+def decide(trial: Trial) -> Any:
+    return trial.engine.decide("act", "commit", reason="because")
+
+
+def checkpoint(trial: Trial) -> Any:
+    return trial.engine.checkpoint()
+
+
+def sync(trial: Trial) -> Any:
+    return trial.engine.sync()
+
+
+def read(trial: Trial) -> Any:
+    return trial.engine.read("in", limit=5)
+
+
+def close(trial: Trial) -> None:
+    trial.engine.close()
+
+
+def nothing(trial: Trial) -> None: ...
+
+
+def prepared(trial: Trial) -> None:
+    trial.tx.prepare()
+
+
+ACTS = [
+    (nothing, send),
+    (nothing, send_many),
+    (nothing, ack),
+    (nothing, poll),
+    (nothing, prepare),
+    (nothing, commit_at_once),
+    (nothing, ack_and_commit),
+    (nothing, ack_and_roll_back),
+    (nothing, begin_and_commit),
+    (prepared, commit_prepared),
+    (prepared, roll_back_prepared),
+    (prepared, decide),
+    (nothing, checkpoint),
+    (nothing, sync),
+    (nothing, read),
+    (nothing, close),
+]
+
+
+@pytest.mark.parametrize(("before", "act"), ACTS, ids=[act.__name__ for _, act in ACTS])
+def test_an_interrupt_at_any_line_of_a_call_leaves_no_hang_and_no_lie(
+    before: Callable[[Trial], None], act: Act
+) -> None:
+    absent, whole, lines = uninterrupted(before, act)
+    assert lines > 3, "the act ran no lines"
+    chosen = Random(SEED).sample(range(lines), min(lines, TRIALS_MAX))
+    for at in sorted(chosen):
+        interrupt = Interrupt(at)
+        try:
+            one_trial(before, act, interrupt, [absent, whole])
+        except BaseException as error:
+            error.add_note(f"FMQ_SEED={SEED}, line {at} of {lines}: {interrupt.met}")
+            raise
+
+
+def uninterrupted(before: Callable[[Trial], None], act: Act) -> tuple[View, View, int]:
+    """What is there without the act and with all of it, and how many lines it has."""
+    trial = Trial()
+    before(trial)
+    absent = view_of(trial.disk.after_kill(), trial.clock)
+    interrupt = Interrupt(LINES_MAX)
+    interrupt.run(lambda: act(trial))
+    assert interrupt.count < LINES_MAX
+    whole = view_of(trial.disk.after_kill(), trial.clock)
+    trial.engine.close()
+    return absent, whole, interrupt.count
+
+
+def one_trial(
+    before: Callable[[Trial], None], act: Act, interrupt: Interrupt, allowed: list[View]
+) -> None:
+    trial = Trial()
+    try:
+        before(trial)
+        _one_trial(trial, act, interrupt, allowed)
+    finally:
+        in_thread(trial.engine.close, "close")
+
+
+def _one_trial(trial: Trial, act: Act, interrupt: Interrupt, allowed: list[View]) -> None:
+    engine, clock = trial.engine, trial.clock
+    try:
+        in_thread(lambda: interrupt.run(lambda: act(trial)), "the interrupted call")
+    except KeyboardInterrupt:
+        pass
+    else:
+        assert not interrupt.met, "the interrupt was swallowed"
+    acknowledged = in_thread(lambda: others(engine), "a call of another thread")
+    if acknowledged and trial.tx.phase in (Phase.OPEN, Phase.ROLLED_BACK):
+        in_thread(trial.tx.rollback, "rolling back what was not begun, or again")
+    clock.advance(10)  # behind every lease
+    seen = None
+    if acknowledged:
+        seen = in_thread(lambda: view(engine), "looking")
+        require(seen, allowed)
+    for disk in (trial.disk.after_power_loss(SEED), closed(trial)):
+        found = view_of(disk, clock, acknowledged)
+        require(found, allowed if seen is None else [seen])
+
+
+def require(found: View, allowed: list[View]) -> None:
+    """`found` is one of `allowed`; else what it has, and each of them, where they differ."""
+    if found not in allowed:
+        differing = [key for key in found if any(found[key] != each.get(key) for each in allowed)]
+        seen = [{key: each.get(key) for key in differing} for each in (found, *allowed)]
+        raise AssertionError(f"found {seen[0]}, allowed {seen[1:]}")
+
+
+def others(engine: fmq.Engine) -> int:
+    """What another thread does next; how many of its messages were acknowledged."""
+    try:
+        engine.send("other", b"1")
+        with engine.transaction() as tx:
+            tx.send("other", b"2")
+        engine.sync()
+        engine.checkpoint()
+    except (EngineFailed, Closed):
+        return 0
+    assert engine.stats().failure is None
+    return 2
+
+
+def closed(trial: Trial) -> CrashDisk:
+    """The disk after a close by another thread, and sound."""
+    in_thread(trial.engine.close, "close")
+    disk = trial.disk.after_kill()
+    assert fmq.check("data", disk=disk).problems == ()
+    return disk
+
+
+def view_of(disk: CrashDisk, clock: FakeClock, acknowledged: int = 0) -> View:
+    with opened(disk, clock, **OPTIONS) as engine:
+        assert len(engine.read("other")) in {acknowledged, 2 if acknowledged else 0}
+        return view(engine)
+
+
+def view(engine: fmq.Engine) -> View:
+    """What is there, but for the messages of others."""
+    found: View = {
+        f"{info.topic}/{info.queue}": [bytes(each.body[:6]) for each in messages]
+        for info in engine.queues()
+        if info.topic != "other"
+        if (messages := engine.read(info.topic, queue=info.queue, limit=1000))
+    }
+    found["undecided"] = [each.tx_id for each in engine.undecided()]
+    for tx_id in IDS:
+        try:
+            found[tx_id] = engine.outcome(tx_id).state
+        except fmq.errors.UnknownTransaction:
+            found[tx_id] = None
+    with engine.consumer("in", group="g") as consumer:
+        left = []
+        while deliveries := consumer.poll():
+            left += [delivery.offset for delivery in deliveries]
+        found["left"] = sorted(left)
+    return found
