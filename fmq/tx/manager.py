@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision, Outcome, Receipt, UndecidedTransaction
-from fmq.store.kinds import Acks, Decided, Kind, Record, Run
+from fmq.store.kinds import Acks, Decided, Kind, Prepare, Record, Run
 from fmq.tx.drafts import decision_on, number, prepare_of, runs_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
@@ -45,6 +45,7 @@ class TransactionManager:
         self._ids = TxIds(drawn)
         self._open: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
         self._preparing: set[str] = set()
+        self._planned: dict[str, int] = {}  # ids on their way: where the PREPARE will stand
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
         self._cached_bytes = 0
         for entry in self._ledger.undecided.values():
@@ -83,8 +84,23 @@ class TransactionManager:
             raise TxIdInUse(
                 f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
             )
+        if self._on_its_way(tx_id):
+            raise TxIdInUse(f"transaction {tx_id!r} is just being written; engine.outcome() tells")
         if tx_id in self._open:
             raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
+
+    def _note_planned(self, prepare: Prepare) -> None:
+        """Until it is applied, the journal does not answer for the id. Under the lock."""
+        if prepare.tx_id in self._open:  # one that the user named
+            self._planned.pop(prepare.tx_id, None)
+            self._planned[prepare.tx_id] = prepare.position
+
+    def _on_its_way(self, tx_id: str) -> bool:
+        planned = self._planned
+        # In the order of their positions.
+        while planned and planned[first := next(iter(planned))] < self._ledger.applied_upto:
+            del planned[first]
+        return tx_id in planned
 
     def _refuse_decided(self, tx_id: str) -> None:
         decided = self._outcomes.find(tx_id)
@@ -126,6 +142,7 @@ class TransactionManager:
             writer.publish(runs, now)
             journal.place(records)
             number(prepare, runs, now)
+            self._note_planned(prepare)
             decided.tx = prepare.position
             decided.time_us = decided.prepared_us = now
             decided.append_start = records[0].position
@@ -162,6 +179,7 @@ class TransactionManager:
                 self._ledger.topic(run.topic, self._options.queues_of(run.topic))
             self._journal.place(records)
             number(prepare, runs, now)
+            self._note_planned(prepare)
             self._preparing.add(tx_id)
             self._group.plan(records)
             self._keep_small(runs)
