@@ -167,7 +167,8 @@ class Oracle:
             tick = self.units[name].tried_at
             self.units[name] = replace(self.units[name], returned=True)
             for other in self.units.values():
-                if other.returned and other.tried_at <= tick:
+                open_yet = len(other.fates) > 1  # what a crash has settled stays so
+                if open_yet and other.returned and other.tried_at <= tick:
                     self.units[other.name] = replace(other, fates=frozenset({other.goal}))
 
     def _content(self, lane: Lane, *, live: bool = False) -> Iterator[bytes]:

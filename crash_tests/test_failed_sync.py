@@ -8,7 +8,9 @@ from crash_tests.faults import CHANGING, READING, FaultTour
 from crash_tests.workload import WORKLOADS
 
 
-@pytest.mark.parametrize("name", ["two-phase", "roll", "checkpoint", "never", "sync-twice"])
+@pytest.mark.parametrize(
+    "name", ["two-phase", "roll", "checkpoint", "interval", "never", "sync-twice"]
+)
 def test_a_failed_operation_costs_nothing_that_was_acknowledged(name: str) -> None:
     """What was acknowledged survives a power cut after the engine was opened again, also where
     the file that failed keeps nothing more; what was unknown is whole or absent.
