@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import fmq
-from fmq.errors import Closed, EngineFailed
+from fmq.errors import Closed, EngineFailed, WrongState
 from fmq.testing import CrashDisk, FakeClock
 from fmq.tx.transaction import Phase
 from tests.interrupts import Interrupt, in_thread
@@ -267,3 +267,23 @@ def view(engine: fmq.Engine) -> View:
             left += [delivery.offset for delivery in deliveries]
         found["left"] = sorted(left)
     return found
+
+
+def test_an_interrupted_decision_may_be_made_again_by_its_transaction() -> None:
+    """At any line: the second call says what the first would have said."""
+    _, whole, lines = uninterrupted(prepared, commit_prepared)
+    for at in sorted(Random(SEED).sample(range(lines), min(lines, TRIALS_MAX))):
+        trial, interrupt = Trial(), Interrupt(at)
+        prepared(trial)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.run(trial.tx.commit)
+        try:
+            trial.tx.commit()
+        except EngineFailed:
+            trial.engine.close()
+            continue
+        assert trial.tx.phase is Phase.COMMITTED, interrupt.met
+        require(view_of(trial.disk.after_kill(), trial.clock), [whole])
+        with pytest.raises(WrongState):
+            trial.tx.rollback()
+        trial.engine.close()

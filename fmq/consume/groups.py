@@ -67,19 +67,26 @@ class Groups:
             if topic is not None:
                 yield from topic.queues
 
+    def _known(self, group: str, topics: tuple[str, ...]) -> Iterator[QueueHolds]:
+        """What `group` holds of those queues that it has taken from: looking makes no group."""
+        for queue in self._queues_of(topics):
+            holds = self._queues.get((group, queue.topic, queue.number))
+            if holds is not None:
+                yield holds
+
     def expire(self, group: str, topics: tuple[str, ...], now: float) -> None:
         """Give back what was held too long."""
-        for queue in self._queues_of(topics):
-            self.of(group, queue).expire(now)
+        for holds in self._known(group, topics):
+            holds.expire(now)
 
     def next_deadline(self, group: str, topics: tuple[str, ...]) -> float:
         """When the next lease in these topics ends."""
         return min(
-            (self.of(group, queue).next_deadline() for queue in self._queues_of(topics)),
+            (holds.next_deadline() for holds in self._known(group, topics)),
             default=float("inf"),
         )
 
     def release(self, group: str, topics: tuple[str, ...], owner: object) -> None:
         """`owner` leaves the group."""
-        for queue in self._queues_of(topics):
-            self.of(group, queue).release(owner)
+        for holds in self._known(group, topics):
+            holds.release(owner)

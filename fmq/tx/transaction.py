@@ -59,6 +59,7 @@ class Transaction:
         self._producer = producer
         self.check_after_ms = check_after_ms
         self.phase = Phase.OPEN
+        self._prepared = False
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
         self._begun: dict[str, list[Message | bytes]] = {}  # those of topics with one queue
         self.messages = 0
@@ -209,7 +210,7 @@ class Transaction:
         """Show all messages at once; again, the same receipts."""
         if self.phase is Phase.OPEN:
             self._receipts = self._step(Phase.COMMITTED, lambda: self._manager.commit_at_once(self))
-        elif self.phase is Phase.PREPARED:
+        elif self._undecided():
             self._receipts = self._step(
                 Phase.COMMITTED, lambda: self._manager.commit_prepared(self._tx_id)
             )
@@ -220,7 +221,7 @@ class Transaction:
 
     def rollback(self) -> None:
         """Drop it. Before prepare nothing is written and the id is free again."""
-        if self.phase is Phase.PREPARED:
+        if self._undecided():
             self._step(Phase.ROLLED_BACK, lambda: self._manager.decide(self._tx_id, "rollback"))
         elif self.phase is Phase.OPEN:
             self._manager.let_go(self)
@@ -237,7 +238,7 @@ class Transaction:
         have come before or after the bytes were durable.
         """
         before = self.phase
-        if before is Phase.PREPARED:
+        if before is not Phase.OPEN:
             self.phase = Phase.IN_DOUBT  # an open one is in doubt once its append is planned
         try:
             result = take()
@@ -247,7 +248,12 @@ class Transaction:
             self.phase = before
             raise
         self.phase = after
+        self._prepared |= after is Phase.PREPARED
         return result
+
+    def _undecided(self) -> bool:
+        """Whether it was prepared; a decision whose call did not return may be made again."""
+        return self.phase is Phase.PREPARED or (self.phase is Phase.IN_DOUBT and self._prepared)
 
     def outcome(self) -> Outcome:
         """What has become of it, as `engine.outcome` says; once it is prepared or committed."""
@@ -277,7 +283,7 @@ class Transaction:
     ) -> None:
         if error is None:
             if self.phase in (Phase.OPEN, Phase.PREPARED):
-                self.commit()
+                self._commit_at_end()
         elif self.phase is Phase.OPEN:
             self.rollback()
         elif self.phase is Phase.PREPARED:
@@ -291,6 +297,14 @@ class Transaction:
                 f"fmq: what became of transaction {self.tx_id!r} is not known here; "
                 f"engine.outcome({self.tx_id!r}) tells, if need be after opening again."
             )
+
+    def _commit_at_end(self) -> None:
+        try:
+            self.commit()
+        except BaseException:
+            if self.phase is Phase.OPEN:
+                self.rollback()  # refused, and nobody is left who could try again
+            raise
 
     def __repr__(self) -> str:
         return f"<Transaction {self.tx_id} {self.phase.value}, {self.messages} messages>"

@@ -38,6 +38,12 @@ def test_without_a_consumer_there_is_no_group(engine: Engine) -> None:
     assert engine.groups() == []
 
 
+def test_a_consumer_that_never_polled_makes_no_group(engine: Engine) -> None:
+    with engine.consumer("t", group="g"):
+        assert engine.groups() == []
+    assert engine.groups() == []
+
+
 def test_a_group_that_acked_nothing_has_everything_before_it(engine: Engine) -> None:
     """What was delivered is unread until its ack is durable."""
     with engine.consumer("t", group="g") as consumer:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 from collections.abc import Iterator
 
 import pytest
 
 from fmq import Engine, Message, Transaction
-from fmq.errors import AlreadyDecided, TxIdInUse, UnknownTransaction, WrongState
+from fmq.errors import AlreadyDecided, StorageFull, TxIdInUse, UnknownTransaction, WrongState
+from fmq.testing import FaultDisk
+from fmq.tx.transaction import Phase
 from tests.small import CrashDisk, bodies, check, opened
 
 
@@ -97,6 +100,28 @@ def test_a_block_that_raises_before_prepare_rolls_back_and_raises_again(engine: 
     assert engine.stats().position == position
     with pytest.raises(WrongState, match="rolled back"):
         tx.commit()
+
+
+def test_a_block_whose_commit_is_refused_rolls_back_and_frees_what_it_held() -> None:
+    """Nobody is left who could call commit again; so the id and the deliveries are free."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine, engine.consumer("in", group="g") as consumer:
+        engine.send("in", b"0")
+        disk.fail("create", error=errno.ENOSPC, persistently=True)
+        (delivery,) = consumer.poll()
+        with pytest.raises(StorageFull):
+            while True:
+                engine.send("audit", bytes(100))
+        with pytest.raises(StorageFull), engine.transaction(tx_id="T") as tx:
+            tx.ack(delivery)
+            tx.send("orders", bytes(1000))
+        assert tx.phase is Phase.ROLLED_BACK
+        disk.heal()
+        delivery.release()
+        assert [again.offset for again in consumer.poll()] == [0]
+        with engine.transaction(tx_id="T") as tx:
+            tx.send("orders", b"1")
+        assert bodies(engine, "orders") == [b"1"]
 
 
 @pytest.mark.parametrize("trouble", [Trouble, KeyboardInterrupt])
