@@ -18,7 +18,7 @@ from fmq.errors import EngineFailed, StorageFull
 from fmq.options import Options
 from fmq.retention import Retention
 from fmq.store.catalog import Catalog
-from fmq.store.spares import ZERO_SECONDS
+from fmq.store.spares import ZEROED_BYTES_PER_SECOND_MAX
 from fmq.tx.manager import TransactionManager
 from fmq.tx.writer import Writer
 
@@ -55,24 +55,27 @@ class Housekeeping:
     def round(self) -> None:
         """Do whatever is due."""
         with self._running:
-            try:
-                self._flush_pending()
-                self._make_spare()
-                self._write_indexes()
-                while self._manager.relocate_oldest():
-                    pass
-                if self._checkpoint_due():
-                    self._checkpoint(clean=False)
-                self.retention.remove()
-                if self._retention_wanted() and self.retention.due():
-                    self._retain()
-                self.trouble = None
-            except StorageFull as error:
-                self.trouble = str(error)
-            except OSError as error:
-                # Only files that are derived are written here, and each is checked when it is
-                # read: without it recovery has more to do, and nothing is lost.
-                self.trouble = f"a file that can be built again: {error}; trying again later"
+            self._round()
+
+    def _round(self) -> None:
+        try:
+            self._flush_pending()
+            self._make_spare()
+            self._write_indexes()
+            while self._manager.relocate_oldest():
+                pass
+            if self._checkpoint_due():
+                self._checkpoint(clean=False)
+            self.retention.remove()
+            if self._retention_wanted() and self.retention.due():
+                self._retain()
+            self.trouble = None
+        except StorageFull as error:
+            self.trouble = str(error)
+        except OSError as error:
+            # Only files that are derived are written here, and each is checked when it is
+            # read: without it recovery has more to do, and nothing is lost.
+            self.trouble = f"a file that can be built again: {error}; trying again later"
 
     def attempt(self) -> bool:
         """A round that raises nothing: whoever's call it follows has what it asked for. False if
@@ -108,7 +111,8 @@ class Housekeeping:
     def _make_spare(self) -> None:
         now = self._clock.monotonic()
         current = self._journal.current.base
-        fast = current > 0 and now - self._last_roll < ZERO_SECONDS
+        room = (now - self._last_roll) * ZEROED_BYTES_PER_SECOND_MAX
+        fast = current > 0 and room < self._journal.current.capacity
         if current != self._writing:
             self._writing, self._last_roll = current, now
         self._journal.spares.make_ahead(zeros=not fast)

@@ -115,6 +115,26 @@ class Receipt:
     count: int = 1
 
 
+class _ReceiptDraft:
+    """A Receipt before it is frozen, as _Draft is for a Message."""
+
+    __slots__ = Receipt.__slots__
+
+    def __init__(self, topic: str, queue: int, offset: int, position: int, count: int) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.offset = offset
+        self.position = position
+        self.count = count
+
+
+def receipt(topic: str, queue: int, offset: int, position: int, count: int) -> Receipt:
+    """A Receipt built the fast way: each call of `send` makes one."""
+    draft = _ReceiptDraft(topic, queue, offset, position, count)
+    draft.__class__ = Receipt  # type: ignore[assignment]
+    return draft  # type: ignore[return-value]
+
+
 @dataclass(frozen=True, slots=True)
 class UndecidedTransaction:
     """A sealed transaction that waits for its decision."""

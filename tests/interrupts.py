@@ -47,7 +47,8 @@ class Interrupt:
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
         file = frame.f_code.co_filename
         ours = file.startswith(HOME) and not file.startswith(FAKES)
-        return self._step if ours else None
+        # What a destructor raises goes nowhere, and that of an earlier engine may run at any time.
+        return self._step if ours and frame.f_code.co_name != "__del__" else None
 
     def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line" and not self._leaves_block(frame):

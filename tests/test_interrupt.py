@@ -278,7 +278,7 @@ def test_an_interrupted_decision_may_be_made_again_by_its_transaction() -> None:
         with pytest.raises(KeyboardInterrupt):
             interrupt.run(trial.tx.commit)
         try:
-            trial.tx.commit()
+            in_thread(trial.tx.commit, "the second call")
         except EngineFailed:
             trial.engine.close()
             continue

@@ -293,8 +293,8 @@ class EngineMachine(RuleBasedStateMachine):
         if tx_id in self.model.undecided:
             self.do(one.tx.rollback, lambda model: model.decide(tx_id, "rollback"))
         else:
-            one.tx.rollback()
-            for held in one.held:
+            self.do(one.tx.rollback)  # writes nothing itself; the chores behind it may
+            for held in one.held if self.engine is engine else ():
                 held.deadline = self.clock.monotonic() + LEASE_SECONDS
                 self.holds[held.offset] = held
         if self.engine is engine:

@@ -43,6 +43,7 @@ COUNT_MAX = 1 << 24
 RAW_BYTES_MAX = 1 << 30
 LZ4_RATIO_MAX = 255  # of a block: no byte of it stands for more
 
+PLAIN = {bytes}
 U32 = Struct("<I")
 assert sys.byteorder == "little", "arrays are written as they lie in memory"
 assert array("I").itemsize == 4
@@ -116,7 +117,7 @@ def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | Non
     """Bodies and Messages, mixed as they were sent."""
     if len(items) == 1 and type(items[0]) is bytes:
         return encode_one(items[0], compress_bytes_min)
-    if any(type(item) is not bytes for item in items):
+    if set(map(type, items)) != PLAIN:
         messages = [item if isinstance(item, Message) else Message(item) for item in items]
         return encode_messages(messages, compress_bytes_min)
     return encode_bodies(items, compress_bytes_min)  # type: ignore[arg-type]

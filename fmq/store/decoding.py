@@ -8,7 +8,19 @@ from functools import lru_cache
 from struct import error as StructError
 
 from fmq.store.columns import COMPRESSED, COUNT_MAX, Columns, Content
-from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.kinds import (
+    MESSAGE,
+    REF_MESSAGE,
+    AckRange,
+    Acks,
+    Decided,
+    Kind,
+    Prepare,
+    Record,
+    Run,
+    State,
+    TopicMade,
+)
 from fmq.store.record import (
     ACK_RANGE,
     COMMON,
@@ -70,7 +82,7 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     if isinstance(record, Run):
         record.queue = queue
         record.bodies_crc = bodies_crc
-        if kind != Kind.REF_MESSAGE:
+        if kind != REF_MESSAGE:
             record.body_position = position
             if not flags & COMPRESSED:
                 record.raw_bytes = size - head_size
@@ -101,7 +113,7 @@ def _text(data: bytes) -> str:
 
 def _decode_run(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> Run:
     tx = 0
-    if kind != Kind.MESSAGE:
+    if kind != MESSAGE:
         (tx,) = U64.unpack_from(data, at)
         at += 8
     offset, time_us, count, topic_size, producer_size, tx_id_size = PLACE.unpack_from(data, at)
@@ -113,7 +125,7 @@ def _decode_run(data: bytes, at: int, head_end: int, end: int, kind: int, flags:
         run.producer = _text(data[at:names])
         at, names = names, names + tx_id_size
         run.tx_id = data[at:names].decode("ascii")
-    if kind == Kind.REF_MESSAGE:
+    if kind == REF_MESSAGE:
         (run.body_position,) = U64.unpack_from(data, names)
     else:
         if flags & COMPRESSED:
@@ -238,7 +250,7 @@ def _parts(data: bytes, at: int, run: Run) -> tuple[bytes, bytes]:
     _, head_size, *_ = COMMON.unpack_from(data, at + PREFIX_BYTES)
     start = at + HEAD_BYTES_MIN + PLACE.size + len(utf8(run.topic))
     start += len(utf8(run.producer)) + len(run.tx_id)
-    if run.kind != Kind.MESSAGE:
+    if run.kind != MESSAGE:
         start += 8
     if run.flags & COMPRESSED:
         start += 4

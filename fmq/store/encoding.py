@@ -6,7 +6,18 @@ import zlib
 from collections.abc import Callable
 
 from fmq.store.columns import COMPRESSED, Content
-from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.kinds import (
+    MESSAGE,
+    AckRange,
+    Acks,
+    Decided,
+    Kind,
+    Prepare,
+    Record,
+    Run,
+    State,
+    TopicMade,
+)
 from fmq.store.record import (
     ACK_RANGE,
     ALIGNMENT,
@@ -19,7 +30,6 @@ from fmq.store.record import (
     PADDING,
     PLACE,
     PREFIX,
-    PREFIX_BYTES,
     PREPARE_HEAD,
     TIME_HEAD,
     TX_HEAD,
@@ -29,38 +39,37 @@ from fmq.store.record import (
     utf8,
 )
 
+MESSAGE_BYTES = HEAD_BYTES_MIN + PLACE.size
+TX_RUN_BYTES = MESSAGE_BYTES + U64.size  # the transaction's number
+
 
 def size_of(record: Record) -> int:
     """The bytes that `record` will take, padding left out; the head's and the bodies' together."""
-    return HEAD_BYTES_MIN + SIZES[record.kind](record)
+    return SIZES[record.kind](record)
 
 
 def _run_size(run: Run) -> int:
-    size = PLACE.size + len(utf8(run.topic)) + len(run.producer) + len(run.tx_id)
-    if not run.producer.isascii():
-        size += len(utf8(run.producer)) - len(run.producer)
-    if run.kind != Kind.MESSAGE:
-        size += 8
     content = run.content
+    size = MESSAGE_BYTES if run.kind == MESSAGE else TX_RUN_BYTES
+    size += len(utf8(run.topic)) + len(utf8(run.producer)) + len(run.tx_id)
     if content is None:
-        return size + 8
-    if content.flags & COMPRESSED:
-        size += 4
-    return size + len(content.columns) + len(content.bodies)
+        return size + U64.size
+    size += len(content.columns) + len(content.bodies)
+    return size + U32.size if content.flags & COMPRESSED else size
 
 
 def _prepare_size(prepare: Prepare) -> int:
     names = len(utf8(prepare.producer)) + len(prepare.tx_id)
-    return PREPARE_HEAD.size + names + sum(map(_ack_size, prepare.acks))
+    return HEAD_BYTES_MIN + PREPARE_HEAD.size + names + sum(map(_ack_size, prepare.acks))
 
 
 def _decided_size(decided: Decided) -> int:
     names = len(utf8(decided.producer)) + len(decided.tx_id) + len(utf8(decided.decided_by))
-    return DECISION_HEAD.size + names + len(decided.reason.encode())
+    return HEAD_BYTES_MIN + DECISION_HEAD.size + names + len(decided.reason.encode())
 
 
 def _acks_size(acks: Acks) -> int:
-    return TIME_HEAD.size + 4 + sum(map(_ack_size, acks.ranges))
+    return HEAD_BYTES_MIN + TIME_HEAD.size + U32.size + sum(map(_ack_size, acks.ranges))
 
 
 def _ack_size(ack: AckRange) -> int:
@@ -76,8 +85,8 @@ SIZES: dict[int, Callable[..., int]] = {
     Kind.COMMIT: _decided_size,
     Kind.ROLLBACK: _decided_size,
     Kind.ACK: _acks_size,
-    Kind.STATE: lambda state: TIME_HEAD.size + len(state.json),
-    Kind.TOPIC: lambda made: TIME_HEAD.size + 3 + len(utf8(made.name)),
+    Kind.STATE: lambda state: HEAD_BYTES_MIN + TIME_HEAD.size + len(state.json),
+    Kind.TOPIC: lambda made: HEAD_BYTES_MIN + TIME_HEAD.size + 3 + len(utf8(made.name)),
 }
 
 
@@ -90,7 +99,6 @@ def encode(record: Record, durable_to: int, seed: int) -> tuple[bytes, bytes, by
         lag = LAG_UNKNOWN
     head, bodies = ENCODERS[record.kind](record, lag)
     prefix = PREFIX.pack(MAGIC, zlib.crc32(head, seed))
-    assert PREFIX_BYTES + len(head) + len(bodies) == record.size, record.kind
     return prefix, head, bodies, PADDING[record.size % ALIGNMENT]
 
 
@@ -104,7 +112,7 @@ def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:
         run.position,
         lag,
         content.bodies_crc,
-        Kind.MESSAGE,
+        MESSAGE,
         run.flags | content.flags,
         run.queue,
         run.offset,

@@ -19,7 +19,7 @@ from operator import attrgetter
 
 from fmq.disk import Buffer, Directory, File
 from fmq.errors import TooLarge
-from fmq.store.encoding import encode, size_of
+from fmq.store.encoding import SIZES, encode
 from fmq.store.files import Files
 from fmq.store.kinds import Record, Run
 from fmq.store.record import ALIGNMENT, FIRST, LAST
@@ -105,7 +105,7 @@ class Journal:
         """Set each record's size, for good; the bytes that they take together, or TooLarge."""
         total = 0
         for record in records:
-            record.size = size = record.size or size_of(record)
+            record.size = size = record.size or SIZES[record.kind](record)
             total += (size + 7) & ~7
         if total > self.append_bytes_max:
             raise TooLarge("an append", total, self.append_bytes_max, "segment_bytes")
@@ -246,6 +246,7 @@ def create_first_segment(directory: Directory, store: bytes, capacity: int) -> S
     file = directory.create(temporary)
     try:
         file.allocate(capacity)
+        file.write_zeros(capacity)  # appends over zeros sync faster, see spares.py
         file.write(0, (Header(store, 0, capacity, 0, 0).encode(),), sync=True)
         file.sync()
     finally:

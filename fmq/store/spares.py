@@ -2,8 +2,8 @@
 
 A roll takes one, so that it never waits for the disk to find room. Bytes written over zeros
 that are already on the disk sync up to three times faster than bytes in merely reserved room;
-but zeroing costs a second write of everything, so a journal that fills a segment faster than
-`ZERO_SECONDS` gets reserved room only: large appends sync as fast there.
+but zeroing costs a second write of everything, so a journal that grows faster than
+`ZEROED_BYTES_PER_SECOND_MAX` gets reserved room only: its large appends sync as fast there.
 
 The spares are also the reserve from which decisions are paid when the disk is full: an
 ordinary append may not take the last `needed` ones.
@@ -20,7 +20,7 @@ from fmq.disk import Directory, File, is_full
 from fmq.errors import StorageFull
 
 SUFFIX = ".spare"
-ZERO_SECONDS = 0.5
+ZEROED_BYTES_PER_SECOND_MAX = 320 << 20
 COMPARE_BYTES = 1 << 20
 
 

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from fmq.store.columns import COMPRESSED, LENGTHS, BadColumns, uniform
 from fmq.store.decoding import columns_of, decode
-from fmq.store.kinds import Kind, Run
+from fmq.store.kinds import MESSAGE, Run
 from fmq.store.record import COMMON, HEAD_BYTES_MIN, MAGIC, PLACE, PREFIX, U32, BadRecord
 
 FRONT = Struct("<4sIIIQIIBBH")
@@ -100,7 +100,7 @@ class Window:
             and crc32(view[head_end:end]) == crc
             and says == self.base + place
             and magic == MAGIC
-            and view[(said := at + COUNT_AT[kind == Kind.MESSAGE]) : said + 4] == U32.pack(count)
+            and view[(said := at + COUNT_AT[kind == MESSAGE]) : said + 4] == U32.pack(count)
             and count * 4 <= size
         )
         if not sound or flags & COMPRESSED or not HEAD_BYTES_MIN <= head_size <= size:
@@ -124,7 +124,7 @@ class Window:
         return file
 
     def _cut_lengths(self, at: int, start: int, end: int, kind: int, count: int) -> list[bytes]:
-        names = at + HEAD_BYTES_MIN + PLACE.size + (0 if kind == Kind.MESSAGE else 8)
+        names = at + HEAD_BYTES_MIN + PLACE.size + (0 if kind == MESSAGE else 8)
         columns = names + sum(self.data[names - 3 : names])
         if columns + 4 * count > start:
             raise BadColumns("the lengths of the bodies are cut short")

@@ -15,20 +15,35 @@ import json
 from collections.abc import Callable, Sequence
 
 from fmq.options import QUEUES_MAX
-from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.kinds import (
+    COMMIT,
+    MESSAGE,
+    PRE_MESSAGE,
+    AckRange,
+    Acks,
+    Decided,
+    Kind,
+    Prepare,
+    Record,
+    Run,
+    State,
+    TopicMade,
+)
 from fmq.store.record import aligned
 from fmq.tx.carried import check_carried
 from fmq.tx.ledger import Entry, Ledger
 from fmq.tx.seal import seal_of
-from fmq.tx.state import IllegalStep, after
+from fmq.tx.state import NEXT, IllegalStep, after
 from fmq.tx.state import State as TxState
+
+ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
 def apply(ledger: Ledger, append: Sequence[Record]) -> None:
     """Let memory say what the journal says, `append` included."""
     held: _Held | None = None
     for record in append:
-        if record.kind == Kind.MESSAGE:
+        if record.kind == MESSAGE:
             _publish(ledger, record)  # type: ignore[arg-type]
         else:
             if held is None:
@@ -49,7 +64,7 @@ class _Held:
     def __init__(self) -> None:
         self.tx = 0
         self.entry: Entry | None = None
-        self.state = TxState.ABSENT
+        self.state = ABSENT
         self.open: Prepare | None = None  # a PREPARE of this append
         self.runs: list[Run] = []
         self.acks: list[AckRange] = []
@@ -63,8 +78,8 @@ class _Held:
             if self.entry is not None:
                 self.state = self.entry.state
             elif tx < ledger.known_from:
-                self.state = TxState.UNDECIDED  # prepared before what is left of the journal
-        self.state = after(self.state, kind)
+                self.state = UNDECIDED  # prepared before what is left of the journal
+        self.state = NEXT.get((self.state, kind)) or after(self.state, kind)
 
 
 def _publish(ledger: Ledger, run: Run) -> None:
@@ -91,7 +106,7 @@ def _publish(ledger: Ledger, run: Run) -> None:
 
 def _tx_run(ledger: Ledger, run: Run, held: _Held) -> None:
     held.step(ledger, run.tx, run.kind)
-    if run.kind != Kind.PRE_MESSAGE:
+    if run.kind != PRE_MESSAGE:
         held.runs.append(run)
         return
     if held.open is None:
@@ -117,12 +132,12 @@ def _close_append(ledger: Ledger, held: _Held, start: int) -> None:
     """The append had a PREPARE: either all of it follows and is sealed, or it is refused."""
     prepare = held.open
     assert prepare is not None
-    messages = sum(run.count for run in held.runs)
+    messages = sum([run.count for run in held.runs])
     if (len(held.runs), messages) != (prepare.records, prepare.messages):
         raise IllegalStep(f"{messages} messages prepared where {prepare.messages} were stated")
     if not prepare.trusted and seal_of(held.runs) != prepare.seal:
         raise IllegalStep("the seal does not match what was prepared")
-    if held.state is not TxState.UNDECIDED:
+    if held.state is not UNDECIDED:
         return  # one phase: decided in the same append
     entry = ledger.undecided.pop(prepare.tx, None)
     if entry is None:
@@ -142,11 +157,11 @@ def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
     stated = entry.prepare if entry is not None else held.open
     if stated is not None and (stated.seal, stated.tx_id) != (decided.seal, decided.tx_id):
         raise IllegalStep(f"a decision for {decided.tx_id!r} that does not fit its PREPARE")
-    if decided.kind == Kind.COMMIT:
+    if decided.kind == COMMIT:
         _check_complete(decided, stated, held)
     if entry is not None:
         forget(ledger, entry)
-    if decided.kind == Kind.COMMIT:
+    if decided.kind == COMMIT:
         for run in held.runs:
             _publish(ledger, run)
         for ack in held.acks:
@@ -239,7 +254,7 @@ def collect(ledger: Ledger, append: Sequence[Record]) -> None:
         if isinstance(record, Prepare):
             held.open = record
         elif isinstance(record, Run):
-            if record.kind == Kind.PRE_MESSAGE:
+            if record.kind == PRE_MESSAGE:
                 held.runs.append(record)
         elif isinstance(record, Decided):
             entry = ledger.undecided.get(record.tx)
@@ -247,5 +262,5 @@ def collect(ledger: Ledger, append: Sequence[Record]) -> None:
                 forget(ledger, entry)
             held.open = None
     if held.open is not None:
-        held.state = TxState.UNDECIDED
+        held.state = UNDECIDED
         _close_append(ledger, held, append[0].position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from fmq.store.columns import encode_items
-from fmq.store.kinds import Decided, Kind, Prepare, Run
+from fmq.store.kinds import COMMIT, Decided, Kind, Prepare, Run
 from fmq.tx.seal import seal_of
 from fmq.tx.transaction import Transaction
 
@@ -52,7 +52,7 @@ def number(prepare: Prepare, runs: list[Run], now: int) -> None:
 
 def decision_on(prepare: Prepare, kind: Kind, decided_by: str = "", reason: str = "") -> Decided:
     """COMMIT or ROLLBACK of what `prepare` states; a COMMIT counts what it publishes."""
-    commits = kind == Kind.COMMIT
+    commits = kind == COMMIT
     return Decided(
         kind,
         prepare.tx,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fmq.message import Receipt
+from fmq.message import Receipt, receipt
 from fmq.store.columns import Content
 from fmq.store.kinds import Acks, Decided, Kind, Record, Run
 from fmq.store.segment import Segment
@@ -73,4 +73,4 @@ class Publication:
 
 def receipts_of(runs: Iterable[Run]) -> list[Receipt]:
     """Where the published runs stand."""
-    return [Receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in runs]
+    return [receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in runs]

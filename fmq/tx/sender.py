@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from fmq.errors import TooLarge
 from fmq.message import Body, Message
 from fmq.store.columns import as_bytes, encode_bodies, encode_messages, encode_one, split_bodies
-from fmq.store.kinds import Kind, Run
+from fmq.store.kinds import MESSAGE, Run
 from fmq.tx.names import check_name
 from fmq.tx.writer import Writer
 
@@ -41,7 +41,7 @@ class Sender:
         if producer:
             check_name("producer", producer)
         count, name = content.count, producer or ""
-        return Run(Kind.MESSAGE, topic, number, 0, count, 0, 0, "", name, 0, content)
+        return Run(MESSAGE, topic, number, 0, count, 0, 0, "", name, 0, content)
 
     def runs(
         self, topic: str, bodies: Iterable[Body | Message], queue: int | None, producer: str | None
@@ -61,7 +61,7 @@ class Sender:
         self._check_size(max(map(len, bodies)))
         number = self._writer.choose_queue(topic, None, queue)
         content = encode_bodies(bodies, self._compress_bytes_min)
-        return [Run(Kind.MESSAGE, topic, number, 0, content.count, 0, 0, "", producer, 0, content)]
+        return [Run(MESSAGE, topic, number, 0, content.count, 0, 0, "", producer, 0, content)]
 
     def _of_items(
         self, topic: str, items: Iterable[object], queue: int | None, producer: str
@@ -76,7 +76,7 @@ class Sender:
         for number, messages in lanes.items():
             content = encode_messages(messages, self._compress_bytes_min)
             count = content.count
-            runs.append(Run(Kind.MESSAGE, topic, number, 0, count, 0, 0, "", producer, 0, content))
+            runs.append(Run(MESSAGE, topic, number, 0, count, 0, 0, "", producer, 0, content))
         return runs
 
     def _check_size(self, size: int) -> None:

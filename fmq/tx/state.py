@@ -26,7 +26,7 @@ class IllegalStep(Exception):
     """A record that may not stand where it stands."""
 
 
-NEXT = {
+NEXT: dict[tuple[State, int], State] = {
     (State.ABSENT, Kind.PREPARE): State.UNDECIDED,
     (State.UNDECIDED, Kind.PREPARE): State.UNDECIDED,  # a relocation
     (State.UNDECIDED, Kind.PRE_MESSAGE): State.UNDECIDED,
@@ -45,7 +45,7 @@ NEXT = {
 def after(state: State, kind: int) -> State:
     """The state once a record of `kind` has followed, or IllegalStep if it may not."""
     try:
-        return NEXT[state, kind]  # type: ignore[index]
+        return NEXT[state, kind]
     except KeyError:
         words = state.name.lower().replace("_", " ")
         raise IllegalStep(f"{Kind(kind).name} cannot follow {words}") from None

@@ -30,6 +30,9 @@ class Phase(Enum):
     IN_DOUBT = "in doubt"  # a step failed or was interrupted, and may have become durable
 
 
+OPEN = Phase.OPEN  # a name, as it is looked at for every message
+
+
 class Ackable(Protocol):
     """A delivery, or a batch of them, as a transaction sees it."""
 
@@ -98,7 +101,7 @@ class Transaction:
                 and size <= self._limits.message_bytes_max
                 and total <= self._bytes_max
                 and self.messages < self._limits.messages_max
-                and self.phase is Phase.OPEN
+                and self.phase is OPEN
             ):
                 # What `_add_body` would do, at half its price: most messages come this way.
                 run.append(item)
@@ -145,7 +148,7 @@ class Transaction:
     def _add(
         self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
     ) -> None:
-        if self.phase is not Phase.OPEN:
+        if self.phase is not OPEN:
             self._refuse("send")
         known = self._topics.get(topic)
         alone = known is not None and len(known.queues) == 1 and not queue
@@ -208,7 +211,7 @@ class Transaction:
 
     def commit(self) -> list[Receipt]:
         """Show all messages at once; again, the same receipts."""
-        if self.phase is Phase.OPEN:
+        if self.phase is OPEN:
             self._receipts = self._step(Phase.COMMITTED, lambda: self._manager.commit_at_once(self))
         elif self._undecided():
             self._receipts = self._step(
@@ -223,7 +226,7 @@ class Transaction:
         """Drop it. Before prepare nothing is written and the id is free again."""
         if self._undecided():
             self._step(Phase.ROLLED_BACK, lambda: self._manager.decide(self._tx_id, "rollback"))
-        elif self.phase is Phase.OPEN:
+        elif self.phase is OPEN:
             self._manager.let_go(self)
             self.phase = Phase.ROLLED_BACK
         elif self.phase is not Phase.ROLLED_BACK:
@@ -284,7 +287,7 @@ class Transaction:
         if error is None:
             if self.phase in (Phase.OPEN, Phase.PREPARED):
                 self._commit_at_end()
-        elif self.phase is Phase.OPEN:
+        elif self.phase is OPEN:
             self.rollback()
         elif self.phase is Phase.PREPARED:
             error.add_note(
@@ -302,7 +305,7 @@ class Transaction:
         try:
             self.commit()
         except BaseException:
-            if self.phase is Phase.OPEN:
+            if self.phase is OPEN:
                 self.rollback()  # refused, and nobody is left who could try again
             raise
 

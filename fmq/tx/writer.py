@@ -12,7 +12,7 @@ from threading import Lock
 
 from fmq.clock import Clock
 from fmq.errors import BadName
-from fmq.message import Receipt
+from fmq.message import Receipt, receipt
 from fmq.options import Options
 from fmq.store.group import Group
 from fmq.store.journal import Journal
@@ -85,7 +85,7 @@ class Writer:
             self.group.plan(records)
 
         self.group.run(plan, wait=self.waits(sync))
-        return [Receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in runs]
+        return [receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in runs]
 
     def ack(self, ranges: Sequence[AckRange], sync: bool | None) -> None:
         """Append one ACK for all `ranges`."""
