@@ -4,7 +4,7 @@ import pytest
 
 from crash_tests.explore import Depth, Explorer
 from crash_tests.failure import load
-from crash_tests.mutants import MUTANTS, caught
+from crash_tests.mutants import MUTANTS, ROOT, caught
 from crash_tests.run import abandon
 from crash_tests.shrink import shrink
 from crash_tests.workload import WORKLOADS
@@ -49,3 +49,11 @@ def test_a_planted_bug_is_caught(name: str) -> None:
     """`python -m crash_tests mutants` plants them all."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
     assert caught(mutant)
+
+
+def test_every_planted_bug_still_has_its_one_place() -> None:
+    """Who changes a line that a bug is planted in plants the bug again."""
+    sources = [path.read_text() for path in (ROOT / "fmq").rglob("*.py")]
+    for mutant in MUTANTS:
+        for old, _ in ((mutant.old, mutant.new), *mutant.more):
+            assert sum(source.count(old) for source in sources) == 1, (mutant.name, old)

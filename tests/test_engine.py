@@ -232,6 +232,20 @@ def test_always_what_returned_is_durable_and_visible(store: CrashDisk) -> None:
                 assert bodies(after, "t") == [b"0"]
 
 
+def test_interval_is_in_time_right_after_somebody_has_synced(store: CrashDisk) -> None:
+    """The thread then waits for the engine to be idle, and what comes next must not wait along."""
+    clock = FakeClock()
+    with live(store, clock, sync="interval", sync_interval_seconds=0.05) as engine:
+        for number in range(3):
+            engine.send("t", b"%d" % number)
+            engine.sync()
+            until(lambda: engine._thread is not None and engine._thread._patient)
+            sent = clock.monotonic()
+            engine.send("u", b"%d" % number)
+            soon(clock, 0.05, lambda number=number: len(bodies(engine, "u")) == number + 1)
+            assert clock.monotonic() - sent < 50, "it waited for the idle moment"
+
+
 def test_interval_nothing_is_shown_before_it_is_durable_and_it_is_in_time(
     store: CrashDisk,
 ) -> None:
