@@ -81,8 +81,7 @@ MUTANTS = (
     ),
     Mutant(
         "a roll back that is not logged",
-        "    if entry is not None:\n        forget(ledger, entry)\n"
-        "    if decided.kind == COMMIT:",
+        "    if entry is not None:\n        forget(ledger, entry)\n    if decided.kind == COMMIT:",
         "    if entry is not None and decided.kind == COMMIT:\n        forget(ledger, entry)\n"
         "    if decided.kind == COMMIT:",
         "--workload two-phase",
