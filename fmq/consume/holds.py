@@ -8,10 +8,12 @@ Guarded by the engine's lock.
 from __future__ import annotations
 
 import math
-
-from sortedcontainers import SortedDict
+from typing import TYPE_CHECKING
 
 from fmq.tx.acks import Acked
+
+if TYPE_CHECKING:
+    from sortedcontainers import SortedDict
 
 
 class Hold:
@@ -30,6 +32,8 @@ class QueueHolds:
     """One group's view of one queue."""
 
     def __init__(self, acked: Acked) -> None:
+        from sortedcontainers import SortedDict  # here, for the reason in fmq/tx/acks.py
+
         self.acked = acked
         self.cursor = acked.floor
         self._holds: SortedDict[int, Hold] = SortedDict()  # by first

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from sortedcontainers import SortedDict
+if TYPE_CHECKING:
+    from sortedcontainers import SortedDict
 
 
 class Acked:
@@ -13,6 +15,8 @@ class Acked:
     __slots__ = ("_ranges", "floor")
 
     def __init__(self, floor: int = 0) -> None:
+        from sortedcontainers import SortedDict  # here: slow to import, and many only send
+
         self.floor = floor
         self._ranges: SortedDict[int, int] = SortedDict()  # first -> end
 
