@@ -33,7 +33,7 @@ class Options:
 
     segment_bytes: int = 16 * MIB
     """The size of a file of the journal; no message, batch or transaction can be larger."""
-    checkpoint_bytes: int = 4 * MIB
+    checkpoint_bytes: int = 2 * MIB
     """How much of the journal may have to be replayed after a crash."""
     checkpoint_idle_seconds: float = 1.0
 
