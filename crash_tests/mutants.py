@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is cut is not kept",
-        "        cut = _quarantine(directory, segment, source.read(end, segment.capacity - end))",
+        "        cut = _quarantine(directory, segment, _behind(source, segment))",
         "        cut = 0",
         "--workload send",
     ),

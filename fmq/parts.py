@@ -45,7 +45,7 @@ def _segment_bytes(found: Recovered, options: Options) -> int:
         for segment in found.segments
         if any(segment.base <= start < segment.limit for start in undecided)
     ]
-    return max(options.segment_bytes, *holding, 0)
+    return max([options.segment_bytes, *holding])
 
 
 class Parts:

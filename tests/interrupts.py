@@ -10,65 +10,40 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import fmq
 import fmq.testing
-from tests.store.lines import with_lines
+from tests.store.lines import Tracer
 
 HOME = str(Path(fmq.__file__).parent) + "/"
 FAKES = str(Path(fmq.testing.__file__).parent) + "/"
 PATIENCE_SECONDS = 5.0  # only a test that fails waits so long
 
 
-class Interrupt:
-    """Raises KeyboardInterrupt before line number `at`, counted over all files of fmq.
-
-    Leaving a `with` block is no such line, as tests/store/lines.py explains.
-    """
+class Interrupt(Tracer):
+    """Raises KeyboardInterrupt before line number `at`, counted over all files of fmq."""
 
     def __init__(self, at: int) -> None:
-        self.count = 0
+        super().__init__(at)
         self.met = ""
-        self._at = at
         self._modules = {module.__file__: module for module in list(sys.modules.values())
                          if getattr(module, "__file__", None)}  # fmt: skip
-        self._inside: set[tuple[int, int]] = set()
 
-    def run(self, work: Callable[[], object]) -> object:
-        """What `work` returns; it is watched in this thread and in no other."""
-        sys.settrace(self._call)
-        try:
-            return work()
-        finally:
-            sys.settrace(None)
-
-    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def watches(self, frame: FrameType) -> bool:
         file = frame.f_code.co_filename
         ours = file.startswith(HOME) and not file.startswith(FAKES)
         # What a destructor raises goes nowhere, and that of an earlier engine may run at any time.
-        return self._step if ours and frame.f_code.co_name != "__del__" else None
+        return ours and frame.f_code.co_name != "__del__"
 
-    def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line" and not self._leaves_block(frame):
-            number, self.count = self.count, self.count + 1
-            if number == self._at:
-                name = frame.f_code.co_filename.removeprefix(HOME)
-                self.met = f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"
-                raise KeyboardInterrupt
-        return self._step
+    def module_of(self, frame: FrameType) -> ModuleType:
+        return self._modules[frame.f_code.co_filename]
 
-    def _leaves_block(self, frame: FrameType) -> bool:
-        module = self._modules[frame.f_code.co_filename]
-        if frame.f_lineno not in with_lines(module):
-            return False
-        block = id(frame), frame.f_lineno
-        if block in self._inside:
-            self._inside.remove(block)
-            return True
-        self._inside.add(block)
-        return False
+    def reached(self, frame: FrameType) -> None:
+        name = frame.f_code.co_filename.removeprefix(HOME)
+        self.met = f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"
+        raise KeyboardInterrupt
 
 
 def in_thread(work: Callable[[], Any], what: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -246,12 +247,18 @@ def test_directories_are_0700_and_files_0600_whatever_the_umask(tmp_path: Path) 
     assert set(modes.values()) == {0o600}, modes
 
 
-def test_a_directory_that_is_not_fmqs_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "draft.new", "film.part", "my.spare", "notes.copy", "my.idx", "x.seg"]
+)
+def test_a_directory_that_is_not_fmqs_is_refused_and_left_as_it_was(
+    tmp_path: Path, name: str
+) -> None:
+    """Whatever its name ends with: only names that fmq gives make a directory fmq's."""
+    (tmp_path / name).write_text("mine")
     for read_only in (False, True):
-        with pytest.raises(NotAStore, match=r"notes\.txt"):
+        with pytest.raises(NotAStore, match=re.escape(name)):
             fmq.open(tmp_path, read_only=read_only)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_an_empty_directory_is_taken(tmp_path: Path) -> None:

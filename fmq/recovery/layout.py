@@ -14,14 +14,16 @@ from fmq.store.segment import (
     Header,
     Segment,
     base_of,
+    belongs,
     decode_header,
     is_segment,
     segment_name,
 )
+from fmq.store.spares import is_spare
 
 LOCK = "LOCK"
 QUARANTINE = "quarantine"
-SUFFIXES = (".seg", ".idx", ".part", ".new", ".spare", ".copy")
+SUFFIXES = (".seg", ".idx", ".part", ".new", ".copy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ def look(directory: Directory) -> Layout:
 
 
 def _ours(name: str) -> bool:
-    return name in (LOCK, QUARANTINE, *SLOTS) or name.endswith(SUFFIXES)
+    if is_spare(name) or name in (LOCK, QUARANTINE, *SLOTS):
+        return True
+    return belongs(name) and name.endswith(SUFFIXES)
 
 
 def read_header(directory: Directory, base: int) -> Header:

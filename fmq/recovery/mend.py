@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 
-from fmq.disk import Directory, is_full
+from fmq.disk import Directory, File, is_full
 from fmq.errors import StorageFull
 from fmq.recovery.layout import QUARANTINE
 from fmq.store.scan import zeros_from
@@ -46,7 +46,7 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
     source = directory.open(segment.name)
     end = segment.end - segment.base
     try:
-        cut = _quarantine(directory, segment, source.read(end, segment.capacity - end))
+        cut = _quarantine(directory, segment, _behind(source, segment))
         if temporary in directory.names():
             directory.remove(temporary)
         if spare is not None:
@@ -74,9 +74,14 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
     return cut
 
 
-def _quarantine(directory: Directory, segment: Segment, tail: bytes) -> int:
-    """Keep what will be cut, if it is not just zeros; how many bytes it is."""
-    cut = tail.rstrip(b"\0")
+def _behind(file: File, segment: Segment) -> bytes:
+    """What `file` holds behind the segment's end: it will be cut. The zeros are left out."""
+    end = segment.end - segment.base
+    return file.read(end, segment.capacity - end).rstrip(b"\0")
+
+
+def _quarantine(directory: Directory, segment: Segment, cut: bytes) -> int:
+    """Keep what will be cut, if there is anything; how many bytes it is."""
     if not cut:
         return 0
     folder = directory.subdirectory(QUARANTINE, make=True)
@@ -115,8 +120,7 @@ def tail_bytes(directory: Directory, segment: Segment) -> int:
     """How many bytes behind the segment's end would be cut."""
     file = directory.open(segment.name)
     try:
-        end = segment.end - segment.base
-        return len(file.read(end, segment.capacity - end).rstrip(b"\0"))
+        return len(_behind(file, segment))
     finally:
         file.close()
 

@@ -14,14 +14,13 @@ from struct import Struct
 from struct import error as StructError
 from zlib import crc32
 
-from fmq.store.columns import COMPRESSED, LENGTHS, BadColumns, uniform
+from fmq.store.columns import COMPRESSED, LENGTHS, UNIFORM_COUNT_MAX, BadColumns, uniform
 from fmq.store.decoding import columns_of, decode
 from fmq.store.kinds import MESSAGE, Run
 from fmq.store.record import COMMON, HEAD_BYTES_MIN, MAGIC, PLACE, PREFIX, U32, BadRecord
 
 FRONT = Struct("<4sIIIQIIBBH")
 assert FRONT.size == PREFIX.size + COMMON.size == HEAD_BYTES_MIN
-UNIFORM_COUNT_MAX = 4096
 COUNT_AT = (HEAD_BYTES_MIN + 24, HEAD_BYTES_MIN + 16)  # of a MESSAGE there is no tx before it
 
 

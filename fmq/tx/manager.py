@@ -17,11 +17,11 @@ from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
 from fmq.tx.names import TxIds, check_name, check_tx_id
 from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome, undecided_view
-from fmq.tx.publication import Publication, receipts_of
+from fmq.tx.publication import Publication
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve
 from fmq.tx.transaction import Phase, Transaction
-from fmq.tx.writer import Writer
+from fmq.tx.writer import Writer, receipts_of
 
 CACHED_BYTES_MAX = 16 << 20
 
@@ -311,11 +311,10 @@ class TransactionManager:
         """What became of the transaction; UnknownTransaction if the journal does not say."""
         check_tx_id(tx_id)
         outcome = self._known_outcome(tx_id)
-        with self._group.lock:
-            idle = self._group.idle()
-        if outcome is None and not idle:
+        if outcome is None:
             # It may be on its way, from a call that was interrupted or does not wait.
-            self._group.flush()
+            if not self._idle():
+                self._group.flush()
             outcome = self._known_outcome(tx_id)
         if outcome is not None:
             return outcome
@@ -325,6 +324,10 @@ class TransactionManager:
                 "in the journal yet"
             )
         raise self._outcomes.unknown(tx_id)
+
+    def _idle(self) -> bool:
+        with self._group.lock:
+            return self._group.idle()
 
     def _known_outcome(self, tx_id: str) -> Outcome | None:
         with self._group.lock:

@@ -6,9 +6,6 @@ otherwise it is copied. So a segment holds the bodies of all that is published i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from fmq.message import Receipt, receipt
 from fmq.store.columns import Content
 from fmq.store.kinds import Acks, Decided, Kind, Record, Run
 from fmq.store.segment import Segment
@@ -69,8 +66,3 @@ class Publication:
             None if refer else content,
             pre.raw_bytes,
         )
-
-
-def receipts_of(runs: Iterable[Run]) -> list[Receipt]:
-    """Where the published runs stand."""
-    return [receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in runs]

@@ -61,7 +61,7 @@ class Transaction:
         self._tx_id = tx_id
         self._producer = producer
         self.check_after_ms = check_after_ms
-        self.phase = Phase.OPEN
+        self.phase = OPEN
         self._prepared = False
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
         self._begun: dict[str, list[Message | bytes]] = {}  # those of topics with one queue
@@ -169,7 +169,7 @@ class Transaction:
 
     def ack(self, delivery: Ackable) -> None:
         """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
-        self._require(Phase.OPEN, "ack")
+        self._require(OPEN, "ack")
         before = self.bytes, self.acks[-1:], len(self.acks), len(self.ackables)
         try:
             size = self._add_ack(delivery.hold_for_transaction())
@@ -205,7 +205,7 @@ class Transaction:
 
     def prepare(self) -> None:
         """Make it durable and sealed: invisible, undecided, and never ended silently."""
-        self._require(Phase.OPEN, "prepare")
+        self._require(OPEN, "prepare")
         self._step(Phase.PREPARED, lambda: self._manager.prepare(self))
         self._manager.after()
 
@@ -241,7 +241,7 @@ class Transaction:
         have come before or after the bytes were durable.
         """
         before = self.phase
-        if before is not Phase.OPEN:
+        if before is not OPEN:
             self.phase = Phase.IN_DOUBT  # an open one is in doubt once its append is planned
         try:
             result = take()
@@ -285,7 +285,7 @@ class Transaction:
         traceback: TracebackType | None,
     ) -> None:
         if error is None:
-            if self.phase in (Phase.OPEN, Phase.PREPARED):
+            if self.phase in (OPEN, Phase.PREPARED):
                 self._commit_at_end()
         elif self.phase is OPEN:
             self.rollback()

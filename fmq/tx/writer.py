@@ -85,7 +85,7 @@ class Writer:
             self.group.plan(records)
 
         self.group.run(plan, wait=self.waits(sync))
-        return [receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in runs]
+        return receipts_of(runs)
 
     def ack(self, ranges: Sequence[AckRange], sync: bool | None) -> None:
         """Append one ACK for all `ranges`."""
@@ -134,3 +134,8 @@ class Writer:
 
 
 NO_TOPICS: list[TopicMade] = []
+
+
+def receipts_of(runs: Iterable[Run]) -> list[Receipt]:
+    """Where the published runs stand."""
+    return [receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in runs]

@@ -14,22 +14,29 @@ from types import FrameType, ModuleType
 from typing import Any
 
 
-class Lines:
-    """Counts the lines of `module` that this thread runs, and calls `act` before number `at`.
+class Tracer:
+    """Counts the lines that this thread runs, of the frames watched, and stops at number `at`.
 
     Leaving a `with` block is no such line: CPython looks for signals when a call has returned,
     which is still inside of the block, and after it has been left; never just before.
     """
 
-    def __init__(self, module: ModuleType, at: int, act: Callable[[], None]) -> None:
+    def __init__(self, at: int) -> None:
         self.count = 0
-        self.line = ""
-        self._file = module.__file__
-        self._blocks = with_lines(module)
-        self._source = inspect.getsource(module).splitlines()
         self._at = at
-        self._act = act
         self._inside: set[tuple[int, int]] = set()
+
+    def watches(self, frame: FrameType) -> bool:
+        """Whether the lines of `frame` count."""
+        raise NotImplementedError
+
+    def module_of(self, frame: FrameType) -> ModuleType:
+        """The module whose source `frame` runs."""
+        raise NotImplementedError
+
+    def reached(self, frame: FrameType) -> None:
+        """What is to happen before line number `at`."""
+        raise NotImplementedError
 
     def run(self, work: Callable[[], object]) -> object:
         """What `work` returns; it is watched in this thread and in no other."""
@@ -40,18 +47,17 @@ class Lines:
             sys.settrace(None)
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._step if frame.f_code.co_filename == self._file else None
+        return self._step if self.watches(frame) else None
 
     def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line" and not self._leaves_block(frame):
             number, self.count = self.count, self.count + 1
             if number == self._at:
-                self.line = f"line {frame.f_lineno}: {self._source[frame.f_lineno - 1].strip()}"
-                self._act()
+                self.reached(frame)
         return self._step
 
     def _leaves_block(self, frame: FrameType) -> bool:
-        if frame.f_lineno not in self._blocks:
+        if frame.f_lineno not in with_lines(self.module_of(frame)):
             return False
         block = id(frame), frame.f_lineno
         if block in self._inside:
@@ -59,6 +65,27 @@ class Lines:
             return True
         self._inside.add(block)
         return False
+
+
+class Lines(Tracer):
+    """All lines of one `module`; `act` is called before number `at`."""
+
+    def __init__(self, module: ModuleType, at: int, act: Callable[[], None]) -> None:
+        super().__init__(at)
+        self.line = ""
+        self._module = module
+        self._source = inspect.getsource(module).splitlines()
+        self._act = act
+
+    def watches(self, frame: FrameType) -> bool:
+        return frame.f_code.co_filename == self._module.__file__
+
+    def module_of(self, frame: FrameType) -> ModuleType:
+        return self._module
+
+    def reached(self, frame: FrameType) -> None:
+        self.line = f"line {frame.f_lineno}: {self._source[frame.f_lineno - 1].strip()}"
+        self._act()
 
 
 @cache
