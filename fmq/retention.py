@@ -160,8 +160,7 @@ class Retention:
                     bounds[0] = max(bounds[0], firsts.get((name, number), 0))
                     bounds[1] = queue.assigned
             state.json = json.dumps(carried, separators=(",", ":")).encode()
-            writer.make_room([state], ordinary=True)
-            writer.journal.place([state])
+            writer.make_room(writer.journal.measure([state]), ordinary=True)
             writer.group.plan([state])
 
         writer.group.flush(force=True)

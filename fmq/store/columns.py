@@ -82,16 +82,16 @@ def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | N
 
 def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Content:
     """Bodies without keys, tags and headers."""
-    sizes = array("I", map(len, bodies))
+    sizes = list(map(len, bodies))
     joined = b"".join(bodies)
-    count = len(sizes)
+    count, size = len(sizes), sizes[0]
     if count > COUNT_MAX:
         raise TooLarge("messages in one call", count, COUNT_MAX, "fixed by the format")
-    if sizes[0] * count == len(joined) and sizes.count(sizes[0]) == count:
+    if size * count == len(joined) and sizes.count(size) == count:
         return _content(count, 0, b"", joined, compress_bytes_min)
     if sum(sizes) != len(joined):  # a view of wider items: its len() is not its bytes
         return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
-    return _content(count, LENGTHS, sizes.tobytes(), joined, compress_bytes_min)
+    return _content(count, LENGTHS, array("I", sizes).tobytes(), joined, compress_bytes_min)
 
 
 def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None) -> Content:

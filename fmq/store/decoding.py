@@ -82,10 +82,8 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     if isinstance(record, Run):
         record.queue = queue
         record.bodies_crc = bodies_crc
-        if kind != REF_MESSAGE:
-            record.body_position = position
-            if not flags & COMPRESSED:
-                record.raw_bytes = size - head_size
+        if kind != REF_MESSAGE and not flags & COMPRESSED:
+            record.raw_bytes = size - head_size
     record.position = position
     record.size = size
     record.flags = flags

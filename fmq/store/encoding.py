@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
+from functools import lru_cache
+from zlib import crc32
 
-from fmq.store.columns import COMPRESSED, Content
+from fmq.store.columns import COMPRESSED
 from fmq.store.kinds import (
     MESSAGE,
     AckRange,
@@ -22,6 +23,7 @@ from fmq.store.record import (
     ACK_RANGE,
     ALIGNMENT,
     COMMON,
+    DECISION_FRONT,
     DECISION_HEAD,
     HEAD_BYTES_MIN,
     LAG_UNKNOWN,
@@ -29,7 +31,7 @@ from fmq.store.record import (
     MESSAGE_HEAD,
     PADDING,
     PLACE,
-    PREFIX,
+    PREPARE_FRONT,
     PREPARE_HEAD,
     TIME_HEAD,
     TX_HEAD,
@@ -41,6 +43,11 @@ from fmq.store.record import (
 
 MESSAGE_BYTES = HEAD_BYTES_MIN + PLACE.size
 TX_RUN_BYTES = MESSAGE_BYTES + U64.size  # the transaction's number
+PREPARE_BYTES = HEAD_BYTES_MIN + PREPARE_HEAD.size
+DECISION_BYTES = HEAD_BYTES_MIN + DECISION_HEAD.size
+PREPARE = Kind.PREPARE  # as a plain name, as those in kinds.py
+U32_pack = U32.pack
+assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
 
 
 def size_of(record: Record) -> int:
@@ -49,23 +56,38 @@ def size_of(record: Record) -> int:
 
 
 def _run_size(run: Run) -> int:
+    """Its size; its names and columns are put together here, where no lock is held yet."""
     content = run.content
-    size = MESSAGE_BYTES if run.kind == MESSAGE else TX_RUN_BYTES
-    size += len(utf8(run.topic)) + len(utf8(run.producer)) + len(run.tx_id)
+    names = names_of(run.topic, run.producer)[2]
+    if run.kind == MESSAGE:
+        size = MESSAGE_BYTES
+    else:
+        size = TX_RUN_BYTES
+        names += run.tx_id.encode()
     if content is None:
-        return size + U64.size
-    size += len(content.columns) + len(content.bodies)
-    return size + U32.size if content.flags & COMPRESSED else size
+        run.tail = names + U64.pack(run.body_position)
+        return size + len(run.tail)
+    if content.flags & COMPRESSED:
+        names += U32.pack(content.raw_bytes)
+    run.tail = tail = names + content.columns
+    return size + len(tail) + len(content.bodies)
+
+
+@lru_cache(maxsize=4096)
+def names_of(topic: str, producer: str) -> tuple[int, int, bytes]:
+    """How many bytes each takes, and both as they stand in a record."""
+    names = topic.encode(), producer.encode()
+    return len(names[0]), len(names[1]), b"".join(names)
 
 
 def _prepare_size(prepare: Prepare) -> int:
-    names = len(utf8(prepare.producer)) + len(prepare.tx_id)
-    return HEAD_BYTES_MIN + PREPARE_HEAD.size + names + sum(map(_ack_size, prepare.acks))
+    size = PREPARE_BYTES + len(utf8(prepare.producer)) + len(prepare.tx_id)
+    return size + sum(map(_ack_size, prepare.acks)) if prepare.acks else size
 
 
 def _decided_size(decided: Decided) -> int:
     names = len(utf8(decided.producer)) + len(decided.tx_id) + len(utf8(decided.decided_by))
-    return HEAD_BYTES_MIN + DECISION_HEAD.size + names + len(decided.reason.encode())
+    return DECISION_BYTES + names + len(decided.reason.encode())
 
 
 def _acks_size(acks: Acks) -> int:
@@ -90,22 +112,20 @@ SIZES: dict[int, Callable[..., int]] = {
 }
 
 
-def encode(record: Record, durable_to: int, seed: int) -> tuple[bytes, bytes, bytes, bytes]:
+def encode(record: Record, durable_to: int, seed: int) -> tuple[bytes, bytes, bytes, bytes, bytes]:
     """`record`, whose position, size and flags are set, as buffers to write one after the other:
-    magic and checksum, the rest of the head, the bodies, the padding.
+    magic, checksum, the rest of the head, the bodies, the padding.
     """
     lag = record.position - durable_to
-    if lag >= LAG_UNKNOWN:
-        lag = LAG_UNKNOWN
-    head, bodies = ENCODERS[record.kind](record, lag)
-    prefix = PREFIX.pack(MAGIC, zlib.crc32(head, seed))
-    return prefix, head, bodies, PADDING[record.size % ALIGNMENT]
+    head, bodies = ENCODERS[record.kind](record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
+    return MAGIC, U32_pack(crc32(head, seed)), head, bodies, PADDING[record.size & 7]
 
 
 def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:
     content = run.content
     assert content is not None
-    topic, producer, bodies = utf8(run.topic), utf8(run.producer), content.bodies
+    bodies = content.bodies
+    topic_bytes, producer_bytes, _ = names_of(run.topic, run.producer)
     head = MESSAGE_HEAD.pack(
         run.size,
         run.size - len(bodies),
@@ -118,21 +138,20 @@ def _encode_message(run: Run, lag: int) -> tuple[bytes, bytes]:
         run.offset,
         run.time_us,
         run.count,
-        len(topic),
-        len(producer),
+        topic_bytes,
+        producer_bytes,
         0,
     )
-    return b"".join((head, topic, producer, _raw(content), content.columns)), bodies
+    return head + run.tail, bodies
 
 
 def _encode_run(run: Run, lag: int) -> tuple[bytes, bytes]:
     content = run.content
     if content is None:
-        flags, crc, bodies, rest = 0, 0, b"", U64.pack(run.body_position)
+        flags, crc, bodies = run.flags, 0, b""
     else:
-        flags, crc, bodies = content.flags, content.bodies_crc, content.bodies
-        rest = _raw(content) + content.columns
-    topic, producer, tx_id = utf8(run.topic), utf8(run.producer), run.tx_id.encode()
+        flags, crc, bodies = run.flags | content.flags, content.bodies_crc, content.bodies
+    topic_bytes, producer_bytes, _ = names_of(run.topic, run.producer)
     head = TX_HEAD.pack(
         run.size,
         run.size - len(bodies),
@@ -140,33 +159,37 @@ def _encode_run(run: Run, lag: int) -> tuple[bytes, bytes]:
         lag,
         crc,
         run.kind,
-        run.flags | flags,
+        flags,
         run.queue,
         run.tx,
         run.offset,
         run.time_us,
         run.count,
-        len(topic),
-        len(producer),
-        len(tx_id),
+        topic_bytes,
+        producer_bytes,
+        len(run.tx_id),
     )
-    return b"".join((head, topic, producer, tx_id, rest)), bodies
-
-
-def _raw(content: Content) -> bytes:
-    return U32.pack(content.raw_bytes) if content.flags & COMPRESSED else b""
+    return head + run.tail, bodies
 
 
 def _common(record: Record, lag: int, bodies: bytes = b"") -> bytes:
     head_size = record.size - len(bodies)
-    crc = zlib.crc32(bodies) if bodies else 0
+    crc = crc32(bodies) if bodies else 0
     flags = record.flags
     return COMMON.pack(record.size, head_size, record.position, lag, crc, record.kind, flags, 0)
 
 
 def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
-    producer, tx_id = utf8(prepare.producer), prepare.tx_id.encode()
-    own = PREPARE_HEAD.pack(
+    producer, tx_id, size = utf8(prepare.producer), prepare.tx_id.encode(), prepare.size
+    head = PREPARE_FRONT.pack(
+        size,
+        size,
+        prepare.position,
+        lag,
+        0,
+        PREPARE,
+        prepare.flags,
+        0,
         prepare.tx or prepare.position,
         prepare.time_us,
         prepare.prepared_us,
@@ -180,14 +203,22 @@ def _encode_prepare(prepare: Prepare, lag: int) -> tuple[bytes, bytes]:
         len(producer),
         len(tx_id),
     )
-    acks = b"".join(map(_encode_ack_range, prepare.acks))
-    return b"".join((_common(prepare, lag), own, producer, tx_id, acks)), b""
+    acks = b"".join(map(_encode_ack_range, prepare.acks)) if prepare.acks else b""
+    return head + producer + tx_id + acks, b""
 
 
 def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
-    producer, tx_id = utf8(decided.producer), decided.tx_id.encode()
+    producer, tx_id, size = utf8(decided.producer), decided.tx_id.encode(), decided.size
     by, reason = utf8(decided.decided_by), decided.reason.encode()
-    own = DECISION_HEAD.pack(
+    head = DECISION_FRONT.pack(
+        size,
+        size,
+        decided.position,
+        lag,
+        0,
+        decided.kind,
+        decided.flags,
+        0,
         decided.tx,
         decided.time_us,
         decided.prepared_us,
@@ -202,7 +233,7 @@ def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
         len(by),
         len(reason),
     )
-    return b"".join((_common(decided, lag), own, producer, tx_id, by, reason)), b""
+    return b"".join((head, producer, tx_id, by, reason)), b""
 
 
 def _encode_acks(acks: Acks, lag: int) -> tuple[bytes, bytes]:

@@ -20,10 +20,14 @@ from threading import get_ident
 from typing import TypeVar
 
 from fmq.errors import EngineFailed, FmqError, UsageError
-from fmq.store.journal import Journal
+from fmq.store.journal import Chunk, Journal
 from fmq.store.kinds import Record
+from fmq.store.segment import Segment
 
 T = TypeVar("T")
+# What a leader takes: the turn, the appends and their bytes, where they end, in which segment and
+# with which chain, and whether a sync was asked for where the mode has none.
+Taken = tuple[int, list[list[Record]], list[Chunk], int, Segment, int, bool]
 PENDING_BYTES_MAX = 8 << 20
 
 
@@ -70,7 +74,7 @@ class Group:
         self.failure: BaseException | None = None
 
     def plan(self, append: list[Record]) -> None:
-        """Let `append`, sized and placed, join what the next leader writes. Under the lock."""
+        """Let `append`, measured, join what the next leader writes. Under the lock."""
         self._journal.append(append)
         self._appends.append(append)
 
@@ -86,10 +90,11 @@ class Group:
         it changed nothing.
         """
         me = get_ident()
-        waiter = None
+        waiter = taken = None
         try:
             with self.lock:
-                self.check()
+                if self.failure is not None:
+                    self.check()
                 result = self._call(plan)
                 if force:
                     self._sync_wanted = True
@@ -100,13 +105,17 @@ class Group:
                     waiter = Waiter(me, self._turn)
                     self._waiters.append(waiter)
                 else:
-                    self._leader = me
+                    taken = self._take(me)
             if waiter is not None:
                 waiter.lock.acquire()
-            if waiter is None or waiter.leads:
-                self._lead(me)
-            elif waiter.failed:
-                raise self.failed_error() from self.failure
+                if waiter.leads:
+                    with self.lock:
+                        self.check()
+                        taken = self._take(me)
+                elif waiter.failed:
+                    raise self.failed_error() from self.failure
+            if taken is not None:
+                self._lead(me, taken)
         except BaseException as error:
             self._leave(me, waiter, error)
             if error is self.failure and isinstance(error, OSError):
@@ -174,35 +183,48 @@ class Group:
         self._leader = heir.thread
         self._waiters.popleft()
 
-    def _lead(self, me: int) -> None:
-        """Write everything pending, publish it, wake those it served, and hand the lead on."""
+    def _take(self, me: int) -> Taken:
+        """Become the leader, of everything that is pending. Under the lock."""
         journal = self._journal
+        self._leader = me
+        self._writing = True
+        taken = (
+            self._turn,
+            self._appends,
+            journal.take_pending(),
+            journal.position,
+            journal.segments[-1],
+            journal.segments[-1].chain,
+            self._sync_wanted,
+        )
+        self._turn += 1
+        self._appends = []
+        self._sync_wanted = False
+        return taken
+
+    def _lead(self, me: int, taken: Taken) -> None:
+        """Write what was taken, publish it, wake those it served, and hand the lead on."""
+        turn, appends, chunks, end, segment, chain, force = taken
+        journal, synced = self._journal, self._synced
         try:
-            with self.lock:
-                self.check()
-                self._leader = me
-                self._writing = True
-                turn, self._turn = self._turn, self._turn + 1
-                appends, self._appends = self._appends, []
-                force, self._sync_wanted = self._sync_wanted, False
-                end, chain = journal.position, journal.current.chain
-                sealed_to = journal.current.base
-                chunks = journal.take_pending()
-            journal.write(chunks, sync=self._synced)
-            if force and not self._synced:
+            journal.write(chunks, sync=synced)
+            if force and not synced:
                 journal.sync()
             with self.lock:
-                if self._synced or force:
+                if synced or force:
                     self.syncs += 1
                     journal.durable_to = end
-                else:
-                    journal.durable_to = max(journal.durable_to, sealed_to)
+                elif segment.base > journal.durable_to:
+                    journal.durable_to = segment.base  # what is sealed was synced
                 journal.written_to, journal.written_chain = end, chain
                 if appends:
                     self._publish(appends)
                 self._writing = False
-                self._wake_served(turn)
-                self._hand_on()
+                if self._waiters:
+                    self._wake_served(turn)
+                    self._hand_on()
+                else:
+                    self._leader = 0
         except BaseException as error:
             # `run` does the same once more, for an interrupt that comes in here.
             self._leave(me, None, error)

@@ -118,7 +118,7 @@ class SegmentIndex:
         lane.starts.append(run.offset - lane.first)
         lane.counts.append(run.count)
         lane.records.append(run.position - base)
-        lane.bodies.append(run.body_position - base)
+        lane.bodies.append((run.body_position or run.position) - base)
         lane.next = run.offset + run.count
         lane.last_us = run.time_us
 

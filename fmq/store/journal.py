@@ -12,16 +12,16 @@ durable.
 
 from __future__ import annotations
 
-import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from zlib import crc32
 
 from fmq.disk import Buffer, Directory, File
 from fmq.errors import TooLarge
 from fmq.store.encoding import SIZES, encode
 from fmq.store.files import Files
-from fmq.store.kinds import Record, Run
+from fmq.store.kinds import Record
 from fmq.store.record import ALIGNMENT, FIRST, LAST
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
 from fmq.store.spares import Spare, Spares
@@ -70,12 +70,12 @@ class Journal:
         assert segments, "a journal has at least the segment it writes"
         self._directory = directory
         self._store = store
-        self._capacity = capacity
+        self.append_bytes_max = capacity - HEADER_BYTES  # the largest that fits an empty segment
         self._chunks: list[Chunk] = []
         self.segments = segments
         self.files = files
         self.spares = spares
-        self.seed = zlib.crc32(store)
+        self.seed = crc32(store)
         self.position = segments[-1].end
         self.durable_to = self.position
         self.written_to = self.position
@@ -88,11 +88,6 @@ class Journal:
     # --- planning, under the engine's lock --------------------------------------------------
 
     @property
-    def append_bytes_max(self) -> int:
-        """The largest append that fits an empty segment."""
-        return self._capacity - HEADER_BYTES
-
-    @property
     def current(self) -> Segment:
         """The segment that appends are planned into."""
         return self.segments[-1]
@@ -101,15 +96,24 @@ class Journal:
         """Whether an append of `size` bytes fits the current segment."""
         return self.position + size <= self.current.limit
 
-    def measure(self, records: Sequence[Record]) -> int:
-        """Set each record's size, for good; the bytes that they take together, or TooLarge."""
+    def measure(self, records: Iterable[Record]) -> int:
+        """Set each record's size, for good; the bytes that they take together, or TooLarge.
+
+        This needs no lock.
+        """
         total = 0
         for record in records:
-            record.size = size = record.size or SIZES[record.kind](record)
+            size = record.size
+            if not size:
+                record.size = size = SIZES[record.kind](record)
             total += (size + 7) & ~7
-        if total > self.append_bytes_max:
-            raise TooLarge("an append", total, self.append_bytes_max, "segment_bytes")
+        self.check_size(total)
         return total
+
+    def check_size(self, size: int) -> None:
+        """TooLarge if an append of `size` bytes fits no segment."""
+        if size > self.append_bytes_max:
+            raise TooLarge("an append", size, self.append_bytes_max, "segment_bytes")
 
     def roll(self, *, ordinary: bool) -> Segment:
         """Go on in a new segment; StorageFull if there is no room for one, and nothing changed."""
@@ -122,37 +126,31 @@ class Journal:
         self._chunks.append(Chunk(new, new.end, spare, header.encode(), old))
         return new
 
-    def place(self, records: Sequence[Record]) -> None:
-        """Give the measured `records` their positions, one after the other from the end on."""
-        position = self.position
+    def append(self, records: Sequence[Record]) -> None:
+        """Place the measured `records` at the end: one append, which joins what is pending."""
+        segment = self.segments[-1]
+        chunks = self._chunks
+        if not chunks or chunks[-1].segment is not segment:
+            chunks.append(Chunk(segment, self.position))
+        chunk = chunks[-1]
+        buffers, durable_to, seed = chunk.buffers, self.durable_to, self.seed
+        start = position = self.position
+        assert position == segment.end
+        chain = segment.chain
+        flags, last = FIRST, records[-1]
         for record in records:
             record.position = position
-            record.flags = 0
-            if type(record) is Run and record.content is not None:
-                record.body_position = position
+            record.flags = flags if record is not last else flags | LAST
+            flags = 0
+            encoded = encode(record, durable_to, seed)
+            chain = crc32(encoded[1], chain)
+            buffers += encoded
             position += (record.size + 7) & ~7
-        records[0].flags = FIRST
-        records[-1].flags |= LAST
-
-    def append(self, records: Sequence[Record]) -> None:
-        """Let the placed `records` join what is pending, as one append."""
-        segment = self.segments[-1]
-        assert records[0].position == self.position == segment.end
-        if not self._chunks or self._chunks[-1].segment is not segment:
-            self._chunks.append(Chunk(segment, self.position))
-        chunk = self._chunks[-1]
-        durable_to, seed, chain = self.durable_to, self.seed, segment.chain
-        size = 0
-        for record in records:
-            buffers = encode(record, durable_to, seed)
-            chain = zlib.crc32(buffers[0][4:], chain)
-            chunk.buffers += buffers
-            size += (record.size + 7) & ~7
         segment.chain = chain
-        segment.end = self.position = self.position + size
-        assert segment.end <= segment.limit
-        chunk.size += size
-        self.pending_bytes += size
+        segment.end = self.position = position
+        assert position <= segment.limit
+        chunk.size += position - start
+        self.pending_bytes += position - start
 
     def take_pending(self) -> list[Chunk]:
         """Everything planned and not yet handed to be written, in order."""

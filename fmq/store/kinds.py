@@ -51,6 +51,7 @@ class Run:
         "queue",
         "raw_bytes",
         "size",
+        "tail",
         "time_us",
         "topic",
         "tx",
@@ -81,11 +82,12 @@ class Run:
         self.tx = tx
         self.tx_id = tx_id
         self.producer = producer
-        self.body_position = body_position  # of a REF_MESSAGE: where its PRE_MESSAGE lies
+        self.body_position = body_position  # of a REF_MESSAGE: where its PRE_MESSAGE lies; else 0
         self.content = content
         self.raw_bytes = raw_bytes
         self.bodies_crc = 0
         self.columns_crc = 0
+        self.tail = b""  # names and columns as they will be written, once it is measured
         self.position = 0
         self.size = 0
         self.flags = 0

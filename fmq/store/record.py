@@ -59,6 +59,8 @@ TX_HEAD = Struct("<IIQIIBBHQQqIBBB")
 PREPARE_HEAD = Struct("<QqqQIIQ16sqIBB")
 DECISION_HEAD = Struct("<QqqQIIQ16sIBBBH")
 TIME_HEAD = Struct("<Qq")
+PREPARE_FRONT = Struct(COMMON.format + PREPARE_HEAD.format[1:])
+DECISION_FRONT = Struct(COMMON.format + DECISION_HEAD.format[1:])
 ACK_RANGE = Struct("<QQ")
 U64 = Struct("<Q")
 U32 = Struct("<I")
@@ -69,6 +71,8 @@ HEAD_BYTES_MIN = PREFIX.size + COMMON.size
 assert HEAD_BYTES_MIN == 36, "the table above counts on it"
 assert MESSAGE_HEAD.size == COMMON.size + PLACE.size
 assert TX_HEAD.size == MESSAGE_HEAD.size + 8
+assert PREPARE_FRONT.size == COMMON.size + PREPARE_HEAD.size
+assert DECISION_FRONT.size == COMMON.size + DECISION_HEAD.size
 
 RECORD_BYTES_MAX = 1 << 31
 LAG_UNKNOWN = 0xFFFFFFFF

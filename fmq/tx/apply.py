@@ -43,30 +43,35 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
     """Let memory say what the journal says, `append` included."""
     held: _Held | None = None
     for record in append:
-        if record.kind == MESSAGE:
+        kind = record.kind
+        if kind == MESSAGE:
             _publish(ledger, record)  # type: ignore[arg-type]
+        elif held is not None and kind == held.kind and record.tx == held.tx:  # type: ignore[union-attr]
+            held.add(record)  # type: ignore[arg-type]
         else:
             if held is None:
                 held = _Held()
             APPLY[type(record)](ledger, record, held)
-        if record.time_us > ledger.last_us:
-            ledger.last_us = record.time_us
-    if held is not None and held.open is not None:
-        _close_append(ledger, held, append[0].position)
+    if held is not None and held.open is not None and held.state is UNDECIDED:
+        _undecided(ledger, held, append[0].position)
+    if record.time_us > ledger.last_us:
+        ledger.last_us = record.time_us
     ledger.applied_upto = ledger.index.end = record.position + aligned(record.size)
 
 
 class _Held:
     """What an append has said so far of the one transaction that it is about."""
 
-    __slots__ = ("acks", "entry", "open", "runs", "state", "tx")
+    __slots__ = ("acks", "entry", "kind", "messages", "open", "runs", "state", "tx")
 
     def __init__(self) -> None:
         self.tx = 0
         self.entry: Entry | None = None
         self.state = ABSENT
         self.open: Prepare | None = None  # a PREPARE of this append
+        self.kind = 0  # of the runs; one more of them changes no state
         self.runs: list[Run] = []
+        self.messages = 0
         self.acks: list[AckRange] = []
 
     def step(self, ledger: Ledger, tx: int, kind: int) -> None:
@@ -79,7 +84,12 @@ class _Held:
                 self.state = self.entry.state
             elif tx < ledger.known_from:
                 self.state = UNDECIDED  # prepared before what is left of the journal
+        self.kind = 0
         self.state = NEXT.get((self.state, kind)) or after(self.state, kind)
+
+    def add(self, run: Run) -> None:
+        self.runs.append(run)
+        self.messages += run.count
 
 
 def _publish(ledger: Ledger, run: Run) -> None:
@@ -106,12 +116,10 @@ def _publish(ledger: Ledger, run: Run) -> None:
 
 def _tx_run(ledger: Ledger, run: Run, held: _Held) -> None:
     held.step(ledger, run.tx, run.kind)
-    if run.kind != PRE_MESSAGE:
-        held.runs.append(run)
-        return
-    if held.open is None:
+    if run.kind == PRE_MESSAGE and held.open is None:
         raise IllegalStep("a PRE_MESSAGE outside of its PREPARE's append")
-    held.runs.append(run)
+    held.kind = run.kind
+    held.add(run)
 
 
 def _prepare(ledger: Ledger, prepare: Prepare, held: _Held) -> None:
@@ -128,17 +136,19 @@ def _prepare(ledger: Ledger, prepare: Prepare, held: _Held) -> None:
     held.open = prepare
 
 
-def _close_append(ledger: Ledger, held: _Held, start: int) -> None:
-    """The append had a PREPARE: either all of it follows and is sealed, or it is refused."""
-    prepare = held.open
-    assert prepare is not None
-    messages = sum([run.count for run in held.runs])
-    if (len(held.runs), messages) != (prepare.records, prepare.messages):
-        raise IllegalStep(f"{messages} messages prepared where {prepare.messages} were stated")
+def _check_sealed(prepare: Prepare, held: _Held) -> None:
+    """Behind a PREPARE either all of it follows and is sealed, or the append is refused."""
+    if held.messages != prepare.messages or len(held.runs) != prepare.records:
+        raise IllegalStep(f"{held.messages} messages prepared where {prepare.messages} were stated")
     if not prepare.trusted and seal_of(held.runs) != prepare.seal:
         raise IllegalStep("the seal does not match what was prepared")
-    if held.state is not UNDECIDED:
-        return  # one phase: decided in the same append
+
+
+def _undecided(ledger: Ledger, held: _Held, start: int) -> None:
+    """The append was a PREPARE and its messages, and no decision."""
+    prepare = held.open
+    assert prepare is not None
+    _check_sealed(prepare, held)
     entry = ledger.undecided.pop(prepare.tx, None)
     if entry is None:
         entry = Entry(prepare)
@@ -155,8 +165,10 @@ def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
     held.step(ledger, decided.tx, decided.kind)
     entry = held.entry
     stated = entry.prepare if entry is not None else held.open
-    if stated is not None and (stated.seal, stated.tx_id) != (decided.seal, decided.tx_id):
+    if stated is not None and (stated.seal != decided.seal or stated.tx_id != decided.tx_id):
         raise IllegalStep(f"a decision for {decided.tx_id!r} that does not fit its PREPARE")
+    if held.open is not None:
+        _check_sealed(held.open, held)
     if decided.kind == COMMIT:
         _check_complete(decided, stated, held)
     if entry is not None:
@@ -174,12 +186,12 @@ def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
 
 def _check_complete(decided: Decided, stated: Prepare | None, held: _Held) -> None:
     """A COMMIT publishes all that was prepared, and acks it: never a part."""
-    published = len(held.runs), sum([run.count for run in held.runs])
-    if published != (decided.records, decided.messages):
+    records, messages = len(held.runs), held.messages
+    if records != decided.records or messages != decided.messages:
         raise IllegalStep("a COMMIT that does not publish what was prepared")
     if stated is not None and not stated.trusted:
-        acks = tuple(held.acks)
-        if (*published, acks) != (stated.records, stated.messages, stated.acks):
+        published = records, messages, tuple(held.acks)
+        if published != (stated.records, stated.messages, stated.acks):
             raise IllegalStep("a COMMIT that does not publish or ack what its PREPARE stated")
 
 
@@ -255,12 +267,11 @@ def collect(ledger: Ledger, append: Sequence[Record]) -> None:
             held.open = record
         elif isinstance(record, Run):
             if record.kind == PRE_MESSAGE:
-                held.runs.append(record)
+                held.add(record)
         elif isinstance(record, Decided):
             entry = ledger.undecided.get(record.tx)
             if entry is not None:
                 forget(ledger, entry)
             held.open = None
     if held.open is not None:
-        held.state = UNDECIDED
-        _close_append(ledger, held, append[0].position)
+        _undecided(ledger, held, append[0].position)

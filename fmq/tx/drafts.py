@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
+from zlib import crc32
 
-from fmq.store.columns import encode_items
+from fmq.store.columns import encode_bodies, encode_items
 from fmq.store.kinds import COMMIT, Decided, Kind, Prepare, Run
 from fmq.tx.seal import seal_of
 from fmq.tx.transaction import Transaction
@@ -14,12 +14,14 @@ def runs_of(transaction: Transaction, kind: Kind, compress_bytes_min: int | None
     """Its messages, a run for each queue."""
     runs = []
     tx_id, producer = transaction.tx_id, transaction.producer
+    encode = encode_bodies if transaction.plain else encode_items
     for (topic, queue), items in transaction.runs.items():
-        content = encode_items(items, compress_bytes_min)
+        content = encode(items, compress_bytes_min)  # type: ignore[arg-type]
         count, raw_bytes = content.count, content.raw_bytes
         run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer, 0, content, raw_bytes)
         run.bodies_crc = content.bodies_crc
-        run.columns_crc = zlib.crc32(content.columns)
+        if content.columns:
+            run.columns_crc = crc32(content.columns)
         runs.append(run)
     return runs
 
@@ -41,12 +43,12 @@ def prepare_of(transaction: Transaction, runs: list[Run]) -> Prepare:
     return prepare
 
 
-def number(prepare: Prepare, runs: list[Run], now: int) -> None:
-    """Once they are placed: the transaction's number is the position of its PREPARE."""
+def number(tx: int, prepare: Prepare, runs: list[Run], now: int) -> None:
+    """Once there is room: the transaction's number `tx` is the position of its PREPARE."""
     prepare.time_us = prepare.prepared_us = now
-    prepare.tx = prepare.position
+    prepare.tx = tx
     for run in runs:
-        run.tx = prepare.position
+        run.tx = tx
         run.time_us = now
 
 

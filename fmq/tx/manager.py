@@ -5,23 +5,24 @@ Everything a commit writes is one append, and COMMIT, its last record, alone pub
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
 from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision, Outcome, Receipt, UndecidedTransaction
-from fmq.store.kinds import Acks, Decided, Kind, Prepare, Record, Run
+from fmq.store.kinds import COMMIT, Acks, Decided, Kind, Record, Run
 from fmq.tx.drafts import decision_on, number, prepare_of, runs_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
 from fmq.tx.names import TxIds, check_name, check_tx_id
 from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome, undecided_view
 from fmq.tx.publication import Publication
+from fmq.tx.receipts import receipts_of
 from fmq.tx.relocation import relocate_oldest
-from fmq.tx.reserve import Reserve
+from fmq.tx.reserve import Reserve, size_of_all
 from fmq.tx.transaction import Phase, Transaction
-from fmq.tx.writer import Writer, receipts_of
+from fmq.tx.writer import Writer
 
 CACHED_BYTES_MAX = 16 << 20
 
@@ -49,7 +50,7 @@ class TransactionManager:
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
         self._cached_bytes = 0
         for entry in self._ledger.undecided.values():
-            entry.prepare.reserved = Reserve.needed_by([entry.prepare, *entry.runs])
+            entry.prepare.reserved = Reserve.needed_for(size_of_all([entry.prepare, *entry.runs]))
             self._reserve.remember(entry.prepare.reserved)
 
     # --- begin --------------------------------------------------------------------------------
@@ -65,9 +66,9 @@ class TransactionManager:
         check_after_ms = -1 if check_after is None else round(check_after * 1000)
         if tx_id is None:
             made = self._ids.make(self.writer.clock.time_us())
-            return Transaction(self, made, producer or "", check_after_ms)
+            return Transaction(self, made, producer or "", check_after_ms, named=False)
         check_tx_id(tx_id)
-        transaction = Transaction(self, tx_id, producer or "", check_after_ms)
+        transaction = Transaction(self, tx_id, producer or "", check_after_ms, named=True)
         with self._group.lock:
             self._group.check()
             self._refuse_in_use(tx_id)
@@ -89,11 +90,11 @@ class TransactionManager:
         if tx_id in self._open:
             raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
 
-    def _note_planned(self, prepare: Prepare) -> None:
+    def _note_planned(self, transaction: Transaction, tx: int) -> None:
         """Until it is applied, the journal does not answer for the id. Under the lock."""
-        if prepare.tx_id in self._open:  # one that the user named
-            self._planned.pop(prepare.tx_id, None)
-            self._planned[prepare.tx_id] = prepare.position
+        if transaction.named:
+            self._planned.pop(transaction.tx_id, None)
+            self._planned[transaction.tx_id] = tx
 
     def _on_its_way(self, tx_id: str) -> bool:
         planned = self._planned
@@ -114,45 +115,42 @@ class TransactionManager:
 
     def let_go(self, transaction: Transaction) -> None:
         """The transaction is over, or the journal knows of it: its id is no longer held here."""
-        self._open.pop(transaction.tx_id, None)
+        if transaction.named:
+            self._open.pop(transaction.tx_id, None)
 
     # --- one phase ------------------------------------------------------------------------------
 
-    def commit_at_once(self, transaction: Transaction) -> list[Receipt]:
+    def commit_at_once(self, transaction: Transaction) -> list[Run]:
         """PREPARE, TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
         runs = runs_of(transaction, Kind.TX_MESSAGE, self._options.compress_bytes_min)
         prepare = prepare_of(transaction, runs)
         acks = [Acks(transaction.acks, 0)] if transaction.acks else []
-        decided = decision_on(prepare, Kind.COMMIT)
+        decided = decision_on(prepare, COMMIT)
         writer, journal = self.writer, self._journal
+        records: list[Record] = [prepare, *runs, *acks, decided]
+        size = journal.measure(records)
 
         def plan() -> None:
             transaction.phase = Phase.IN_DOUBT
             if prepare.tx_id in self._ledger.by_tx_id:
                 self._refuse_in_use(prepare.tx_id)
             now = writer.now_us()
-            records: list[Record] = [
-                *writer.new_topics(runs, now),
-                prepare,
-                *runs,
-                *acks,
-                decided,
-            ]
-            writer.make_room(records, ordinary=True)
+            topics, size_of_topics = writer.new_topics(runs, now)
+            writer.make_room(size + size_of_topics, ordinary=True)
+            tx = journal.position + size_of_topics
+            number(tx, prepare, runs, now)
             writer.publish(runs, now)
-            journal.place(records)
-            number(prepare, runs, now)
-            self._note_planned(prepare)
-            decided.tx = prepare.position
+            decided.tx = tx
             decided.time_us = decided.prepared_us = now
-            decided.append_start = records[0].position
+            decided.append_start = journal.position
             for ack in acks:
-                ack.tx, ack.time_us = prepare.position, now
-            self._group.plan(records)
+                ack.tx, ack.time_us = tx, now
+            self._note_planned(transaction, tx)
+            self._group.plan([*topics, *records])
 
         self._group.run(plan, wait=writer.waits(None))
         self.let_go(transaction)
-        return receipts_of(runs)
+        return runs
 
     # --- two phases -----------------------------------------------------------------------------
 
@@ -160,28 +158,29 @@ class TransactionManager:
         """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
         runs = runs_of(transaction, Kind.PRE_MESSAGE, self._options.compress_bytes_min)
         prepare = prepare_of(transaction, runs)
-        writer, tx_id = self.writer, transaction.tx_id
+        writer, journal, tx_id = self.writer, self._journal, transaction.tx_id
+        records: list[Record] = [prepare, *runs]
+        size = journal.measure(records)
 
         def plan() -> None:
             transaction.phase = Phase.IN_DOUBT
             self.limits.check_open(self._ledger, len(self._preparing), prepare)
             now = writer.now_us()
-            records: list[Record] = [*writer.new_topics(runs, now), prepare, *runs]
-            self._journal.measure(records)
-            prepare.reserved = Reserve.needed_by(records)
+            topics, size_of_topics = writer.new_topics(runs, now)
+            prepare.reserved = Reserve.needed_for(size + size_of_topics)
             self._reserve.take(prepare.reserved)
             try:
-                writer.make_room(records, ordinary=True)
+                writer.make_room(size + size_of_topics, ordinary=True)
             except BaseException:
                 self._reserve.give_back(prepare.reserved)
                 raise
-            for run in runs:
-                self._ledger.topic(run.topic, self._options.queues_of(run.topic))
-            self._journal.place(records)
-            number(prepare, runs, now)
-            self._note_planned(prepare)
+            for made in topics:
+                self._ledger.topic(made.name, made.queues)
+            tx = journal.position + size_of_topics
+            number(tx, prepare, runs, now)
+            self._note_planned(transaction, tx)
             self._preparing.add(tx_id)
-            self._group.plan(records)
+            self._group.plan([*topics, *records])
             self._keep_small(runs)
 
         try:
@@ -204,10 +203,14 @@ class TransactionManager:
 
     # --- decisions ------------------------------------------------------------------------------
 
-    def commit_prepared(self, tx_id: str) -> list[Receipt]:
+    def commit_prepared(self, transaction: Transaction) -> Sequence[Run | Receipt]:
         """Commit, for the one who has prepared it."""
-        decided = self._decide(tx_id, Kind.COMMIT, "", "", None)
-        return list(decided.receipts) if isinstance(decided, Outcome) else receipts_of(decided.runs)
+        decided = self._decide(transaction.tx_id, COMMIT, "", "", None)
+        return decided.receipts if isinstance(decided, Outcome) else decided.runs
+
+    def roll_back_prepared(self, transaction: Transaction) -> None:
+        """Roll back, for the one who has prepared it."""
+        self._decide(transaction.tx_id, Kind.ROLLBACK, "", "", None)
 
     def decide(
         self,
@@ -273,10 +276,9 @@ class TransactionManager:
                 records = publication.records(journal.roll(ordinary=False))
                 journal.measure(records)
             writer.publish(publication.runs, now)
-            journal.place(records)
             for record in records:
                 record.time_us = now
-            decided.append_start = records[0].position
+            decided.append_start = journal.position
             entry.busy = True
             self._group.plan(records)
             self._forget_kept(entry)

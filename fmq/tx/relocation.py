@@ -38,11 +38,10 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
         again = _again(prepare)
         copies = [_copy(run, content) for run, content in zip(runs, contents, strict=True)]
         records: list[Record] = [again, *copies]
-        writer.make_room(records, ordinary=False)
+        writer.make_room(journal.measure(records), ordinary=False)
         again.time_us = now = writer.now_us()
         for run in copies:
             run.time_us = now
-        journal.place(records)
         entry.busy = True
         group.plan(records)
         for run, old in zip(copies, runs, strict=True):

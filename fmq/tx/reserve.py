@@ -16,6 +16,11 @@ from fmq.store.spares import Spares
 from fmq.tx.limits import FRAME_BYTES, REASON_BYTES_MAX
 
 
+def size_of_all(records: Iterable[Record]) -> int:
+    """What `records` take in the journal."""
+    return sum(aligned(record.size or size_of(record)) for record in records)
+
+
 class Reserve:
     """The bytes that undecided transactions may still need. Under the engine's lock."""
 
@@ -30,9 +35,8 @@ class Reserve:
         return self._bytes
 
     @staticmethod
-    def needed_by(records: Iterable[Record]) -> int:
-        """What a transaction may still write after its PREPARE and PRE_MESSAGEs, `records`."""
-        size = sum(aligned(record.size or size_of(record)) for record in records)
+    def needed_for(size: int) -> int:
+        """What a transaction may still write whose PREPARE and PRE_MESSAGEs take `size`."""
         return 2 * size + FRAME_BYTES + 2 * REASON_BYTES_MAX
 
     def take(self, size: int) -> None:

@@ -6,8 +6,10 @@ nor a late answer can ever make half a transaction, or another one, of what was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from struct import Struct
+from typing import Any
 
 from fmq.store.kinds import Run
 from fmq.store.record import utf8
@@ -18,10 +20,17 @@ SEALED = Struct("<HIII")
 
 def seal_of(runs: Iterable[Run]) -> bytes:
     """The seal over `runs`, in their order."""
-    from hashlib import blake2b  # here: it brings OpenSSL, and many a process seals nothing
-
     parts = []
     for run in runs:
         parts.append(SEALED.pack(run.queue, run.count, run.bodies_crc, run.columns_crc))
         parts.append(utf8(run.topic))
-    return blake2b(b"".join(parts), digest_size=SEAL_BYTES).digest()
+    digest: bytes = blake2b()(b"".join(parts), digest_size=SEAL_BYTES).digest()
+    return digest
+
+
+@cache
+def blake2b() -> Callable[..., Any]:
+    """The function, imported at the first seal: it brings OpenSSL, which many never need."""
+    from hashlib import blake2b
+
+    return blake2b

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 from fmq.errors import EngineFailed, FmqError, WrongState
 from fmq.message import Body, Message, Outcome, Receipt
 from fmq.store.columns import as_bytes, split_bodies
-from fmq.store.kinds import AckRange
+from fmq.store.kinds import AckRange, Run
+from fmq.tx.receipts import receipts_of
 
 if TYPE_CHECKING:
     from fmq.tx.manager import TransactionManager
@@ -30,7 +31,7 @@ class Phase(Enum):
     IN_DOUBT = "in doubt"  # a step failed or was interrupted, and may have become durable
 
 
-OPEN = Phase.OPEN  # a name, as it is looked at for every message
+OPEN, COMMITTED = Phase.OPEN, Phase.COMMITTED  # names, as they are looked at for every message
 
 
 class Ackable(Protocol):
@@ -52,24 +53,35 @@ class Transaction:
     """
 
     def __init__(
-        self, manager: TransactionManager, tx_id: str, producer: str, check_after_ms: int
+        self,
+        manager: TransactionManager,
+        tx_id: str,
+        producer: str,
+        check_after_ms: int,
+        *,
+        named: bool,
     ) -> None:
+        """`named` says whether the user gave the id, so that somebody may ask for it again."""
         self._manager = manager
         self._topics = manager.topics
         self._limits = manager.limits
         self._bytes_max = manager.limits.bytes_max(tx_id, producer)
+        self._messages_max = manager.limits.messages_max
+        self._message_bytes_max = manager.limits.message_bytes_max
         self._tx_id = tx_id
         self._producer = producer
         self.check_after_ms = check_after_ms
+        self.named = named
         self.phase = OPEN
         self._prepared = False
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
         self._begun: dict[str, list[Message | bytes]] = {}  # those of topics with one queue
+        self.plain = True  # whether all messages are bodies without key, tag and headers
         self.messages = 0
         self.bytes = 0
         self.ackables: list[Ackable] = []
         self.acks: list[AckRange] = []
-        self._receipts: list[Receipt] = []
+        self._published: Sequence[Run | Receipt] = ()
 
     @property
     def tx_id(self) -> str:
@@ -98,9 +110,9 @@ class Transaction:
             total = self.bytes + size + LENGTH_BYTES
             if (
                 run is not None
-                and size <= self._limits.message_bytes_max
+                and size <= self._message_bytes_max
                 and total <= self._bytes_max
-                and self.messages < self._limits.messages_max
+                and self.messages < self._messages_max
                 and self.phase is OPEN
             ):
                 # What `_add_body` would do, at half its price: most messages come this way.
@@ -135,15 +147,16 @@ class Transaction:
 
     def _add_body(self, topic: str, body: bytes, queue: int | None) -> None:
         size = len(body)
-        if size > self._limits.message_bytes_max:
+        if size > self._message_bytes_max:
             self._limits.refuse_message(size)
         self._add(topic, None, queue, body, size + LENGTH_BYTES)
 
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
         size = len(as_bytes(message.body))
-        if size > self._limits.message_bytes_max:
+        if size > self._message_bytes_max:
             self._limits.refuse_message(size)
         self._add(topic, message.key, queue, message, self._limits.size_of(message))
+        self.plain = False
 
     def _add(
         self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
@@ -206,26 +219,28 @@ class Transaction:
     def prepare(self) -> None:
         """Make it durable and sealed: invisible, undecided, and never ended silently."""
         self._require(OPEN, "prepare")
-        self._step(Phase.PREPARED, lambda: self._manager.prepare(self))
+        self._step(Phase.PREPARED, self._manager.prepare)
         self._manager.after()
 
     def commit(self) -> list[Receipt]:
         """Show all messages at once; again, the same receipts."""
+        self._commit()
+        return receipts_of(self._published)
+
+    def _commit(self) -> None:
+        manager = self._manager
         if self.phase is OPEN:
-            self._receipts = self._step(Phase.COMMITTED, lambda: self._manager.commit_at_once(self))
+            self._published = self._step(COMMITTED, manager.commit_at_once)
         elif self._undecided():
-            self._receipts = self._step(
-                Phase.COMMITTED, lambda: self._manager.commit_prepared(self._tx_id)
-            )
-        elif self.phase is not Phase.COMMITTED:
+            self._published = self._step(COMMITTED, manager.commit_prepared)
+        elif self.phase is not COMMITTED:
             self._refuse("commit")
-        self._manager.after()
-        return list(self._receipts)
+        manager.after()
 
     def rollback(self) -> None:
         """Drop it. Before prepare nothing is written and the id is free again."""
         if self._undecided():
-            self._step(Phase.ROLLED_BACK, lambda: self._manager.decide(self._tx_id, "rollback"))
+            self._step(Phase.ROLLED_BACK, self._manager.roll_back_prepared)
         elif self.phase is OPEN:
             self._manager.let_go(self)
             self.phase = Phase.ROLLED_BACK
@@ -236,7 +251,7 @@ class Transaction:
         self.ackables.clear()
         self._manager.after()
 
-    def _step(self, after: Phase, take: Callable[[], T]) -> T:
+    def _step(self, after: Phase, take: Callable[[Transaction], T]) -> T:
         """Take a step to `after`. A typed refusal leaves everything as it was; anything else may
         have come before or after the bytes were durable.
         """
@@ -244,14 +259,15 @@ class Transaction:
         if before is not OPEN:
             self.phase = Phase.IN_DOUBT  # an open one is in doubt once its append is planned
         try:
-            result = take()
+            result = take(self)
         except EngineFailed:
             raise
         except (FmqError, TypeError):
             self.phase = before
             raise
         self.phase = after
-        self._prepared |= after is Phase.PREPARED
+        if after is Phase.PREPARED:
+            self._prepared = True
         return result
 
     def _undecided(self) -> bool:
@@ -303,7 +319,7 @@ class Transaction:
 
     def _commit_at_end(self) -> None:
         try:
-            self.commit()
+            self._commit()
         except BaseException:
             if self.phase is OPEN:
                 self.rollback()  # refused, and nobody is left who could try again

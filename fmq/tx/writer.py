@@ -12,13 +12,14 @@ from threading import Lock
 
 from fmq.clock import Clock
 from fmq.errors import BadName
-from fmq.message import Receipt, receipt
+from fmq.message import Receipt
 from fmq.options import Options
 from fmq.store.group import Group
 from fmq.store.journal import Journal
-from fmq.store.kinds import AckRange, Acks, Record, Run, TopicMade
+from fmq.store.kinds import AckRange, Acks, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import check_name
+from fmq.tx.receipts import receipts_of
 
 
 class Writer:
@@ -75,50 +76,55 @@ class Writer:
 
     def send(self, runs: Sequence[Run], sync: bool | None) -> list[Receipt]:
         """Append `runs` of MESSAGEs as one append; their receipts once they are durable."""
+        size = self.journal.measure(runs)
 
         def plan() -> None:
             now = self.now_us()
-            records: list[Record] = [*self.new_topics(runs, now), *runs]
-            self.make_room(records, ordinary=True)
+            topics, size_of_topics = self.new_topics(runs, now)
+            self.make_room(size + size_of_topics, ordinary=True)
             self.publish(runs, now)
-            self.journal.place(records)
-            self.group.plan(records)
+            self.group.plan([*topics, *runs])
 
         self.group.run(plan, wait=self.waits(sync))
         return receipts_of(runs)
 
     def ack(self, ranges: Sequence[AckRange], sync: bool | None) -> None:
         """Append one ACK for all `ranges`."""
+        acks = Acks(ranges, 0)
+        size = self.journal.measure((acks,))
 
         def plan() -> None:
-            records: list[Record] = [Acks(ranges, self.now_us())]
-            self.make_room(records, ordinary=True)
-            self.journal.place(records)
-            self.group.plan(records)
+            acks.time_us = self.now_us()
+            self.make_room(size, ordinary=True)
+            self.group.plan([acks])
 
         self.group.run(plan, wait=self.waits(sync))
 
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
-    def new_topics(self, runs: Iterable[Run], now: int) -> list[TopicMade]:
-        """TOPIC records for the topics of `runs` that nobody has heard of."""
+    def new_topics(self, runs: Iterable[Run], now: int) -> tuple[list[TopicMade], int]:
+        """TOPIC records for the topics of `runs` that nobody has heard of, and their size."""
         known = self.ledger.topics
-        new: dict[str, TopicMade] = {}
         for run in runs:
-            if run.topic not in known and run.topic not in new:
-                new[run.topic] = TopicMade(run.topic, self.options.queues_of(run.topic), now)
-        return list(new.values()) if new else NO_TOPICS
+            if run.topic not in known:
+                break
+        else:
+            return NO_TOPICS
+        names = dict.fromkeys(run.topic for run in runs if run.topic not in known)
+        new = [TopicMade(name, self.options.queues_of(name), now) for name in names]
+        return new, self.journal.measure(new)
 
-    def make_room(self, records: Sequence[Record], *, ordinary: bool) -> None:
-        """Measure `records` and see that they fit; TooLarge or StorageFull, and nothing changed."""
-        size = self.journal.measure(records)
-        spares = self.journal.spares
+    def make_room(self, size: int, *, ordinary: bool) -> None:
+        """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed."""
+        journal = self.journal
+        journal.check_size(size)
+        spares = journal.spares
         if ordinary and spares.needed and spares.count() < spares.needed:
             # A decision has taken one. What it left of it is set aside for the other decisions
             # until there is a spare again: else messages could fill it and a full disk refuse them.
             spares.reserve(spares.needed)
-        if not self.journal.fits(size):
-            self.journal.roll(ordinary=ordinary)
+        if not journal.fits(size):
+            journal.roll(ordinary=ordinary)
 
     def publish(self, runs: Iterable[Run], now: int) -> None:
         """Give `runs` their offsets and time."""
@@ -133,9 +139,4 @@ class Writer:
             queue.assigned += run.count
 
 
-NO_TOPICS: list[TopicMade] = []
-
-
-def receipts_of(runs: Iterable[Run]) -> list[Receipt]:
-    """Where the published runs stand."""
-    return [receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in runs]
+NO_TOPICS: tuple[list[TopicMade], int] = ([], 0)

@@ -42,7 +42,6 @@ def plan(journal: Journal, records: list[Record]) -> list[Record]:
     """What a writer does under the lock: measure, roll if need be, place, append."""
     if not journal.fits(journal.measure(records)):
         journal.roll(ordinary=True)
-    journal.place(records)
     journal.append(records)
     return records
 

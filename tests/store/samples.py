@@ -67,8 +67,6 @@ def place(record: Record, position: int = POSITION, flags: int = FIRST | LAST) -
     record.size = size_of(record)
     record.position = position
     record.flags = flags
-    if isinstance(record, Run) and record.kind != Kind.REF_MESSAGE:
-        record.body_position = position
     return record
 
 

@@ -143,7 +143,6 @@ class Shared:
             records: list[Record] = [note(text, size)]
             if not journal.fits(journal.measure(records)):
                 journal.roll(ordinary=True)
-            journal.place(records)
             self.group.plan(records)
             call = getattr(threading.current_thread(), "call", None)
             if call is not None:

@@ -76,8 +76,6 @@ class Stored:
         records: list[Record] = [run]
         plan(self.journal, records)
         assert len(self.journal.segments) == 1, "the tests here need one segment only"
-        if run.kind != Kind.REF_MESSAGE:
-            run.body_position = run.position
 
     def _visible(self, run: Run, messages: list[Message]) -> None:
         self.index.add(run)

@@ -36,7 +36,7 @@ def test_every_record_comes_back_as_it_was(record: Record, position: int, flags:
     if isinstance(record, Run):
         content = record.content
         said["flags"] |= columns_flags(content)
-        for known_by_reading in ("bodies_crc", "columns_crc", "raw_bytes"):
+        for known_by_reading in ("bodies_crc", "columns_crc", "raw_bytes", "tail"):
             said[known_by_reading] = getattr(again, known_by_reading)
         if content is not None:
             assert isinstance(again, Run)
