@@ -32,14 +32,14 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "acknowledge before the sync",
-        "journal.write(chunks, sync=self._synced)",
+        "journal.write(chunks, sync=synced)",
         "journal.write(chunks, sync=False)",
         "--workload send",
     ),
     Mutant(
         "delivery before the sync",
-        "file.write(chunk.start - chunk.segment.base, join(chunk), sync=sync)",
-        "file.write(chunk.start - chunk.segment.base, join(chunk), sync=len(self.segments) < 2)",
+        "file.write(chunk.start - chunk.segment.base, buffers, sync=sync)",
+        "file.write(chunk.start - chunk.segment.base, buffers, sync=len(self.segments) < 2)",
         "--workload roll",
     ),
     Mutant(
@@ -148,17 +148,17 @@ MUTANTS = (
     ),
     Mutant(
         "published before it is written",
-        "            journal.write(chunks, sync=self._synced)\n",
+        "            journal.write(chunks, sync=synced)\n",
         "            with self.lock:\n"
         "                self._publish(appends)\n"
         "                appends = []\n"
-        "            journal.write(chunks, sync=self._synced)\n",
+        "            journal.write(chunks, sync=synced)\n",
         "faults two-phase",
     ),
     Mutant(
         "records vouch for what is not durable",
-        "durable_to, seed, chain = self.durable_to, self.seed, segment.chain",
-        "durable_to, seed, chain = self.position, self.seed, segment.chain",
+        "buffers, durable_to, seed = chunk.buffers, self.durable_to, self.seed",
+        "buffers, durable_to, seed = chunk.buffers, self.position, self.seed",
         "--workload never",
     ),
     Mutant(
@@ -233,8 +233,8 @@ MUTANTS = (
     ),
     Mutant(
         "a TOPIC record is lost",
-        "return list(new.values()) if new else NO_TOPICS",
-        "return list(new.values())[1:] if new else NO_TOPICS",
+        "self.group.plan([*topics, *runs])",
+        "self.group.plan([*topics[1:], *runs])",
         "--workload topics",
     ),
     Mutant(

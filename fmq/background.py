@@ -21,9 +21,8 @@ class HousekeepingThread:
         self._lock = threading.Lock()
         self._lock.acquire()
         self._stopping = threading.Event()
-        self._kicked = False  # and has not looked since
-        self._asleep = False  # until there is anything at all
-        self._patient = False  # until there is something that needs a round sooner
+        self._patient = False  # waiting until there is something that needs a round sooner
+        self.look_at: float = NEVER  # who publishes beyond this position kicks
         self._thread = threading.Thread(target=self._run, name="fmq housekeeping", daemon=True)
 
     def start(self) -> None:
@@ -31,16 +30,13 @@ class HousekeepingThread:
 
     def kick(self) -> None:
         """There is something to do."""
-        self._kicked = True
-        with contextlib.suppress(RuntimeError):  # it has been kicked already
-            self._lock.release()
+        if self._lock.locked():
+            with contextlib.suppress(RuntimeError):  # somebody else just did
+                self._lock.release()
 
-    def kick_if_due(self) -> None:
-        """Have the thread look again, if it waits for what has just changed. Under the lock."""
-        if self._kicked:
-            return
-        chores = self._chores
-        if self._asleep or (self._patient and chores.pending()) or chores.pressing():
+    def kick_if_waiting(self) -> None:
+        """Something waits for the next sync, which is to come in time."""
+        if self._patient:
             self.kick()
 
     def stop(self) -> None:
@@ -58,27 +54,28 @@ class HousekeepingThread:
 
     def _wait_for_work(self) -> None:
         """Return when a round is due, or after a pause if the last one met trouble."""
-        chores, wait = self._chores, self._wait
+        chores, wait = self._chores, self._clock.wait
         if chores.trouble:
-            wait(self._sync_seconds if chores.pending() else self._idle_seconds)
+            wait(self._lock, self._sync_seconds if chores.pending() else self._idle_seconds)
             return
         # Said before anything is looked at: whoever changes it in between wakes the thread.
         self._patient = True
+        self.look_at = chores.pressing_from()
         try:
             while not (self._stopping.is_set() or chores.pressing()):
                 if chores.pending():
                     self._patient = False
-                    wait(self._sync_seconds)
+                    wait(self._lock, self._sync_seconds)
                     return
-                self._asleep = True
+                self.look_at = ANY
                 idle = chores.idle()
-                self._asleep = idle
-                if not wait(None if idle else self._idle_seconds):
+                if not idle:
+                    self.look_at = chores.pressing_from()
+                if not wait(self._lock, None if idle else self._idle_seconds):
                     return
         finally:
-            self._asleep = self._patient = False
+            self._patient = False
+            self.look_at = NEVER
 
-    def _wait(self, seconds: float | None) -> bool:
-        kicked = self._clock.wait(self._lock, seconds)
-        self._kicked = False  # in this order: what changes from here on kicks once more
-        return kicked
+
+ANY, NEVER = -1.0, float("inf")

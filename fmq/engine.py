@@ -22,6 +22,7 @@ from fmq.message import (
     QueueInfo,
     Receipt,
     UndecidedTransaction,
+    receipt,
 )
 from fmq.options import Options
 from fmq.parts import Parts
@@ -32,6 +33,7 @@ from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.segment import STORE_BYTES
 from fmq.tx.names import DRAWN_BYTES, check_name
+from fmq.tx.receipts import receipts_of
 from fmq.tx.transaction import Transaction
 
 
@@ -70,7 +72,7 @@ class Engine:
         self._writer, self._sender, self._manager = parts.writer, parts.sender, parts.manager
         if background:
             self._thread = HousekeepingThread(parts.chores, clock, options)
-            parts.on_published = parts.group.on_pending = self._thread.kick_if_due
+            parts.watch, parts.group.on_pending = self._thread, self._thread.kick_if_waiting
             self._thread.start()
         _engines.add(self)
 
@@ -95,10 +97,10 @@ class Engine:
         if self._refusal is not None:
             raise self._refusal
         run = self._sender.run_of_one(topic, body, key, tag, headers, queue, producer)
-        receipt = self._writer.send((run,), sync)[0]
+        self._writer.send((run,), sync)
         if not self._background:
             self._after()
-        return receipt
+        return receipt(topic, run.queue, run.offset, run.position, 1)
 
     def send_many(
         self,
@@ -114,9 +116,9 @@ class Engine:
         runs = self._sender.runs(topic, bodies, queue, producer)
         if not runs:
             return []
-        receipts = self._writer.send(runs, sync)
+        self._writer.send(runs, sync)
         self._after()
-        return receipts
+        return receipts_of(runs)
 
     # --- transactions ---------------------------------------------------------------------------
 

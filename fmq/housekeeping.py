@@ -124,17 +124,18 @@ class Housekeeping:
         now = self._clock.monotonic()
         if applied != self._last_seen:
             self._last_seen, self._last_change = applied, now
-        if applied - self.checkpointer.upto >= self._options.checkpoint_bytes:
+        if applied >= self.pressing_from():
             return True
         idle = now - self._last_change >= self._options.checkpoint_idle_seconds
         return applied != self.checkpointer.upto and idle
 
     def pressing(self) -> bool:
         """Whether there is something to do before the engine is idle. Under the engine's lock."""
-        return (
-            self._ledger.applied_upto - self.checkpointer.upto >= self._options.checkpoint_bytes
-            or bool(self._ledger.sealed)
-        )
+        return self._ledger.applied_upto >= self.pressing_from() or bool(self._ledger.sealed)
+
+    def pressing_from(self) -> int:
+        """The position from which on a checkpoint is due."""
+        return self.checkpointer.upto + self._options.checkpoint_bytes
 
     def pending(self) -> bool:
         """Whether something waits for the next sync."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
@@ -48,6 +49,14 @@ def _segment_bytes(found: Recovered, options: Options) -> int:
     return max([options.segment_bytes, *holding])
 
 
+class Watch(Protocol):
+    """Whoever keeps house, as the one who publishes sees him."""
+
+    look_at: float  # the position from which on he wants to be kicked
+
+    def kick(self) -> None: ...
+
+
 class Parts:
     """The parts of one engine, and the moment at which what is durable becomes visible."""
 
@@ -84,7 +93,7 @@ class Parts:
         self.groups = Groups(ledger)
         checkpointer = Checkpointer(directory, writer, found)
         self.chores = Housekeeping(directory, writer, self.manager, catalog, checkpointer)
-        self.on_published: Callable[[], None] = lambda: None
+        self.watch: Watch | None = None
         self._limit = self._limit_of(ledger.index.base)
 
     def _fill_catalog(self) -> None:
@@ -109,18 +118,23 @@ class Parts:
 
     def _publish(self, appends: list[list[Record]]) -> None:
         """What is durable now becomes visible, all of it at one instant. Under the lock."""
-        ledger = self.ledger
+        ledger, watch = self.ledger, self.watch
         for append in appends:
-            position = append[0].position
-            if position >= self._limit:
-                segment = self.journal.segment_of(position)
-                assert segment is not None
-                ledger.enter_segment(segment.base)
-                self._limit = segment.limit
+            if append[0].position >= self._limit:
+                self._enter_segment(append[0].position)
             apply(ledger, append)
         if ledger.arrived:
             self.messages.wake()
-        self.on_published()
+        if watch is not None and ledger.applied_upto >= watch.look_at:
+            watch.kick()
+
+    def _enter_segment(self, position: int) -> None:
+        segment = self.journal.segment_of(position)
+        assert segment is not None
+        self.ledger.enter_segment(segment.base)
+        self._limit = segment.limit
+        if self.watch is not None:
+            self.watch.kick()  # an index is to be written
 
     def close(self) -> None:
         """Let go of all files."""

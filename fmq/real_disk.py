@@ -48,14 +48,16 @@ class RealFile:
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
         if len(buffers) > IOV_MAX:
             buffers = (b"".join(buffers),)
-        written = self._writer(self._fd, buffers, offset, sync)
+        # One system call that writes and, if asked, makes what it wrote durable.
+        flags = os.RWF_DSYNC if sync else 0
+        written = self._writer(self._fd, buffers, offset, flags)
         if written != sum(map(len, buffers)):
-            self._write_rest(offset, b"".join(buffers), written, sync)
+            self._write_rest(offset, b"".join(buffers), written, flags)
 
-    def _write_rest(self, offset: int, data: bytes, written: int, sync: bool) -> None:
+    def _write_rest(self, offset: int, data: bytes, written: int, flags: int) -> None:
         """Go on after a short write; the kernel says why it was short at the next call."""
         while written < len(data):
-            more = self._writer(self._fd, (memoryview(data)[written:],), offset + written, sync)
+            more = self._writer(self._fd, (memoryview(data)[written:],), offset + written, flags)
             if not more:
                 raise OSError(errno.EIO, "a write made no progress")
             written += more
@@ -92,12 +94,8 @@ class RealFile:
             os.close(fd)
 
 
-Writer = Callable[[int, Sequence[Buffer], int, bool], int]
-
-
-def write_releasing_gil(fd: int, buffers: Sequence[Buffer], offset: int, sync: bool) -> int:
-    """One system call that writes and, if asked, makes what it wrote durable."""
-    return os.pwritev(fd, buffers, offset, os.RWF_DSYNC if sync else 0)
+# As os.pwritev: file, buffers, position, flags; how many bytes it wrote.
+Writer = Callable[[int, Sequence[Buffer], int, int], int]
 
 
 def gil_holding_writer() -> Writer:
@@ -117,13 +115,13 @@ def gil_holding_writer() -> Writer:
     class Iovec(ctypes.Structure):
         _fields_ = (("base", ctypes.c_char_p), ("size", ctypes.c_size_t))
 
-    def write_holding_gil(fd: int, buffers: Sequence[Buffer], offset: int, sync: bool) -> int:
-        if not sync:
+    def write_holding_gil(fd: int, buffers: Sequence[Buffer], offset: int, flags: int) -> int:
+        if not flags:
             return os.pwritev(fd, buffers, offset)
         data = b"".join(buffers)
         vector = Iovec(data, len(data))
         while True:
-            written = pwritev2(fd, ctypes.byref(vector), 1, offset, os.RWF_DSYNC)
+            written = pwritev2(fd, ctypes.byref(vector), 1, offset, flags)
             if written >= 0:
                 return int(written)
             number = ctypes.get_errno()
@@ -218,7 +216,7 @@ class RealDisk:
 
     def __init__(self, *, hold_gil: bool = False, allow_remote: bool = False) -> None:
         self._allow_remote = allow_remote
-        self._writer = gil_holding_writer() if hold_gil else write_releasing_gil
+        self._writer = gil_holding_writer() if hold_gil else os.pwritev
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         if make:

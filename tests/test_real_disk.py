@@ -46,14 +46,14 @@ def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT)
     calls = []
 
-    def short(fd: int, buffers: Sequence[Buffer], offset: int, sync: bool) -> int:
-        calls.append(sync)
+    def short(fd: int, buffers: Sequence[Buffer], offset: int, flags: int) -> int:
+        calls.append(flags)
         return os.pwrite(fd, b"".join(buffers)[:4], offset)
 
     file = RealFile(fd, short)
     file.write(2, (b"01234", b"56789"), sync=True)
     assert file.read(2, 100) == b"0123456789"
-    assert calls == [True] * 3
+    assert calls == [os.RWF_DSYNC] * 3
     file.close()
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
+from typing import NoReturn
 
 from fmq.consume.groups import Groups
-from fmq.consume.holds import Hold
+from fmq.consume.held import Hold
+from fmq.consume.holds import QueueHolds
 from fmq.errors import BadOption, Closed, LeaseLost
 from fmq.message import Message
 from fmq.store.batch import Batch
@@ -27,11 +29,14 @@ READ_AHEAD_MESSAGES = 256
 class _Lease:
     """A range of one queue that a consumer may ack, alone or through a transaction."""
 
-    __slots__ = ("_consumer", "_end", "_first", "_queue")
+    __slots__ = ("_consumer", "_end", "_first", "_holds", "_queue")
 
-    def __init__(self, consumer: Consumer, queue: Queue, first: int, end: int) -> None:
+    def __init__(
+        self, consumer: Consumer, queue: Queue, holds: QueueHolds, first: int, end: int
+    ) -> None:
         self._consumer = consumer
         self._queue = queue
+        self._holds = holds  # that of the group in the queue
         self._first = first
         self._end = end
 
@@ -63,8 +68,10 @@ class Delivery(_Lease):
 
     __slots__ = ("message",)
 
-    def __init__(self, consumer: Consumer, queue: Queue, offset: int, message: Message) -> None:
-        super().__init__(consumer, queue, offset, offset + 1)
+    def __init__(
+        self, consumer: Consumer, queue: Queue, holds: QueueHolds, offset: int, message: Message
+    ) -> None:
+        super().__init__(consumer, queue, holds, offset, offset + 1)
         self.message = message
 
     @property
@@ -108,8 +115,8 @@ class DeliveryBatch(_Lease):
 
     __slots__ = ("_batch",)
 
-    def __init__(self, consumer: Consumer, queue: Queue, batch: Batch) -> None:
-        super().__init__(consumer, queue, batch.offset, batch.next)
+    def __init__(self, consumer: Consumer, queue: Queue, holds: QueueHolds, batch: Batch) -> None:
+        super().__init__(consumer, queue, holds, batch.offset, batch.next)
         self._batch = batch
 
     @property
@@ -171,11 +178,11 @@ class Consumer:
         claimed = self._claim(limit, timeout)
         if claimed is None:
             return []
-        queue, batch = claimed
+        queue, holds, batch = claimed
         if limit < READ_AHEAD_MESSAGES:
             batch = self._with_messages(queue, batch)
         return [
-            Delivery(self, queue, offset, message)
+            Delivery(self, queue, holds, offset, message)
             for offset, message in enumerate(batch.messages, batch.offset)
         ]
 
@@ -190,27 +197,25 @@ class Consumer:
         claimed = self._claim(limit, timeout)
         return None if claimed is None else DeliveryBatch(self, *claimed)
 
-    def _claim(self, limit: int, timeout: float) -> tuple[Queue, Batch] | None:
+    def _claim(self, limit: int, timeout: float) -> tuple[Queue, QueueHolds, Batch] | None:
         if limit < 1:
             raise BadOption(f"limit={limit}: must be at least 1")
-        self._check()
-        clock, lock = self._messages.clock, self._messages.lock
-        deadline = clock.monotonic() + timeout
+        clock, groups = self._messages.clock, self._groups
+        now = clock.monotonic()
+        deadline = now + timeout
         while True:
             wakeup = None
-            with lock:
+            with self._messages.lock:
                 self._check()
-                now = clock.monotonic()
-                self._groups.expire(self.group, self.topics, now)
                 self._turn += 1
-                found = self._groups.claim(
-                    self.group, self.topics, self._turn, limit, self, now + self._lease_seconds
+                found = groups.claim(
+                    self.group, self.topics, self._turn, limit, self, now, now + self._lease_seconds
                 )
                 if found is None:
                     if now >= deadline:
                         return None
                     wakeup = self._messages.listen(self.topics)
-                    until = min(deadline, self._groups.next_deadline(self.group, self.topics))
+                    until = min(deadline, groups.next_deadline(self.group, self.topics))
             if found is not None:
                 return self._read(*found)
             assert wakeup is not None
@@ -218,19 +223,20 @@ class Consumer:
                 clock.wait(wakeup.lock, until - now)
             finally:
                 self._messages.stop_listening(wakeup, self.topics)
+            now = clock.monotonic()
 
-    def _read(self, queue: Queue, hold: Hold) -> tuple[Queue, Batch]:
+    def _read(self, queue: Queue, holds: QueueHolds, hold: Hold) -> tuple[Queue, QueueHolds, Batch]:
         first, end = hold.first, hold.end
         try:
             batch = self._batch(queue, first, end - first)
         except BaseException:
             with self._messages.lock:
-                self._groups.of(self.group, queue).give_back(first, end)
+                holds.give_back(first, end)
             raise
         if batch.next < end:
             with self._messages.lock:
-                self._groups.of(self.group, queue).give_back(batch.next, end)
-        return queue, batch
+                holds.give_back(batch.next, end)
+        return queue, holds, batch
 
     def _batch(self, queue: Queue, first: int, count: int) -> Batch:
         """The messages claimed, mostly from what the last call has read ahead."""
@@ -251,9 +257,9 @@ class Consumer:
         # message come again whose ack is on its way.
         self._check()
         try:
-            # In here, so that an interrupt finds it held or not, and never held by nobody.
-            ack = self._hold(lease)
-            self._writer.ack([ack], sync)
+            # Exchanged as part of the plan, so that an interrupt finds it held or not, and never
+            # held by nobody.
+            self._writer.ack(lease._range(), sync, lambda: self._exchange(lease))
         except LeaseLost:
             raise  # it may be a transaction's
         except BaseException:
@@ -263,25 +269,25 @@ class Consumer:
 
     def _give_back(self, lease: _Lease) -> None:
         with self._messages.lock:
-            self._require_held(lease, self)
-            self._groups.of(self.group, lease._queue).give_back(lease._first, lease._end)
+            if not lease._holds.held_by(lease._first, lease._end, self):
+                self._refuse(lease)
+            lease._holds.give_back(lease._first, lease._end)
 
     def _hold_for_transaction(self, lease: _Lease) -> AckRange:
         self._check()
-        return self._hold(lease)
-
-    def _hold(self, lease: _Lease) -> AckRange:
         with self._messages.lock:
-            self._require_held(lease, self)
-            holds = self._groups.of(self.group, lease._queue)
-            holds.hand_over(lease._first, lease._end, lease, float("inf"))
+            self._exchange(lease)
         return lease._range()
+
+    def _exchange(self, lease: _Lease) -> None:
+        """From now on the lease itself holds its range, and no time takes it. Under the lock."""
+        if not lease._holds.exchange(lease._first, lease._end, self, lease):
+            self._refuse(lease)
 
     def _release_from_transaction(self, lease: _Lease) -> None:
         """Rolled back: it is this consumer's again, or anybody's if that one has closed."""
         with self._messages.lock:
-            holds = self._groups.of(self.group, lease._queue)
-            first, end = lease._first, lease._end
+            holds, first, end = lease._holds, lease._first, lease._end
             if not holds.held_by(first, end, lease):
                 return
             if self._closed:
@@ -290,15 +296,14 @@ class Consumer:
                 deadline = self._messages.clock.monotonic() + self._lease_seconds
                 holds.hand_over(first, end, self, deadline)
 
-    def _require_held(self, lease: _Lease, owner: object) -> None:
+    def _refuse(self, lease: _Lease) -> NoReturn:
         queue = lease._queue
-        if not self._groups.of(self.group, queue).held_by(lease._first, lease._end, owner):
-            raise LeaseLost(
-                f"{queue.topic}/{queue.number} offset {lease._first}: no longer this consumer's. "
-                "It was acked before, given back, is part of a transaction, or its lease of "
-                f"{self._lease_seconds:g} s ended and the message came again. Nothing was changed; "
-                "if handling takes longer, ask for a longer lease."
-            )
+        raise LeaseLost(
+            f"{queue.topic}/{queue.number} offset {lease._first}: no longer this consumer's. "
+            "It was acked before, given back, is part of a transaction, or its lease of "
+            f"{self._lease_seconds:g} s ended and the message came again. Nothing was changed; "
+            "if handling takes longer, ask for a longer lease."
+        )
 
     def _check(self) -> None:
         self._check_engine()

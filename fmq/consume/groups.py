@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fmq.consume.holds import Hold, QueueHolds
+from fmq.consume.held import Hold
+from fmq.consume.holds import QueueHolds
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import GroupKey, Ledger, Queue
 
@@ -50,22 +51,28 @@ class Groups:
         turn: int,
         limit: int,
         owner: object,
+        now: float,
         deadline: float,
-    ) -> tuple[Queue, Hold] | None:
-        """Up to `limit` messages of one queue for `owner`, beginning with queue number `turn`."""
-        queues = list(self._queues_of(topics))
+    ) -> tuple[Queue, QueueHolds, Hold] | None:
+        """Up to `limit` messages of one queue for `owner`, beginning with queue number `turn`;
+        what was held until `now` may be among them.
+        """
+        queues = self._queues_of(topics)
         for i in range(len(queues)):
             queue = queues[(turn + i) % len(queues)]
-            hold = self.of(group, queue).claim(queue.next, queue.first, limit, owner, deadline)
+            holds = self.of(group, queue)
+            holds.expire(now)
+            hold = holds.claim(queue.next, queue.first, limit, owner, deadline)
             if hold is not None:
-                return queue, hold
+                return queue, holds, hold
         return None
 
-    def _queues_of(self, topics: tuple[str, ...]) -> Iterator[Queue]:
-        for name in topics:
-            topic = self._ledger.topics.get(name)
-            if topic is not None:
-                yield from topic.queues
+    def _queues_of(self, topics: tuple[str, ...]) -> list[Queue]:
+        known = self._ledger.topics
+        if len(topics) == 1:
+            topic = known.get(topics[0])
+            return [] if topic is None else topic.queues
+        return [queue for name in topics if name in known for queue in known[name].queues]
 
     def _known(self, group: str, topics: tuple[str, ...]) -> Iterator[QueueHolds]:
         """What `group` holds of those queues that it has taken from: looking makes no group."""
@@ -73,11 +80,6 @@ class Groups:
             holds = self._queues.get((group, queue.topic, queue.number))
             if holds is not None:
                 yield holds
-
-    def expire(self, group: str, topics: tuple[str, ...], now: float) -> None:
-        """Give back what was held too long."""
-        for holds in self._known(group, topics):
-            holds.expire(now)
 
     def next_deadline(self, group: str, topics: tuple[str, ...]) -> float:
         """When the next lease in these topics ends."""

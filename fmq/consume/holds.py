@@ -10,22 +10,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fmq.consume.held import Held, Hold
 from fmq.tx.acks import Acked
 
 if TYPE_CHECKING:
     from sortedcontainers import SortedDict
-
-
-class Hold:
-    """A range that is some consumer's until `deadline`; that of a transaction has none."""
-
-    __slots__ = ("deadline", "end", "first", "owner")
-
-    def __init__(self, first: int, end: int, owner: object, deadline: float) -> None:
-        self.first = first
-        self.end = end
-        self.owner = owner
-        self.deadline = deadline
 
 
 class QueueHolds:
@@ -36,7 +25,7 @@ class QueueHolds:
 
         self.acked = acked
         self.cursor = acked.floor
-        self._holds: SortedDict[int, Hold] = SortedDict()  # by first
+        self._held = Held()
         self._again: SortedDict[int, int] = SortedDict()  # first -> end
         self._earliest = math.inf  # no lease ends before
 
@@ -53,7 +42,8 @@ class QueueHolds:
                 return None
             if deadline < self._earliest:
                 self._earliest = deadline
-            hold = self._holds[found[0]] = Hold(*found, owner, deadline)
+            hold = Hold(*found, owner, deadline)
+            self._held.put(hold)
         except BaseException:
             # An interrupt: look once more at all that is neither acked nor held.
             self._again.clear()
@@ -75,61 +65,58 @@ class QueueHolds:
         return None
 
     def _next_fresh(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
-        start = max(self.cursor, first)
+        acked, held = self.acked, self._held
+        start = max(self.cursor, first, acked.floor)
         while start < visible:
-            acked = self.acked
-            if start < acked.floor:
-                start = acked.floor
-                continue
-            gap = next(acked.gaps(start, visible), None)
+            gap = acked.gap(start, visible)
             if gap is None:
                 break
             low, high = gap
-            i = self._holds.bisect_left(low)
-            if i and self._holds.peekitem(i - 1)[1].end > low:
-                start = self._holds.peekitem(i - 1)[1].end  # a transaction's, from before a restart
+            inside, next_one = held.at(low), held.behind(low)
+            if inside is not None:
+                start = inside.end  # a transaction's, from before a restart
                 continue
-            if i < len(self._holds):
-                high = min(high, self._holds.peekitem(i)[0])
-            if high <= low:
-                start = self._holds.peekitem(i)[1].end
-                continue
+            if next_one is not None:
+                high = min(high, next_one.first)
             self.cursor = min(high, low + limit)
             return low, self.cursor
         return None
 
     def reserve(self, first: int, end: int, owner: object) -> None:
         """A transaction from before a restart holds the range."""
-        self._holds[first] = Hold(first, end, owner, math.inf)
+        self._held.put(Hold(first, end, owner, math.inf))
 
     def held_by(self, first: int, end: int, owner: object) -> bool:
         """Whether the whole range is `owner`'s."""
-        hold = self._find(first)
+        hold = self._held.at(first)
         return hold is not None and hold.end >= end and hold.owner is owner
-
-    def _find(self, offset: int) -> Hold | None:
-        exact: Hold | None = self._holds.get(offset)
-        if exact is not None:
-            return exact
-        i = self._holds.bisect_right(offset) - 1
-        if i < 0:
-            return None
-        hold: Hold = self._holds.peekitem(i)[1]
-        return hold if hold.end > offset else None
 
     def split(self, first: int, end: int) -> Hold | None:
         """The hold of exactly this range, cut out of the one it is part of."""
-        hold = self._find(first)
+        held = self._held
+        hold = held.at(first)
         if hold is None or hold.end < end:
             return None
-        if (hold.first, hold.end) == (first, end):
+        if hold.end == end and hold.first == first:
             return hold
-        del self._holds[hold.first]
+        held.remove(hold.first)
         for low, high in ((hold.first, first), (first, end), (end, hold.end)):
             if low < high:
-                self._holds[low] = Hold(low, high, hold.owner, hold.deadline)
-        part: Hold = self._holds[first]
-        return part
+                held.put(Hold(low, high, hold.owner, hold.deadline))
+        return held.by_first[first]
+
+    def exchange(self, first: int, end: int, owner: object, heir: object) -> bool:
+        """The range is `heir`'s, without a deadline, if it was `owner`'s; whether it was."""
+        hold = self._held.by_first.get(first)
+        if hold is None or hold.end != end:
+            if not self.held_by(first, end, owner):
+                return False
+            hold = self.split(first, end)
+            assert hold is not None
+        if hold.owner is not owner:
+            return False
+        hold.owner, hold.deadline = heir, math.inf
+        return True
 
     def hand_over(self, first: int, end: int, owner: object, deadline: float) -> None:
         """The range, which somebody holds, is `owner`'s from now on."""
@@ -141,25 +128,23 @@ class QueueHolds:
 
     def done(self, first: int, end: int) -> None:
         """The range is acked: nobody holds it any more."""
-        exact = self._holds.get(first)
+        exact = self._held.by_first.get(first)
         if exact is not None and exact.end == end:
-            del self._holds[first]
+            self._held.remove(first)
             return
-        for low, high in self._held(first, end):
+        for low, high in self._pieces(first, end):
             self.split(low, high)
-            del self._holds[low]
+            self._held.remove(low)
 
     def free(self, first: int, end: int) -> None:
         """Whatever is held of the range comes again, whoever holds it."""
-        for low, high in self._held(first, end):
+        for low, high in self._pieces(first, end):
             self.give_back(low, high)
 
-    def _held(self, first: int, end: int) -> list[tuple[int, int]]:
+    def _pieces(self, first: int, end: int) -> list[tuple[int, int]]:
         """What is held of the range, in pieces of one hold each."""
-        before = self._find(first)
-        start = first if before is None else before.first
-        starts = self._holds.irange(start, end, inclusive=(True, False))
-        holds = [self._holds[each] for each in starts]
+        before = self._held.at(first)
+        holds = self._held.between(first if before is None else before.first, end)
         pieces = [(max(hold.first, first), min(hold.end, end)) for hold in holds]
         return [(low, high) for low, high in pieces if low < high]
 
@@ -167,14 +152,14 @@ class QueueHolds:
         """The range comes again, to whoever asks next."""
         hold = self.split(first, end)
         if hold is not None:
-            del self._holds[first]
+            self._held.remove(first)
             self._again[first] = max(end, self._again.get(first, 0))
 
     def expire(self, now: float) -> bool:
         """Give back what is held longer than its lease; whether there was any."""
         if now < self._earliest:
             return False
-        late = [hold for hold in self._holds.values() if hold.deadline <= now]
+        late = [hold for hold in self._held.by_first.values() if hold.deadline <= now]
         for hold in late:
             self.give_back(hold.first, hold.end)
         self._earliest = self.next_deadline()
@@ -182,16 +167,16 @@ class QueueHolds:
 
     def release(self, owner: object) -> None:
         """`owner` leaves: all that it holds comes again."""
-        for hold in [hold for hold in self._holds.values() if hold.owner is owner]:
+        for hold in [hold for hold in self._held.by_first.values() if hold.owner is owner]:
             self.give_back(hold.first, hold.end)
 
     def next_deadline(self) -> float:
         """When the next lease ends."""
-        return min((hold.deadline for hold in self._holds.values()), default=math.inf)
+        return min((hold.deadline for hold in self._held.by_first.values()), default=math.inf)
 
     def _check(self) -> None:
         last = 0
-        for first, hold in self._holds.items():
+        for first, hold in sorted(self._held.by_first.items()):
             assert first == hold.first < hold.end, (first, hold.first, hold.end)
             assert first >= last, "two holds overlap"
             last = hold.end

@@ -21,6 +21,7 @@ from fmq.store.kinds import (
 )
 from fmq.store.record import (
     ACK_RANGE,
+    ACKS_FRONT,
     ALIGNMENT,
     COMMON,
     DECISION_FRONT,
@@ -45,7 +46,8 @@ MESSAGE_BYTES = HEAD_BYTES_MIN + PLACE.size
 TX_RUN_BYTES = MESSAGE_BYTES + U64.size  # the transaction's number
 PREPARE_BYTES = HEAD_BYTES_MIN + PREPARE_HEAD.size
 DECISION_BYTES = HEAD_BYTES_MIN + DECISION_HEAD.size
-PREPARE = Kind.PREPARE  # as a plain name, as those in kinds.py
+ACKS_BYTES = HEAD_BYTES_MIN + TIME_HEAD.size + U32.size
+PREPARE, ACK = Kind.PREPARE, Kind.ACK  # as plain names, as those in kinds.py
 U32_pack = U32.pack
 assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
 
@@ -91,11 +93,18 @@ def _decided_size(decided: Decided) -> int:
 
 
 def _acks_size(acks: Acks) -> int:
-    return HEAD_BYTES_MIN + TIME_HEAD.size + U32.size + sum(map(_ack_size, acks.ranges))
+    return ACKS_BYTES + sum(map(_ack_size, acks.ranges))
 
 
 def _ack_size(ack: AckRange) -> int:
-    return 4 + len(utf8(ack.group)) + len(utf8(ack.topic)) + ACK_RANGE.size
+    return len(ack_names_of(ack.group, ack.topic, ack.queue)) + ACK_RANGE.size
+
+
+@lru_cache(maxsize=4096)
+def ack_names_of(group: str, topic: str, queue: int) -> bytes:
+    """All of an ack but its range: the same few over and over."""
+    names = group.encode(), topic.encode()
+    return b"".join((bytes(map(len, names)), U16.pack(queue), *names))
 
 
 SIZES: dict[int, Callable[..., int]] = {
@@ -237,14 +246,15 @@ def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
 
 
 def _encode_acks(acks: Acks, lag: int) -> tuple[bytes, bytes]:
-    own = TIME_HEAD.pack(acks.tx, acks.time_us) + U32.pack(len(acks.ranges))
-    return _common(acks, lag) + own + b"".join(map(_encode_ack_range, acks.ranges)), b""
+    size, ranges = acks.size, acks.ranges
+    head = ACKS_FRONT.pack(
+        size, size, acks.position, lag, 0, ACK, acks.flags, 0, acks.tx, acks.time_us, len(ranges)
+    )
+    return head + b"".join(map(_encode_ack_range, ranges)), b""
 
 
 def _encode_ack_range(ack: AckRange) -> bytes:
-    group, topic = utf8(ack.group), utf8(ack.topic)
-    head = bytes((len(group), len(topic))) + U16.pack(ack.queue)
-    return b"".join((head, group, topic, ACK_RANGE.pack(ack.first, ack.end)))
+    return ack_names_of(ack.group, ack.topic, ack.queue) + ACK_RANGE.pack(ack.first, ack.end)
 
 
 def _encode_state(state: State, lag: int) -> tuple[bytes, bytes]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import NoReturn
 from zlib import crc32
 
 from fmq.disk import Buffer, Directory, File
@@ -26,6 +27,9 @@ from fmq.store.record import ALIGNMENT, FIRST, LAST
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
 from fmq.store.spares import Spare, Spares
 
+# Where copying is cheaper than handing over many buffers.
+JOIN_BYTES_MAX = 64 * 1024
+JOIN_BUFFERS_MIN = 512
 assert ALIGNMENT == 8, "the loops below round up by hand: they run for every record"
 
 
@@ -94,7 +98,7 @@ class Journal:
 
     def fits(self, size: int) -> bool:
         """Whether an append of `size` bytes fits the current segment."""
-        return self.position + size <= self.current.limit
+        return self.position + size <= self.segments[-1].limit
 
     def measure(self, records: Iterable[Record]) -> int:
         """Set each record's size, for good; the bytes that they take together, or TooLarge.
@@ -107,13 +111,13 @@ class Journal:
             if not size:
                 record.size = size = SIZES[record.kind](record)
             total += (size + 7) & ~7
-        self.check_size(total)
+        if total > self.append_bytes_max:
+            self.refuse(total)
         return total
 
-    def check_size(self, size: int) -> None:
-        """TooLarge if an append of `size` bytes fits no segment."""
-        if size > self.append_bytes_max:
-            raise TooLarge("an append", size, self.append_bytes_max, "segment_bytes")
+    def refuse(self, size: int) -> NoReturn:
+        """An append of `size` bytes fits no segment."""
+        raise TooLarge("an append", size, self.append_bytes_max, "segment_bytes")
 
     def roll(self, *, ordinary: bool) -> Segment:
         """Go on in a new segment; StorageFull if there is no room for one, and nothing changed."""
@@ -181,8 +185,12 @@ class Journal:
                 self._open_segment(chunk)
             if chunk.buffers:
                 file = self._file(chunk.segment)
-                self._unsynced |= not sync
-                file.write(chunk.start - chunk.segment.base, join(chunk), sync=sync)
+                if not sync:
+                    self._unsynced = True
+                buffers: Sequence[Buffer] = chunk.buffers
+                if chunk.size <= JOIN_BYTES_MAX or len(buffers) > JOIN_BUFFERS_MIN:
+                    buffers = (b"".join(buffers),)
+                file.write(chunk.start - chunk.segment.base, buffers, sync=sync)
 
     def sync(self) -> None:
         """Make durable whatever was written without a sync into the segment being written.
@@ -225,15 +233,7 @@ class Journal:
         self.files.close()
 
 
-JOIN_BYTES_MAX = 64 * 1024
 base_of = attrgetter("base")
-
-
-def join(chunk: Chunk) -> Sequence[Buffer]:
-    """The chunk's buffers, as one where copying is cheaper than handing over many."""
-    if chunk.size <= JOIN_BYTES_MAX or len(chunk.buffers) > 512:
-        return (b"".join(chunk.buffers),)
-    return chunk.buffers
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:

@@ -114,19 +114,15 @@ class Segment:
     the running checksum up to there.
     """
 
-    __slots__ = ("base", "capacity", "chain", "end")
+    __slots__ = ("base", "capacity", "chain", "end", "limit")
 
     def __init__(self, base: int, capacity: int, end: int, chain: int) -> None:
         self.base = base
         self.capacity = capacity
+        self.limit = base + capacity  # the position just behind the file
         self.end = end
         self.chain = chain
 
     @property
     def name(self) -> str:
         return segment_name(self.base)
-
-    @property
-    def limit(self) -> int:
-        """The position just behind the file."""
-        return self.base + self.capacity

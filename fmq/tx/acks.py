@@ -59,6 +59,13 @@ class Acked:
         if at < end:
             yield at, end
 
+    def gap(self, first: int, end: int) -> tuple[int, int] | None:
+        """The first of them."""
+        if self._ranges:
+            return next(self.gaps(first, end), None)
+        first = max(first, self.floor)
+        return (first, end) if first < end else None
+
     def count_beyond(self) -> int:
         """How many above the floor are done."""
         return sum(end - first for first, end in self._ranges.items())

@@ -29,13 +29,13 @@ from fmq.store.kinds import (
     State,
     TopicMade,
 )
-from fmq.store.record import aligned
 from fmq.tx.carried import check_carried
 from fmq.tx.ledger import Entry, Ledger
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
 from fmq.tx.state import State as TxState
 
+ACK = Kind.ACK
 ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
@@ -48,6 +48,9 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
             _publish(ledger, record)  # type: ignore[arg-type]
         elif held is not None and kind == held.kind and record.tx == held.tx:  # type: ignore[union-attr]
             held.add(record)  # type: ignore[arg-type]
+        elif kind == ACK and not record.tx:  # type: ignore[union-attr]
+            for ack in record.ranges:  # type: ignore[union-attr]
+                _ack(ledger, ack)
         else:
             if held is None:
                 held = _Held()
@@ -56,7 +59,7 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
         _undecided(ledger, held, append[0].position)
     if record.time_us > ledger.last_us:
         ledger.last_us = record.time_us
-    ledger.applied_upto = ledger.index.end = record.position + aligned(record.size)
+    ledger.applied_upto = ledger.index.end = record.position + ((record.size + 7) & ~7)
 
 
 class _Held:
@@ -207,12 +210,8 @@ def forget(ledger: Ledger, entry: Entry) -> None:
 
 
 def _acks(ledger: Ledger, acks: Acks, held: _Held) -> None:
-    if acks.tx:
-        held.step(ledger, acks.tx, Kind.ACK)
-        held.acks += acks.ranges
-    else:
-        for ack in acks.ranges:
-            _ack(ledger, ack)
+    held.step(ledger, acks.tx, ACK)
+    held.acks += acks.ranges
 
 
 def _ack(ledger: Ledger, ack: AckRange) -> None:

@@ -7,19 +7,17 @@ fail for any reason but a defect or the disk.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 
 from fmq.clock import Clock
 from fmq.errors import BadName
-from fmq.message import Receipt
 from fmq.options import Options
 from fmq.store.group import Group
 from fmq.store.journal import Journal
 from fmq.store.kinds import AckRange, Acks, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import check_name
-from fmq.tx.receipts import receipts_of
 
 
 class Writer:
@@ -74,8 +72,8 @@ class Writer:
         known.turn = turn = (known.turn + 1) % count
         return turn
 
-    def send(self, runs: Sequence[Run], sync: bool | None) -> list[Receipt]:
-        """Append `runs` of MESSAGEs as one append; their receipts once they are durable."""
+    def send(self, runs: Sequence[Run], sync: bool | None) -> None:
+        """Append `runs` of MESSAGEs as one append."""
         size = self.journal.measure(runs)
 
         def plan() -> None:
@@ -86,14 +84,14 @@ class Writer:
             self.group.plan([*topics, *runs])
 
         self.group.run(plan, wait=self.waits(sync))
-        return receipts_of(runs)
 
-    def ack(self, ranges: Sequence[AckRange], sync: bool | None) -> None:
-        """Append one ACK for all `ranges`."""
-        acks = Acks(ranges, 0)
+    def ack(self, done: AckRange, sync: bool | None, hold: Callable[[], None]) -> None:
+        """Append an ACK for `done`; `hold` is called first, under the lock, and may refuse it."""
+        acks = Acks((done,), 0)
         size = self.journal.measure((acks,))
 
         def plan() -> None:
+            hold()
             acks.time_us = self.now_us()
             self.make_room(size, ordinary=True)
             self.group.plan([acks])
@@ -117,7 +115,8 @@ class Writer:
     def make_room(self, size: int, *, ordinary: bool) -> None:
         """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed."""
         journal = self.journal
-        journal.check_size(size)
+        if size > journal.append_bytes_max:
+            journal.refuse(size)
         spares = journal.spares
         if ordinary and spares.needed and spares.count() < spares.needed:
             # A decision has taken one. What it left of it is set aside for the other decisions

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
-from fmq.real_disk import RealDirectory, RealDisk, write_releasing_gil
+from fmq.real_disk import RealDirectory, RealDisk
 
 
 class Interrupted(RealDirectory):
@@ -30,7 +31,7 @@ class InterruptedDisk(RealDisk):
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         plain = super().directory(path, make=make)
-        directory = Interrupted(path, plain._fd, write_releasing_gil, remote=plain.remote)
+        directory = Interrupted(path, plain._fd, os.pwritev, remote=plain.remote)
         directory.meanwhile = self._count
         self._directory = directory
         return directory

@@ -1,0 +1,74 @@
+"""Ranges of offsets, each held by somebody; disjoint, and found by what they contain."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+
+
+class Hold:
+    """A range that is some consumer's until `deadline`; that of a transaction has none."""
+
+    __slots__ = ("deadline", "end", "first", "owner")
+
+    def __init__(self, first: int, end: int, owner: object, deadline: float) -> None:
+        self.first = first
+        self.end = end
+        self.owner = owner
+        self.deadline = deadline
+
+
+class Held:
+    """The holds of one group in one queue, by their first offset.
+
+    A list keeps the order: almost everything is added at its end and removed near an end, and
+    within a list of a hundred thousand a place is made faster than in a tree of this language.
+    """
+
+    __slots__ = ("_firsts", "by_first")
+
+    def __init__(self) -> None:
+        self.by_first: dict[int, Hold] = {}
+        self._firsts: list[int] = []  # the same, in order
+
+    # An interrupt in here leaves one that is in `by_first` and not in the order: it is let go
+    # with its lease, like any other.
+
+    def put(self, hold: Hold) -> None:
+        first, firsts = hold.first, self._firsts
+        known = first in self.by_first
+        self.by_first[first] = hold
+        if not firsts or first > firsts[-1]:
+            firsts.append(first)
+        elif not known:
+            insort(firsts, first)
+
+    def remove(self, first: int) -> None:
+        firsts = self._firsts
+        i = bisect_left(firsts, first)
+        if i < len(firsts) and firsts[i] == first:
+            del firsts[i]
+        del self.by_first[first]
+
+    def at(self, offset: int) -> Hold | None:
+        """The hold that `offset` is part of."""
+        exact = self.by_first.get(offset)
+        if exact is not None:
+            return exact
+        i = bisect_right(self._firsts, offset) - 1
+        if i < 0:
+            return None
+        hold = self.by_first[self._firsts[i]]
+        return hold if hold.end > offset else None
+
+    def behind(self, offset: int) -> Hold | None:
+        """The first hold that begins at `offset` or behind it."""
+        firsts = self._firsts
+        if not firsts or firsts[-1] < offset:
+            return None
+        return self.by_first[firsts[bisect_left(firsts, offset)]]
+
+    def between(self, first: int, end: int) -> list[Hold]:
+        """The holds that begin from `first` on and before `end`."""
+        firsts = self._firsts
+        within = firsts[bisect_left(firsts, first) : bisect_left(firsts, end)]
+        return [self.by_first[each] for each in within]
