@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fmq.disk import Directory, File
 from fmq.options import Options
@@ -22,8 +22,7 @@ from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """The oldest segment that limits ask to drop, and who keeps it."""
 
     segment: int

@@ -11,7 +11,6 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 from fmq.disk import Directory, File
 from fmq.errors import Damaged, FmqError, NewerFormat
@@ -111,7 +110,7 @@ class Walk:
         """The segment at `base`; beside it what is wrong with the next one's header."""
         bases = (base,) if behind is None else (base, behind)
         try:
-            pair = replace(self._layout, bases=bases)
+            pair = self._layout._replace(bases=bases)
             return known_segments(self._directory, pair, None)[0], None
         except FmqError as error:
             if behind is None:

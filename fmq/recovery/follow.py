@@ -8,7 +8,6 @@ successor may cut it and write something else there.
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 from threading import Lock
 
 from fmq.disk import Directory
@@ -96,7 +95,7 @@ class Follower:
             self._start_over()
             return
         checkpoint = checkpoints.read(self._directory, self.store)
-        ahead = replace(layout, bases=tuple(base for base in layout.bases if base >= here))
+        ahead = layout._replace(bases=tuple(base for base in layout.bases if base >= here))
         try:
             segments = known_segments(self._directory, ahead, None)
             if checkpoint is not None and checkpoint.applied_upto <= segments[-1].limit:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from fmq.disk import Directory
 from fmq.errors import Damaged, NotAStore
@@ -26,8 +26,7 @@ QUARANTINE = "quarantine"
 SUFFIXES = (".seg", ".idx", ".part", ".new", ".copy")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """The names in a directory, sorted by what they are."""
 
     path: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fmq.disk import Directory, is_full
 from fmq.errors import Damaged, StorageFull
@@ -39,8 +40,7 @@ class RecoveryReport:
     """Whether the last segment was copied, because its tail was not proven durable."""
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(NamedTuple):
     """What an engine starts with."""
 
     store: bytes

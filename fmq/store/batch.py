@@ -8,8 +8,8 @@ reading it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import repeat
+from typing import NamedTuple
 
 from fmq.errors import Damaged
 from fmq.message import Message, Origin, read_message
@@ -21,8 +21,7 @@ from fmq.store.segment import segment_name
 from fmq.store.window import Window
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Runs of a batch that lie in the same window."""
 
     places: list[int]

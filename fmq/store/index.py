@@ -31,10 +31,10 @@ from __future__ import annotations
 import zlib
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 from fmq.store.kinds import Decided, Run
 
@@ -74,8 +74,7 @@ class Lane:
         return bisect_right(self.starts, offset - self.first) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LaneSummary:
+class LaneSummary(NamedTuple):
     """What the table of lanes says of one queue."""
 
     first: int
@@ -204,8 +203,7 @@ def outcome_key(tx_id: str) -> int:
 # --- reading ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BlockHead:
+class BlockHead(NamedTuple):
     """The front of a block, checked; sizes are believed only against the bytes there are."""
 
     head_size: int

@@ -9,7 +9,7 @@ reader mostly begins there.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fmq.errors import Damaged
 from fmq.store.batch import Batch, Part
@@ -26,8 +26,7 @@ RECORD_READ_BYTES = 4096
 UNREADABLE = (BadRecord, Misplaced, Newer, BadColumns)
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(NamedTuple):
     """Index entries of consecutive runs of one queue in one segment, copied under the lock."""
 
     base: int

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
+from typing import NamedTuple
 
 from fmq.disk import File
 from fmq.store.decoding import decode, durable_to_of
@@ -43,8 +43,7 @@ class Finding(Enum):
     NEWER = "a record from the future"
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """Where the sound, whole appends end, and why."""
 
     finding: Finding

@@ -21,8 +21,8 @@ not the last is sealed, durable, and known to its last byte.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from fmq.errors import Damaged, NewerFormat
 
@@ -40,8 +40,7 @@ POSITION_MAX = 1 << 62
 REQUIRED_KNOWN = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What a segment says of itself and of the one before it."""
 
     store: bytes
