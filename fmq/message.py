@@ -7,10 +7,10 @@ that was read can be sent on as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from fmq.clock import as_datetime
 
@@ -69,39 +69,43 @@ class Message:
 
 
 class _Draft:
-    """A Message before it is frozen: same slots, plain assignment, a third of the time."""
+    """A Message before it is frozen: same slots, plain assignment, a quarter of the time."""
 
     __slots__ = Message.__slots__
 
-    def __init__(
-        self,
-        body: bytes,
-        key: str | None,
-        tag: str | None,
-        headers: Mapping[str, str] | None,
-        offset: int,
-        origin: Origin,
-    ) -> None:
-        self.body = body
-        self.key = key
-        self.tag = tag
-        self.headers = headers
-        self.offset = offset
-        self.origin = origin
 
-
-def read_message(
-    body: bytes,
-    key: str | None,
-    tag: str | None,
-    headers: Mapping[str, str] | None,
-    offset: int,
+def messages_read(
+    bodies: Iterable[bytes],
+    keys: Iterable[str | None],
+    tags: Iterable[str | None],
+    headers: Iterable[Mapping[str, str] | None],
+    first: int,
     origin: Origin,
-) -> Message:
-    """A Message that was read, built the fast way: reading makes millions of them."""
-    draft = _Draft(body, key, tag, headers, offset, origin)
-    draft.__class__ = Message  # type: ignore[assignment]
-    return draft  # type: ignore[return-value]
+) -> list[Message]:
+    """Messages that were read, from the offset `first` on: made in one loop that calls nothing
+    but their class, because reading makes millions of them.
+    """
+    made = []
+    rows = zip(bodies, keys, tags, headers, strict=False)  # a column that is absent has no end
+    for offset, (body, key, tag, header) in enumerate(rows, first):
+        draft: Any = _Draft()
+        draft.body, draft.key, draft.tag, draft.headers = body, key, tag, header
+        draft.offset, draft.origin = offset, origin
+        draft.__class__ = Message
+        made.append(draft)
+    return made
+
+
+def plain_messages_read(bodies: Iterable[bytes], first: int, origin: Origin) -> list[Message]:
+    """The same of messages without key, tag and headers."""
+    made = []
+    for offset, body in enumerate(bodies, first):
+        draft: Any = _Draft()
+        draft.body, draft.offset, draft.origin = body, offset, origin
+        draft.key = draft.tag = draft.headers = None
+        draft.__class__ = Message
+        made.append(draft)
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +124,14 @@ class _ReceiptDraft:
 
     __slots__ = Receipt.__slots__
 
-    def __init__(self, topic: str, queue: int, offset: int, position: int, count: int) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.offset = offset
-        self.position = position
-        self.count = count
-
 
 def receipt(topic: str, queue: int, offset: int, position: int, count: int) -> Receipt:
     """A Receipt built the fast way: each call of `send` makes one."""
-    draft = _ReceiptDraft(topic, queue, offset, position, count)
-    draft.__class__ = Receipt  # type: ignore[assignment]
-    return draft  # type: ignore[return-value]
+    draft: Any = _ReceiptDraft()
+    draft.topic, draft.queue, draft.count = topic, queue, count
+    draft.offset, draft.position = offset, position
+    draft.__class__ = Receipt
+    return draft  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pytest
 
 import fmq
 import fmq.testing
-from fmq.message import Origin, read_message
+from fmq.message import Origin, messages_read
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -160,7 +160,7 @@ def test_a_message_that_was_read_is_like_one_that_was_made() -> None:
     """The fast way to build a Message gives the same, frozen, with the same fields."""
     origin = Origin("orders", 0, 64, 1, None, None)
     made = fmq.Message(b"body", "key", "tag", {"a": "b"}, 7, origin)
-    read = read_message(b"body", "key", "tag", {"a": "b"}, 7, origin)
+    (read,) = messages_read([b"body"], ["key"], ["tag"], [{"a": "b"}], 7, origin)
     assert type(read) is fmq.Message
     assert read == made
     assert repr(read) == repr(made)

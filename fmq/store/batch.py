@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from fmq.errors import Damaged
-from fmq.message import Message, Origin, read_message
+from fmq.message import Message, Origin, messages_read, plain_messages_read
 from fmq.store.columns import HEADERS, KEYS, TAGS, BadColumns, Columns
 from fmq.store.decoding import columns_of
 from fmq.store.kinds import Kind
@@ -104,11 +104,7 @@ class Batch:
         origin = Origin(run.topic, run.queue, run.position, run.time_us, tx_id, producer)
         bodies = self.bodies[low - self.offset : high - self.offset]
         if not holder.flags & (KEYS | TAGS | HEADERS):
-            offsets = range(low, high)
-            nothing = repeat(None)
-            return list(
-                map(read_message, bodies, nothing, nothing, nothing, offsets, repeat(origin))
-            )
+            return plain_messages_read(bodies, low, origin)
         columns = columns_of(window.data, place - window.start, holder)
         return _messages(columns, bodies, origin, first, low)
 
@@ -132,14 +128,11 @@ def _messages(
     keys, tags = columns.texts()
     headers = columns.headers()
     nothing = repeat(None)
-    return list(
-        map(
-            read_message,
-            bodies,
-            keys[part] if keys else nothing,
-            tags[part] if tags else nothing,
-            headers[part] if headers else nothing,
-            range(low, low + len(bodies)),
-            repeat(origin),
-        )
+    return messages_read(
+        bodies,
+        keys[part] if keys else nothing,
+        tags[part] if tags else nothing,
+        headers[part] if headers else nothing,
+        low,
+        origin,
     )
