@@ -6,6 +6,7 @@ its bodies, nothing more: message objects would have to be asked for.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 from benchmarks import payload
@@ -15,6 +16,7 @@ from benchmarks.row import DURABLE_PEERS, Goal, Row
 
 BODY_BYTES = 100
 BATCH = 1000
+SETTLE_SECONDS = 2.0  # for what the load left anybody to do in the background
 STORED = {1: 40_000, 100: 300_000, 1000: 1_000_000}
 
 
@@ -25,6 +27,7 @@ def measure(subject: str, effort: Effort, *, limit: int) -> Measured:
         singly=False,
     )
     consumer = peer.consumer()
+    time.sleep(SETTLE_SECONDS)
     measured = rate([lambda: consumer.consume(limit)], effort, warm_up=False)
     peer.close()
     return measured
