@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from fmq.disk import Directory, File
 from fmq.options import Options
@@ -22,7 +22,8 @@ from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
 
-class Kept(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Kept:
     """The oldest segment that limits ask to drop, and who keeps it."""
 
     segment: int
