@@ -14,7 +14,9 @@ from fmq import errors
 from fmq.check import Problem, Report, check
 from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
 from fmq.engine import Engine
-from fmq.errors import FmqError
+from fmq.errors import FmqError, RollBack
+from fmq.feedback.loop import CheckLoop
+from fmq.feedback.question import Question, Settled
 from fmq.message import (
     GroupInfo,
     Message,
@@ -36,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "CheckLoop",
     "Consumer",
     "Delivery",
     "DeliveryBatch",
@@ -47,11 +50,14 @@ __all__ = [
     "Origin",
     "Outcome",
     "Problem",
+    "Question",
     "QueueInfo",
     "ReadOnlyEngine",
     "Receipt",
     "RecoveryReport",
     "Report",
+    "RollBack",
+    "Settled",
     "Stats",
     "Transaction",
     "UndecidedTransaction",

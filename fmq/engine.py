@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 
@@ -13,6 +13,10 @@ from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory, Disk
 from fmq.errors import BadOption, Closed, FmqError, Forked
+from fmq.feedback.checkers import Checkers
+from fmq.feedback.local import Local, send_with
+from fmq.feedback.question import Checker, Settled
+from fmq.feedback.service import Feedback
 from fmq.message import (
     Body,
     Decision,
@@ -64,12 +68,16 @@ class Engine:
             else:
                 found = recover(directory)
             drawn = disk.random(DRAWN_BYTES)
-            self._parts = parts = Parts(directory, found, options, clock, drawn, self._after)
+            self._parts = parts = Parts(
+                directory, found, options, clock, drawn, self._check, self._after
+            )
         except BaseException:
             self._unlock()
             raise
         self._report = found.report
         self._writer, self._sender, self._manager = parts.writer, parts.sender, parts.manager
+        threads = options.checker_threads if background else 0
+        self._checkers = Checkers(parts.feedback, clock, threads)
         if background:
             self._thread = HousekeepingThread(parts.chores, clock, options)
             parts.watch, parts.group.on_pending = self._thread, self._thread.kick_if_waiting
@@ -144,7 +152,7 @@ class Engine:
     def undecided(self) -> list[UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
         self._check_open()
-        return self._manager.undecided()
+        return self._parts.feedback.undecided()
 
     def decide(
         self,
@@ -166,6 +174,40 @@ class Engine:
         )
         self._after()
         return outcome
+
+    @property
+    def feedback(self) -> Feedback:
+        """Where producers ask what became of what they have prepared, and answer."""
+        return self._parts.feedback
+
+    def checker(self, producer: str) -> Callable[[Checker], Checker]:
+        """Register the decorated function to be asked what became of what `producer` prepared.
+
+        It takes a Question and returns "commit", "rollback" or "unknown".
+        """
+        self._check()
+        return self._checkers.decorator(producer)
+
+    def settle(self, *, timeout: float = 30.0) -> Settled:
+        """Ask the registered checkers about everything that is undecided now, and report."""
+        self._check()
+        return self._checkers.settle(timeout)
+
+    def send_in_transaction(
+        self,
+        messages: Iterable[tuple[str, Body | Message]],
+        local: Local,
+        *,
+        producer: str | None = None,
+        tx_id: str | None = None,
+        check_after: float | None = None,
+    ) -> Outcome:
+        """Prepare `messages`, pairs of topic and body, call `local`, and decide by what it says.
+
+        It returns "commit", "rollback" or "unknown"; an exception leaves it to the checker.
+        """
+        tx = self.transaction(tx_id=tx_id, producer=producer, check_after=check_after)
+        return send_with(tx, messages, local, self._parts.feedback)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -297,6 +339,8 @@ class Engine:
                 f"{self._path}: the engine is closed; fmq.open() opens the directory again"
             )
             self._parts.messages.wake_all()
+            self._parts.feedback.wake_all()
+        self._checkers.stop()
         _engines.discard(self)
         if self._thread is not None:
             self._thread.stop()

@@ -16,7 +16,8 @@
     │   └── OffsetGone          retention has dropped what was asked for
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState
-    └── LeaseLost               a delivery that is no longer this consumer's
+    │   └── RollBack            raised by a program: its own part did not happen
+    └── LeaseLost               a delivery or a question that is no longer this one's
 
 An error says what happened, where, what became of the data, and what to do next. What a
 program may want to branch on is an attribute, too.
@@ -206,6 +207,10 @@ class WrongState(TransactionError):
     """The step does not follow from where the transaction is."""
 
 
+class RollBack(TransactionError):
+    """For programs to raise: their own part did not happen, and the transaction shall not."""
+
+
 class AlreadyDecided(TransactionError):
     """The opposite decision is durable; `outcome` has it."""
 
@@ -221,4 +226,4 @@ class AlreadyDecided(TransactionError):
 
 
 class LeaseLost(FmqError):
-    """The delivery is no longer this consumer's: its lease ended and the message came again."""
+    """The delivery or question is no longer the caller's: its lease ended and it came again."""

@@ -146,6 +146,10 @@ class UndecidedTransaction:
     topics: tuple[str, ...]
     position: int
     seal: str
+    answers: int = 0
+    """How often whoever was asked about it could not tell."""
+    parked: bool = False
+    """Nobody is asked any more, until a person decides or `engine.feedback.resume` is called."""
 
 
 @dataclass(frozen=True, slots=True)

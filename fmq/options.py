@@ -66,6 +66,21 @@ class Options:
     outcome_window_seconds: float | None = None
     """How long an outcome can be asked for; None: as long as its segment is kept."""
 
+    check_after_seconds: float = 60.0
+    """How long after its prepare nobody is asked about a transaction that names no time itself."""
+    check_lease_seconds: float = 30.0
+    """How long a question is one asker's before it is asked again."""
+    check_backoff_seconds: float = 60.0
+    """How long until the next question after the first that nobody could answer; doubled each
+    time, up to `check_backoff_max_seconds`, and shortened at random by up to a half."""
+    check_backoff_max_seconds: float = 600.0
+    on_undecided: Literal["ask", "park", "rollback"] = "ask"
+    """What follows when `check_answers_max` answers were "unknown": ask for ever, ask no more
+    until a person decides, or roll back."""
+    check_answers_max: int = 15
+    checker_threads: int = 2
+    """How many threads ask the checkers registered in this process."""
+
     lease_seconds: float = 30.0
     """How long a delivery is its consumer's before it is handed out again."""
     read_ahead_bytes: int = 1 * MIB
@@ -85,6 +100,13 @@ class Options:
             SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % 8 == 0,
             f"a multiple of 8 from {SEGMENT_BYTES_MIN:,} to {SEGMENT_BYTES_MAX:,}",
         )
+        self._check(
+            "on_undecided",
+            self.on_undecided in ("ask", "park", "rollback"),
+            "one of ask, park, rollback",
+        )
+        for name in ("check_after_seconds", "checker_threads"):
+            self._check(name, getattr(self, name) >= 0, "0 or more")
         for name, count in (("queues", self.queues), *self.topic_queues.items()):
             self._check(name, 1 <= count <= QUEUES_MAX, f"from 1 to {QUEUES_MAX} queues")
         for name in POSITIVE:
@@ -114,6 +136,10 @@ POSITIVE = (
     "retain_bytes",
     "retain_seconds",
     "outcome_window_seconds",
+    "check_lease_seconds",
+    "check_backoff_seconds",
+    "check_backoff_max_seconds",
+    "check_answers_max",
     "lease_seconds",
     "read_ahead_bytes",
 )

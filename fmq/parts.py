@@ -13,6 +13,7 @@ from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
 from fmq.consume.groups import Groups
 from fmq.disk import Directory
+from fmq.feedback.service import Feedback
 from fmq.housekeeping import Housekeeping
 from fmq.options import Options
 from fmq.recovery.recover import Recovered
@@ -67,9 +68,12 @@ class Parts:
         options: Options,
         clock: Clock,
         drawn: bytes,
+        check: Callable[[], None],
         after: Callable[[], None],
     ) -> None:
-        """`drawn` are random bytes for ids; `after` is called when a transaction took a step."""
+        """`drawn` are random bytes for ids; `check` raises if the engine takes nothing any more,
+        and `after` is called when a transaction took a step.
+        """
         self._directory = directory
         self._store = found.store
         self.lock = lock = threading.Lock()
@@ -91,6 +95,9 @@ class Parts:
         self.manager = TransactionManager(writer, outcomes, drawn, after)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.groups = Groups(ledger)
+        self.feedback = Feedback(
+            self.messages, self.manager, options, found.store, drawn, check, after
+        )
         checkpointer = Checkpointer(directory, writer, found)
         self.chores = Housekeeping(directory, writer, self.manager, catalog, checkpointer)
         self.watch: Watch | None = None

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 GROUND = {"fmq.errors", "fmq.message", "fmq.options", "fmq.clock", "fmq.disk", "fmq.mounts"}
 STORE = GROUND | {"fmq.store"}
 TX = STORE | {"fmq.tx"}
-ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.*"}
+ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback", "fmq.*"}
 
 # Whoever lies in the row's place may import what lies in these. A package stands for all that
 # is in it; "fmq" is the public names alone, "fmq.*" any module directly in fmq.
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "fmq.tx": TX,
     "fmq.recovery": TX | {"fmq.recovery"},
     "fmq.consume": TX | {"fmq.consume"},
+    "fmq.feedback": TX | {"fmq.feedback"},
     "fmq.real_disk": GROUND,
     "fmq.*": ENGINE,
     "fmq": ENGINE,

@@ -21,8 +21,10 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
-    Batch Consumer Delivery DeliveryBatch Engine FmqError GroupInfo Message Options Origin Outcome
-    Problem QueueInfo ReadOnlyEngine Receipt RecoveryReport Report Stats Transaction
+    Batch CheckLoop Consumer Delivery DeliveryBatch Engine FmqError GroupInfo Message Options Origin
+    Outcome
+    Problem Question QueueInfo ReadOnlyEngine Receipt RecoveryReport Report RollBack Settled Stats
+    Transaction
     UndecidedTransaction check errors open
 """
 

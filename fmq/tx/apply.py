@@ -157,11 +157,14 @@ def _undecided(ledger: Ledger, held: _Held, start: int) -> None:
         entry = Entry(prepare)
         ledger.undecided_bytes += prepare.bytes
         ledger.undecided_of[prepare.producer] = ledger.undecided_of.get(prepare.producer, 0) + 1
+    is_new = entry.prepare is prepare  # and not written again
     entry.prepare, entry.start = prepare, start
     entry.runs = held.runs
     entry.busy = False
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry
+    if is_new and ledger.on_undecided is not None:
+        ledger.on_undecided(entry)
 
 
 def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
@@ -202,6 +205,8 @@ def forget(ledger: Ledger, entry: Entry) -> None:
     """The transaction is undecided no more."""
     del ledger.undecided[entry.tx]
     del ledger.by_tx_id[entry.prepare.tx_id]
+    if ledger.on_decided is not None:
+        ledger.on_decided(entry)
     ledger.undecided_bytes -= entry.prepare.bytes
     producer = entry.prepare.producer
     left = ledger.undecided_of.pop(producer) - 1

@@ -74,6 +74,8 @@ class Ledger:
         self.acked: dict[GroupKey, Acked] = {}
         self.groups: set[str] = set()
         self.on_ack: Callable[[AckRange], None] | None = None
+        self.on_undecided: Callable[[Entry], None] | None = None
+        self.on_decided: Callable[[Entry], None] | None = None
         self.on_free: Callable[[AckRange], None] | None = None  # its transaction rolled back
         self.index = SegmentIndex(base)
         self.sealed: list[SegmentIndex] = []  # full, and their files not yet written

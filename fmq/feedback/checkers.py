@@ -1,0 +1,80 @@
+"""The checkers registered in this process, and the few threads that ask them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from fmq.clock import Clock
+from fmq.errors import BadOption
+from fmq.feedback.loop import CheckLoop
+from fmq.feedback.question import Checker, Settled
+from fmq.feedback.service import Feedback
+from fmq.feedback.settle import settle
+from fmq.tx.names import check_name
+
+JOIN_SECONDS = 5.0
+
+
+class Checkers:
+    """One function for each producer that has any, asked from threads of our own."""
+
+    def __init__(self, feedback: Feedback, clock: Clock, threads: int) -> None:
+        """With no `threads`, nobody is asked but by `settle`."""
+        self._feedback = feedback
+        self._clock = clock
+        self._count = threads
+        self._checkers: dict[str, Checker] = {}
+        self._loops: list[CheckLoop] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+
+    def register(self, producer: str, checker: Checker) -> None:
+        """From now on `checker` is asked what became of what `producer` has prepared."""
+        if producer:
+            check_name("producer", producer)
+        with self._lock:
+            if producer in self._checkers:
+                raise BadOption(
+                    f"producer {producer!r} has a checker in this process, and two could "
+                    "contradict each other. The first one stays."
+                )
+            # A new dict: the threads look at the one that they were handed.
+            self._checkers = {**self._checkers, producer: checker}
+            self._restart()
+
+    def decorator(self, producer: str) -> Callable[[Checker], Checker]:
+        def registered(checker: Checker) -> Checker:
+            self.register(producer, checker)
+            return checker
+
+        return registered
+
+    def _restart(self) -> None:
+        for loop in self._loops:
+            loop.stop()
+        self._loops = [
+            # One question at a time, so that a slow checker holds back no other question.
+            CheckLoop(self._feedback, self._checkers, limit=1, pause=0.0, clock=self._clock)
+            for _ in range(self._count)
+        ]
+        for number, loop in enumerate(self._loops):
+            thread = threading.Thread(target=loop.run, name=f"fmq checker {number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._feedback.come_back()
+
+    def stop(self) -> None:
+        """Let the threads end; a checker that is running is given some seconds."""
+        with self._lock:
+            for loop in self._loops:
+                loop.stop()
+            self._feedback.come_back()
+            threads, self._threads = self._threads, []
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(JOIN_SECONDS)
+
+    def settle(self, timeout: float) -> Settled:
+        """Ask about everything that is undecided now, in the caller's thread, and report."""
+        return settle(self._feedback, self._checkers, self._clock, timeout)

@@ -1,0 +1,56 @@
+"""Sending in RocketMQ's manner: prepare, let the program do its part, decide by what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fmq.errors import BadOption, RollBack
+from fmq.feedback.question import ANSWERS, Answer
+from fmq.feedback.service import Feedback
+from fmq.message import Body, Message, Outcome
+from fmq.tx.transaction import Phase, Transaction
+
+Local = Callable[[Transaction], Answer]
+"""The program's own part, which knows whether it happened."""
+
+
+def send_with(
+    tx: Transaction,
+    messages: Iterable[tuple[str, Body | Message]],
+    local: Local,
+    feedback: Feedback,
+) -> Outcome:
+    """Prepare `messages`, call `local`, and decide as it says; what became of the transaction.
+
+    RollBack raised by `local` rolls back. Any other exception says nothing about what the
+    program's database did: the transaction stays undecided, and its checker is asked at once.
+    """
+    try:
+        for topic, message in messages:
+            tx.send_many(topic, (message,))
+        tx.prepare()
+    except BaseException:
+        if tx.phase is Phase.OPEN:
+            tx.rollback()
+        raise
+    try:
+        decision = local(tx)
+        if decision not in ANSWERS:
+            raise BadOption(f"local() returned {decision!r}: must be one of {', '.join(ANSWERS)}")
+    except RollBack:
+        tx.rollback()
+        raise
+    except BaseException as error:
+        error.add_note(
+            f"fmq: transaction {tx.tx_id!r} was prepared before this exception and stays "
+            "undecided; its checker is asked."
+        )
+        feedback.resume(tx.tx_id)
+        raise
+    if decision == "commit":
+        tx.commit()
+    elif decision == "rollback":
+        tx.rollback()
+    else:
+        feedback.resume(tx.tx_id)
+    return tx.outcome()

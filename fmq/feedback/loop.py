@@ -1,0 +1,128 @@
+"""Asking for questions and having checkers answer them: the loop that every producer runs.
+
+It knows two calls, `ask` and `answer`, so it serves in process and over a network alike.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from fmq.clock import Clock, SystemClock
+from fmq.errors import AlreadyDecided, EngineFailed, FmqError, LeaseLost, UsageError
+from fmq.feedback.question import ANSWERS, Answer, Checker, Question
+from fmq.message import Outcome
+
+if TYPE_CHECKING:
+    from logging import Logger
+
+
+def log() -> Logger:
+    """Where what goes wrong in a thread of ours is told; imported when something does."""
+    import logging
+
+    return logging.getLogger("fmq.feedback")
+
+
+class Asks(Protocol):
+    """Where questions come from and answers go to; `engine.feedback` is one."""
+
+    def ask(
+        self,
+        producer: str | Iterable[str],
+        topics: Iterable[str] | None = None,
+        *,
+        limit: int = 32,
+        wait: float = 5.0,
+    ) -> list[Question]: ...
+
+    def answer(
+        self, question: Question, decision: Answer, *, reason: str = ""
+    ) -> Outcome | None: ...
+
+
+class CheckLoop:
+    """Asks for questions to one or several producers, and answers with their checkers.
+
+    `wait` is how long one call waits for a question, `pause` how long nothing is done between
+    two calls.
+    """
+
+    def __init__(
+        self,
+        feedback: Asks,
+        checkers: Mapping[str, Checker],
+        *,
+        topics: Iterable[str] | None = None,
+        limit: int = 32,
+        wait: float = 5.0,
+        pause: float = 0.1,
+        clock: Clock | None = None,
+    ) -> None:
+        self._feedback = feedback
+        self._checkers = checkers
+        self._topics = None if topics is None else tuple(topics)
+        self._limit = limit
+        self._wait = wait
+        self._pause = pause
+        self._clock = clock or SystemClock()
+        self._stopped = False
+        self._stopping = threading.Lock()
+        self._stopping.acquire()
+
+    def run(self) -> None:
+        """Ask and answer until `stop` is called, or the engine closes or fails."""
+        while not self._stopped:
+            try:
+                self.once()
+            except (UsageError, EngineFailed):
+                return  # closed, or a copy in a forked child: nobody asks here any more
+            except FmqError:
+                log().exception("asking about undecided transactions failed; it is tried again")
+            if self._pause:
+                self._clock.wait(self._stopping, self._pause)
+
+    def stop(self) -> None:
+        """Let `run` return after the questions that it has; may be called from anywhere."""
+        self._stopped = True
+        if self._stopping.locked():
+            self._stopping.release()
+
+    def once(self, *, wait: float | None = None) -> list[tuple[Question, Answer | None]]:
+        """Ask once and answer all; the questions with what was answered, None: nothing."""
+        asked = self._clock.monotonic()
+        questions = self._feedback.ask(
+            list(self._checkers),
+            self._topics,
+            limit=self._limit,
+            wait=self._wait if wait is None else wait,
+        )
+        answered: list[tuple[Question, Answer | None]] = []
+        for question in questions:
+            # One whose lease has ended meanwhile comes again, here or elsewhere.
+            late = self._clock.monotonic() - asked >= question.lease_seconds
+            answered.append((question, None if late else self._answer(question)))
+        return answered
+
+    def _answer(self, question: Question) -> Answer | None:
+        """Answer one; None if its checker failed, which counts as nothing: it comes again."""
+        try:
+            decision = self._checkers[question.producer](question)
+        except Exception:
+            log().exception("the checker of %r failed on %s", question.producer, question.tx_id)
+            return None
+        if decision not in ANSWERS:
+            log().error(
+                "the checker of %r answered %r about %s; it may say one of %s",
+                question.producer, decision, question.tx_id, ", ".join(ANSWERS),
+            )  # fmt: skip
+            return None
+        try:
+            self._feedback.answer(question, decision)
+        except LeaseLost:
+            return None
+        except AlreadyDecided as error:
+            log().warning("the checker of %r comes too late: %s", question.producer, error)
+            return None
+        return decision

@@ -1,0 +1,50 @@
+"""What a producer is asked, and what it may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+Answer = Literal["commit", "rollback", "unknown"]
+ANSWERS = ("commit", "rollback", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One undecided transaction, handed to one who may know what became of it."""
+
+    tx_id: str
+    producer: str
+    prepared_at: datetime
+    topics: tuple[str, ...]
+    messages: int
+    bytes: int
+    seal: str
+    store: str
+    """The id of the directory: a decision names store, transaction and seal."""
+    tx: int
+    """The transaction's number, which is never used twice in a store."""
+    token: str
+    """An answer needs it; it ends with the lease."""
+    lease_seconds: float
+    """For how long nobody else is asked."""
+    answers: int
+    """How often the answer has been "unknown" so far."""
+
+
+Checker = Callable[[Question], Answer]
+"""The user's function that knows what its database did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What `engine.settle` found out, as tx_ids."""
+
+    committed: tuple[str, ...]
+    rolled_back: tuple[str, ...]
+    unknown: tuple[str, ...]
+    """Asked about, and still undecided."""
+    unasked: tuple[str, ...]
+    """No checker is registered for their producer, or time ran out before their turn."""
