@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 from fmq.background import HousekeepingThread
 from fmq.clock import Clock
@@ -136,12 +137,22 @@ class Engine:
         tx_id: str | None = None,
         producer: str | None = None,
         check_after: float | None = None,
+        bind: Any = None,
     ) -> Transaction:
         """A new transaction over any topics; as a `with` block it commits at its end.
 
-        `check_after` is for how many seconds after prepare nobody is asked about it.
+        `check_after` is for how many seconds after prepare nobody is asked about it. With `bind`,
+        a connection to the user's database, the block begins and ends the database's transaction
+        as well, and both commit or neither does.
         """
         self._check()
+        if bind is not None:
+            from fmq.bind.begin import begin_bound
+
+            feedback, checkers = self._parts.feedback, self._checkers
+            return begin_bound(
+                self._manager, feedback, checkers, bind, tx_id, producer or "", check_after
+            )
         return self._manager.begin(tx_id, producer, check_after)
 
     def outcome(self, tx_id: str) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, Protocol, overload
 
 from fmq.clock import Clock, SystemClock
@@ -28,6 +29,7 @@ def open(
     disk: Disk | None = ...,
     clock: Clock | None = ...,
     background: bool = ...,
+    resolve: Mapping[str, str] | None = ...,
 ) -> Engine: ...
 @overload
 def open(
@@ -47,13 +49,16 @@ def open(
     disk: Disk | None = None,
     clock: Clock | None = None,
     background: bool = True,
+    resolve: Mapping[str, str] | None = None,
 ) -> Engine | ReadOnlyEngine:
     """Open the directory at `path`, made if it is not there; recovery needs no other call.
 
     One engine writes at a time: a second one gets Locked. With `read_only` it takes no lock,
     writes nothing, and follows a live engine up to what is durable. `disk` and `clock` are the
     doors to the machine; tests hand in others. Without `background` the engine has no thread
-    and does its housekeeping at the end of its calls.
+    and does its housekeeping at the end of its calls. `resolve` names, for each producer that
+    binds its transactions, the database that tells what a crash left undecided, such as
+    "sqlite:///shop.db"; it is asked before this returns.
     """
     options = options or Options()
     where = path if isinstance(path, str) else path.__fspath__()
@@ -64,9 +69,24 @@ def open(
         try:
             if read_only:
                 return ReadOnlyEngine(where, directory, options, clock)
-            return Engine(where, directory, options, clock, disk, background=background)
+            engine = Engine(where, directory, options, clock, disk, background=background)
         except BaseException:
             directory.close()
             raise
     except OSError as error:
         raise Unreadable(where, error) from error
+    if resolve:
+        try:
+            _resolve(engine, resolve)
+        except BaseException:
+            engine.close()
+            raise
+    return engine
+
+
+def _resolve(engine: Engine, databases: Mapping[str, str]) -> None:
+    from fmq.bind.find import checker_of
+
+    for producer, address in databases.items():
+        engine.checker(producer)(checker_of(address))
+    engine.settle()

@@ -93,10 +93,14 @@ class Book:
                 if each.entry.busy:
                     self._put_off(each, now + BUSY_SECONDS)
                     continue
-                each.token = f"{self._random.getrandbits(64):016x}"
-                self._put_off(each, now + self._options.check_lease_seconds)
+                self.lease(each, now)
                 taken.append(each)
         return taken
+
+    def lease(self, each: Open, now: float) -> None:
+        """Whoever asked has it for a while, and nobody had it before."""
+        each.token = f"{self._random.getrandbits(64):016x}"
+        self._put_off(each, now + self._options.check_lease_seconds)
 
     def next_due(self, keys: Iterable[Key]) -> float:
         """When the next of them is due."""

@@ -25,6 +25,7 @@ class Checkers:
         self._clock = clock
         self._count = threads
         self._checkers: dict[str, Checker] = {}
+        self._databases: dict[str, str] = {}  # by producer, of those that are bound
         self._loops: list[CheckLoop] = []
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -42,6 +43,26 @@ class Checkers:
             # A new dict: the threads look at the one that they were handed.
             self._checkers = {**self._checkers, producer: checker}
             self._restart()
+
+    def needs(self, producer: str, database: str) -> bool:
+        """Whether nobody has been named yet who knows what `database` did for `producer`."""
+        with self._lock:
+            known = self._databases.get(producer)
+            if known is not None and known != database:
+                raise BadOption(
+                    f"producer {producer!r} is bound to {known} in this process, not {database}: "
+                    "after a crash nobody could tell which one to ask. Nothing was begun; give "
+                    "each database a producer of its own."
+                )
+            return known is None
+
+    def add_bound(self, producer: str, database: str, checker: Checker) -> None:
+        """`checker` asks `database`, unless the user has registered one for `producer`."""
+        with self._lock:
+            self._databases[producer] = database
+            if producer not in self._checkers:
+                self._checkers = {**self._checkers, producer: checker}
+                self._restart()
 
     def decorator(self, producer: str) -> Callable[[Checker], Checker]:
         def registered(checker: Checker) -> Checker:

@@ -45,7 +45,7 @@ class Feedback:
         self._ledger: Ledger = messages.ledger
         self._manager = manager
         self._options = options
-        self._store = store.hex()
+        self.store = store.hex()
         self._check = check
         self._after = after
         self._waiting: dict[Key, list[Wakeup]] = {}
@@ -119,6 +119,17 @@ class Feedback:
         finally:
             self._forget(wakeup, keys)
 
+    def ask_about(self, tx_id: str) -> list[Question]:
+        """The question about this one transaction, whoever has it now; none if it is decided."""
+        with self._lock:
+            self._check()
+            entry = self._ledger.by_tx_id.get(tx_id)
+            each = None if entry is None else self.book.get(entry.tx)
+            if each is None:
+                return []
+            self.book.lease(each, self._clock.monotonic())
+            return [self._question(each)]
+
     def _question(self, each: Open) -> Question:
         prepare = each.entry.prepare
         return Question(
@@ -129,7 +140,7 @@ class Feedback:
             prepare.messages,
             prepare.bytes,
             seal_text(prepare.seal),
-            self._store,
+            self.store,
             each.entry.tx,
             each.token,
             self._options.check_lease_seconds,
@@ -171,10 +182,10 @@ class Feedback:
         """
         if decision not in ANSWERS:
             raise BadOption(f"answer {decision!r}: must be one of {', '.join(ANSWERS)}")
-        if question.store != self._store:
+        if question.store != self.store:
             raise UnknownTransaction(
                 f"transaction {question.tx_id!r} is one of the store {question.store}, not of "
-                f"{self._store}: nothing was changed. Answer where the question was asked."
+                f"{self.store}: nothing was changed. Answer where the question was asked."
             )
         tx_id, seal = question.tx_id, question.seal
         if decision != "unknown":

@@ -6,6 +6,7 @@ Everything a commit writes is one append, and COMMIT, its last record, alone pub
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from fmq.clock import as_datetime, as_text
@@ -24,6 +25,7 @@ from fmq.tx.reserve import Reserve, size_of_all
 from fmq.tx.transaction import Phase, Transaction
 from fmq.tx.writer import Writer
 
+T = TypeVar("T", bound=Transaction)
 CACHED_BYTES_MAX = 16 << 20
 
 
@@ -56,8 +58,12 @@ class TransactionManager:
     # --- begin --------------------------------------------------------------------------------
 
     def begin(
-        self, tx_id: str | None, producer: str | None, check_after: float | None
-    ) -> Transaction:
+        self,
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+        make: type[T] = Transaction,  # type: ignore[assignment]
+    ) -> T:
         """A new transaction; TxIdInUse if its id is open or was decided within the window."""
         if producer is not None:
             check_name("producer", producer)
@@ -66,9 +72,9 @@ class TransactionManager:
         check_after_ms = -1 if check_after is None else round(check_after * 1000)
         if tx_id is None:
             made = self._ids.make(self.writer.clock.time_us())
-            return Transaction(self, made, producer or "", check_after_ms, named=False)
+            return make(self, made, producer or "", check_after_ms, named=False)
         check_tx_id(tx_id)
-        transaction = Transaction(self, tx_id, producer or "", check_after_ms, named=True)
+        transaction = make(self, tx_id, producer or "", check_after_ms, named=True)
         with self._group.lock:
             self._group.check()
             self._refuse_in_use(tx_id)

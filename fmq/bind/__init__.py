@@ -1,0 +1,24 @@
+"""Tying a transaction to the user's own database: both commit, or neither does."""
+
+from fmq.bind.errors import (
+    BindError,
+    DurabilityWarning,
+    Fenced,
+    InDoubt,
+    NoMarkerTable,
+    WrongDatabase,
+)
+from fmq.bind.find import checker_of, create_table
+from fmq.bind.marker import ddl
+
+__all__ = [
+    "BindError",
+    "DurabilityWarning",
+    "Fenced",
+    "InDoubt",
+    "NoMarkerTable",
+    "WrongDatabase",
+    "checker_of",
+    "create_table",
+    "ddl",
+]

@@ -1,0 +1,64 @@
+"""What can go wrong between two stores that are to agree."""
+
+from __future__ import annotations
+
+from fmq.errors import TransactionError
+from fmq.message import Outcome
+
+
+class BindError(TransactionError):
+    """The database's connection cannot be tied to a transaction as it is; nothing was changed."""
+
+
+class NoMarkerTable(BindError):
+    """The database has no marker table; the message has the statement that makes it."""
+
+    def __init__(self, database: str, ddl: str) -> None:
+        super().__init__(
+            f"{database}: there is no table fmq_tx, which tells after a crash whether the database "
+            "committed. Both transactions were rolled back. Make it once, with "
+            f"fmq.bind.create_table(connection) or:\n\n{ddl}"
+        )
+
+
+class WrongDatabase(BindError):
+    """The database was never bound by this producer, so that it has no row says nothing."""
+
+    def __init__(self, database: str, producer: str) -> None:
+        super().__init__(
+            f"{database}: no transaction of producer {producer!r} was ever bound to this database, "
+            "so it cannot tell what became of one. Nothing was decided; name the right database."
+        )
+
+
+class Fenced(TransactionError):
+    """A checker was faster: it has told the engine that this transaction rolled back."""
+
+    def __init__(self, tx_id: str, why: str) -> None:
+        super().__init__(
+            f"transaction {tx_id!r} can no longer commit: {why}. The database's transaction and "
+            "the messages were rolled back. Do the work again, in a new transaction."
+        )
+
+
+class InDoubt(TransactionError):
+    """The database's commit failed in a way that does not say whether it happened.
+
+    `outcome` is what a check on a new connection has found out since; None: not known yet, and
+    the checkers go on asking.
+    """
+
+    def __init__(self, tx_id: str, error: BaseException, outcome: Outcome | None) -> None:
+        if outcome is None:
+            found = "it could not be found out at once; the transaction stays undecided, and asked"
+        else:
+            found = f"a check since found that it {'did' if outcome.receipts else 'did not'}"
+        super().__init__(
+            f"transaction {tx_id!r}: the database's commit failed ({error}), which does not say "
+            f"whether it happened; {found}. engine.outcome({tx_id!r}) tells what became of it."
+        )
+        self.outcome = outcome
+
+
+class DurabilityWarning(UserWarning):
+    """The database may lose what it has committed when the power fails."""

@@ -1,0 +1,35 @@
+"""The marker table: one row for each bound transaction, under a key that only one can take.
+
+The producer inserts state C as the last statement of its own database transaction. A checker
+that finds no row inserts state R under the same key, a tombstone: then the producer's insert,
+should it come after all, fails. So the key is a fence, and whatever is read behind it is final.
+"""
+
+from __future__ import annotations
+
+from fmq.errors import BadOption
+
+TABLE = "fmq_tx"
+DEADLINE_SECONDS = 3600  # no marker may be inserted later than this after its transaction began
+BUSY_SECONDS = 0.5  # how long a checker waits for the producer's open transaction
+
+DDL = {
+    "sqlite": f"""\
+CREATE TABLE {TABLE} (
+  store_id   TEXT NOT NULL,     -- the directory of the engine; two may share a database
+  tx_id      TEXT NOT NULL,
+  state      TEXT NOT NULL CHECK (state IN ('C', 'R')),  -- committed by its producer; ruled out
+  deadline   INTEGER NOT NULL,  -- no C may be inserted later, by this database's clock
+  created_at INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER)),
+  checked_at INTEGER,
+  PRIMARY KEY (store_id, tx_id) -- the fence
+) WITHOUT ROWID;
+""",
+}
+
+
+def ddl(dialect: str) -> str:
+    """The statement that makes the marker table."""
+    if dialect not in DDL:
+        raise BadOption(f"dialect {dialect!r}: must be one of {', '.join(sorted(DDL))}")
+    return DDL[dialect]

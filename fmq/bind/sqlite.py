@@ -1,0 +1,188 @@
+"""sqlite3: marking a transaction, committing it, and finding out afterwards what it did."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import warnings
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from fmq.bind.errors import (
+    BindError,
+    DurabilityWarning,
+    Fenced,
+    NoMarkerTable,
+    WrongDatabase,
+)
+from fmq.bind.marker import BUSY_SECONDS, DDL, DEADLINE_SECONDS, TABLE
+from fmq.feedback.question import Answer, Question
+
+NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
+MARK = (
+    f"INSERT OR ROLLBACK INTO {TABLE} (store_id, tx_id, state, deadline) "
+    f"SELECT ?, ?, 'C', ? WHERE {NOW} < ?"
+)
+LOOK = f"SELECT state FROM {TABLE} WHERE store_id = ? AND tx_id = ?"
+SEEN = f"UPDATE {TABLE} SET checked_at = {NOW} WHERE store_id = ? AND tx_id = ?"
+TOMBSTONE = (
+    f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline, checked_at) "
+    f"VALUES (?, ?, 'R', {NOW} + {DEADLINE_SECONDS}, {NOW})"
+)
+
+
+REGISTER = (
+    f"INSERT OR IGNORE INTO {TABLE} (store_id, tx_id, state, deadline) VALUES (?, ?, 'C', {NOW})"
+)
+
+
+class SqliteBinding:
+    """One connection of the user's, for one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._deadline = 0
+        self.path = path_of(connection)
+
+    def register(self, store: str, producer: str) -> None:
+        """Have the database know, for good, that it is the one that `producer` binds."""
+        self._refuse_open_transaction()
+        connection = self._connection
+        warn_unless_durable(connection, self.path)
+        with self._marking():
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(REGISTER, (store, registered_as(producer)))
+            connection.commit()
+
+    def begin(self) -> None:
+        """Begin the database's transaction, and take the right to write at once."""
+        self._refuse_open_transaction()
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        [(now,)] = connection.execute(f"SELECT {NOW}")
+        self._deadline = now + DEADLINE_SECONDS
+
+    def mark(self, store: str, tx_id: str) -> None:
+        """The last statement of the database's transaction; Fenced if it comes too late."""
+        connection = self._connection
+        if not connection.in_transaction:
+            raise BindError(
+                f"{self.path}: the database's transaction was ended inside of the block, so what "
+                f"it wrote is committed or rolled back without transaction {tx_id!r}, whose "
+                "messages were not sent. Leave committing to the end of the block."
+            )
+        values = store, tx_id, self._deadline, self._deadline
+        try:
+            with self._marking():
+                marked = connection.execute(MARK, values).rowcount
+        except sqlite3.IntegrityError:
+            raise Fenced(tx_id, "a checker found it undecided and has ruled it out") from None
+        if marked != 1:
+            raise Fenced(tx_id, f"it has been open for more than {DEADLINE_SECONDS} seconds")
+
+    def _refuse_open_transaction(self) -> None:
+        if self._connection.in_transaction:
+            raise BindError(
+                f"{self.path}: this connection has a transaction open already, which may hold work "
+                "that is not to be part of this one. Commit it or roll it back first."
+            )
+
+    @contextlib.contextmanager
+    def _marking(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if self._connection.in_transaction:
+                self._connection.rollback()
+            if "no such table" in str(error):
+                raise NoMarkerTable(self.path, DDL["sqlite"]) from None
+            raise
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+    def rolled_back_for_sure(self) -> bool:
+        """After a commit that failed: whether it is certain that it did not happen."""
+        if not self._connection.in_transaction:
+            return False
+        self._connection.rollback()  # it was still open, so it had not committed
+        return True
+
+    def rollback(self) -> None:
+        """Drop what the database's transaction has done."""
+        if self._connection.in_transaction:
+            self._connection.rollback()
+
+    def check(self, question: Question) -> Answer:
+        """What became of the transaction, on a connection of its own."""
+        return check(self.path, question)
+
+
+def check(path: str, question: Question) -> Answer:
+    """Whether the database at `path` committed: asked behind the fence, so it is final."""
+    try:
+        return _fence(path, question)
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            raise NoMarkerTable(path, DDL["sqlite"]) from None
+        return "unknown"  # locked by somebody, perhaps by the producer; or it cannot be written
+
+
+def _fence(path: str, question: Question) -> Answer:
+    uri = f"file:{quote(path)}?mode=rw"
+    store, tx_id = question.store, question.tx_id
+    with contextlib.closing(
+        sqlite3.connect(uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+    ) as connection:
+        connection.execute("PRAGMA synchronous = EXTRA")  # what is answered stays true
+        connection.execute("BEGIN IMMEDIATE")
+        known = connection.execute(LOOK, (store, registered_as(question.producer))).fetchone()
+        if known is None:
+            raise WrongDatabase(path, question.producer)
+        found = connection.execute(LOOK, (store, tx_id)).fetchone()
+        # Written either way: the sync of this commit covers the producer's, too.
+        connection.execute(TOMBSTONE if found is None else SEEN, (store, tx_id))
+        connection.execute("COMMIT")
+    return "commit" if found is not None and found[0] == "C" else "rollback"
+
+
+def registered_as(producer: str) -> str:
+    """The key of a producer's own row; no tx_id can be like it."""
+    return f"§{producer}"
+
+
+def create_table(connection: sqlite3.Connection) -> None:
+    """Make the marker table if it is not there."""
+    found = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (TABLE,)
+    ).fetchone()
+    if found is None:
+        connection.execute(DDL["sqlite"])
+        connection.commit()
+
+
+def path_of(connection: sqlite3.Connection) -> str:
+    """The file of the connection's own database; BindError if it has none."""
+    for _, name, file in connection.execute("PRAGMA database_list"):
+        if name == "main" and file:
+            return str(file)
+    raise BindError(
+        "a database in memory is gone with its process, so it can tell nothing after a crash. "
+        "Nothing was changed. Bind one that has a file."
+    )
+
+
+def warn_unless_durable(connection: sqlite3.Connection, path: str) -> None:
+    """Say so if a power cut may take back what this connection commits."""
+    [(mode,)] = connection.execute("PRAGMA journal_mode")
+    [(level,)] = connection.execute("PRAGMA synchronous")
+    least = 2 if mode in ("wal", "truncate", "persist") else 3
+    if mode in ("off", "memory") or level < least:
+        wanted = "FULL" if least == 2 else "EXTRA"
+        warnings.warn(
+            f"{path}: with journal_mode={mode} and synchronous={level} a power cut may take back "
+            "what was committed, and leave the messages that tell of it. "
+            f"PRAGMA synchronous={wanted}, or journal_mode=WAL with FULL, keeps them together.",
+            DurabilityWarning,
+            stacklevel=5,
+        )
