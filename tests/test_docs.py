@@ -145,7 +145,7 @@ def test_the_tail_table_of_the_document_is_that_of_the_code() -> None:
     assert found == expected
 
 
-MAPPED = ("fmq", "fmq/store", "fmq/tx", "fmq/recovery", "fmq/consume", "fmq/feedback")
+MAPPED = ("fmq", "fmq/store", "fmq/tx", "fmq/recovery", "fmq/consume", "fmq/feedback", "fmq/bind")
 
 
 def test_the_map_of_the_design_names_every_file_once() -> None:

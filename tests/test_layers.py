@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 GROUND = {"fmq.errors", "fmq.message", "fmq.options", "fmq.clock", "fmq.disk", "fmq.mounts"}
 STORE = GROUND | {"fmq.store"}
 TX = STORE | {"fmq.tx"}
-ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback", "fmq.*"}
+ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback", "fmq.bind", "fmq.*"}
 
 # Whoever lies in the row's place may import what lies in these. A package stands for all that
 # is in it; "fmq" is the public names alone, "fmq.*" any module directly in fmq.
@@ -29,13 +29,14 @@ MAY_IMPORT = {
     "fmq.recovery": TX | {"fmq.recovery"},
     "fmq.consume": TX | {"fmq.consume"},
     "fmq.feedback": TX | {"fmq.feedback"},
+    "fmq.bind": TX | {"fmq.feedback", "fmq.bind"},
     "fmq.real_disk": GROUND,
     "fmq.*": ENGINE,
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},
     # It shows journals that no engine would open, so it reads names, checkpoints and tails itself.
     "fmq.cli": STORE
-    | {"fmq", "fmq.cli", "fmq.real_disk"}
+    | {"fmq", "fmq.cli", "fmq.real_disk", "fmq.bind.marker"}
     | {"fmq.recovery.layout", "fmq.recovery.checkpoint", "fmq.recovery.tail"},
     "fmq.__main__": {"fmq.cli"},
 }

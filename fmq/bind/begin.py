@@ -26,5 +26,5 @@ def begin_bound(
         # First the database, then the checker: one that is not registered there answers nothing.
         binding.register(feedback.store, producer)
         checkers.add_bound(producer, binding.path, binding.check)
-    tx = manager.begin(tx_id, producer, check_after, make=BoundTransaction)
+    tx = manager.begin(tx_id, producer or None, check_after, make=BoundTransaction)
     return tx.bind(binding, feedback)

@@ -48,7 +48,6 @@ class SqliteBinding:
         """Have the database know, for good, that it is the one that `producer` binds."""
         self._refuse_open_transaction()
         connection = self._connection
-        warn_unless_durable(connection, self.path)
         with self._marking():
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(REGISTER, (store, registered_as(producer)))
@@ -58,6 +57,7 @@ class SqliteBinding:
         """Begin the database's transaction, and take the right to write at once."""
         self._refuse_open_transaction()
         connection = self._connection
+        warn_unless_durable(connection, self.path)
         connection.execute("BEGIN IMMEDIATE")
         [(now,)] = connection.execute(f"SELECT {NOW}")
         self._deadline = now + DEADLINE_SECONDS
@@ -184,5 +184,5 @@ def warn_unless_durable(connection: sqlite3.Connection, path: str) -> None:
             "what was committed, and leave the messages that tell of it. "
             f"PRAGMA synchronous={wanted}, or journal_mode=WAL with FULL, keeps them together.",
             DurabilityWarning,
-            stacklevel=5,
+            stacklevel=4,
         )

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fmq
+import fmq.bind
 from tests.cli.command import COMMAND, ENVIRONMENT, fmq_json, fmq_process
 
 
@@ -136,3 +138,11 @@ def test_an_interrupt_is_quiet(long_journal: Path) -> None:
 def test_the_version_is_that_of_the_package() -> None:
     """And `python -m fmq` is the command."""
     assert fmq_process("--version").stdout == f"fmq {fmq.__version__}\n"
+
+
+def test_the_table_that_a_bound_database_needs_is_printed_as_it_is() -> None:
+    """For a migration to take over: SQL and nothing else."""
+    done = fmq_process("ddl", "sqlite")
+    assert (done.returncode, done.stdout) == (0, fmq.bind.ddl("sqlite"))
+    with sqlite3.connect(":memory:") as connection:
+        connection.executescript(done.stdout)

@@ -1,0 +1,56 @@
+"""Places orders until it dies in the middle of one: `python child.py FOLDER CALL before|after`.
+
+Dies at its CALL-th call of the connection, before or after that has done its work; prints
+"done" if it had fewer.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import fmq
+from tests.bind.shop import connect, place
+
+
+class Mortal(sqlite3.Connection):
+    """A connection at whose calls its process may die."""
+
+    calls_left = -1  # for ever
+    after = False
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        self._die(after=False)
+        cursor = super().execute(*arguments)
+        self._die(after=True)
+        return cursor
+
+    def commit(self) -> None:
+        self._die(after=False)
+        super().commit()
+        self._die(after=True)
+
+    def _die(self, *, after: bool) -> None:
+        if self.after == after:
+            self.calls_left -= 1
+            if self.calls_left == 0:
+                os._exit(1)
+
+
+def main(folder: Path, call: int, when: str) -> None:
+    connection = connect(folder, Mortal)
+    assert isinstance(connection, Mortal)
+    with fmq.open(folder / "shop") as engine:
+        place(engine, connection, "whole")
+        connection.after = when == "after"
+        connection.calls_left = call
+        place(engine, connection, "cut")
+        connection.calls_left = -1
+    print("done")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,46 @@
+"""A shop with a database of its own: orders in sqlite3, messages in fmq, the two to agree."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import fmq
+import fmq.bind
+
+PRODUCER = "checkout"
+
+
+def connect(
+    folder: Path, kind: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    """A connection to the shop's database, as durable as fmq is; the tables are there."""
+    connection = sqlite3.connect(folder / "shop.db", factory=kind)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE IF NOT EXISTS orders (name TEXT PRIMARY KEY)")
+    fmq.bind.create_table(connection)
+    return connection
+
+
+def place(
+    engine: fmq.Engine, connection: sqlite3.Connection, order: str, tx_id: str | None = None
+) -> None:
+    """One order: a row and a message, or neither."""
+    with engine.transaction(tx_id=tx_id, producer=PRODUCER, bind=connection) as tx:
+        connection.execute("INSERT INTO orders VALUES (?)", (order,))
+        tx.send("orders", order.encode())
+
+
+def reopened(folder: Path) -> fmq.Engine:
+    """The engine after a crash; what was undecided is asked about."""
+    return fmq.open(folder / "shop", resolve={PRODUCER: f"sqlite:///{folder}/shop.db"})
+
+
+def rows(folder: Path) -> list[str]:
+    with sqlite3.connect(folder / "shop.db") as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM orders ORDER BY rowid")]
+
+
+def messages(engine: fmq.Engine) -> list[str]:
+    return [bytes(message.body).decode() for message in engine.read("orders", limit=9999)]

@@ -1,0 +1,285 @@
+"""A transaction bound to a sqlite3 connection: the rows and the messages, or neither."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fmq
+import fmq.bind
+from fmq.errors import BadOption, LeaseLost, WrongState
+from tests.bind.shop import PRODUCER, connect, messages, place, rows
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
+    with fmq.open(tmp_path / "shop") as engine:
+        yield engine
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = connect(tmp_path)
+    yield connection
+    connection.close()
+
+
+def test_a_block_that_ends_commits_both(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    place(engine, connection, "one")
+    place(engine, connection, "two", tx_id="order-2")
+    assert rows(tmp_path) == messages(engine) == ["one", "two"]
+    assert engine.outcome("order-2").state == "committed"
+    assert engine.undecided() == []
+
+
+def test_a_block_that_raises_ends_with_neither(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    for error in (ValueError, fmq.RollBack, KeyboardInterrupt):
+        with pytest.raises(error), engine.transaction(bind=connection) as tx:
+            connection.execute("INSERT INTO orders VALUES ('one')")
+            tx.send("orders", b"one")
+            raise error
+    assert rows(tmp_path) == messages(engine) == []
+    assert not connection.in_transaction
+    place(engine, connection, "two")
+    assert rows(tmp_path) == messages(engine) == ["two"]
+
+
+def test_a_commit_that_the_database_refuses_rolls_both_back(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """A deferred foreign key fails at COMMIT, and the transaction is still open: it is certain."""
+    connection.execute("CREATE TABLE lines (order_name REFERENCES orders DEFERRABLE "
+                       "INITIALLY DEFERRED)")  # fmt: skip
+    connection.execute("PRAGMA foreign_keys = ON")
+    with (
+        pytest.raises(sqlite3.IntegrityError),
+        engine.transaction(tx_id="order-1", bind=connection) as tx,
+    ):
+        connection.execute("INSERT INTO lines VALUES ('no such order')")
+        tx.send("orders", b"one")
+    assert messages(engine) == []
+    assert engine.outcome("order-1").state == "rolled back"
+
+
+class AnswerLost(sqlite3.Connection):
+    """A connection whose commit does its work, or not, and fails in a way that tells neither."""
+
+    commits = 2  # that of the marker table and that of the registration go well
+    happens = True
+
+    def commit(self) -> None:
+        if self.commits:
+            self.commits -= 1
+            super().commit()
+            return
+        if self.happens:
+            super().commit()
+        else:
+            super().rollback()
+        raise sqlite3.OperationalError("disk I/O error")
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_a_commit_of_unknown_outcome_is_checked_at_once(tmp_path: Path, happens: bool) -> None:
+    """The error is typed, and the messages follow what a new connection finds in the database."""
+    connection = connect(tmp_path, AnswerLost)
+    assert isinstance(connection, AnswerLost)
+    connection.happens = happens
+    with fmq.open(tmp_path / "shop") as engine:
+        with pytest.raises(fmq.bind.InDoubt) as caught:
+            place(engine, connection, "one", tx_id="order-1")
+        assert caught.value.outcome is not None
+        assert rows(tmp_path) == messages(engine) == (["one"] if happens else [])
+        assert caught.value.outcome == engine.outcome("order-1")
+    connection.close()
+
+
+def test_a_missing_table_is_named_with_the_statement_that_makes_it(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    connection = sqlite3.connect(tmp_path / "bare.db")
+    connection.execute("PRAGMA synchronous = EXTRA")
+    with pytest.raises(fmq.bind.NoMarkerTable) as caught:
+        engine.transaction(bind=connection)
+    assert fmq.bind.ddl("sqlite") in str(caught.value)
+    assert not connection.in_transaction
+    connection.execute(fmq.bind.ddl("sqlite"))
+    with engine.transaction(bind=connection) as tx:
+        tx.send("orders", b"one")
+    assert messages(engine) == ["one"]
+    connection.close()
+
+
+def test_a_connection_with_work_open_is_refused(
+    engine: fmq.Engine, connection: sqlite3.Connection
+) -> None:
+    connection.execute("INSERT INTO orders VALUES ('begun before')")
+    with pytest.raises(fmq.bind.BindError, match="a transaction open already"):
+        engine.transaction(bind=connection)
+    connection.rollback()
+    tx = engine.transaction(tx_id="order-1", bind=connection)
+    connection.execute("INSERT INTO orders VALUES ('begun between')")
+    with pytest.raises(fmq.bind.BindError, match="a transaction open already"), tx:
+        pass
+    connection.rollback()
+    place(engine, connection, "one", tx_id="order-1")
+    assert messages(engine) == ["one"]
+
+
+def test_a_program_that_commits_inside_of_the_block_is_told(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
+        engine.transaction(bind=connection) as tx,
+    ):
+        connection.execute("INSERT INTO orders VALUES ('one')")
+        tx.send("orders", b"one")
+        connection.commit()
+    assert rows(tmp_path) == ["one"]
+    assert messages(engine) == []
+
+
+def test_the_steps_are_not_the_programs(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    with engine.transaction(bind=connection) as tx:
+        tx.send("orders", b"one")
+        for step in (tx.prepare, tx.commit, tx.rollback):
+            with pytest.raises(WrongState, match=r"raise fmq\.RollBack"):
+                step()
+    [receipt] = tx.commit()
+    assert (receipt.topic, receipt.offset) == ("orders", 0)
+
+
+def test_a_database_in_memory_is_refused(engine: fmq.Engine) -> None:
+    with pytest.raises(fmq.bind.BindError, match="gone with its process"):
+        engine.transaction(bind=sqlite3.connect(":memory:"))
+
+
+@pytest.mark.parametrize("nonsense", ["sqlite:///shop.db", 7, object()])
+def test_what_is_no_connection_is_refused(engine: fmq.Engine, nonsense: object) -> None:
+    with pytest.raises(fmq.bind.BindError, match="must be a connection of"):
+        engine.transaction(bind=nonsense)
+
+
+def test_a_producer_binds_one_database(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """After a crash nobody could tell which of two to ask, and the wrong one would say no."""
+    (tmp_path / "other").mkdir()
+    other = connect(tmp_path / "other")
+    place(engine, connection, "one")
+    with pytest.raises(BadOption, match=r"other.*shop\.db"):
+        engine.transaction(producer=PRODUCER, bind=other)
+    with engine.transaction(producer="another", bind=other) as tx:
+        tx.send("orders", b"two")
+    assert messages(engine) == ["one", "two"]
+    other.close()
+
+
+def test_a_database_that_may_forget_is_warned_about(engine: fmq.Engine, tmp_path: Path) -> None:
+    connection = connect(tmp_path)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    with (
+        pytest.warns(fmq.bind.DurabilityWarning, match="synchronous=FULL"),
+        engine.transaction(bind=connection),
+    ):
+        pass
+    connection.close()
+
+
+# --- what a checker does ------------------------------------------------------------------------
+
+
+def question(engine: fmq.Engine, tx_id: str = "order-1") -> fmq.Question:
+    """The question about a transaction that was prepared, and its program is gone."""
+    tx = engine.transaction(tx_id=tx_id, producer=PRODUCER, check_after=0)
+    tx.send("orders", b"one")
+    tx.prepare()
+    [found] = engine.feedback.ask(PRODUCER, wait=0)
+    return found
+
+
+def test_a_checker_rules_out_what_it_does_not_find(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """It leaves a tombstone, so that a producer who comes late cannot commit any more."""
+    check = fmq.bind.checker_of(f"sqlite:///{tmp_path}/shop.db")
+    place(engine, connection, "registers the producer")
+    asked = question(engine)
+    assert check(asked) == "rollback"
+    late = sqlite3.connect(tmp_path / "shop.db")
+    with pytest.raises(sqlite3.IntegrityError):
+        late.execute(
+            "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (?, ?, 'C', 0)",
+            (asked.store, asked.tx_id),
+        )
+    late.close()
+
+
+def test_a_producer_that_was_ruled_out_is_told(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    place(engine, connection, "registers the producer")
+    connection.execute(
+        "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (?, 'order-1', 'R', 0)",
+        (engine.feedback.store,),
+    )
+    connection.commit()
+    with pytest.raises(fmq.bind.Fenced, match="ruled it out"):
+        place(engine, connection, "one", tx_id="order-1")
+    assert rows(tmp_path) == messages(engine) == ["registers the producer"]
+    assert engine.undecided() == []
+
+
+def test_while_the_producer_is_at_it_the_answer_is_unknown(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    check = fmq.bind.checker_of(f"sqlite:///{tmp_path}/shop.db")
+    place(engine, connection, "registers the producer")
+    asked = question(engine)
+    connection.execute("BEGIN IMMEDIATE")
+    assert check(asked) == "unknown"
+    connection.rollback()
+    assert check(asked) == "rollback"
+
+
+def test_a_database_that_was_never_bound_answers_nothing(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """That it has no row would otherwise roll back what the right database has committed."""
+    (tmp_path / "other").mkdir()
+    other = connect(tmp_path / "other")
+    other.close()
+    asked = question(engine)
+    with pytest.raises(fmq.bind.WrongDatabase, match="name the right database"):
+        fmq.bind.checker_of(f"sqlite:///{tmp_path}/other/shop.db")(asked)
+    assert [each.tx_id for each in engine.undecided()] == ["order-1"]
+
+
+def test_a_question_that_was_taken_over_is_lost(
+    engine: fmq.Engine, connection: sqlite3.Connection
+) -> None:
+    """Asking about one transaction at once takes it from whoever has been asked before."""
+    asked = question(engine)
+    [again] = engine.feedback.ask_about("order-1")
+    with pytest.raises(LeaseLost):
+        engine.feedback.answer(asked, "commit")
+    assert engine.feedback.answer(again, "rollback") is not None
+    assert engine.feedback.ask_about("order-1") == []
+
+
+@pytest.mark.parametrize("address", ["", "shop.db", "sqlite://", "sqlite:///", "oracle:///x"])
+def test_an_address_that_cannot_be_asked_is_refused(tmp_path: Path, address: str) -> None:
+    with pytest.raises(BadOption, match=r"sqlite:///shop\.db"):
+        fmq.open(tmp_path / "shop", resolve={PRODUCER: address})
+    with fmq.open(tmp_path / "shop"):
+        pass  # and the directory was let go of
