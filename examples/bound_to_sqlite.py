@@ -4,7 +4,6 @@ import os
 import sqlite3
 import tempfile
 
-import fmq
 import fmq.bind
 
 
@@ -15,7 +14,7 @@ class Mortal(sqlite3.Connection):
         if self.dies == "before":
             os._exit(1)
         super().commit()
-        if self.dies == "after":
+        if self.dies:
             os._exit(1)
 
 
@@ -24,16 +23,15 @@ def place(engine: fmq.Engine, db: Mortal, order: str, dies: str) -> None:
         db.execute("INSERT INTO orders VALUES (?)", (order,))
         tx.send("orders", order.encode())
         db.dies = dies
-    print(
-        [*db.execute("SELECT * FROM orders")], [m.body for m in engine.read("orders")], flush=True
-    )
+    rows = [*db.execute("SELECT * FROM orders")]
+    print(rows, [message.body for message in engine.read("orders")], flush=True)
 
 
 with tempfile.TemporaryDirectory() as home:
-    file, databases = f"{home}/shop.db", {"checkout": f"sqlite:///{home}/shop.db"}
+    databases = {"checkout": f"sqlite:///{home}/shop.db"}
     for number, dies in enumerate(("", "before", "after", "")):
         if os.fork() == 0:  # a process for each, because two of them die
-            db = sqlite3.connect(file, factory=Mortal)
+            db = sqlite3.connect(f"{home}/shop.db", factory=Mortal)
             db.executescript("PRAGMA synchronous=EXTRA; CREATE TABLE IF NOT EXISTS orders (name)")
             fmq.bind.create_table(db)
             with fmq.open(f"{home}/shop", resolve=databases) as engine:
