@@ -31,38 +31,49 @@ class Binding(Protocol):
 
 def binding_of(connection: Any) -> Binding:
     """What ties `connection` to a transaction; BindError if nothing here can."""
-    if _is_sqlite(connection):
-        from fmq.bind.sqlite import SqliteBinding
-
-        return SqliteBinding(connection)
-    kind = type(connection)
-    raise BindError(
-        f"a {kind.__module__}.{kind.__qualname__} cannot be bound: it must be a connection of "
-        "sqlite3. Nothing was changed. With another database, prepare and decide yourself and "
-        "register a checker; the guide has the steps."
-    )
+    binding: Binding = _module_of(connection).binding(connection)
+    return binding
 
 
 def create_table(connection: Any) -> None:
     """Make the marker table in the connection's database, if it is not there."""
-    binding_of(connection)  # says what can be bound
-    from fmq.bind.sqlite import create_table as create
+    _module_of(connection).create_table(connection)
 
-    create(connection)
+
+def _module_of(connection: Any) -> Any:
+    kinds = {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
+    if "sqlite3" in kinds:
+        from fmq.bind import sqlite
+
+        return sqlite
+    if "psycopg" in kinds:
+        from fmq.bind import postgres
+
+        return postgres
+    kind = type(connection)
+    raise BindError(
+        f"a {kind.__module__}.{kind.__qualname__} cannot be bound: it must be a connection of "
+        "sqlite3 or psycopg. Nothing was changed. With another database, prepare and decide "
+        "yourself and register a checker; the guide has the steps."
+    )
 
 
 def checker_of(address: str) -> Checker:
-    """A checker that asks the database at `address`, such as "sqlite:///shop.db"."""
-    scheme, found, path = address.partition(":///")
-    if scheme != "sqlite" or not found or not path:
-        raise BadOption(
-            f"{address!r} is no address of a database that can be asked: it must be like "
-            "sqlite:///shop.db, with a fourth slash before an absolute path. Nothing was changed."
-        )
-    from fmq.bind.sqlite import check
+    """A checker that asks the database at `address`: "sqlite:///shop.db", "postgresql://...".
 
-    return lambda question: check(path, question)
+    A file's path follows three slashes, an absolute one four.
+    """
+    scheme, found, path = address.partition("://")
+    if scheme == "sqlite" and path.startswith("/") and path != "/":
+        from fmq.bind import sqlite
 
+        return lambda question: sqlite.check(path[1:], question)
+    if scheme in ("postgresql", "postgres") and found:
+        from fmq.bind import postgres
 
-def _is_sqlite(connection: Any) -> bool:
-    return any(kind.__module__ == "sqlite3" for kind in type(connection).__mro__)
+        return lambda question: postgres.check(address, question)
+    raise BadOption(
+        f"{address!r} is no address of a database that can be asked: it must be like "
+        "sqlite:///shop.db, with a fourth slash before an absolute path, or like "
+        "postgresql://host/name. Nothing was changed."
+    )

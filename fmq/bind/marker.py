@@ -25,7 +25,23 @@ CREATE TABLE {TABLE} (
   PRIMARY KEY (store_id, tx_id) -- the fence
 ) WITHOUT ROWID;
 """,
+    "postgres": f"""\
+CREATE TABLE {TABLE} (
+  store_id   varchar(36) NOT NULL,   -- the directory of the engine; two may share a database
+  tx_id      varchar(256) NOT NULL,
+  state      char(1) NOT NULL CHECK (state IN ('C', 'R')),  -- committed by its producer; ruled out
+  deadline   timestamptz NOT NULL,   -- no C may be inserted later, by this database's clock
+  created_at timestamptz NOT NULL DEFAULT now(),
+  checked_at timestamptz,
+  PRIMARY KEY (store_id, tx_id)      -- the fence
+);
+""",
 }
+
+
+def registered_as(producer: str) -> str:
+    """The key of a producer's own row; no tx_id can be like it."""
+    return f"§{producer}"
 
 
 def ddl(dialect: str) -> str:

@@ -15,7 +15,7 @@ from fmq.bind.errors import (
     NoMarkerTable,
     WrongDatabase,
 )
-from fmq.bind.marker import BUSY_SECONDS, DDL, DEADLINE_SECONDS, TABLE
+from fmq.bind.marker import BUSY_SECONDS, DDL, DEADLINE_SECONDS, TABLE, registered_as
 from fmq.feedback.question import Answer, Question
 
 NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
@@ -146,11 +146,6 @@ def _fence(path: str, question: Question) -> Answer:
     return "commit" if found is not None and found[0] == "C" else "rollback"
 
 
-def registered_as(producer: str) -> str:
-    """The key of a producer's own row; no tx_id can be like it."""
-    return f"§{producer}"
-
-
 def create_table(connection: sqlite3.Connection) -> None:
     """Make the marker table if it is not there."""
     found = connection.execute(
@@ -186,3 +181,6 @@ def warn_unless_durable(connection: sqlite3.Connection, path: str) -> None:
             DurabilityWarning,
             stacklevel=4,
         )
+
+
+binding = SqliteBinding

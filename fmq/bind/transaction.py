@@ -59,6 +59,12 @@ class BoundTransaction(Transaction):
             if self._binding.rolled_back_for_sure():
                 super().rollback()
                 raise
+            if not isinstance(failed, Exception):
+                failed.add_note(
+                    f"fmq: it came while the database committed, so what became of transaction "
+                    f"{self.tx_id!r} is asked; engine.outcome({self.tx_id!r}) will tell."
+                )
+                raise
             raise InDoubt(self.tx_id, failed, self._check_now()) from failed
         super().commit()
 

@@ -1,0 +1,172 @@
+"""PostgreSQL through psycopg 3: marking a transaction, committing it, finding out what it did."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
+
+from fmq.bind.errors import BindError, DurabilityWarning, Fenced, NoMarkerTable, WrongDatabase
+from fmq.bind.marker import BUSY_SECONDS, DDL, DEADLINE_SECONDS, TABLE, registered_as
+from fmq.feedback.question import Answer, Question
+
+Connection = psycopg.Connection[Any]
+
+MARK = (
+    f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline) "
+    "SELECT %s, %s, 'C', %s WHERE clock_timestamp() < %s"
+)
+FENCE = (
+    f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline, checked_at) "
+    f"VALUES (%s, %s, 'R', now() + interval '{DEADLINE_SECONDS} s', now()) "
+    "ON CONFLICT (store_id, tx_id) DO UPDATE SET checked_at = now() RETURNING state"
+)
+LOOK = f"SELECT state FROM {TABLE} WHERE store_id = %s AND tx_id = %s"
+REGISTER = (
+    f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline) VALUES (%s, %s, 'C', now()) "
+    "ON CONFLICT DO NOTHING"
+)
+# The server said itself that it had rolled back: constraints, a dead transaction, serialization.
+ROLLED_BACK = ("23", "25", "40")
+# The server was asked behind the fence, and could not answer yet.
+NOT_NOW = (
+    errors.LockNotAvailable,
+    errors.QueryCanceled,
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    errors.ReadOnlySqlTransaction,
+)
+
+
+class PostgresBinding:
+    """One connection of the user's, for one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._deadline: object = None
+        self._certain = False
+        info = connection.info
+        self.path = f"postgresql://{info.host}:{info.port}/{info.dbname}"
+
+    def register(self, store: str, producer: str) -> None:
+        """Have the database know, for good, that it is the one that `producer` binds."""
+        self._refuse_open_transaction()
+        try:
+            self._connection.execute(REGISTER, (store, registered_as(producer)))
+            self._connection.commit()
+        except errors.UndefinedTable:
+            self._connection.rollback()
+            raise NoMarkerTable(self.path, DDL["postgres"]) from None
+
+    def begin(self) -> None:
+        """Begin the database's transaction."""
+        self._refuse_open_transaction()
+        row = self._connection.execute(
+            "SELECT clock_timestamp() + %s * interval '1 s', "
+            "current_setting('synchronous_commit'), current_setting('fsync')",
+            (DEADLINE_SECONDS,),
+        ).fetchone()
+        assert row is not None
+        self._deadline, commits, fsync = row
+        if commits == "off" or fsync == "off":
+            warnings.warn(
+                f"{self.path}: with synchronous_commit={commits} and fsync={fsync} a crash of the "
+                "server may take back what was committed, and leave the messages that tell of it.",
+                DurabilityWarning,
+                stacklevel=4,
+            )
+
+    def mark(self, store: str, tx_id: str) -> None:
+        """The last statement of the database's transaction; Fenced if it comes too late."""
+        connection = self._connection
+        if connection.info.transaction_status == TransactionStatus.IDLE:
+            raise BindError(
+                f"{self.path}: the database's transaction was ended inside of the block, so what "
+                f"it wrote is committed or rolled back without transaction {tx_id!r}, whose "
+                "messages were not sent. Leave committing to the end of the block."
+            )
+        try:
+            marked = connection.execute(MARK, (store, tx_id, self._deadline, self._deadline))
+        except errors.UniqueViolation:
+            raise Fenced(tx_id, "a checker found it undecided and has ruled it out") from None
+        if marked.rowcount != 1:
+            raise Fenced(tx_id, f"it has been open for more than {DEADLINE_SECONDS} seconds")
+
+    def commit(self) -> None:
+        try:
+            self._connection.commit()
+        except psycopg.Error as error:
+            self._certain = (error.sqlstate or "").startswith(ROLLED_BACK)
+            raise
+
+    def rolled_back_for_sure(self) -> bool:
+        """After a commit that failed: whether the server itself said that it did not happen."""
+        return self._certain
+
+    def rollback(self) -> None:
+        """Drop what the database's transaction has done; a lost connection has done so itself."""
+        if not self._connection.closed:
+            self._connection.rollback()
+
+    def check(self, question: Question) -> Answer:
+        """What became of the transaction, on a connection of its own."""
+        info = self._connection.info
+        return check(make_conninfo(info.dsn, password=info.password), question)
+
+    def _refuse_open_transaction(self) -> None:
+        if self._connection.autocommit:
+            raise BindError(
+                f"{self.path}: this connection commits each statement by itself, so there is "
+                "nothing to bind. Nothing was changed; use one with autocommit=False."
+            )
+        if self._connection.info.transaction_status != TransactionStatus.IDLE:
+            raise BindError(
+                f"{self.path}: this connection has a transaction open already, which may hold work "
+                "that is not to be part of this one. Commit it or roll it back first."
+            )
+
+
+def check(address: str, question: Question) -> Answer:
+    """Whether the database committed: asked behind the fence, so it is final."""
+    try:
+        with psycopg.connect(address, autocommit=True) as connection:
+            return _fence(connection, address, question)
+    except errors.UndefinedTable:
+        raise NoMarkerTable(shown(address), DDL["postgres"]) from None
+    except (psycopg.OperationalError, *NOT_NOW):
+        return "unknown"  # no server, a lost connection, or the producer is still at it
+
+
+def _fence(connection: Connection, address: str, question: Question) -> Answer:
+    key = question.store, question.tx_id
+    timeout = sql.Literal(f"{BUSY_SECONDS * 1000:.0f}ms")
+    connection.execute(sql.SQL("SET lock_timeout = {}").format(timeout))
+    connection.execute("SET synchronous_commit = on")  # it covers the producer's commit, too
+    registered = question.store, registered_as(question.producer)
+    if connection.execute(LOOK, registered).fetchone() is None:
+        raise WrongDatabase(shown(address), question.producer)
+    # It waits for the row of a transaction that is still open, and returns what stands then.
+    row = connection.execute(FENCE, key).fetchone()
+    assert row is not None
+    return "commit" if row[0] == "C" else "rollback"
+
+
+def shown(address: str) -> str:
+    """The address as errors may show it: without its password."""
+    info = psycopg.conninfo.conninfo_to_dict(address)
+    return " ".join(f"{name}={info[name]}" for name in ("host", "port", "dbname") if name in info)
+
+
+def create_table(connection: Connection) -> None:
+    """Make the marker table if it is not there."""
+    found = connection.execute("SELECT to_regclass(%s)", (TABLE,)).fetchone()
+    if found is None or found[0] is None:
+        connection.execute(DDL["postgres"])
+    connection.commit()
+
+
+binding = PostgresBinding

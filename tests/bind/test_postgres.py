@@ -1,0 +1,217 @@
+"""A transaction bound to PostgreSQL, a real server: the rows and the messages, or neither."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fmq
+import fmq.bind
+from benchmarks.peers import find_program
+from fmq.errors import WrongState
+
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+
+PRODUCER = "checkout"
+pytestmark = pytest.mark.skipif(
+    find_program("postgres") is None, reason="there is no PostgreSQL server on this machine"
+)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A server of our own, reached over a socket of its own."""
+    from benchmarks.peers.postgres import Postgres
+
+    # Not in tmp_path, which only its owner may enter: the server has a user of its own.
+    with tempfile.TemporaryDirectory(prefix="fmq-postgres-") as folder:
+        Path(folder).chmod(0o755)
+        server = Postgres(Path(folder))
+        with server.connect() as connection:
+            host = connection.info.host
+        yield f"postgresql://postgres@/postgres?host={host}"
+        server.close()
+
+
+@pytest.fixture
+def connection(address: str) -> Iterator[Any]:
+    """Empty tables, made anew for each test."""
+    with psycopg.connect(address) as connection:
+        connection.execute("DROP TABLE IF EXISTS orders, fmq_tx")
+        connection.execute("CREATE TABLE orders (name text PRIMARY KEY)")
+        connection.commit()
+        fmq.bind.create_table(connection)
+        yield connection
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
+    with fmq.open(tmp_path / "shop") as engine:
+        yield engine
+
+
+def place(engine: fmq.Engine, connection: Any, order: str, tx_id: str | None = None) -> None:
+    with engine.transaction(tx_id=tx_id, producer=PRODUCER, bind=connection) as tx:
+        connection.execute("INSERT INTO orders VALUES (%s)", (order,))
+        tx.send("orders", order.encode())
+
+
+def rows(address: str) -> list[str]:
+    with psycopg.connect(address) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM orders ORDER BY name")]
+
+
+def messages(engine: fmq.Engine) -> list[str]:
+    return [bytes(message.body).decode() for message in engine.read("orders")]
+
+
+def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
+    place(engine, connection, "1")
+    with pytest.raises(ValueError), engine.transaction(bind=connection) as tx:  # noqa: PT011
+        connection.execute("INSERT INTO orders VALUES ('2')")
+        tx.send("orders", b"2")
+        raise ValueError
+    place(engine, connection, "3")
+    assert rows(address) == messages(engine) == ["1", "3"]
+
+
+def test_an_error_that_was_swallowed_is_found_by_the_mark(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
+    """PostgreSQL rolls back at COMMIT then, and psycopg returns as if it had committed."""
+    with (
+        pytest.raises(psycopg.errors.InFailedSqlTransaction),
+        engine.transaction(bind=connection) as tx,
+    ):
+        tx.send("orders", b"1")
+        with contextlib.suppress(psycopg.Error):
+            connection.execute("INSERT INTO nonsense VALUES (1)")
+    assert rows(address) == messages(engine) == []
+
+
+def test_a_commit_that_the_server_refuses_rolls_both_back(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
+    """A constraint that is checked at COMMIT: the server says itself that it rolled back."""
+    connection.execute("CREATE TEMP TABLE lines (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    connection.commit()
+    with (
+        pytest.raises(psycopg.errors.UniqueViolation),
+        engine.transaction(tx_id="order-1", bind=connection) as tx,
+    ):
+        connection.execute("INSERT INTO lines VALUES (1), (1)")
+        tx.send("orders", b"1")
+    assert messages(engine) == []
+    assert engine.outcome("order-1").state == "rolled back"
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_a_connection_that_breaks_at_commit_is_checked_at_once(
+    engine: fmq.Engine, connection: Any, address: str, happens: bool
+) -> None:
+    """The server ends it right before, or after: nobody says what was done, the database knows."""
+    place(engine, connection, "0")
+
+    class Breaking(psycopg.Connection):  # type: ignore[misc, name-defined]
+        def commit(self) -> None:
+            if happens:
+                super().commit()
+            with psycopg.connect(address, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", (self.info.backend_pid,))
+            self.execute("SELECT 1")
+
+    with pytest.raises(fmq.bind.InDoubt) as caught, Breaking.connect(address) as breaking:
+        place(engine, breaking, "1", tx_id="order-1")
+    assert caught.value.outcome == engine.outcome("order-1")
+    assert rows(address) == messages(engine) == (["0", "1"] if happens else ["0"])
+
+
+def test_while_the_producer_is_at_it_the_answer_is_unknown(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
+    """The checker waits for the row of the open transaction, and not for long."""
+    place(engine, connection, "registers the producer")
+    check = fmq.bind.checker_of(address)
+    tx = engine.transaction(tx_id="order-1", producer=PRODUCER, check_after=0)
+    tx.send("orders", b"1")
+    tx.prepare()
+    [question] = engine.feedback.ask(PRODUCER, wait=0)
+    connection.execute(
+        "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (%s, %s, 'C', now())",
+        (question.store, question.tx_id),
+    )
+    assert check(question) == "unknown"
+    connection.commit()
+    assert check(question) == "commit"
+
+
+def test_what_nobody_finds_is_ruled_out(engine: fmq.Engine, connection: Any, address: str) -> None:
+    place(engine, connection, "registers the producer")
+    check = fmq.bind.checker_of(address)
+    tx = engine.transaction(tx_id="order-1", producer=PRODUCER, check_after=0)
+    tx.prepare()
+    [question] = engine.feedback.ask(PRODUCER, wait=0)
+    assert check(question) == "rollback"
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        connection.execute(
+            "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (%s, %s, 'C', now())",
+            (question.store, question.tx_id),
+        )
+    connection.rollback()
+
+
+def test_what_a_crash_left_is_decided_at_open(
+    connection: Any, address: str, tmp_path: Path
+) -> None:
+    with fmq.open(tmp_path / "shop") as engine:
+        place(engine, connection, "0")
+        for tx_id, marked in (("order-1", True), ("order-2", False)):
+            tx = engine.transaction(tx_id=tx_id, producer=PRODUCER)
+            tx.send("orders", tx_id.encode())
+            tx.prepare()
+            if marked:
+                connection.execute(
+                    "INSERT INTO fmq_tx (store_id, tx_id, state, deadline)"
+                    " VALUES (%s, %s, 'C', now())",
+                    (engine.feedback.store, tx_id),
+                )
+                connection.commit()
+    with fmq.open(tmp_path / "shop", resolve={PRODUCER: address}) as engine:
+        assert engine.undecided() == []
+        assert engine.outcome("order-1").state == "committed"
+        assert engine.outcome("order-2").state == "rolled back"
+
+
+def test_what_cannot_be_bound_is_refused(engine: fmq.Engine, connection: Any, address: str) -> None:
+    with (
+        psycopg.connect(address, autocommit=True) as other,
+        pytest.raises(fmq.bind.BindError, match="autocommit=False"),
+    ):
+        engine.transaction(bind=other)
+    connection.execute("SELECT 1")
+    with pytest.raises(fmq.bind.BindError, match="a transaction open already"):
+        engine.transaction(bind=connection)
+    connection.rollback()
+    connection.execute("DROP TABLE fmq_tx")
+    connection.commit()
+    with pytest.raises(fmq.bind.NoMarkerTable, match="varchar"):
+        engine.transaction(bind=connection)
+    fmq.bind.create_table(connection)
+    with pytest.raises(WrongState), engine.transaction(bind=connection) as tx:
+        tx.commit()
+
+
+def test_without_a_server_the_answer_is_unknown(
+    engine: fmq.Engine, connection: Any, tmp_path: Path
+) -> None:
+    tx = engine.transaction(tx_id="order-1", producer=PRODUCER, check_after=0)
+    tx.prepare()
+    [question] = engine.feedback.ask(PRODUCER, wait=0)
+    assert fmq.bind.checker_of(f"postgresql:///postgres?host={tmp_path}")(question) == "unknown"
