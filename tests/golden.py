@@ -26,7 +26,7 @@ def seen(engine: fmq.Engine | fmq.ReadOnlyEngine, expected: Seen) -> Seen:
     """
     found: Seen = {
         "queues": {f"{info.topic}/{info.queue}": queue(engine, info) for info in engine.queues()},
-        "undecided": [plain(each) for each in engine.undecided()],
+        "undecided": [on_disk(each) for each in engine.undecided()],
         "outcomes": {tx_id: outcome(engine, tx_id) for tx_id in expected["outcomes"]},
     }
     if isinstance(engine, fmq.Engine):
@@ -74,6 +74,12 @@ def left(engine: fmq.Engine, group: str) -> dict[str, list[int]]:
             for each in deliveries:
                 found.setdefault(f"{each.topic}/{each.queue}", []).append(each.offset)
     return {place: sorted(offsets) for place, offsets in sorted(found.items())}
+
+
+def on_disk(undecided: fmq.UndecidedTransaction) -> dict[str, Any]:
+    """What the directory says of it: how asking stands lives in memory."""
+    said: dict[str, Any] = plain(undecided)
+    return {name: said[name] for name in said if name not in ("answers", "parked")}
 
 
 def plain(what: Any) -> Any:
