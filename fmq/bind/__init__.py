@@ -8,7 +8,7 @@ from fmq.bind.errors import (
     NoMarkerTable,
     WrongDatabase,
 )
-from fmq.bind.find import checker_of, create_table
+from fmq.bind.find import checker_of, create_table, purge
 from fmq.bind.marker import ddl
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "checker_of",
     "create_table",
     "ddl",
+    "purge",
 ]

@@ -5,8 +5,22 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from fmq.bind.errors import BindError
+from fmq.bind.marker import RETENTION_SECONDS
 from fmq.errors import BadOption
 from fmq.feedback.question import Answer, Checker, Question
+from fmq.feedback.service import Feedback
+from fmq.message import UndecidedTransaction
+
+
+class Undecided(Protocol):
+    """An engine, as far as purging needs one."""
+
+    @property
+    def feedback(self) -> Feedback: ...
+
+    def sync(self) -> None: ...
+
+    def undecided(self) -> list[UndecidedTransaction]: ...
 
 
 class Binding(Protocol):
@@ -38,6 +52,17 @@ def binding_of(connection: Any) -> Binding:
 def create_table(connection: Any) -> None:
     """Make the marker table in the connection's database, if it is not there."""
     _module_of(connection).create_table(connection)
+
+
+def purge(engine: Undecided, connection: Any, *, older_seconds: float = RETENTION_SECONDS) -> int:
+    """Remove markers of transactions whose decision is durable in `engine`, if they are that old,
+    and tombstones that no producer can run into any more; how many.
+    """
+    module = _module_of(connection)
+    engine.sync()  # a decision that no sync covers yet could still be asked about after a crash
+    undecided = frozenset(tx.tx_id for tx in engine.undecided())
+    removed: int = module.purge(connection, engine.feedback.store, undecided, older_seconds)
+    return removed
 
 
 def _module_of(connection: Any) -> Any:

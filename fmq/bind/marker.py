@@ -11,6 +11,9 @@ from fmq.errors import BadOption
 
 TABLE = "fmq_tx"
 DEADLINE_SECONDS = 3600  # no marker may be inserted later than this after its transaction began
+GRACE_SECONDS = 3600  # how much longer a tombstone stays than anybody could insert a marker
+RETENTION_SECONDS = 7 * 86400.0
+REGISTERED = "§"  # begins the keys of producers' own rows; no tx_id can
 BUSY_SECONDS = 0.5  # how long a checker waits for the producer's open transaction
 
 DDL = {
@@ -40,8 +43,8 @@ CREATE TABLE {TABLE} (
 
 
 def registered_as(producer: str) -> str:
-    """The key of a producer's own row; no tx_id can be like it."""
-    return f"§{producer}"
+    """The key of a producer's own row."""
+    return REGISTERED + producer
 
 
 def ddl(dialect: str) -> str:

@@ -11,7 +11,15 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from fmq.bind.errors import BindError, DurabilityWarning, Fenced, NoMarkerTable, WrongDatabase
-from fmq.bind.marker import BUSY_SECONDS, DDL, DEADLINE_SECONDS, TABLE, registered_as
+from fmq.bind.marker import (
+    BUSY_SECONDS,
+    DDL,
+    DEADLINE_SECONDS,
+    GRACE_SECONDS,
+    REGISTERED,
+    TABLE,
+    registered_as,
+)
 from fmq.feedback.question import Answer, Question
 
 Connection = psycopg.Connection[Any]
@@ -26,6 +34,15 @@ FENCE = (
     "ON CONFLICT (store_id, tx_id) DO UPDATE SET checked_at = now() RETURNING state"
 )
 LOOK = f"SELECT state FROM {TABLE} WHERE store_id = %s AND tx_id = %s"
+OLD_MARKERS = (
+    f"SELECT tx_id FROM {TABLE} WHERE store_id = %s AND state = 'C' AND tx_id NOT LIKE %s "
+    "AND created_at < now() - %s * interval '1 s'"
+)
+REMOVE = f"DELETE FROM {TABLE} WHERE store_id = %s AND tx_id = ANY(%s)"
+REMOVE_TOMBSTONES = (
+    f"DELETE FROM {TABLE} WHERE store_id = %s AND state = 'R' "
+    "AND deadline < now() - %s * interval '1 s'"
+)
 REGISTER = (
     f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline) VALUES (%s, %s, 'C', now()) "
     "ON CONFLICT DO NOTHING"
@@ -167,6 +184,18 @@ def create_table(connection: Connection) -> None:
     if found is None or found[0] is None:
         connection.execute(DDL["postgres"])
     connection.commit()
+
+
+def purge(
+    connection: Connection, store: str, undecided: frozenset[str], older_seconds: float
+) -> int:
+    """Remove markers that nobody can ask about any more; how many."""
+    old = connection.execute(OLD_MARKERS, (store, REGISTERED + "%", older_seconds)).fetchall()
+    gone = [tx_id for (tx_id,) in old if tx_id not in undecided]
+    connection.execute(REMOVE, (store, gone))
+    tombstones = connection.execute(REMOVE_TOMBSTONES, (store, GRACE_SECONDS)).rowcount
+    connection.commit()
+    return len(gone) + tombstones
 
 
 binding = PostgresBinding

@@ -15,7 +15,15 @@ from fmq.bind.errors import (
     NoMarkerTable,
     WrongDatabase,
 )
-from fmq.bind.marker import BUSY_SECONDS, DDL, DEADLINE_SECONDS, TABLE, registered_as
+from fmq.bind.marker import (
+    BUSY_SECONDS,
+    DDL,
+    DEADLINE_SECONDS,
+    GRACE_SECONDS,
+    REGISTERED,
+    TABLE,
+    registered_as,
+)
 from fmq.feedback.question import Answer, Question
 
 NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
@@ -31,6 +39,14 @@ TOMBSTONE = (
 )
 
 
+OLD_MARKERS = (
+    f"SELECT tx_id FROM {TABLE} WHERE store_id = ? AND state = 'C' AND tx_id NOT LIKE ? "
+    f"AND created_at < {NOW} - ?"
+)
+REMOVE = f"DELETE FROM {TABLE} WHERE store_id = ? AND tx_id = ?"
+REMOVE_TOMBSTONES = (
+    f"DELETE FROM {TABLE} WHERE store_id = ? AND state = 'R' AND deadline < {NOW} - ?"
+)
 REGISTER = (
     f"INSERT OR IGNORE INTO {TABLE} (store_id, tx_id, state, deadline) VALUES (?, ?, 'C', {NOW})"
 )
@@ -154,6 +170,18 @@ def create_table(connection: sqlite3.Connection) -> None:
     if found is None:
         connection.execute(DDL["sqlite"])
         connection.commit()
+
+
+def purge(
+    connection: sqlite3.Connection, store: str, undecided: frozenset[str], older_seconds: float
+) -> int:
+    """Remove markers that nobody can ask about any more; how many."""
+    old = connection.execute(OLD_MARKERS, (store, REGISTERED + "%", older_seconds)).fetchall()
+    gone = [(store, tx_id) for (tx_id,) in old if tx_id not in undecided]
+    connection.executemany(REMOVE, gone)
+    tombstones = connection.execute(REMOVE_TOMBSTONES, (store, GRACE_SECONDS)).rowcount
+    connection.commit()
+    return len(gone) + tombstones
 
 
 def path_of(connection: sqlite3.Connection) -> str:

@@ -215,3 +215,17 @@ def test_without_a_server_the_answer_is_unknown(
     tx.prepare()
     [question] = engine.feedback.ask(PRODUCER, wait=0)
     assert fmq.bind.checker_of(f"postgresql:///postgres?host={tmp_path}")(question) == "unknown"
+
+
+def test_markers_that_nobody_can_ask_about_are_purged(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
+    for tx_id in ("old", "young"):
+        place(engine, connection, tx_id, tx_id=tx_id)
+    connection.execute(
+        "UPDATE fmq_tx SET created_at = created_at - interval '8 d' WHERE tx_id <> 'young'"
+    )
+    connection.commit()
+    assert fmq.bind.purge(engine, connection) == 1
+    left = {tx_id for (tx_id,) in connection.execute("SELECT tx_id FROM fmq_tx")}
+    assert left == {"young", f"§{PRODUCER}"}

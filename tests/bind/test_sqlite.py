@@ -283,3 +283,65 @@ def test_an_address_that_cannot_be_asked_is_refused(tmp_path: Path, address: str
         fmq.open(tmp_path / "shop", resolve={PRODUCER: address})
     with fmq.open(tmp_path / "shop"):
         pass  # and the directory was let go of
+
+
+# --- purging ------------------------------------------------------------------------------------
+
+
+def age(connection: sqlite3.Connection, tx_id: str, seconds: int) -> None:
+    """Have its row be older than it is."""
+    connection.execute(
+        "UPDATE fmq_tx SET created_at = created_at - ?, deadline = deadline - ? WHERE tx_id = ?",
+        (seconds, seconds, tx_id),
+    )
+    connection.commit()
+
+
+def keys(connection: sqlite3.Connection) -> set[str]:
+    return {tx_id for (tx_id,) in connection.execute("SELECT tx_id FROM fmq_tx")}
+
+
+def test_only_markers_that_nobody_can_ask_about_are_purged(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """Not one that is young, or undecided; nor a producer's registration, however old."""
+    for tx_id in ("old", "young"):
+        place(engine, connection, tx_id, tx_id=tx_id)
+    tx = engine.transaction(tx_id="undecided", producer=PRODUCER)
+    tx.prepare()
+    connection.execute(
+        "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (?, 'undecided', 'C', 0)",
+        (engine.feedback.store,),
+    )
+    week = 8 * 86400
+    for key in ("old", "undecided", f"§{PRODUCER}"):
+        age(connection, key, week)
+    assert fmq.bind.purge(engine, connection) == 1
+    assert keys(connection) == {"young", "undecided", f"§{PRODUCER}"}
+    tx.commit()
+    assert fmq.bind.purge(engine, connection) == 1
+    assert keys(connection) == {"young", f"§{PRODUCER}"}
+
+
+def test_a_tombstone_stays_until_its_producer_cannot_come_any_more(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    place(engine, connection, "registers the producer", tx_id="first")
+    check = fmq.bind.checker_of(f"sqlite:///{tmp_path}/shop.db")
+    asked = question(engine)
+    assert check(asked) == "rollback"
+    engine.feedback.answer(asked, "rollback")
+    age(connection, "order-1", 2 * 3600 - 60)
+    assert fmq.bind.purge(engine, connection) == 0
+    age(connection, "order-1", 120)
+    assert fmq.bind.purge(engine, connection) == 1
+
+
+def test_another_engines_rows_are_not_purged(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    place(engine, connection, "1", tx_id="order-1")
+    age(connection, "order-1", 30 * 86400)
+    with fmq.open(tmp_path / "another shop") as another:
+        assert fmq.bind.purge(another, connection) == 0
+    assert fmq.bind.purge(engine, connection) == 1
