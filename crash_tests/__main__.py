@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from crash_tests.explore import Depth, Explorer, Tally
+from crash_tests.explore import Depth, Explorer
 from crash_tests.failure import Failure, load
 from crash_tests.faults import CHANGING, READING, FaultTour
 from crash_tests.oracle import Violation
 from crash_tests.shrink import shrink
+from crash_tests.tally import Tally
 from crash_tests.workload import WORKLOADS, Workload, generate
 
 

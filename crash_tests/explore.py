@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
+from crash_tests.directories import check_has_checkpoint
 from crash_tests.failure import Event, Failure, power
+from crash_tests.memory import Memory
 from crash_tests.oracle import Oracle, Violation
-from crash_tests.run import Run, abandon, open_engine, options_of, violation_of
-from crash_tests.trial import Trial, check_has_checkpoint
+from crash_tests.run import Run, open_engine, options_of, violation_of
+from crash_tests.tally import Tally
+from crash_tests.trial import Trial
 from crash_tests.workload import Workload
 from fmq.testing import CrashDisk, Loss
 
@@ -32,29 +35,12 @@ class Depth:
     honest: bool = True
 
 
-@dataclass(slots=True)
-class Tally:
-    """What has been explored."""
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The disk as it were if the power failed before one operation, and what is promised then."""
 
-    points: int = 0
-    states: int = 0
-    recoveries: int = 0
-    seconds: float = 0.0
-    failures: list[Failure] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        self.points += other.points
-        self.states += other.states
-        self.recoveries += other.recoveries
-        self.seconds += other.seconds
-        self.failures += other.failures
-
-    def __str__(self) -> str:
-        rate = self.states / self.seconds if self.seconds else 0
-        return (
-            f"{self.points:,} crash points, {self.states:,} distinct states, "
-            f"{self.recoveries:,} recoveries, {rate:,.0f} states/s, {len(self.failures)} failures"
-        )
+    disk: CrashDisk
+    oracle: Oracle
 
 
 class Explorer:
@@ -65,10 +51,10 @@ class Explorer:
     ) -> None:
         self.workload = workload
         self.depth = depth or Depth()
-        self.tally = Tally()
+        self.tally = Tally(workloads=1)
         self._options = options_of(workload)
         self.random = Random(f"{seed} {workload.name}")
-        self._known: set[tuple[str, str, int]] = set()
+        self._memory = Memory(workload.transactions())
         self._base = self._template()
         self._stop_at = stop_at
 
@@ -84,25 +70,29 @@ class Explorer:
         disk = self._base.after_kill(crash_at=crash_at)
         return Run(self.workload, disk, crash_at=crash_at)
 
-    def count(self) -> int:
-        """How many operations the workload has; Violation if it goes wrong without any crash."""
+    def moments(self) -> list[Moment]:
+        """Every moment of the workload; Violation if it goes wrong without any crash."""
+        moments: list[Moment] = []
         run = self.start()
+        run.watch(lambda run, disk: moments.append(Moment(disk, run.oracle.copy())))
         run.go()
-        abandon(run.engine)
-        return run.operations
+        run.close()
+        moments.append(Moment(run.disk.stopped(), run.oracle))
+        return moments
 
     def explore(self, crash_at: int | None = None, *, until: float = float("inf")) -> Tally:
         """All crash points, or one; stops at the first failures and at the time `until`."""
         began = time.monotonic()
         try:
-            total = self.count()
-            points = range(total + 1) if crash_at is None else (crash_at,)
-            for point in points:
+            for point, moment in enumerate(self.moments()):
                 if time.monotonic() > until or len(self.tally.failures) >= self._stop_at:
                     break
-                self._point(point)
+                if crash_at in (None, point):
+                    self._point(point, moment)
         except Exception as error:
             self._failed(-1, [], error)
+        self.tally.deeper = self._memory.states - self.tally.states
+        self.tally.recoveries = self._memory.recoveries
         self.tally.seconds += time.monotonic() - began
         return self.tally
 
@@ -111,21 +101,16 @@ class Explorer:
         failure.violation.__cause__ = error
         self.tally.failures.append(failure)
 
-    def _point(self, crash_at: int) -> None:
-        run = self.start(crash_at)
-        run.go()
+    def _point(self, crash_at: int, moment: Moment) -> None:
         self.tally.points += 1
-        oracle = run.oracle
-        for event, state in self._crashes(run.disk):
-            key = state.fingerprint(), event["do"], _epoch(oracle)
-            if key in self._known:
+        promises = moment.oracle.promises()
+        for event, state in self._crashes(moment.disk):
+            if not self._memory.knows((state.fingerprint(), promises)):
+                self.tally.states += 1
+            elif event["do"] != "kill":
                 continue
-            self._known.add(key)
-            self.tally.states += 1
-            full = self.random.random() < self.depth.full
-            if not self._try(crash_at, [event], state, oracle, full=full):
+            if not self._try(crash_at, event, state, moment.oracle):
                 break
-        abandon(run.engine)
 
     def _crashes(self, disk: CrashDisk) -> Iterator[tuple[Event, CrashDisk]]:
         seed = self.random.randrange(1 << 30)
@@ -139,7 +124,8 @@ class Explorer:
         """What breaks now where `failure` broke; None if nothing does."""
         try:
             run = self.start(None if failure.crash_at < 0 else failure.crash_at)
-            run.go()
+            if run.go():
+                run.close()
             if failure.crash_at < 0:
                 return None
             copy, (first, *rest) = run.disk.after_kill(), failure.path
@@ -154,38 +140,16 @@ class Explorer:
             return violation
         return None
 
-    def _try(
-        self,
-        crash_at: int,
-        path: list[Event],
-        state: CrashDisk,
-        oracle: Oracle,
-        *,
-        full: bool,
-    ) -> bool:
+    def _try(self, crash_at: int, event: Event, state: CrashDisk, oracle: Oracle) -> bool:
         """Put one state through recovery and what follows; False if a promise was broken."""
-        trial = Trial(self._options, state, oracle, path, self.random)
+        trial = Trial(self._options, state, oracle, [event], self.random, self._memory)
         try:
             if not self.workload.fresh:
                 check_has_checkpoint(state)
-            trial.recover()
-            if full:
-                trial.read_only()
-                trial.rebuild()
-                trial.close_and_recover_again()
-                trial.kill_and_recover_again()
-                trial.live_on()
-                trial.recovery_crashes()
-            if self.depth.chain and (path[-1]["do"] == "kill" or full):
-                trial.power_loss_after_showing()
+            full = self.random.random() < self.depth.full
+            chain = self.depth.chain and (full or event["do"] == "kill")
+            trial.go(full=full, chain=chain)
         except Exception as error:
             self._failed(crash_at, trial.path, error)
             return False
-        finally:
-            self.tally.recoveries += trial.recoveries
         return True
-
-
-def _epoch(oracle: Oracle) -> int:
-    """Tells apart moments at which different things had been promised."""
-    return hash(tuple((name, unit.fates) for name, unit in oracle.units.items()))

@@ -112,7 +112,7 @@ class FaultTour:
             for state in self._ends(run.disk):
                 self.states += 1
                 trial = Trial(options_of(self.workload), state, run.oracle, [], self._random)
-                trial.recover()
+                trial.check()
             trial.live_on()
         except Exception as error:
             violation = violation_of(error)

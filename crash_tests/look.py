@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from crash_tests.oracle import Lane, Oracle, Place, Seen, Violation
+from crash_tests.oracle import Lane, Place, Seen, Violation
 from fmq.errors import UnknownTransaction
 
 if TYPE_CHECKING:
@@ -12,37 +13,36 @@ if TYPE_CHECKING:
     from fmq.readonly import ReadOnlyEngine
 
 ALL = 1_000_000
+Lanes = dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there on
 
 
-def look(engine: Engine, oracle: Oracle) -> Seen:
-    """What `engine` shows of all that the oracle has heard of, and of anything else."""
+def look(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> Seen:
+    """What `engine` shows of all queues, of the transactions `names` and to `groups`."""
     lanes = read_lanes(engine)
     undecided = {tx.tx_id: tx.messages for tx in engine.undecided()}
-    outcomes = {name: outcome_of(engine, name, lanes) for name in oracle.tx_names()}
-    delivered = {
-        group: deliveries(engine, group, topics, lanes)
-        for group, topics in oracle.rules.groups.items()
-    }
+    outcomes = {name: outcome_of(engine, name, lanes) for name in names}
+    delivered = {group: deliveries(engine, group, groups[group], lanes) for group in groups}
     return Seen(lanes, undecided, outcomes, delivered)
 
 
-def read_lanes(engine: Engine | ReadOnlyEngine) -> dict[Lane, tuple[int, list[bytes]]]:
+def read_lanes(engine: Engine | ReadOnlyEngine) -> Lanes:
     """Every queue from its first message to its last."""
     lanes = {}
     for queue in engine.queues():
-        lane = queue.topic, queue.queue
-        messages = engine.read(*lane[:1], queue=lane[1], offset=queue.first, limit=ALL)
-        offsets = [message.offset for message in messages]
-        if offsets != list(range(queue.first, queue.next)):
-            raise Violation("I6", f"{lane} says {queue.first} to {queue.next}, and has {offsets}")
-        if messages:
-            lanes[lane] = queue.first, [bytes(message.body) for message in messages]
-        elif queue.first:
-            lanes[lane] = queue.first, []
+        lane, at, bodies = (queue.topic, queue.queue), queue.first, list[bytes]()
+        while batch := engine.read_batch(queue.topic, queue=queue.queue, offset=at, limit=ALL):
+            if batch.offset != at:
+                raise Violation("I6", f"{lane} gives {batch.offset} where {at} was asked for")
+            bodies += batch.bodies
+            at = batch.next
+        if at != queue.next:
+            raise Violation("I6", f"{lane} says {queue.first} to {queue.next}, and ends at {at}")
+        if at:
+            lanes[lane] = queue.first, bodies
     return lanes
 
 
-def outcome_of(engine: Engine, name: str, lanes: dict[Lane, tuple[int, list[bytes]]]) -> str:
+def outcome_of(engine: Engine, name: str, lanes: Lanes) -> str:
     """What the engine says of a transaction; what it says it published must be there."""
     try:
         outcome = engine.outcome(name)
@@ -55,17 +55,16 @@ def outcome_of(engine: Engine, name: str, lanes: dict[Lane, tuple[int, list[byte
     return outcome.state
 
 
-def deliveries(
-    engine: Engine, group: str, topics: list[str], lanes: dict[Lane, tuple[int, list[bytes]]]
-) -> set[Place]:
+def deliveries(engine: Engine, group: str, topics: list[str], lanes: Lanes) -> set[Place]:
     """All that the group can get now; nothing of it is acked."""
     found: set[Place] = set()
     with engine.consumer(topics, group=group) as consumer:
-        while got := consumer.poll(limit=ALL):
-            for each in got:
-                place = each.topic, each.queue, each.offset
-                first, bodies = lanes[each.topic, each.queue]
-                if place in found or bodies[each.offset - first] != each.body:
-                    raise Violation("I5", f"{group} gets {place} twice, or with a wrong body")
-                found.add(place)
+        while batch := consumer.poll_batch(limit=ALL):
+            topic, queue, offset = batch.topic, batch.queue, batch.offset
+            first, bodies = lanes[topic, queue]
+            places = {(topic, queue, offset + i) for i in range(len(batch))}
+            shown = bodies[offset - first : offset - first + len(batch)]
+            if places & found or shown != batch.bodies:
+                raise Violation("I5", f"{group} gets {places & found} twice, or wrong bodies")
+            found |= places
     return found

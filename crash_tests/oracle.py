@@ -97,6 +97,12 @@ class Oracle:
         twin._owner, twin._tick = self._owner.copy(), self._tick
         return twin
 
+    def promises(self) -> int:
+        """Tells apart moments of one workload at which different things had been promised."""
+        units = tuple((u.name, u.fates, u.goal, u.returned) for u in self.units.values())
+        seen = tuple(self.first.items()), tuple(self.read_from.items())
+        return hash((units, tuple(self.published), seen, self.reach))
+
     # --- told by the workload as it runs --------------------------------------------------------
 
     def trying(self, unit: Unit) -> None:
@@ -301,7 +307,7 @@ class Oracle:
         raise Violation("I4", f"undecided are {seen.undecided}, and must be {expected}")
 
     def _check_outcome(self, name: str, outcome: str) -> None:
-        fate = self.fate(name)
+        fate = self.fate(name) if name in self.units else Fate.ABSENT
         gone = outcome == "unknown" and self.rules.retain_bytes is not None
         decided = fate in (Fate.VISIBLE, Fate.ROLLED_BACK)
         if OUTCOMES[outcome] is not fate and not (gone and decided):

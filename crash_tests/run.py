@@ -13,7 +13,7 @@ from typing import Any
 
 import fmq
 from crash_tests.look import look, read_lanes
-from crash_tests.oracle import Fate, Lane, Oracle, Rules, Unit, Violation
+from crash_tests.oracle import Fate, Lane, Oracle, Rules, Seen, Unit, Violation
 from crash_tests.workload import GROUPS, Step, Workload
 from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
 from fmq.disk import Disk, File
@@ -53,7 +53,7 @@ def rules_of(workload: Workload) -> Rules:
         options.get("retain_bytes"),
         options["segment_bytes"],
         options.get("sync") != "never",
-        GROUPS,
+        {group: topics for group, topics in GROUPS.items() if group in workload.groups()},
     )
 
 
@@ -63,7 +63,10 @@ def open_engine(disk: Disk, options: Options, clock: FakeClock | None = None) ->
 
 
 def abandon(engine: Engine | None) -> None:
-    """Let go of an engine whose process is thought dead; what it still does does not count."""
+    """Let go of an engine whose process is thought dead; what it still does does not count.
+
+    Where it need not do anything any more, its disk is stopped before.
+    """
     if engine is not None:
         with contextlib.suppress(PowerLoss, FmqError, OSError):
             engine.close()
@@ -89,6 +92,7 @@ class Run:
         """`crash_at` is where `disk` loses its power; after a kill its successor does."""
         self.workload = workload
         self._crash_at = crash_at
+        self._watcher: Callable[[Run, CrashDisk], None] | None = None
         self.options = options_of(workload)
         self.oracle = oracle or Oracle(rules_of(workload))
         self.disk = disk
@@ -112,6 +116,11 @@ class Run:
     def operations(self) -> int:
         return self.operations_before + self.disk.operations
 
+    def watch(self, watcher: Callable[[Run, CrashDisk], None]) -> None:
+        """Before each operation show `watcher` the disk as it were if the power failed there."""
+        self._watcher = watcher
+        self.disk.watch(lambda stopped: watcher(self, stopped))
+
     def go(self, between: Callable[[Run], None] | None = None) -> bool:
         """Run to the end, or until the power fails; whether it reached the end."""
         try:
@@ -132,6 +141,15 @@ class Run:
             if self.engine is not None and not self._is_live():
                 abandon(self.engine)
         return True
+
+    def close(self) -> None:
+        """Close what is open when all steps are done; the power may still fail."""
+        assert self.engine is not None
+        try:
+            self.engine.close()
+        except PowerLoss:
+            return
+        self.oracle.synced()
 
     def _is_live(self) -> bool:
         try:
@@ -454,6 +472,9 @@ class Run:
         old, self.operations_before = self.disk, self.operations
         left = None if self._crash_at is None else self._crash_at - self.operations_before
         self.disk = old.after_kill(crash_at=left)
+        if self._watcher is not None:
+            self.watch(self._watcher)
+            old.stop()
         if self.door is old:
             self.door = self.disk
         else:
@@ -466,12 +487,16 @@ class Run:
         """After a process has died: what it had not said is what is there."""
         assert self.engine is not None
         try:
-            seen = look(self.engine, self.oracle)
+            seen = self._look()
         except (OSError, StorageError) as error:
             if not self.survives or isinstance(error, Damaged):
                 raise
-            seen = look(self.engine, self.oracle)  # a fault happens only once
+            seen = self._look()  # a fault happens only once
         self.oracle.check(seen)
+
+    def _look(self) -> Seen:
+        assert self.engine is not None
+        return look(self.engine, self.oracle.tx_names(), self.oracle.rules.groups)
 
 
 def violation_of(error: BaseException) -> Violation:

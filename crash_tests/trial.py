@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from random import Random
 from typing import Any
 
 import fmq
+from crash_tests.directories import (
+    INDEXES,
+    check_cut_is_kept,
+    check_directory,
+    journal_bytes,
+    without_derived,
+)
 from crash_tests.failure import Event, power
 from crash_tests.look import look, read_lanes
-from crash_tests.oracle import Oracle, Violation
+from crash_tests.memory import LIFE_TX, Memory
+from crash_tests.oracle import Oracle, Seen, Violation
 from crash_tests.run import PATH, Run, abandon, open_engine
 from crash_tests.workload import Step, Workload
-from fmq.disk import Directory
 from fmq.errors import NotAStore
 from fmq.options import Options
-from fmq.recovery.checkpoint import SLOTS, decode
-from fmq.recovery.layout import QUARANTINE
 from fmq.testing import CrashDisk, Loss, PowerLoss
 
-DEEP_POINTS = 3  # operations of a recovery at which it is crashed, of each state so chosen
-DEEP_STATES = 4  # states looked at of each such crash
+DEEP_POINTS = 2  # operations of a recovery at which it is crashed, of each state so chosen
+DEEP_STATES = 2  # states looked at of each such crash, beside the one that loses everything
 CHAIN_STATES = 4
 LOSSES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What one recovery has made of a disk."""
+
+    seen: Seen
+    oracle: Oracle  # what has been seen is promised from then on
+    killed: CrashDisk  # as a kill leaves it now
+    closed: CrashDisk  # as a clean close has left it; stopped, if nobody needed that
 
 
 class Trial:
@@ -37,60 +54,94 @@ class Trial:
         oracle: Oracle,
         path: list[Event],
         random: Random,
+        memory: Memory | None = None,
     ) -> None:
         self._options = options
         self._state = state
         self._before = oracle
-        self._oracle = oracle
         self._random = random
+        self._memory = memory or Memory(oracle.tx_names())
         self.path = path
-        self.recoveries = 0
 
-    def recover(self) -> None:
-        """It opens, and keeps every promise; what is seen now is promised from now on."""
-        disk = self._state.after_kill()
-        self._oracle = self._open_and_check(disk, self._before)
+    def check(self) -> None:
+        """It opens, and keeps every promise."""
+        self._check(self._state, self._before)
 
-    def _open_and_check(self, disk: CrashDisk, before: Oracle) -> Oracle:
-        oracle = before.copy()
-        self.recoveries += 1
+    @cached_property
+    def opened(self) -> Opened:
+        """The same, and what recovery has made of it."""
+        return self._open(self._state.after_kill(), self._before)
+
+    def _check(self, disk: CrashDisk, before: Oracle) -> None:
+        """Open `disk`, which nobody needs any more, unless it is known what it shows."""
+        state = disk.fingerprint(), before.promises()
+        if self._memory.knows(state):
+            return
+        seen = self._memory.seen(state)
+        if seen is None:
+            self._open(disk, before, closes=False)
+        else:
+            before.copy().check(seen)
+            self._memory.keep(state, seen)
+
+    def _open(self, disk: CrashDisk, before: Oracle, *, closes: bool = True) -> Opened:
+        oracle, state = before.copy(), (disk.fingerprint(), before.promises())
+        self._memory.recoveries += 1
         found = disk.after_kill()
         engine = open_engine(disk, self._options)
         try:
-            self._seen = look(engine, oracle)
-            oracle.check(self._seen)
-            self._recovered = disk.after_kill()
-            check_cut_is_kept(found, self._recovered)
+            seen = look(engine, self._memory.names, oracle.rules.groups)
+            oracle.check(seen)
+            killed = disk.after_kill()
+            check_cut_is_kept(found, killed)
         finally:
+            if not closes:
+                disk.stop()
             abandon(engine)
-        self._closed = disk
-        return oracle
+        self._memory.keep(state, seen)
+        return Opened(seen, oracle, killed, disk)
+
+    def go(self, *, full: bool, chain: bool) -> None:
+        """Recover it, and do all that follows and was not yet tried from there."""
+        if full:
+            self.read_only()
+            self.recovery_crashes()
+        if not (full or chain) or not self._memory.is_new(f"{full}", self._state, self._before):
+            self.check()
+            return
+        leads_on = self._memory.is_new(f"{full} on", self.opened.killed, self.opened.oracle)
+        if full and leads_on:
+            self.close_and_recover_again()
+            self.kill_and_recover_again()
+            self.rebuild()
+            self.live_on()
+        if chain and leads_on:
+            self.power_loss_after_showing()
+
+    # --- and once more --------------------------------------------------------------------------
 
     def close_and_recover_again(self) -> None:
         """A clean close changes nothing, and a second one not one byte of the journal."""
         with self._then({"do": "recover, close"}):
-            closed = self._closed
-            disk = closed.after_kill()
-            self._open_and_check(disk, self._oracle)
-            if journal_bytes(closed) != journal_bytes(disk):
+            closed = self.opened.closed
+            again = self._open(closed.after_kill(), self.opened.oracle)
+            if journal_bytes(closed) != journal_bytes(again.closed):
                 raise Violation("I8", "closing twice gives other bytes than closing once")
             check_directory(closed)
 
     def kill_and_recover_again(self) -> None:
         """Recovery that is killed when it is done, and done again, gives the same."""
-        self.recover()
         with self._then({"do": "recover, kill"}):
-            first = journal_bytes(self._recovered)
-            self._open_and_check(self._recovered, self._oracle)
-            if first != journal_bytes(self._recovered):
+            killed = self.opened.killed
+            again = self._open(killed.after_kill(), self.opened.oracle, closes=False)
+            if journal_bytes(killed) != journal_bytes(again.killed):
                 raise Violation("I8", "recovering twice gives other bytes than recovering once")
 
     def rebuild(self) -> None:
         """The journal is the truth: without indexes and checkpoints it says the same."""
-        closed = self._closed
         with self._then({"do": "derived files removed"}):
-            self._open_and_check(without_derived(closed, INDEXES), self._oracle)
-            self._open_and_check(without_derived(closed), self._oracle)
+            self._check(without_derived(self.opened.closed, INDEXES), self.opened.oracle)
+            self._check(without_derived(self.opened.closed), self.opened.oracle)
 
     def read_only(self) -> None:
         """Who only reads sees a prefix of what recovery will show, and writes nothing."""
@@ -101,107 +152,117 @@ class Trial:
                 with fmq.open(PATH, self._options, read_only=True, disk=disk) as engine:
                     lanes = read_lanes(engine)
                 for lane, (first, bodies) in lanes.items():
-                    start, shown = self._seen.lanes.get(lane, (0, []))
+                    start, shown = self.opened.seen.lanes.get(lane, (0, []))
                     skip = max(0, start - first)
                     if shown[: len(bodies) - skip] != bodies[skip:]:
                         raise Violation("I6", f"a reader of {lane} saw what recovery does not show")
             if disk.fingerprint() != before:
                 raise Violation("I6", "a reader changed the directory")
 
+    # --- life goes on ---------------------------------------------------------------------------
+
     def live_on(self) -> None:
         """Life goes on: decide what is undecided, send, checkpoint, kill, close, reopen.
 
         Then the whole journal is read once more: a checkpoint hides what was wrong before it.
         """
-        run = self._live()
+        killed, oracle = self._life
         with self._then(LIFE):
+            closed, closed_oracle = self._life_closed
+            self._check(closed.after_kill(), closed_oracle)
+            self._check(killed.after_kill(), oracle)
+            check_directory(closed)
+            self._check(without_derived(closed), closed_oracle)
+
+    @cached_property
+    def _life(self) -> tuple[CrashDisk, Oracle]:
+        """The disk after some more life, as a kill leaves it, and what is promised then."""
+        with self._then(LIFE):
+            run = self._live()
+            killed, oracle = run.disk.after_kill(), run.oracle.copy()
             assert run.engine is not None
-            killed = run.disk.after_kill()
             run.engine.close()
             run.oracle.synced()
-            self._open_and_check(run.disk, run.oracle)
-            self._open_and_check(killed, run.oracle)
-            check_directory(run.disk)
-            self._open_and_check(without_derived(run.disk), run.oracle)
+            self._life_closed = run.disk, run.oracle
+            return killed, oracle
 
-    def _life(self, disk: CrashDisk) -> Run:
+    def _live(self) -> Run:
         steps: list[Step] = [["send", "a", 0, 33], ["lazy", "b", 1, 20]]
-        for i, name in enumerate(self._oracle.undecided()):
+        for i, name in enumerate(self.opened.oracle.undecided()):
             steps.append(["decide", name, ("commit", "rollback")[i % 2]])
         steps += [
-            ["prepare", "life", [["a", 0, 1, 90]], "g"],
+            ["prepare", LIFE_TX, [["a", 0, 1, 90]], "g"],
             ["checkpoint"],
-            ["commit", "life"],
+            ["commit", LIFE_TX],
             ["send", "b", 0, 300],
             ["sync"],
         ]
         workload = Workload("life", steps, _options_dict(self._options))
-        run = Run(workload, disk, self._oracle.copy())
+        run = Run(workload, self.opened.killed.after_kill(), self.opened.oracle.copy())
         run.options = self._options
         run.first_step = 10_000
         run.go()
         return run
 
+    # --- crashes inside recovery ----------------------------------------------------------------
+
     def recovery_crashes(self) -> None:
         """A crash inside recovery is recovered from like the first one."""
+        moments: list[CrashDisk] = []
         disk = self._state.after_kill()
+        disk.watch(moments.append)
         engine = open_engine(disk, self._options)
-        total = disk.operations
+        disk.stop()
         abandon(engine)
-        for point in self._random.sample(range(total), min(DEEP_POINTS, total)):
-            inner = self._crash_recovery(point)
-            for loss in self._some_losses(inner, DEEP_STATES):
-                self._after_crash_in_recovery(point, inner, loss)
-            self._after_kill_in_recovery(point, inner, None)
-            for loss in self._some_losses(self._recovered, DEEP_STATES):
-                self._after_kill_in_recovery(point, inner, loss)
-
-    def _crash_recovery(self, point: int) -> CrashDisk:
-        disk = self._state.after_kill(crash_at=point)
-        with contextlib.suppress(PowerLoss):
-            abandon(open_engine(disk, self._options))
-        return disk
+        chosen = self._random.sample(range(len(moments)), min(DEEP_POINTS, len(moments)))
+        for point in chosen:
+            for loss in self._some_losses(moments[point], DEEP_STATES):
+                self._after_crash_in_recovery(point, moments[point], loss)
+            self._after_kill_in_recovery(point, moments[point])
 
     def _after_crash_in_recovery(self, point: int, inner: CrashDisk, loss: Loss) -> None:
         with self._then(crash_in_recovery(point), power(loss)):
-            self._open_and_check(inner.after(loss), self._before)
+            self._check(inner.after(loss), self._before)
 
-    def _after_kill_in_recovery(self, point: int, inner: CrashDisk, loss: Loss | None) -> None:
+    def _after_kill_in_recovery(
+        self, point: int, inner: CrashDisk, loss: Loss | None = None
+    ) -> None:
+        """Recovery is killed, and what the next one has shown survives `loss`, or any."""
         with self._then(crash_in_recovery(point), KILL):
-            oracle = self._open_and_check(inner.after_kill(), self._before)
-            if loss is not None:
+            disk = inner.after_kill()
+            if loss is None and not self._memory.is_new("kill", disk, self._before):
+                return
+            opened = self._open(disk, self._before, closes=False)
+            losses = self._some_losses(opened.killed, DEEP_STATES) if loss is None else [loss]
+            for loss in losses:
                 with self._then(power(loss)):
-                    self._open_and_check(self._recovered.after(loss), oracle)
+                    self._check(opened.killed.after(loss), opened.oracle)
 
     def _some_losses(self, disk: CrashDisk, count: int) -> list[Loss]:
         found = list(islice(disk.losses(self._random.randrange(1 << 30)), LOSSES_MAX))
         return [found[0], *self._random.sample(found[1:], min(count, len(found) - 1))]
 
+    # --- a power cut after what was shown -------------------------------------------------------
+
     def power_loss_after_showing(self) -> None:
         """What the recovered engine showed, and acknowledges after, survives a power cut."""
-        self.recover()
-        for loss in self._some_losses(self._recovered, CHAIN_STATES):
+        for loss in self._some_losses(self.opened.killed, CHAIN_STATES):
             self._after_showing(loss)
-        run = self._live()
-        for loss in self._some_losses(run.disk, CHAIN_STATES):
-            self._after_living(run, loss)
-        abandon(run.engine)
+        for loss in self._some_losses(self._life[0], CHAIN_STATES):
+            self._after_living(loss)
 
     def _after_showing(self, loss: Loss) -> None:
         with self._then(RECOVER, power(loss)):
-            self.recover()
-            disk = self._recovered.after(loss)
-            self._open_and_check(disk, self._oracle)
+            disk = self.opened.killed.after(loss)
             check_cut_is_kept(self._state, disk)
+            self._check(disk, self.opened.oracle)
 
-    def _live(self) -> Run:
-        with self._then(LIFE):
-            self.recover()
-            return self._life(self._recovered.after_kill())
-
-    def _after_living(self, run: Run, loss: Loss) -> None:
+    def _after_living(self, loss: Loss) -> None:
+        killed, oracle = self._life
         with self._then(LIFE, power(loss)):
-            self._open_and_check(run.disk.after(loss), run.oracle)
+            self._check(killed.after(loss), oracle)
+
+    # --- and how it came to be ------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _then(self, *events: Event) -> Iterator[None]:
@@ -215,22 +276,28 @@ class Trial:
         """Do again what `rest` says, as it was done when it failed."""
         match rest:
             case []:
-                self.recover()
+                self.check()
             case [{"do": "recover", "crash_at": int(point)}, {"do": "power"} as lost]:
-                inner = self._crash_recovery(point)
-                self._after_crash_in_recovery(point, inner, Loss.from_json(lost))
+                self._after_crash_in_recovery(
+                    point, self._crash_recovery(point), Loss.from_json(lost)
+                )
             case [{"do": "recover", "crash_at": int(point)}, {"do": "kill"}, *after]:
                 loss = Loss.from_json(after[0]) if after else None
                 self._after_kill_in_recovery(point, self._crash_recovery(point), loss)
             case [{"do": "recover"}, {"do": "power"} as lost]:
                 self._after_showing(Loss.from_json(lost))
             case [{"do": "life"}, {"do": "power"} as lost]:
-                self._after_living(self._live(), Loss.from_json(lost))
+                self._after_living(Loss.from_json(lost))
             case [{"do": how}]:
-                self.recover()
                 AGAIN[how](self)
             case _:
                 raise AssertionError(rest)
+
+    def _crash_recovery(self, point: int) -> CrashDisk:
+        disk = self._state.after_kill(crash_at=point)
+        with contextlib.suppress(PowerLoss):
+            abandon(open_engine(disk, self._options))
+        return disk
 
 
 LIFE: Event = {"do": "life"}
@@ -252,79 +319,3 @@ def crash_in_recovery(point: int) -> Event:
 def _options_dict(options: Options) -> dict[str, Any]:
     names = ("retain_bytes", "segment_bytes", "sync")
     return {name: getattr(options, name) for name in names}
-
-
-def check_directory(disk: CrashDisk) -> None:
-    """Violation if fmq.check finds something."""
-    report = fmq.check(PATH, disk=disk.after_kill())
-    if not report.ok:
-        raise Violation("I10", "; ".join(map(str, report.problems)))
-
-
-def check_has_checkpoint(disk: CrashDisk) -> None:
-    """Violation if no slot is sound: then all of the journal would have to be replayed."""
-    directory = disk.directory(PATH, make=False)
-    slots = (contents(directory, name) for name in SLOTS if name in directory.names())
-    if not any(decode(slot) for slot in slots):
-        raise Violation("I9", "no checkpoint is left")
-
-
-def check_cut_is_kept(before: CrashDisk, after: CrashDisk) -> None:
-    """Violation if bytes of a segment are gone and not in quarantine/."""
-    new, old = journal_bytes(after), journal_bytes(before)
-    for name in old.keys() & new.keys():
-        left, had = new[name].rstrip(b"\0"), old[name].rstrip(b"\0")
-        shorter = left != had and had.startswith(left)
-        if shorter and not any(is_cut(had, left, kept) for kept in quarantined(after)):
-            raise Violation("I11", f"{name} was cut, and nothing keeps what was cut off")
-
-
-def is_cut(had: bytes, left: bytes, kept: bytes) -> bool:
-    """Whether `had` is what is left and, behind its padding, what was kept of it."""
-    return bool(kept) and had.endswith(kept) and had[: -len(kept)].rstrip(b"\0") == left
-
-
-def quarantined(disk: CrashDisk) -> list[bytes]:
-    """What recovery has cut so far."""
-    directory = disk.directory(PATH, make=False)
-    if QUARANTINE not in directory.names():
-        return []
-    folder = directory.subdirectory(QUARANTINE, make=False)
-    return [contents(folder, name) for name in folder.names()]
-
-
-def contents(directory: Directory, name: str) -> bytes:
-    file = directory.open(name)
-    try:
-        return file.read(0, file.size())
-    finally:
-        file.close()
-
-
-INDEXES = (".idx", ".part")
-
-
-def without_derived(
-    disk: CrashDisk, endings: tuple[str, ...] = (*INDEXES, ".0", ".1")
-) -> CrashDisk:
-    """A copy of the disk without indexes, and by default without checkpoints."""
-    copy = disk.after_kill()
-    directory = copy.directory(PATH, make=False)
-    for name in directory.names():
-        if name.endswith(endings):
-            directory.remove(name)
-    directory.sync()
-    return copy
-
-
-def journal_bytes(disk: CrashDisk) -> dict[str, bytes]:
-    """The bytes of the journal's files; of none, if it was never begun."""
-    try:
-        directory = disk.directory(PATH, make=False)
-    except NotAStore:
-        return {}
-    found = {}
-    for name in directory.names():
-        if name.endswith(".seg"):
-            found[name] = contents(directory, name)
-    return found

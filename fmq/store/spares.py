@@ -21,7 +21,7 @@ from fmq.errors import StorageFull
 
 SUFFIX = ".spare"
 ZEROED_BYTES_PER_SECOND_MAX = 320 << 20
-COMPARE_BYTES = 1 << 20
+ZEROS = bytes(1 << 20)
 
 
 class Spare:
@@ -138,9 +138,8 @@ def is_spare(name: str) -> bool:
 
 
 def all_zeros(file: File, size: int) -> bool:
-    zeros = bytes(COMPARE_BYTES)
-    for offset in range(0, size, COMPARE_BYTES):
-        wanted = min(COMPARE_BYTES, size - offset)
-        if file.read(offset, wanted) != zeros[:wanted]:
+    for offset in range(0, size, len(ZEROS)):
+        wanted = min(len(ZEROS), size - offset)
+        if file.read(offset, wanted) != ZEROS[:wanted]:
             return False
     return True

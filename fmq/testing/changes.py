@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
 from random import Random
 from typing import Protocol
 
@@ -54,6 +55,9 @@ class FileChange(Change, Protocol):
     def tear(self, image: Image, cut: int, tear: Tear) -> None:
         """Apply what is left of it."""
 
+    def digest(self) -> bytes:
+        """The same for the same change, whenever it happened."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Write:
@@ -67,6 +71,11 @@ class Write:
 
     def apply(self, image: Image) -> None:
         image.write(self.offset, self.data)
+
+    def digest(self) -> bytes:
+        hashed = blake2b(self.data, digest_size=16)
+        hashed.update(f"{self.offset} {self.size_before} {self.durable}".encode())
+        return hashed.digest()
 
     def tear(self, image: Image, cut: int, tear: Tear) -> None:
         head, rest = self.data[:cut], len(self.data) - cut
@@ -125,6 +134,9 @@ class Zeros:
     def apply(self, image: Image) -> None:
         image.clear(self.size)
 
+    def digest(self) -> bytes:
+        return f"zeros {self.size} {self.durable}".encode()
+
     def tear(self, image: Image, cut: int, tear: Tear) -> None:
         image.clear(cut)
 
@@ -144,6 +156,9 @@ class Room:
 
     def apply(self, image: Image) -> None:
         image.grow(self.size)
+
+    def digest(self) -> bytes:
+        return f"room {self.size} {self.durable}".encode()
 
     def tear(self, image: Image, cut: int, tear: Tear) -> None:
         raise AssertionError("room is there or it is not")

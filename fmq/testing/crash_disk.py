@@ -19,7 +19,7 @@ Kill and power cut can follow each other; each gives a new disk and leaves the o
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from random import Random
 
@@ -28,7 +28,7 @@ from fmq.testing.changes import Change
 from fmq.testing.crash_files import CrashDirectory
 from fmq.testing.losses import Loss, losses, random_loss
 from fmq.testing.nodes import Folder, Inode, NameChange, Node
-from fmq.testing.power import Power
+from fmq.testing.power import Power, Writing
 
 
 class CrashDisk:
@@ -87,6 +87,24 @@ class CrashDisk:
             node = node.seen.get(name) if isinstance(node, Folder) else None
         return node if isinstance(node, Folder) else None
 
+    def watch(self, watcher: Callable[[CrashDisk], None]) -> None:
+        """Before each operation show `watcher` this disk as it were if its power failed there.
+
+        So one run gives what would take a run for each `crash_at`. `watcher` may not use this
+        disk itself.
+        """
+        self._power.watcher = lambda writing: watcher(self._stopped(writing))
+
+    def stopped(self) -> CrashDisk:
+        """This disk as it were if its power failed now."""
+        with self._power.lock:
+            return self._stopped(None)
+
+    def stop(self) -> None:
+        """Let the power fail now: whoever goes on using this disk gets PowerLoss."""
+        with self._power.lock:
+            self._power.fail()
+
     def pending(self) -> list[Change]:
         """What a power cut could take back now, in the order in which it happened."""
         with self._power.lock:
@@ -137,7 +155,23 @@ class CrashDisk:
     def fingerprint(self) -> str:
         """The same for all disks on which the same names and bytes are seen, and no others."""
         with self._power.lock:
-            return blake2b(repr(self._root.digest()).encode(), digest_size=16).hexdigest()
+            return self._root.digest().hex()
+
+    def situation(self, *, but: str = "") -> str:
+        """The same for disks that are alike in what is seen, what is durable and what is pending.
+
+        So the same can happen to them from now on. What is called `but` does not matter.
+        """
+        with self._power.lock:
+            return self._root.situation(but).hex()
+
+    def _stopped(self, writing: Writing | None) -> CrashDisk:
+        disk, twins = CrashDisk(), dict[Node, Node]()
+        disk._root = self._root.copy(twins)
+        disk._power = Power(None, self._power.number, honest=self._power.honest)
+        twin = twins.get(writing[0]) if writing else None
+        disk._power.fail((twin, writing[1]) if writing and isinstance(twin, Inode) else None)
+        return disk
 
     def _copy(self, crash_at: int | None) -> tuple[CrashDisk, dict[Node, Node]]:
         """All of this disk, what is pending too, and which node became which."""

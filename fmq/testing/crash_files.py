@@ -38,11 +38,11 @@ class CrashFile:
             inode = self._writable()
             durable = sync and power.honest
             change = Write(power.number, offset, data, inode.seen.size, durable)
-            if sync and data and power.fails_next:
-                # Written and then synced: the power may fail in between.
-                power.interrupted = inode, Write(power.number, offset, data, inode.seen.size)
-                inode.interrupt(power.interrupted[1])
-            power.spend(f"write {inode.path} {offset}+{len(data)}{' sync' if sync else ''}")
+            torn = Write(power.number, offset, data, inode.seen.size) if sync and data else None
+            power.spend(
+                f"write {inode.path} {offset}+{len(data)}{' sync' if sync else ''}",
+                None if torn is None else (inode, torn),
+            )
             if data:
                 inode.change(change)
 

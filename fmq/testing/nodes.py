@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from random import Random
 
 from fmq.testing.changes import Change, Cut, FileChange
@@ -87,6 +88,11 @@ class Inode:
     def digest(self) -> bytes:
         return self.seen.digest()
 
+    def situation(self) -> bytes:
+        return b"".join(
+            (self.seen.digest(), self.durable.digest(), *(each.digest() for each in self.changes))
+        )
+
 
 class Folder:
     """One directory: names, and the nodes that have them. A node has one name at most."""
@@ -132,11 +138,37 @@ class Folder:
                 change.apply(names)
         return Folder({name: node.after(loss) for name, node in names.items()})
 
-    def digest(self) -> list[tuple[str, object]]:
-        return sorted((name, node.digest()) for name, node in self.seen.items())
+    def digest(self) -> bytes:
+        """The same for the same names and bytes, and for no others."""
+        hashed = blake2b(digest_size=16)
+        for name in sorted(self.seen):
+            node = self.seen[name]
+            kind = b"/" if isinstance(node, Folder) else b"\0"
+            hashed.update(name.encode() + kind + node.digest())
+        return hashed.digest()
+
+    def situation(self, but: str = "") -> bytes:
+        """The same if seen and durable names and bytes, and what is pending, are the same.
+
+        What has the name `but` does not matter.
+        """
+        hashed = blake2b(digest_size=16)
+        for names in (self.seen, self.durable):
+            for name in sorted(names):
+                if name != but:
+                    hashed.update(name.encode() + b"\0" + names[name].situation())
+            hashed.update(b"/")
+        for change in self.changes:
+            if but not in (change.name, *_names_of(change.node, self.durable)):
+                hashed.update(change.digest())
+        return hashed.digest()
 
 
 Node = Inode | Folder
+
+
+def _names_of(node: Node, names: dict[str, Node]) -> list[str]:
+    return [name for name, each in names.items() if each is node]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,10 +180,13 @@ class NameChange:
     name: str | None
 
     def apply(self, names: dict[str, Node]) -> None:
-        for name in [name for name, node in names.items() if node is self.node]:
+        for name in _names_of(self.node, names):
             del names[name]
         if self.name is not None:
             names[self.name] = self.node
+
+    def digest(self) -> bytes:
+        return f"{self.name}".encode() + b"\0" + self.node.situation()
 
     def tears(self, random: Random) -> Iterator[Cut]:
         """None: a rename that is lost leaves the old name, one that is kept the new one."""

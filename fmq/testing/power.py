@@ -7,11 +7,15 @@ is off.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
 from typing import Self
 
 from fmq.testing.changes import Write
 from fmq.testing.nodes import Inode
+
+
+Writing = tuple[Inode, Write]
 
 
 class PowerLoss(BaseException):
@@ -25,8 +29,9 @@ class Power:
         self.crash_at = crash_at
         self.honest = honest
         self.history: list[str] = []
-        self.interrupted: tuple[Inode, Write] | None = None
+        self.interrupted: Writing | None = None
         self.drawn = 0  # how often random bytes were asked for
+        self.watcher: Callable[[Writing | None], None] | None = None
         self.lock = Lock()
         self._first_number = first_number
         self._is_off = False
@@ -46,13 +51,21 @@ class Power:
         """The number of the next operation; after a kill it goes on counting."""
         return self._first_number + len(self.history)
 
-    @property
-    def fails_next(self) -> bool:
-        return self.crash_at is not None and len(self.history) >= self.crash_at
+    def spend(self, operation: str, writing: Writing | None = None) -> None:
+        """Count an operation that is about to happen, or fail before it does.
 
-    def spend(self, operation: str) -> None:
-        """Count an operation that is about to happen, or fail before it does."""
-        if self.fails_next:
-            self._is_off = True
+        `writing` is what it writes and then syncs: the power may fail in between.
+        """
+        if self.crash_at is not None and len(self.history) >= self.crash_at:
+            self.fail(writing)
             raise PowerLoss(f"before operation {len(self.history)}: {operation}")
+        if self.watcher is not None:
+            self.watcher(writing)
         self.history.append(operation)
+
+    def fail(self, writing: Writing | None = None) -> None:
+        """Be off from now on."""
+        self._is_off = True
+        if writing is not None:
+            inode, write = self.interrupted = writing
+            inode.interrupt(write)
