@@ -6,9 +6,9 @@ import fmq
 from crash_tests.oracle import Violation
 from crash_tests.run import PATH
 from fmq.disk import Directory
-from fmq.errors import NotAStore
 from fmq.recovery.checkpoint import SLOTS, decode
 from fmq.recovery.layout import QUARANTINE
+from fmq.store.segment import is_segment
 from fmq.testing import CrashDisk
 
 
@@ -19,19 +19,30 @@ def check_directory(disk: CrashDisk) -> None:
         raise Violation("I10", "; ".join(map(str, report.problems)))
 
 
-def check_has_checkpoint(disk: CrashDisk) -> None:
-    """Violation if no slot is sound: then all of the journal would have to be replayed."""
-    directory = disk.directory(PATH, make=False)
-    slots = (contents(directory, name) for name in SLOTS if name in directory.names())
-    if not any(decode(slot) for slot in slots):
+def check_has_checkpoint(disk: CrashDisk, sound: dict[bytes, bool]) -> None:
+    """Violation if no slot is sound: then all of the journal would have to be replayed.
+
+    `sound` says, and is told, whether a slot with this digest is.
+    """
+    digests = disk.digests(PATH)
+    slots = {name: digests[name] for name in SLOTS if name in digests}
+    if not all(digest in sound for digest in slots.values()):
+        directory = disk.directory(PATH, make=False)
+        for name, digest in slots.items():
+            sound[digest] = decode(contents(directory, name)) is not None
+    if not any(sound[digest] for digest in slots.values()):
         raise Violation("I9", "no checkpoint is left")
 
 
 def check_cut_is_kept(before: CrashDisk, after: CrashDisk) -> None:
     """Violation if bytes of a segment are gone and not in quarantine/."""
-    new, old = journal_bytes(after), journal_bytes(before)
-    for name in old.keys() & new.keys():
-        left, had = new[name].rstrip(b"\0"), old[name].rstrip(b"\0")
+    then, now = before.digests(PATH), after.digests(PATH)
+    changed = [name for name in now if is_segment(name) and then.get(name, now[name]) != now[name]]
+    for name in changed:
+        left, had = (
+            contents(disk.directory(PATH, make=False), name).rstrip(b"\0")
+            for disk in (after, before)
+        )
         shorter = left != had and had.startswith(left)
         if shorter and not any(is_cut(had, left, kept) for kept in quarantined(after)):
             raise Violation("I11", f"{name} was cut, and nothing keeps what was cut off")
@@ -75,14 +86,6 @@ def without_derived(
     return copy
 
 
-def journal_bytes(disk: CrashDisk) -> dict[str, bytes]:
-    """The bytes of the journal's files; of none, if it was never begun."""
-    try:
-        directory = disk.directory(PATH, make=False)
-    except NotAStore:
-        return {}
-    found = {}
-    for name in directory.names():
-        if name.endswith(".seg"):
-            found[name] = contents(directory, name)
-    return found
+def journal(disk: CrashDisk) -> dict[str, bytes]:
+    """A digest of each of the journal's files; of none, if it was never begun."""
+    return {name: digest for name, digest in disk.digests(PATH).items() if is_segment(name)}

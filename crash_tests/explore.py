@@ -16,7 +16,7 @@ from random import Random
 
 from crash_tests.directories import check_has_checkpoint
 from crash_tests.failure import Event, Failure, power
-from crash_tests.memory import Memory
+from crash_tests.memory import Memory, State
 from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import Run, open_engine, options_of, violation_of
 from crash_tests.tally import Tally
@@ -54,7 +54,9 @@ class Explorer:
         self.tally = Tally(workloads=1)
         self._options = options_of(workload)
         self.random = Random(f"{seed} {workload.name}")
-        self._memory = Memory(workload.transactions())
+        self._memory = Memory()
+        self._states: set[State] = set()
+        self._sound: dict[bytes, bool] = {}
         self._base = self._template()
         self._stop_at = stop_at
 
@@ -91,7 +93,8 @@ class Explorer:
                     self._point(point, moment)
         except Exception as error:
             self._failed(-1, [], error)
-        self.tally.deeper = self._memory.states - self.tally.states
+        self.tally.states = len(self._states)
+        self.tally.deeper = max(0, self._memory.states - len(self._states))
         self.tally.recoveries = self._memory.recoveries
         self.tally.seconds += time.monotonic() - began
         return self.tally
@@ -105,10 +108,7 @@ class Explorer:
         self.tally.points += 1
         promises = moment.oracle.promises()
         for event, state in self._crashes(moment.disk):
-            if not self._memory.knows((state.fingerprint(), promises)):
-                self.tally.states += 1
-            elif event["do"] != "kill":
-                continue
+            self._states.add((state.fingerprint(), promises))
             if not self._try(crash_at, event, state, moment.oracle):
                 break
 
@@ -145,7 +145,7 @@ class Explorer:
         trial = Trial(self._options, state, oracle, [event], self.random, self._memory)
         try:
             if not self.workload.fresh:
-                check_has_checkpoint(state)
+                check_has_checkpoint(state, self._sound)
             full = self.random.random() < self.depth.full
             chain = self.depth.chain and (full or event["do"] == "kill")
             trial.go(full=full, chain=chain)

@@ -17,12 +17,21 @@ Lanes = dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there o
 
 
 def look(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> Seen:
-    """What `engine` shows of all queues, of the transactions `names` and to `groups`."""
+    """What `engine` shows of all queues, of the transactions `names` and to `groups`.
+
+    Of any other group only whether it is done with anything.
+    """
     lanes = read_lanes(engine)
     undecided = {tx.tx_id: tx.messages for tx in engine.undecided()}
     outcomes = {name: outcome_of(engine, name, lanes) for name in names}
     delivered = {group: deliveries(engine, group, groups[group], lanes) for group in groups}
-    return Seen(lanes, undecided, outcomes, delivered)
+    others = {
+        info.group
+        for info in engine.groups()
+        if info.group not in groups
+        and info.unread != len(lanes.get((info.topic, info.queue), (0, []))[1])
+    }
+    return Seen(lanes, undecided, outcomes, delivered, others)
 
 
 def read_lanes(engine: Engine | ReadOnlyEngine) -> Lanes:

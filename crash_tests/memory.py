@@ -6,22 +6,17 @@ opened once, and what it showed is compared again where something else had been 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from crash_tests.oracle import Oracle, Seen
 from fmq.recovery.layout import QUARANTINE
 from fmq.testing import CrashDisk
 
-LIFE_TX = "life"  # the transaction that is begun after a recovery
 State = tuple[str, int]  # a disk, and what was promised when it came to be
 
 
 class Memory:
     """Of all disks that were opened: what they showed, and for which promises it was enough."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        """`names` are those of the transactions that may be heard of."""
-        self.names = sorted({*names, LIFE_TX})
+    def __init__(self) -> None:
         self.recoveries = 0  # how often a directory was opened
         self._seen: dict[str, Seen] = {}
         self._kept: set[State] = set()
@@ -35,9 +30,12 @@ class Memory:
     def knows(self, state: State) -> bool:
         return state in self._kept
 
-    def seen(self, state: State) -> Seen | None:
-        """What the state's disk has shown before, be it for other promises."""
-        return self._seen.get(state[0])
+    def seen(self, state: State, oracle: Oracle) -> Seen | None:
+        """What the state's disk has shown before, if that was all that `oracle` asks for."""
+        seen = self._seen.get(state[0])
+        if seen is None or not seen.outcomes.keys() >= set(oracle.tx_names()):
+            return None
+        return seen if seen.delivered.keys() >= oracle.acking().keys() else None
 
     def keep(self, state: State, seen: Seen) -> None:
         self._seen[state[0]] = seen

@@ -63,7 +63,8 @@ class Seen:
     lanes: dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there on
     undecided: dict[str, int]  # how many messages
     outcomes: dict[str, str]
-    delivered: dict[str, set[Place]]  # what each group gets if it asks for everything
+    delivered: dict[str, set[Place]]  # what a group gets if it asks for everything
+    acking: set[str] = field(default_factory=set)  # further groups that are done with something
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,11 @@ class Oracle:
     def tx_names(self) -> list[str]:
         return [name for name, unit in self.units.items() if unit.is_tx]
 
+    def acking(self) -> dict[str, list[str]]:
+        """The groups that may have acked something, and their topics."""
+        groups = {group for unit in self.units.values() for group, _ in unit.acks}
+        return {group: self.rules.groups[group] for group in sorted(groups)}
+
     def undecided(self) -> list[str]:
         return [name for name in self.tx_names() if self.fate(name) is Fate.UNDECIDED]
 
@@ -201,20 +207,22 @@ class Oracle:
 
     def check(self, seen: Seen) -> None:
         """Violation unless `seen` keeps every promise; from then on it is promised itself."""
-        self._no_phantoms(seen)
-        self._settle(seen)
+        self._settle(seen, self._no_phantoms(seen))
         for lane in self._lanes() | seen.lanes.keys():
             self._check_lane(lane, *seen.lanes.get(lane, (0, [])))
         self._check_undecided(seen)
         for name, outcome in seen.outcomes.items():
             self._check_outcome(name, outcome)
+        if seen.acking:
+            raise Violation("I7", f"{sorted(seen.acking)} never acked anything, and has")
         for group, delivered in seen.delivered.items():
             self._check_group(group, delivered, seen)
 
     def _lanes(self) -> set[Lane]:
         return {lane for unit in self.units.values() for lane in unit.bodies}
 
-    def _no_phantoms(self, seen: Seen) -> None:
+    def _no_phantoms(self, seen: Seen) -> set[bytes]:
+        """All that is there, once it is sure that each belongs there."""
         known: set[bytes] = set()
         for lane, (_, bodies) in seen.lanes.items():
             for body in bodies:
@@ -226,14 +234,13 @@ class Oracle:
                 if body in known:
                     raise Violation("I5", f"{body[:20]!r} is there twice")
                 known.add(body)
+        return known
 
-    def _settle(self, seen: Seen) -> None:
+    def _settle(self, seen: Seen, visible: set[bytes]) -> None:
         """Choose for each unit the fate that was seen; in journal order, none may skip one."""
-        visible = {body for _, bodies in seen.lanes.values() for body in bodies}
         skipped = ""
-        for unit in sorted(self.units.values(), key=lambda unit: unit.tried_at):
-            if len(unit.fates) == 1:
-                continue
+        unsettled = [unit for unit in self.units.values() if len(unit.fates) > 1]
+        for unit in sorted(unsettled, key=lambda unit: unit.tried_at):
             fate = self._observed(unit, visible, seen)
             if fate not in unit.fates:
                 allowed = " or ".join(sorted(unit.fates))

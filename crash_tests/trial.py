@@ -15,12 +15,12 @@ from crash_tests.directories import (
     INDEXES,
     check_cut_is_kept,
     check_directory,
-    journal_bytes,
+    journal,
     without_derived,
 )
 from crash_tests.failure import Event, power
 from crash_tests.look import look, read_lanes
-from crash_tests.memory import LIFE_TX, Memory
+from crash_tests.memory import Memory
 from crash_tests.oracle import Oracle, Seen, Violation
 from crash_tests.run import PATH, Run, abandon, open_engine
 from crash_tests.workload import Step, Workload
@@ -31,6 +31,7 @@ from fmq.testing import CrashDisk, Loss, PowerLoss
 DEEP_POINTS = 2  # operations of a recovery at which it is crashed, of each state so chosen
 DEEP_STATES = 2  # states looked at of each such crash, beside the one that loses everything
 CHAIN_STATES = 4
+LIFE_TX = "life"  # the transaction that is begun after a recovery
 LOSSES_MAX = 200
 
 
@@ -41,7 +42,7 @@ class Opened:
     seen: Seen
     oracle: Oracle  # what has been seen is promised from then on
     killed: CrashDisk  # as a kill leaves it now
-    closed: CrashDisk  # as a clean close has left it; stopped, if nobody needed that
+    closed: CrashDisk  # as a clean close has left it
 
 
 class Trial:
@@ -60,7 +61,7 @@ class Trial:
         self._state = state
         self._before = oracle
         self._random = random
-        self._memory = memory or Memory(oracle.tx_names())
+        self._memory = Memory() if memory is None else memory
         self.path = path
 
     def check(self) -> None:
@@ -77,7 +78,7 @@ class Trial:
         state = disk.fingerprint(), before.promises()
         if self._memory.knows(state):
             return
-        seen = self._memory.seen(state)
+        seen = self._memory.seen(state, before)
         if seen is None:
             self._open(disk, before, closes=False)
         else:
@@ -85,14 +86,15 @@ class Trial:
             self._memory.keep(state, seen)
 
     def _open(self, disk: CrashDisk, before: Oracle, *, closes: bool = True) -> Opened:
+        """What opening `disk` makes of it; if it is not closed, `killed` and `closed` are one."""
         oracle, state = before.copy(), (disk.fingerprint(), before.promises())
         self._memory.recoveries += 1
         found = disk.after_kill()
         engine = open_engine(disk, self._options)
         try:
-            seen = look(engine, self._memory.names, oracle.rules.groups)
+            seen = look(engine, oracle.tx_names(), oracle.acking())
             oracle.check(seen)
-            killed = disk.after_kill()
+            killed = disk.after_kill() if closes else disk
             check_cut_is_kept(found, killed)
         finally:
             if not closes:
@@ -103,18 +105,19 @@ class Trial:
 
     def go(self, *, full: bool, chain: bool) -> None:
         """Recover it, and do all that follows and was not yet tried from there."""
-        if full:
-            self.read_only()
-            self.recovery_crashes()
         if not (full or chain) or not self._memory.is_new(f"{full}", self._state, self._before):
             self.check()
             return
+        if full:
+            self.read_only()
+            self.recovery_crashes()
         leads_on = self._memory.is_new(f"{full} on", self.opened.killed, self.opened.oracle)
         if full and leads_on:
             self.close_and_recover_again()
             self.kill_and_recover_again()
             self.rebuild()
             self.live_on()
+            self.power_loss_after_life()
         if chain and leads_on:
             self.power_loss_after_showing()
 
@@ -125,7 +128,7 @@ class Trial:
         with self._then({"do": "recover, close"}):
             closed = self.opened.closed
             again = self._open(closed.after_kill(), self.opened.oracle)
-            if journal_bytes(closed) != journal_bytes(again.closed):
+            if journal(closed) != journal(again.closed):
                 raise Violation("I8", "closing twice gives other bytes than closing once")
             check_directory(closed)
 
@@ -134,7 +137,7 @@ class Trial:
         with self._then({"do": "recover, kill"}):
             killed = self.opened.killed
             again = self._open(killed.after_kill(), self.opened.oracle, closes=False)
-            if journal_bytes(killed) != journal_bytes(again.killed):
+            if journal(killed) != journal(again.killed):
                 raise Violation("I8", "recovering twice gives other bytes than recovering once")
 
     def rebuild(self) -> None:
@@ -245,9 +248,12 @@ class Trial:
     # --- a power cut after what was shown -------------------------------------------------------
 
     def power_loss_after_showing(self) -> None:
-        """What the recovered engine showed, and acknowledges after, survives a power cut."""
+        """What the recovered engine showed survives a power cut."""
         for loss in self._some_losses(self.opened.killed, CHAIN_STATES):
             self._after_showing(loss)
+
+    def power_loss_after_life(self) -> None:
+        """And so does what it acknowledges after."""
         for loss in self._some_losses(self._life[0], CHAIN_STATES):
             self._after_living(loss)
 

@@ -45,10 +45,6 @@ class Workload:
     def all_options(self) -> dict[str, Any]:
         return {**TINY, **self.options}
 
-    def transactions(self) -> list[str]:
-        """The names of all that it may begin."""
-        return [step[1] for step in self.steps if step[0] in ("tx", "prepare")]
-
     def groups(self) -> set[str]:
         """Those that it reads as, and one that it may never have heard of."""
         reading = {step[1] for step in self.steps if step[0] in ("consume", "batch")}

@@ -157,6 +157,15 @@ class CrashDisk:
         with self._power.lock:
             return self._root.digest().hex()
 
+    def digests(self, path: str) -> dict[str, bytes]:
+        """Of each name in the directory at `path`, the same for the same bytes and for no others.
+
+        Empty if there is no such directory.
+        """
+        with self._power.lock:
+            folder = self._find(path.split("/"))
+            return {} if folder is None else {n: each.digest() for n, each in folder.seen.items()}
+
     def situation(self, *, but: str = "") -> str:
         """The same for disks that are alike in what is seen, what is durable and what is pending.
 

@@ -88,7 +88,7 @@ class Inode:
     def digest(self) -> bytes:
         return self.seen.digest()
 
-    def situation(self) -> bytes:
+    def situation(self, but: str) -> bytes:
         return b"".join(
             (self.seen.digest(), self.durable.digest(), *(each.digest() for each in self.changes))
         )
@@ -147,7 +147,7 @@ class Folder:
             hashed.update(name.encode() + kind + node.digest())
         return hashed.digest()
 
-    def situation(self, but: str = "") -> bytes:
+    def situation(self, but: str) -> bytes:
         """The same if seen and durable names and bytes, and what is pending, are the same.
 
         What has the name `but` does not matter.
@@ -156,11 +156,11 @@ class Folder:
         for names in (self.seen, self.durable):
             for name in sorted(names):
                 if name != but:
-                    hashed.update(name.encode() + b"\0" + names[name].situation())
+                    hashed.update(name.encode() + b"\0" + names[name].situation(but))
             hashed.update(b"/")
         for change in self.changes:
             if but not in (change.name, *_names_of(change.node, self.durable)):
-                hashed.update(change.digest())
+                hashed.update(f"{change.name}".encode() + change.node.situation(but))
         return hashed.digest()
 
 
@@ -184,9 +184,6 @@ class NameChange:
             del names[name]
         if self.name is not None:
             names[self.name] = self.node
-
-    def digest(self) -> bytes:
-        return f"{self.name}".encode() + b"\0" + self.node.situation()
 
     def tears(self, random: Random) -> Iterator[Cut]:
         """None: a rename that is lost leaves the old name, one that is kept the new one."""
