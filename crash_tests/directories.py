@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fmq
+from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
-from crash_tests.run import PATH
 from fmq.disk import Directory
 from fmq.recovery.checkpoint import SLOTS, decode
 from fmq.recovery.layout import QUARANTINE

@@ -15,10 +15,11 @@ from itertools import islice
 from random import Random
 
 from crash_tests.directories import check_has_checkpoint
+from crash_tests.engines import open_engine, options_of, violation_of
 from crash_tests.failure import Event, Failure, power
 from crash_tests.memory import Memory, State
 from crash_tests.oracle import Oracle, Violation
-from crash_tests.run import Run, open_engine, options_of, violation_of
+from crash_tests.run import Run
 from crash_tests.tally import Tally
 from crash_tests.trial import Trial
 from crash_tests.workload import Workload

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
+from crash_tests.engines import abandon, options_of, violation_of
 from crash_tests.explore import Explorer
 from crash_tests.oracle import Violation
-from crash_tests.run import Run, abandon, options_of, violation_of
+from crash_tests.run import Run
 from crash_tests.trial import Trial
 from crash_tests.workload import Workload
 from fmq.testing import CrashDisk, FaultDisk

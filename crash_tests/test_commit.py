@@ -2,8 +2,8 @@
 
 import pytest
 
+from crash_tests.engines import abandon
 from crash_tests.explore import Depth, Explorer
-from crash_tests.run import abandon
 from crash_tests.workload import WORKLOADS, generate
 
 SEEDS = (2, 6, 13)

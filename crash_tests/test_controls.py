@@ -2,10 +2,10 @@
 
 import pytest
 
+from crash_tests.engines import abandon
 from crash_tests.explore import Depth, Explorer
 from crash_tests.failure import load
 from crash_tests.mutants import MUTANTS, ROOT, caught
-from crash_tests.run import abandon
 from crash_tests.shrink import shrink
 from crash_tests.workload import WORKLOADS
 

@@ -6,8 +6,9 @@ left but what was torn, or after it.
 
 import pytest
 
+from crash_tests.engines import abandon, last_write, open_engine, options_of
 from crash_tests.explore import Explorer
-from crash_tests.run import Run, abandon, last_write, open_engine, options_of
+from crash_tests.run import Run
 from crash_tests.workload import Step, Workload
 from fmq.engine import Engine
 from fmq.errors import UnknownTransaction

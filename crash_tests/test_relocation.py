@@ -2,8 +2,9 @@
 
 import pytest
 
+from crash_tests.engines import abandon
 from crash_tests.explore import Depth, Explorer
-from crash_tests.run import Run, abandon
+from crash_tests.run import Run
 from crash_tests.workload import WORKLOADS
 
 

@@ -1,7 +1,7 @@
 """The last append torn at every byte, in every way."""
 
+from crash_tests.engines import last_write, options_of
 from crash_tests.explore import Explorer
-from crash_tests.run import last_write, options_of
 from crash_tests.trial import Trial
 from crash_tests.workload import Workload
 from fmq.testing import Loss, Tear, Torn

@@ -18,11 +18,12 @@ from crash_tests.directories import (
     journal,
     without_derived,
 )
+from crash_tests.engines import PATH, abandon, open_engine
 from crash_tests.failure import Event, power
 from crash_tests.look import look, read_lanes
 from crash_tests.memory import Memory
 from crash_tests.oracle import Oracle, Seen, Violation
-from crash_tests.run import PATH, Run, abandon, open_engine
+from crash_tests.run import Run
 from crash_tests.workload import Step, Workload
 from fmq.errors import NotAStore
 from fmq.options import Options

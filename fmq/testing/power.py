@@ -14,7 +14,6 @@ from typing import Self
 from fmq.testing.changes import Write
 from fmq.testing.nodes import Inode
 
-
 Writing = tuple[Inode, Write]
 
 

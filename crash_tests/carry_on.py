@@ -1,0 +1,112 @@
+"""What becomes of a call: it returned, it was refused, or nobody knows.
+
+On a disk that has faults a run carries on as an application would. What was refused is refused
+whole; after an unknown outcome the engine is opened again, as a new process finds the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from crash_tests.engines import abandon
+from crash_tests.look import look, read_lanes
+from crash_tests.oracle import Seen, Unit
+from fmq.errors import Damaged, LeaseLost, StorageError, StorageFull, UsageError, WrongState
+from fmq.message import Receipt
+
+if TYPE_CHECKING:
+    from crash_tests.run import Run
+
+Refused = (StorageFull, UsageError, LeaseLost, WrongState)
+Unknown = (StorageError, OSError)  # but for those above, which are asked for first
+
+
+def call(run: Run, name: str, act: Callable[[], Any], *, durable: bool | None = None) -> Any:
+    """Make the call about the unit `name`, which is being tried; None if it did not return."""
+    run.was_refused = False
+    try:
+        result = act()
+    except Refused:
+        run.oracle.refused(name)
+        run.was_refused = True
+        run.refused += 1
+        return None
+    except Unknown:
+        if not run.survives:
+            raise
+        restart(run, name)
+        return None
+    run.oracle.returned(name, durable=run.waits if durable is None else durable)
+    return result if result is not None else True
+
+
+def plain(run: Run, act: Callable[[], object]) -> bool:
+    """Make a call that promises nothing new; whether it returned."""
+    try:
+        act()
+    except Unknown:
+        if not run.survives:
+            raise
+        restart(run)
+        return False
+    except Refused:
+        return False
+    return True
+
+
+def told(run: Run, name: str, receipts: list[Receipt]) -> None:
+    """The engine said where the unit's messages are."""
+    for receipt in receipts:
+        lane = receipt.topic, receipt.queue
+        run.oracle.told(name, lane, receipt.offset, receipt.position)
+
+
+def restart(run: Run, name: str = "") -> None:
+    """After an error whose outcome, and that of the unit `name`, is unknown: the engine is done,
+    and a new process opens.
+    """
+    run.unknown += 1
+    _use_what_failed(run, name)
+    abandon(run.engine)
+    run.open()
+    look_again(run)
+
+
+def _use_what_failed(run: Run, failed: str) -> None:
+    """Whatever an engine shows and takes after an error is a promise like any other.
+
+    One that still takes something says that the call that failed has changed nothing.
+    """
+    try:
+        for lane, (first, bodies) in read_lanes(run.live).items():
+            for offset, body in enumerate(bodies, first):
+                run.oracle.shown(lane, offset, body)
+    except Unknown as error:
+        if isinstance(error, Damaged):
+            raise
+    name, body = f"late {run.unknown}", b"late %d:" % run.unknown
+    run.oracle.trying(Unit(name, {("a", 0): [body]}))
+    try:
+        run.live.send("a", body, queue=0)
+    except (*Refused, *Unknown):
+        run.oracle.refused(name)
+    else:
+        if failed:
+            run.oracle.refused(failed)
+        run.oracle.returned(name, durable=run.waits)
+
+
+def look_again(run: Run) -> None:
+    """After a process has died: what it had not said is what is there."""
+    try:
+        seen = _look(run)
+    except (OSError, StorageError) as error:
+        if not run.survives or isinstance(error, Damaged):
+            raise
+        seen = _look(run)  # a fault happens only once
+    run.oracle.check(seen)
+
+
+def _look(run: Run) -> Seen:
+    return look(run.live, run.oracle.tx_names(), run.oracle.rules.groups)

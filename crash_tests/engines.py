@@ -1,0 +1,60 @@
+"""Engines whose every step is deterministic, and their options: opened, and let go of."""
+
+from __future__ import annotations
+
+import contextlib
+
+import fmq
+from crash_tests.oracle import Rules, Violation
+from crash_tests.workload import GROUPS, Workload
+from fmq.disk import Disk
+from fmq.engine import Engine
+from fmq.errors import FmqError
+from fmq.options import Options
+from fmq.testing import CrashDisk, FakeClock, PowerLoss
+from fmq.testing.changes import Write
+
+PATH = "data"
+
+
+def options_of(workload: Workload) -> Options:
+    return Options(**workload.all_options())
+
+
+def rules_of(workload: Workload) -> Rules:
+    options = workload.all_options()
+    return Rules(
+        options.get("retain_bytes"),
+        options["segment_bytes"],
+        options.get("sync") != "never",
+        {group: topics for group, topics in GROUPS.items() if group in workload.groups()},
+    )
+
+
+def open_engine(disk: Disk, options: Options, clock: FakeClock | None = None) -> Engine:
+    """An engine whose every step is deterministic."""
+    return fmq.open(PATH, options, disk=disk, clock=clock or FakeClock(), background=False)
+
+
+def abandon(engine: Engine | None) -> None:
+    """Let go of an engine whose process is thought dead; what it still does does not count.
+
+    Where it need not do anything any more, its disk is stopped before.
+    """
+    if engine is not None:
+        with contextlib.suppress(PowerLoss, FmqError, OSError):
+            engine.close()
+
+
+def last_write(disk: CrashDisk) -> Write:
+    """The write that the power failed in."""
+    change = disk.pending()[-1]
+    assert isinstance(change, Write)
+    return change
+
+
+def violation_of(error: BaseException) -> Violation:
+    """Any error where none may be, as the broken invariant that it is."""
+    if isinstance(error, Violation):
+        return error
+    return Violation("I0", f"{type(error).__name__}: {error}")

@@ -1,0 +1,93 @@
+"""What each step of a workload does, and what it tells the oracle before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crash_tests import consuming, transactions
+from crash_tests.carry_on import call, plain, told
+from crash_tests.engines import PATH
+from crash_tests.oracle import Unit, Violation
+from crash_tests.transactions import body_of
+from fmq.store.segment import is_segment
+
+if TYPE_CHECKING:
+    from crash_tests.run import Run
+
+
+def send(run: Run, topic: str, queue: int, size: int, *, sync: bool | None = None) -> None:
+    name, body = f"send {run.at}", body_of(run.at, 0, size)
+    run.oracle.trying(Unit(name, {(topic, queue): [body]}))
+    engine = run.live
+    receipt = call(
+        run, name, lambda: engine.send(topic, body, queue=queue, sync=sync), durable=sync
+    )
+    if receipt is not None:
+        told(run, name, [receipt])
+
+
+def lazy(run: Run, topic: str, queue: int, size: int) -> None:
+    send(run, topic, queue, size, sync=False)
+
+
+def many(run: Run, topic: str, queue: int, count: int, size: int) -> None:
+    name = f"many {run.at}"
+    bodies = [body_of(run.at, i, size) for i in range(count)]
+    run.oracle.trying(Unit(name, {(topic, queue): bodies}))
+    engine = run.live
+    receipts = call(run, name, lambda: engine.send_many(topic, bodies, queue=queue))
+    if receipts is not None:
+        told(run, name, receipts)
+
+
+def export(run: Run) -> None:
+    """Some other process begins to read the oldest segment."""
+    directory = run.disk.directory(PATH, make=False)
+    run.exported = min(filter(is_segment, directory.names()))
+    run.pin = directory.open(run.exported)
+    assert run.pin.pin(exclusive=False)
+
+
+def end_export(run: Run) -> None:
+    if run.pin is None:
+        return
+    if run.exported not in run.disk.directory(PATH, make=False).names():
+        raise Violation("I12", f"{run.exported} was removed while an export read it")
+    run.pin.close()
+    run.pin = None
+
+
+def checkpoint(run: Run) -> None:
+    if plain(run, run.live.checkpoint):
+        run.oracle.synced()
+
+
+def sync(run: Run) -> None:
+    if plain(run, run.live.sync):
+        run.oracle.synced()
+
+
+def clock(run: Run, seconds: float) -> None:
+    run.clock.advance(seconds)
+
+
+# "reopen" and "kill" are the run's own: they leave it with another engine, or another disk.
+STEPS: dict[str, Callable[..., None]] = {
+    "send": send,
+    "lazy": lazy,
+    "many": many,
+    "tx": transactions.one_phase,
+    "prepare": transactions.prepare,
+    "commit": transactions.commit,
+    "rollback": transactions.rollback,
+    "decide": transactions.decide,
+    "consume": consuming.consume,
+    "batch": consuming.batch,
+    "read": consuming.read,
+    "export": export,
+    "end export": end_export,
+    "checkpoint": checkpoint,
+    "sync": sync,
+    "clock": clock,
+}

@@ -1,0 +1,116 @@
+"""The steps about transactions: begun, prepared, decided by themselves or in their place."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from crash_tests.carry_on import Refused, Unknown, call, restart, told
+from crash_tests.consuming import poll
+from crash_tests.oracle import Fate, Lane, Unit, Violation
+from fmq.errors import UnknownTransaction
+from fmq.tx.transaction import Transaction
+
+if TYPE_CHECKING:
+    from crash_tests.run import Run
+
+NO_SEAL = "00" * 16
+
+
+def body_of(step: int, number: int, size: int) -> bytes:
+    """A body that nobody else sends."""
+    name = b"%d.%d:" % (step, number)
+    return name + (b"0123456789abcdef" * (size // 16 + 1))[: max(0, size - len(name))]
+
+
+def _begin(
+    run: Run, name: str, runs: list[list[Any]], group: str | None
+) -> tuple[Unit, Transaction] | None:
+    oracle = run.oracle
+    if name in oracle.units and oracle.fate(name) is not Fate.ABSENT:
+        return None
+    bodies: dict[Lane, list[bytes]] = {}
+    acks: list[tuple[str, tuple[str, int, int]]] = []
+    try:
+        tx = run.live.transaction(tx_id=name)
+        number = 0
+        for topic, queue, count, size in runs:
+            for _ in range(count):
+                body = body_of(run.at, number, size)
+                tx.send(topic, body, queue=queue)
+                bodies.setdefault((topic, queue), []).append(body)
+                number += 1
+        for each in poll(run, group, 2) if group else []:
+            tx.ack(each)
+            acks.append((str(group), (each.topic, each.queue, each.offset)))
+    except Refused:
+        run.refused += 1
+        return None
+    except Unknown:
+        if not run.survives:
+            raise
+        restart(run)
+        return None
+    return Unit(name, bodies, tuple(acks), is_tx=True), tx
+
+
+def one_phase(run: Run, name: str, runs: list[list[Any]], group: str | None) -> None:
+    begun = _begin(run, name, runs, group)
+    if begun is None:
+        return
+    unit, tx = begun
+    run.oracle.trying(unit)
+    receipts = call(run, name, tx.commit)
+    if receipts is not None and receipts is not True:
+        told(run, name, receipts)
+    elif run.was_refused:
+        tx.rollback()
+
+
+def prepare(run: Run, name: str, runs: list[list[Any]], group: str | None) -> None:
+    begun = _begin(run, name, runs, group)
+    if begun is None:
+        return
+    unit, tx = begun
+    run.oracle.trying_prepare(unit)
+    if call(run, name, tx.prepare, durable=True) is not None:
+        run.transactions[name] = tx
+    elif run.was_refused:
+        tx.rollback()
+
+
+def commit(run: Run, name: str) -> None:
+    decide(run, name, "commit", run.transactions.pop(name, None))
+
+
+def rollback(run: Run, name: str) -> None:
+    decide(run, name, "rollback", run.transactions.pop(name, None))
+
+
+def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) -> None:
+    oracle, engine = run.oracle, run.live
+    if name not in oracle.units or not _may_decide(run, name):
+        return
+    oracle.trying_decision(name, decision)
+    if tx is None:
+        with contextlib.suppress(UnknownTransaction, *Unknown):
+            engine.decide(name, decision, seal=NO_SEAL)  # type: ignore[arg-type]
+            raise Violation("I4", f"{name} was decided by who meant another one")
+        outcome = call(run, name, lambda: engine.decide(name, decision))  # type: ignore[arg-type]
+        receipts = [] if outcome is None else list(outcome.receipts)
+    elif decision == "commit":
+        receipts = call(run, name, tx.commit)
+    else:
+        call(run, name, tx.rollback)
+        return
+    if receipts:
+        told(run, name, receipts)
+
+
+def _may_decide(run: Run, name: str) -> bool:
+    """Whether it is undecided; where that is unknown, as an application would, ask."""
+    fate = run.oracle.fate(name)
+    if fate is not None:
+        return fate is Fate.UNDECIDED
+    unit = run.oracle.units[name]
+    return Fate.UNDECIDED in unit.fates and name in {tx.tx_id for tx in run.live.undecided()}
