@@ -8,14 +8,16 @@ process is followed by a power cut, because what was shown in between must stay.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from random import Random
 
 from crash_tests.directories import check_has_checkpoint
-from crash_tests.engines import open_engine, options_of, violation_of
+from crash_tests.engines import abandon, open_engine, options_of, violation_of
 from crash_tests.failure import Event, Failure, power
 from crash_tests.memory import Memory, State
 from crash_tests.oracle import Oracle, Violation
@@ -23,6 +25,7 @@ from crash_tests.run import Run
 from crash_tests.tally import Tally
 from crash_tests.trial import Trial
 from crash_tests.workload import Workload
+from fmq.options import Options
 from fmq.testing import CrashDisk, Loss
 
 
@@ -44,61 +47,93 @@ class Moment:
     oracle: Oracle
 
 
+@cache
+def closed_directory(options: str, *, honest: bool) -> CrashDisk:
+    """A disk with a directory that has been made and closed; to be copied."""
+    disk = CrashDisk(honest=honest)
+    open_engine(disk, Options(**json.loads(options))).close()
+    return disk
+
+
 class Explorer:
-    """Explores one workload."""
+    """Explores one workload, up to its first failure."""
 
     def __init__(
-        self, workload: Workload, seed: int = 0, depth: Depth | None = None, *, stop_at: int = 1
+        self,
+        workload: Workload,
+        seed: int = 0,
+        depth: Depth | None = None,
+        *,
+        since: int | None = None,
     ) -> None:
+        """Only the crashes in steps from number `since` on; without it in all, and in a close."""
         self.workload = workload
         self.depth = depth or Depth()
-        self.tally = Tally(workloads=1)
-        self._options = options_of(workload)
+        self.tally = Tally(workload.name, workloads=1)
         self.random = Random(f"{seed} {workload.name}")
+        self._options = options_of(workload)
         self._memory = Memory()
         self._states: set[State] = set()
         self._sound: dict[bytes, bool] = {}
-        self._base = self._template()
-        self._stop_at = stop_at
-
-    def _template(self) -> CrashDisk:
-        """A directory that has been made and closed, unless the workload does that itself."""
-        disk = CrashDisk(honest=self.depth.honest)
-        if not self.workload.fresh:
-            open_engine(disk, self._options).close()
-        return disk
+        self._since = since
 
     def start(self, crash_at: int | None = None) -> Run:
-        """A run that has not begun."""
-        disk = self._base.after_kill(crash_at=crash_at)
+        """A run that has not begun, in a directory that was made and closed, or in none."""
+        honest = self.depth.honest
+        if self.workload.fresh:
+            disk = CrashDisk(crash_at, honest=honest)
+        else:
+            options = json.dumps(self.workload.all_options())
+            disk = closed_directory(options, honest=honest).after_kill(crash_at=crash_at)
         return Run(self.workload, disk, crash_at=crash_at)
 
-    def moments(self) -> list[Moment]:
-        """Every moment of the workload; Violation if it goes wrong without any crash."""
-        moments: list[Moment] = []
+    def moments(self) -> Iterator[tuple[int, Moment]]:
+        """The moments, with their numbers; Violation if it goes wrong without any crash."""
+        moments: list[Moment | None] = []
+        since = -1 if self._since is None else self._since
+
+        def note(run: Run, disk: CrashDisk) -> None:
+            wanted = run.at >= since
+            moments.append(Moment(disk, run.oracle.copy()) if wanted else None)
+
         run = self.start()
-        run.watch(lambda run, disk: moments.append(Moment(disk, run.oracle.copy())))
+        run.watch(note)
         run.go()
-        run.close()
-        moments.append(Moment(run.disk.stopped(), run.oracle))
-        return moments
+        if self._since is None:
+            run.close()
+        note(run, run.disk.stopped())
+        run.disk.stop()
+        abandon(run.engine)
+        return ((i, moment) for i, moment in enumerate(moments) if moment is not None)
 
     def explore(self, crash_at: int | None = None, *, until: float = float("inf")) -> Tally:
-        """All crash points, or one; stops at the first failures and at the time `until`."""
+        """All crash points, or one; no further one at the time `until`."""
+        for _ in self.tour(crash_at):
+            if time.monotonic() >= until:
+                break
+        return self.tally
+
+    def tour(self, crash_at: int | None = None) -> Iterator[Tally]:
+        """One crash point after the other, until one fails; what there is after each."""
         began = time.monotonic()
         try:
-            for point, moment in enumerate(self.moments()):
-                if time.monotonic() > until or len(self.tally.failures) >= self._stop_at:
-                    break
+            for point, moment in self.moments():
                 if crash_at in (None, point):
                     self._point(point, moment)
+                    yield self._note(began)
+                if self.tally.failures:
+                    break
         except Exception as error:
             self._failed(-1, [], error)
-        self.tally.states = len(self._states)
-        self.tally.deeper = max(0, self._memory.states - len(self._states))
-        self.tally.recoveries = self._memory.recoveries
-        self.tally.seconds += time.monotonic() - began
-        return self.tally
+        self._note(began)
+
+    def _note(self, began: float) -> Tally:
+        tally = self.tally
+        tally.states = len(self._states)
+        tally.deeper = max(0, self._memory.states - len(self._states))
+        tally.recoveries = self._memory.recoveries
+        tally.seconds = time.monotonic() - began
+        return tally
 
     def _failed(self, crash_at: int, path: list[Event], error: BaseException) -> None:
         failure = Failure(self.workload, crash_at, path, violation_of(error))
@@ -121,6 +156,12 @@ class Explorer:
             assert state.loss is not None
             yield power(state.loss), state
 
+    def crashed(self, run: Run, event: Event) -> CrashDisk:
+        """What `event` leaves of the disk of a run that has come so far."""
+        if event["do"] == "kill":
+            return run.disk.after_kill(written=event["written"])
+        return run.disk.after_kill().after(Loss.from_json(event))
+
     def replay(self, failure: Failure) -> Violation | None:
         """What breaks now where `failure` broke; None if nothing does."""
         try:
@@ -129,11 +170,8 @@ class Explorer:
                 run.close()
             if failure.crash_at < 0:
                 return None
-            copy, (first, *rest) = run.disk.after_kill(), failure.path
-            if first["do"] == "kill":
-                state = run.disk.after_kill(written=first["written"])
-            else:
-                state = copy.after(Loss.from_json(first))
+            first, *rest = failure.path
+            state = self.crashed(run, first)
             Trial(self._options, state, run.oracle, [first], self.random).replay(rest)
         except Exception as error:
             violation = violation_of(error)

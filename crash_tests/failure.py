@@ -1,4 +1,4 @@
-"""A broken promise, as a story for people and as a file that shows it again."""
+"""A broken promise, and a file that shows it again without any seed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crash_tests.oracle import Violation
+from crash_tests.orders import Order
 from crash_tests.workload import Workload
 from fmq.testing import Loss
 
@@ -26,9 +27,12 @@ class Failure:
     crash_at: int  # -1: without any crash
     path: list[Event]
     violation: Violation
+    order: Order | None = None  # what was made to fail, instead of a crash
 
     def __str__(self) -> str:
         story = " · ".join(map(tell, self.path)) or "nothing"
+        if self.order is not None:
+            story = str(self.order)
         return (
             f"{self.violation}\n"
             f"  workload: {self.workload.name}, {len(self.workload.steps)} steps\n"
@@ -36,21 +40,29 @@ class Failure:
             f"  then:     {story}"
         )
 
-    def save(self, path: Path) -> None:
-        data = {
+    def as_json(self) -> dict[str, Any]:
+        return {
             "invariant": self.violation.invariant,
             "what": self.violation.what,
             "workload": self.workload.as_json(),
             "crash_at": self.crash_at,
             "path": self.path,
+            "order": None if self.order is None else self.order.as_json(),
         }
-        path.write_text(json.dumps(data, indent=1) + "\n")
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(self.as_json(), indent=1) + "\n")
 
 
 def load(path: Path) -> Failure:
     data = json.loads(path.read_text())
-    violation = Violation(data["invariant"], data["what"])
-    return Failure(Workload(**data["workload"]), data["crash_at"], data["path"], violation)
+    return Failure(
+        Workload(**data["workload"]),
+        data["crash_at"],
+        data["path"],
+        Violation(data["invariant"], data["what"]),
+        Order.from_json(data["order"]) if data.get("order") else None,
+    )
 
 
 def tell(event: Event) -> str:

@@ -132,13 +132,13 @@ MUTANTS = (
         "a failed write is no reason to stop",
         "        if self.failure is None:\n            self.failure = error",
         "        pass",
-        "faults two-phase",
+        "--tier faults --workload two-phase",
     ),
     Mutant(
         "a sync with nothing to sync",
         "if self._writing is not None and self._unsynced:",
         "if self._writing is not None:",
-        "faults sync-twice",
+        "--tier faults --workload sync-twice",
     ),
     Mutant(
         "the directory's own name is not made durable",
@@ -153,7 +153,7 @@ MUTANTS = (
         "                self._publish(appends)\n"
         "                appends = []\n"
         "            journal.write(chunks, sync=synced)\n",
-        "faults two-phase",
+        "--tier faults --workload two-phase",
     ),
     Mutant(
         "records vouch for what is not durable",

@@ -19,6 +19,23 @@ Lane = tuple[str, int]  # topic, queue
 Place = tuple[str, int, int]  # topic, queue, offset
 
 
+INVARIANTS = {
+    "I0": "a crash leaves a directory that opens, without any error",
+    "I1": "what was acknowledged is there",
+    "I2": "a transaction is there whole or not at all, and never before its commit was tried",
+    "I3": "what was rolled back is never seen and never offered again",
+    "I4": "what was prepared is undecided until it is decided, and an outcome never changes",
+    "I5": "nothing is there that was not sent, nothing twice, nothing in another queue",
+    "I6": "offsets are dense and stay; what was shown is durable; nothing overtakes",
+    "I7": "acks are never forgotten, what is not acked comes again, unread messages are kept",
+    "I8": "recovering twice gives what recovering once gives, to the byte",
+    "I9": "once there is a checkpoint, a crash leaves one, so that recovery never reads all",
+    "I10": "fmq.check finds nothing",
+    "I11": "what recovery cuts is kept in quarantine/",
+    "I12": "a segment that an export has pinned is not removed",
+}
+
+
 class Violation(Exception):
     """A promise was broken; `invariant` says which, by its number in the README."""
 

@@ -1,35 +1,64 @@
-"""Making a failure small: fewer steps, as long as the same invariant breaks."""
+"""Making a failure small: fewer steps, smaller bodies, as long as the same invariant breaks."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from crash_tests.explore import Depth, Explorer
 from crash_tests.failure import Failure
-from crash_tests.workload import Workload
+from crash_tests.faults import FaultTour
+from crash_tests.oracle import Violation
+from crash_tests.workload import Step, Workload
+
+SMALL_BYTES = 20
 
 
 def shrink(failure: Failure, depth: Depth, seconds: float = 20.0) -> Failure:
     """The smallest failure of the same invariant that is found in time."""
     deadline = time.monotonic() + seconds
-    size = max(1, len(failure.workload.steps) // 2)
-    while time.monotonic() < deadline:
-        smaller = _without(failure, size, depth, deadline)
-        if smaller is not None:
-            failure = smaller
-        elif size == 1:
-            break
-        size = max(1, min(size if smaller else size // 2, len(failure.workload.steps) // 2))
+    smaller: Failure | None = failure
+    while smaller is not None and time.monotonic() < deadline:
+        failure = smaller
+        smaller = _smaller(failure, depth, deadline)
     return failure
 
 
-def _without(failure: Failure, size: int, depth: Depth, deadline: float) -> Failure | None:
-    steps = failure.workload.steps
-    for at in range(len(steps) - size, -1, -size):
-        fewer = steps[:at] + steps[at + size :]
-        workload: Workload = replace(failure.workload, steps=fewer)
-        for found in Explorer(workload, depth=depth).explore(until=deadline).failures:
-            if found.violation.invariant == failure.violation.invariant:
-                return found
+def _smaller(failure: Failure, depth: Depth, deadline: float) -> Failure | None:
+    for steps in _fewer(failure.workload.steps):
+        if time.monotonic() >= deadline:
+            break
+        found = _find(failure, replace(failure.workload, steps=steps), depth, deadline)
+        if found is not None:
+            return found
+    return None
+
+
+def _fewer(steps: list[Step]) -> Iterator[list[Step]]:
+    """The steps without some of them, many first; then with one that is smaller."""
+    size = len(steps) // 2
+    while size:
+        for at in range(len(steps) - size, -1, -size):
+            yield steps[:at] + steps[at + size :]
+        size //= 2
+    for at, step in enumerate(steps):
+        if step[0] in ("send", "lazy", "many") and step[-1] > SMALL_BYTES:
+            yield [*steps[:at], [*step[:-1], SMALL_BYTES], *steps[at + 1 :]]
+
+
+def _find(failure: Failure, workload: Workload, depth: Depth, deadline: float) -> Failure | None:
+    """A failure of the same invariant in a smaller workload."""
+    same = failure.violation.invariant
+    if failure.order is None:
+        found = Explorer(workload, depth=depth).explore(until=deadline).failures
+        return next((each for each in found if each.violation.invariant == same), None)
+    tour = FaultTour(workload)
+    for order in tour.all_orders((failure.order.operation,)):
+        order = replace(order, persistently=failure.order.persistently)
+        try:
+            tour.check(order)
+        except Violation as violation:
+            if violation.invariant == same:
+                return Failure(workload, -1, [], violation, order)
     return None

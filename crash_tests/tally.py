@@ -1,16 +1,18 @@
-"""What has been explored, in numbers, and what was found."""
+"""What a tier has explored, in numbers, and what it found."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from crash_tests.failure import Failure
 
 
 @dataclass(slots=True)
 class Tally:
-    """One workload's share, or the sum of many."""
+    """One workload's share, or the sum of many; `not_run` says why there is none."""
 
+    name: str = ""
     workloads: int = 0
     points: int = 0
     states: int = 0  # distinct disks that crashes of the workload left, with what was promised
@@ -19,25 +21,37 @@ class Tally:
     faults: int = 0  # operations that were made to fail
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
+    not_run: str | None = None
 
-    def add(self, other: Tally) -> None:
-        self.workloads += other.workloads
-        self.points += other.points
-        self.states += other.states
-        self.deeper += other.deeper
-        self.recoveries += other.recoveries
-        self.faults += other.faults
-        self.seconds += other.seconds
-        self.failures += other.failures
+    def plus(self, other: Tally) -> Tally:
+        """The sum of both, under the name of this one."""
+        sums: dict[str, Any] = {
+            each.name: getattr(self, each.name) + getattr(other, each.name)
+            for each in fields(self)
+            if each.name not in ("name", "not_run")
+        }
+        return Tally(self.name, **sums)
+
+    @property
+    def all_states(self) -> int:
+        return self.states + self.deeper
 
     @property
     def rate(self) -> float:
         """Distinct states a second."""
-        return (self.states + self.deeper) / self.seconds if self.seconds else 0.0
+        return self.all_states / self.seconds if self.seconds else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        numbers = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**numbers, "failures": [each.as_json() for each in self.failures]}
 
     def __str__(self) -> str:
+        if self.not_run is not None:
+            return f"NOT RUN: {self.not_run}"
+        faults = f"{self.faults:,} faults, " if self.faults else ""
         return (
-            f"{self.points:,} crash points, {self.states:,} + {self.deeper:,} distinct states, "
+            f"{self.workloads:,} workloads, {self.points:,} crash points, {faults}"
+            f"{self.all_states:,} distinct states ({self.deeper:,} of them deeper), "
             f"{self.recoveries:,} recoveries, {self.rate:,.0f} states/s, "
             f"{len(self.failures)} failures"
         )

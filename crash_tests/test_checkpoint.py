@@ -1,7 +1,7 @@
 """Crashes inside checkpoints, and what a checkpoint may claim."""
 
+from crash_tests.by_hand import WORKLOADS
 from crash_tests.explore import Depth, Explorer
-from crash_tests.workload import WORKLOADS
 
 
 def test_a_crash_inside_a_checkpoint_costs_nothing() -> None:

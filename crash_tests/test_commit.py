@@ -2,9 +2,10 @@
 
 import pytest
 
+from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import abandon
 from crash_tests.explore import Depth, Explorer
-from crash_tests.workload import WORKLOADS, generate
+from crash_tests.seeds import generate
 
 SEEDS = (2, 6, 13)
 

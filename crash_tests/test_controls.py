@@ -2,12 +2,12 @@
 
 import pytest
 
+from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import abandon
 from crash_tests.explore import Depth, Explorer
 from crash_tests.failure import load
 from crash_tests.mutants import MUTANTS, ROOT, caught
 from crash_tests.shrink import shrink
-from crash_tests.workload import WORKLOADS
 
 FEW = (
     "acknowledge before the sync",

@@ -2,8 +2,8 @@
 
 import pytest
 
+from crash_tests.by_hand import WORKLOADS
 from crash_tests.faults import FaultTour
-from crash_tests.workload import WORKLOADS
 
 
 @pytest.mark.parametrize("name", ["two-phase", "roll", "relocation"])

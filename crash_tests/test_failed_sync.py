@@ -4,8 +4,9 @@ from itertools import islice
 
 import pytest
 
-from crash_tests.faults import CHANGING, READING, FaultTour
-from crash_tests.workload import WORKLOADS
+from crash_tests.by_hand import WORKLOADS
+from crash_tests.faults import FaultTour
+from crash_tests.orders import CHANGING, READING
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import pytest
 
+from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import abandon
 from crash_tests.explore import Depth, Explorer
 from crash_tests.run import Run
-from crash_tests.workload import WORKLOADS
 
 
 @pytest.mark.parametrize("name", ["relocation", "relocation-of-acks"])

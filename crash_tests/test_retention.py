@@ -1,8 +1,8 @@
 """Crashes inside retention, and what it may and must drop."""
 
+from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import open_engine
 from crash_tests.explore import Depth, Explorer
-from crash_tests.workload import WORKLOADS
 from fmq.options import Options
 from fmq.testing import CrashDisk
 

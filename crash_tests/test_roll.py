@@ -2,8 +2,8 @@
 
 import pytest
 
+from crash_tests.by_hand import WORKLOADS
 from crash_tests.explore import Depth, Explorer
-from crash_tests.workload import WORKLOADS
 
 
 @pytest.mark.parametrize("name", ["roll", "roll-without-a-checkpoint"])

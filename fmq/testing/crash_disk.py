@@ -55,6 +55,14 @@ class CrashDisk:
         """These operations, a line each: `write data/a 4096+120 sync`."""
         return self._power.history.copy()
 
+    def operation(self, number: int) -> str | None:
+        """The line of `history` that a change with this number has; None if it is of another life.
+
+        The operation that met the power cut is no line of it.
+        """
+        at = number - self._power.first_number
+        return self._power.history[at] if 0 <= at < self.operations else None
+
     def directory(self, path: str, *, make: bool) -> CrashDirectory:
         *above, name = ["", *(part for part in path.split("/") if part not in ("", "."))]
         with self._power as power:

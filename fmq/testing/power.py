@@ -32,7 +32,7 @@ class Power:
         self.drawn = 0  # how often random bytes were asked for
         self.watcher: Callable[[Writing | None], None] | None = None
         self.lock = Lock()
-        self._first_number = first_number
+        self.first_number = first_number
         self._is_off = False
 
     def __enter__(self) -> Self:
@@ -48,7 +48,7 @@ class Power:
     @property
     def number(self) -> int:
         """The number of the next operation; after a kill it goes on counting."""
-        return self._first_number + len(self.history)
+        return self.first_number + len(self.history)
 
     def spend(self, operation: str, writing: Writing | None = None) -> None:
         """Count an operation that is about to happen, or fail before it does.

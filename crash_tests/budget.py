@@ -1,0 +1,52 @@
+"""How much a tier may try, and whom it tells of what it meets."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crash_tests.explore import Depth
+from crash_tests.failure import Failure
+from crash_tests.tally import Tally
+
+
+def _nobody(*_: object) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class Budget:
+    """What one tier is given. Without `seconds` and `rounds` it does its share of every run."""
+
+    seed: int
+    seconds: float | None = None
+    rounds: int | None = None  # workloads, faults, crashes: whatever the tier counts
+    first: int = 0  # where to go on, of what is numbered
+    workload: str | None = None  # only this one
+    crash_at: int | None = None  # only this operation
+    full: float | None = None  # the share of states put through everything; None: the tier's own
+    directory: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    failures: Path = Path("crash-failures")
+    tell: Callable[[Tally, str], None] = _nobody  # how far it is, and with what
+    found: Callable[[Failure], None] = _nobody
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def until(self) -> float:
+        return float("inf") if self.seconds is None else self.began + self.seconds
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.until
+
+    def rounds_of(self, share: int) -> int | None:
+        """How many rounds to make; None if time alone decides."""
+        if self.rounds is None and self.seconds is None:
+            return share
+        return self.rounds
+
+    def depth(self, share: float = 0.2) -> Depth:
+        return Depth(full=share if self.full is None else self.full)

@@ -1,0 +1,255 @@
+"""Workloads written by hand, each for one part of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crash_tests.budget import Budget
+from crash_tests.sweep import sweep
+from crash_tests.tally import Tally
+from crash_tests.workload import Workload
+
+
+class ByHand:
+    """All of them, or the one that was asked for."""
+
+    name = "hand"
+
+    def run(self, budget: Budget) -> Tally:
+        return sweep(self.name, self._chosen(budget), budget)
+
+    def _chosen(self, budget: Budget) -> Iterator[Workload]:
+        yield from [WORKLOADS[budget.workload]] if budget.workload else WORKLOADS.values()
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "send",
+            [["send", "a", 0, 40], ["many", "b", 1, 3, 30], ["lazy", "a", 0, 20], ["sync"]],
+            fresh=True,
+        ),
+        Workload(
+            "one-phase",
+            [
+                ["tx", "t1", [["a", 0, 2, 40], ["b", 1, 1, 90]], None],
+                ["tx", "t2", [["b", 0, 1, 10], ["c", 0, 2, 10]], None],
+            ],
+        ),
+        Workload(
+            "large",  # bodies of several sectors, so that a tear leaves every head whole
+            [
+                ["tx", "t1", [["a", 0, 1, 1200], ["b", 1, 1, 300]], None],
+                ["prepare", "t2", [["a", 0, 1, 1200]], None],
+                ["commit", "t2"],
+            ],
+        ),
+        Workload(
+            "two-phase",
+            [
+                ["prepare", "t1", [["a", 0, 2, 30], ["b", 1, 1, 200]], None],
+                ["send", "a", 0, 20],
+                ["prepare", "t2", [["a", 0, 1, 100]], None],
+                ["commit", "t1"],
+                ["rollback", "t2"],
+                ["send", "b", 0, 20],
+            ],
+            fresh=True,
+        ),
+        Workload(
+            "roll",
+            [
+                ["prepare", "t1", [["a", 0, 1, 500], ["b", 0, 2, 20]], None],
+                ["many", "a", 0, 2, 1100],
+                ["send", "b", 1, 300],
+                ["commit", "t1"],
+                ["send", "a", 0, 1400],
+                ["send", "a", 0, 1400],
+            ],
+            {"checkpoint_bytes": 100_000},
+        ),
+        Workload(
+            "roll-without-a-checkpoint",
+            [["send", "a", 0, 1800], ["send", "a", 0, 1800], ["send", "b", 0, 1800]],
+            {"checkpoint_bytes": 100_000},
+            fresh=True,
+        ),
+        Workload(
+            "checkpoint",
+            [
+                ["prepare", "t1", [["a", 0, 1, 30]], None],
+                ["prepare", "t2", [["b", 0, 1, 300]], None],
+                ["commit", "t1"],
+                ["checkpoint"],
+                ["send", "a", 0, 60],
+                ["checkpoint"],
+                ["decide", "t2", "rollback"],
+                ["checkpoint"],
+            ],
+            {"checkpoint_bytes": 100_000},
+        ),
+        Workload(
+            "ack",
+            [
+                ["many", "a", 0, 4, 20],
+                ["consume", "g", 2, 1],
+                ["tx", "t1", [["b", 0, 1, 20]], "g"],
+                ["batch", "h", 3],
+                ["prepare", "t2", [["b", 1, 1, 20]], "h"],
+                ["reopen"],
+                ["consume", "g", 5, 5],
+                ["decide", "t2", "rollback"],
+                ["consume", "h", 5, 5],
+            ],
+        ),
+        Workload(
+            "retention",
+            [
+                ["prepare", "t1", [["a", 0, 1, 100]], None],
+                ["commit", "t1"],
+                *(["send", "a", 0, 1200] for _ in range(7)),
+                ["read", "a", 0],
+                ["send", "b", 1, 40],
+                *(["send", "a", 0, 1800] for _ in range(5)),
+                ["tx", "t2", [["a", 0, 1, 20], ["b", 0, 1, 20]], None],
+            ],
+            {"retain_bytes": 12288},
+        ),
+        Workload(
+            "retention-of-several",
+            [
+                *(["send", "a", 0, 1800] for _ in range(5)),
+                ["batch", "g", 1],
+                *(["send", "a", 0, 1800] for _ in range(5)),
+                ["batch", "g", 20],
+                ["send", "a", 0, 1800],
+                ["send", "b", 0, 30],
+            ],
+            {"retain_bytes": 8192},
+        ),
+        Workload(
+            "retention-after-a-pin",
+            [
+                ["prepare", "t1", [["a", 0, 1, 100]], None],
+                *(["send", "a", 0, 1800] for _ in range(10)),
+                ["commit", "t1"],
+                ["send", "a", 0, 1800],
+                ["send", "b", 0, 30],
+            ],
+            {"retain_bytes": 8192},
+        ),
+        Workload(
+            "relocation",
+            [
+                ["prepare", "t1", [["a", 0, 2, 80], ["b", 0, 1, 20]], None],
+                ["send", "b", 1, 1400],
+                ["prepare", "t2", [["a", 0, 1, 20]], None],
+                *(["send", "b", 1, 1400] for _ in range(5)),
+                ["commit", "t1"],
+                ["send", "b", 1, 1400],
+                ["decide", "t2", "rollback"],
+                ["send", "b", 1, 1400],
+            ],
+            {"relocate_bytes": 4000, "retain_bytes": 12288},
+        ),
+        Workload(
+            "relocation-of-acks",
+            [
+                ["many", "a", 0, 4, 20],
+                ["prepare", "t1", [["b", 0, 1, 20]], "g"],
+                *(["send", "b", 1, 1400] for _ in range(5)),
+                ["decide", "t1", "commit"],
+                ["consume", "g", 5, 1],
+            ],
+            {"relocate_bytes": 6000},
+        ),
+        Workload(
+            "export",
+            [
+                *(["send", "a", 0, 1800] for _ in range(3)),
+                ["export"],
+                *(["send", "a", 0, 1800] for _ in range(6)),
+                ["end export"],
+                *(["send", "a", 0, 1800] for _ in range(3)),
+            ],
+            {"retain_bytes": 8192},
+        ),
+        Workload(
+            "window",
+            [
+                ["tx", "t1", [["a", 0, 1, 20]], None],
+                ["prepare", "t2", [["a", 0, 1, 20]], None],
+                ["decide", "t2", "rollback"],
+                ["clock", 50.0],
+                ["kill"],
+                ["send", "a", 0, 20],
+            ],
+            {"outcome_window_seconds": 60.0},
+        ),
+        Workload(
+            "topics",
+            [
+                ["prepare", "t1", [["a", 0, 1, 20], ["b", 1, 1, 20]], None],
+                ["checkpoint"],
+                ["kill"],
+                ["decide", "t1", "commit"],
+                ["send", "a", 0, 20],
+            ],
+            {"checkpoint_bytes": 100_000},
+        ),
+        Workload(
+            "kill",
+            [
+                ["send", "a", 0, 40],
+                ["prepare", "t1", [["a", 0, 1, 80]], None],
+                ["kill"],
+                ["send", "a", 0, 40],
+                ["commit", "t1"],
+                ["kill"],
+                ["read", "a", 0],
+                ["send", "a", 0, 3900],
+            ],
+            fresh=True,
+        ),
+        Workload(
+            "interval",
+            [
+                *(["many", "a", 0, 2, 60] for _ in range(3)),
+                ["tx", "t1", [["a", 0, 1, 20], ["b", 0, 1, 20]], None],
+                ["prepare", "t2", [["b", 1, 1, 300]], None],
+                ["commit", "t2"],
+                ["consume", "g", 3, 2],
+                ["clock", 1],
+                ["send", "b", 0, 3000],
+                ["sync"],
+            ],
+            {"sync": "interval"},
+        ),
+        Workload(
+            "never",
+            [
+                *(["send", "a", 0, 600] for _ in range(5)),
+                ["prepare", "t1", [["b", 1, 1, 300]], None],
+                ["commit", "t1"],
+                ["send", "a", 0, 600],
+                ["sync"],
+                ["send", "a", 0, 3000],
+                ["send", "a", 0, 600],
+            ],
+            {"sync": "never"},
+        ),
+        Workload(
+            "sync-twice",
+            [
+                ["send", "a", 0, 100],
+                ["checkpoint"],
+                ["sync"],
+                ["send", "a", 0, 100],
+                ["sync"],
+                ["send", "a", 0, 100],
+            ],
+            {"sync": "never"},
+        ),
+    )
+}

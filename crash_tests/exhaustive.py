@@ -1,0 +1,91 @@
+"""Every short workload over a small alphabet of steps, the shorter ones first.
+
+A workload is a word, and its number says where it stands among all words, so that a later run
+can go on where this one ended. Only the crashes in its last step are tried: those before are
+those of the shorter word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from crash_tests.budget import Budget
+from crash_tests.sweep import sweep
+from crash_tests.tally import Tally
+from crash_tests.workload import Step, Workload
+
+LENGTH_MAX = 5
+LENGTH_OF_EVERY_RUN = 3
+FULL = 0.05
+
+ALPHABET: dict[str, Step] = {
+    "s": ["send", "a", 0, 20],
+    "S": ["send", "b", 1, 900],
+    "l": ["lazy", "a", 0, 20],
+    "m": ["many", "b", 0, 3, 20],
+    "t": ["tx", "t0", [["a", 0, 1, 20], ["b", 1, 1, 20]], None],
+    "p": ["prepare", "t1", [["a", 0, 1, 80], ["b", 1, 1, 20]], None],
+    "q": ["prepare", "t2", [["b", 1, 1, 20]], "g"],
+    "c": ["commit", "t1"],
+    "r": ["rollback", "t1"],
+    "C": ["decide", "t2", "commit"],
+    "R": ["decide", "t2", "rollback"],
+    "a": ["consume", "g", 1, 1],
+    "y": ["sync"],
+    "k": ["checkpoint"],
+    "o": ["reopen"],
+    "x": ["kill"],
+}
+# Segments that hold two large messages, and no checkpoints but those that are a step.
+OPTIONS = {"segment_bytes": 2048, "checkpoint_bytes": 100_000, "retain_bytes": 6144}
+
+
+def makes_sense(word: str, letter: str) -> bool:
+    """Whether the step does something behind `word`; if not, a shorter word says the same."""
+    match letter:
+        case "p" | "q" | "t":
+            return letter not in word
+        case "c" | "r":
+            return "p" in word and not {"c", "r"} & set(word)
+        case "C" | "R":
+            return "q" in word and not {"C", "R"} & set(word)
+        case "a":
+            return bool(set("sSlmtc") & set(word))
+        case "y":
+            return word.endswith("l")
+        case "o":
+            return not word.endswith("o")
+    return True
+
+
+def words(length: int, word: str = "") -> Iterator[str]:
+    """All of this length that begin with `word`, in order."""
+    if len(word) == length:
+        yield word
+        return
+    for letter in ALPHABET:
+        if makes_sense(word, letter):
+            yield from words(length, word + letter)
+
+
+def workloads(length_max: int, first: int = 0) -> Iterator[Workload]:
+    """All words up to this length, from number `first` on."""
+    every = (word for length in range(1, length_max + 1) for word in words(length))
+    for number, word in enumerate(islice(every, first, None), first):
+        yield workload_of(word, f"word {number} {word}")
+
+
+def workload_of(word: str, name: str) -> Workload:
+    return Workload(name, [ALPHABET[letter] for letter in word], OPTIONS)
+
+
+class Exhaustive:
+    """The words in order, up to three steps, or for as long as there is time."""
+
+    name = "exhaustive"
+
+    def run(self, budget: Budget) -> Tally:
+        length = LENGTH_OF_EVERY_RUN if budget.rounds_of(0) == 0 else LENGTH_MAX
+        chosen = islice(workloads(length, budget.first), budget.rounds)
+        return sweep(self.name, chosen, budget, budget.depth(FULL), last_step_only=True)

@@ -1,0 +1,35 @@
+"""What becomes of a failure: it is told, made smaller, and written to a file."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from crash_tests.explore import Depth
+from crash_tests.failure import Failure
+from crash_tests.shrink import shrink
+
+
+class Findings:
+    """The failures of one run, in one folder."""
+
+    def __init__(self, folder: Path, depth: Depth | None, say: Callable[[str], None]) -> None:
+        """Without `depth`, how deep to look while shrinking, they are left as they are found."""
+        self._folder = folder
+        self._depth = depth
+        self._say = say
+        self.files: dict[str, str] = {}
+
+    def keep(self, failure: Failure) -> None:
+        cause = failure.violation.__cause__
+        self._say(str(failure))
+        if cause is not None:
+            self._say("".join(traceback.format_exception(cause, limit=-4)).rstrip())
+        smaller = failure if self._depth is None else shrink(failure, self._depth)
+        self._folder.mkdir(exist_ok=True)
+        file = self._folder / f"{failure.workload.name.replace(' ', '-')}.json"
+        smaller.save(file)
+        self.files[str(file)] = str(failure.violation).partition("\n")[0]
+        self._say(f"shrunk: {smaller}\n  steps:    {smaller.workload.steps}")
+        self._say(f"  again:    python -m crash_tests replay {file}")

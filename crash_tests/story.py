@@ -1,0 +1,136 @@
+"""A failure told as it happened: what was done, promised, lost, recovered, and what broke."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from crash_tests.corpus import again
+from crash_tests.engines import abandon, open_engine, options_of
+from crash_tests.explore import Explorer
+from crash_tests.failure import Event, Failure, load, tell
+from crash_tests.look import look
+from crash_tests.oracle import INVARIANTS, Oracle, Seen, Violation
+from crash_tests.run import Run
+from fmq.errors import FmqError
+from fmq.options import Options
+from fmq.testing import CrashDisk, Loss
+
+BODY_BYTES = 12  # of each body that are shown
+
+
+def tell_again(file: Path) -> int:
+    """Print the story of `file`, and whether it ends the same way today."""
+    failure = load(file)
+    print(f"{file}: {failure.violation}\n")
+    for line in _story(failure):
+        print(line)
+    violation = again(failure)
+    if violation is None:
+        print("\nDoes not fail any more.")
+        return 0
+    print(f"\nBroken: {violation}")
+    print(f"  {violation.invariant} says: {INVARIANTS.get(violation.invariant, 'see README')}")
+    if violation.__cause__ is not None:
+        traceback.print_exception(violation.__cause__, limit=-6)
+    return 1
+
+
+def _story(failure: Failure) -> Iterator[str]:
+    if failure.order is not None:
+        yield "Steps"
+        for i, step in enumerate(failure.workload.steps):
+            yield f"  {i:3}  {' '.join(map(str, step))}"
+        yield f"\nOn a disk on which {failure.order}"
+        return
+    explorer = Explorer(failure.workload)
+    run = explorer.start(None if failure.crash_at < 0 else failure.crash_at)
+    yield from _steps(run)
+    yield from _promises(run.oracle)
+    if failure.crash_at >= 0:
+        yield from _crash(run, failure.path[0])
+        state = explorer.crashed(run, failure.path[0])
+        yield from _recovery(state, options_of(failure.workload), run.oracle)
+        for event in failure.path[1:]:
+            yield f"Then {tell(event)}"
+
+
+def _steps(run: Run) -> Iterator[str]:
+    """What was done, and which operations of the disk it took."""
+    ends: list[int] = []
+    try:
+        if run.go(lambda run: ends.append(run.operations)):
+            run.close()
+    except (Violation, FmqError, OSError) as error:
+        yield f"  it goes wrong without any crash: {error}"
+    yield "Steps, and the disk's operations"
+    begin = None
+    for i, step in enumerate(run.workload.steps):
+        text = f"  {i:3}  {' '.join(map(str, step)):48} "
+        if i < len(ends):
+            yield text + (f"up to {ends[i] - 1}" if ends[i] != begin else "none")
+            begin = ends[i]
+        elif i == run.at:
+            yield text + f"runs when the power fails {run.lost}"
+        else:
+            yield text + "never begun"
+    if len(ends) == len(run.workload.steps) and run.lost:
+        yield f"       the close: the power fails {run.lost}"
+
+
+def _promises(oracle: Oracle) -> Iterator[str]:
+    yield "\nPromised by then"
+    for name, unit in oracle.units.items():
+        fates = " or ".join(sorted(unit.fates))
+        said = "acknowledged" if unit.returned else "not answered"
+        yield f"  {name:16} {said}: {fates if len(unit.fates) == 1 else f'may be {fates}'}"
+    if not oracle.units:
+        yield "  nothing"
+
+
+def _crash(run: Run, event: Event) -> Iterator[str]:
+    """What the crash took, change by change."""
+    yield f"\n{tell(event).capitalize()}"
+    if event["do"] != "power":
+        return
+    loss = Loss.from_json(event)
+    for change in run.disk.after_kill().pending():
+        number = change.number
+        lines = (disk.operation(number) for disk in (run.disk, *run.past))
+        text = next(filter(None, lines), run.lost or "before this life")
+        if loss.torn is not None and loss.torn.number == number:
+            fate = f"torn at byte {loss.torn.cut} ({loss.torn.tear})"
+        else:
+            fate = "kept" if number in loss.kept else "lost"
+        yield f"  {number:4}  {fate:24} {text}"
+
+
+def _recovery(state: CrashDisk, options: Options, oracle: Oracle) -> Iterator[str]:
+    """What opening the directory makes of it."""
+    yield "\nRecovery"
+    disk = state.after_kill()
+    try:
+        engine = open_engine(disk, options)
+    except Exception as error:
+        yield f"  does not open: {type(error).__name__}: {error}"
+        return
+    try:
+        yield f"  {engine.stats().recovery}"
+        yield from _shown(look(engine, oracle.tx_names(), oracle.acking()))
+    except Exception as error:
+        yield f"  and reading it: {type(error).__name__}: {error}"
+    finally:
+        disk.stop()
+        abandon(engine)
+
+
+def _shown(seen: Seen) -> Iterator[str]:
+    for (topic, queue), (first, bodies) in sorted(seen.lanes.items()):
+        texts = ", ".join(body[:BODY_BYTES].decode("ascii", "replace") for body in bodies)
+        yield f"  {topic}/{queue} from {first} on: {texts or 'nothing'}"
+    for name, outcome in seen.outcomes.items():
+        yield f"  {name} is {outcome}"
+    for group, places in seen.delivered.items():
+        got = ", ".join(f"{topic}/{queue}@{at}" for topic, queue, at in sorted(places))
+        yield f"  {group} gets {got or 'nothing'}"

@@ -1,0 +1,49 @@
+"""The tiers, in the order in which they run: what failed before comes first.
+
+A tier is an object with a name, which a budget makes run. Whoever adds one adds it here.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from crash_tests.budget import Budget
+from crash_tests.by_hand import ByHand
+from crash_tests.corpus import Corpus
+from crash_tests.exhaustive import Exhaustive
+from crash_tests.faults import Faults
+from crash_tests.seeds import Seeds
+from crash_tests.tally import Tally
+
+
+class Tier(Protocol):
+    """One way of breaking things."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, budget: Budget) -> Tally:
+        """Try what the budget allows; a tier that cannot run here says so in the tally."""
+
+
+# How large a part each has of a time that was given; what it leaves goes to those behind it.
+TIERS: dict[Tier, float] = {
+    Corpus(): 0.05,
+    ByHand(): 0.2,
+    Faults(): 0.2,
+    Exhaustive(): 0.25,
+    Seeds(): 0.3,
+}
+NAMES = [tier.name for tier in TIERS]
+
+
+def chosen(names: list[str]) -> dict[Tier, float]:
+    """The tiers that are called so, or all."""
+    return {tier: part for tier, part in TIERS.items() if not names or tier.name in names}
+
+
+def seconds_of(tiers: dict[Tier, float], tier: Tier, left: float) -> float:
+    """What `tier` gets of the seconds left for it and those behind it."""
+    names = list(tiers)
+    behind = names[names.index(tier) :]
+    return left * tiers[tier] / sum(tiers[each] for each in behind)
