@@ -162,6 +162,10 @@ class Explorer:
             return run.disk.after_kill(written=event["written"])
         return run.disk.after_kill().after(Loss.from_json(event))
 
+    def trial_of(self, run: Run, event: Event) -> Trial:
+        """What becomes of that."""
+        return Trial(self._options, self.crashed(run, event), run.oracle, [event], self.random)
+
     def replay(self, failure: Failure) -> Violation | None:
         """What breaks now where `failure` broke; None if nothing does."""
         try:
@@ -171,8 +175,7 @@ class Explorer:
             if failure.crash_at < 0:
                 return None
             first, *rest = failure.path
-            state = self.crashed(run, first)
-            Trial(self._options, state, run.oracle, [first], self.random).replay(rest)
+            self.trial_of(run, first).replay(rest)
         except Exception as error:
             violation = violation_of(error)
             violation.__cause__ = error

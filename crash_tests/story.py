@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from crash_tests.failure import Event, Failure, load, tell
 from crash_tests.look import look
 from crash_tests.oracle import INVARIANTS, Oracle, Seen, Violation
 from crash_tests.run import Run
+from crash_tests.trial import Trial
 from fmq.errors import FmqError
 from fmq.options import Options
 from fmq.testing import CrashDisk, Loss
@@ -52,8 +54,18 @@ def _story(failure: Failure) -> Iterator[str]:
         yield from _crash(run, failure.path[0])
         state = explorer.crashed(run, failure.path[0])
         yield from _recovery(state, options_of(failure.workload), run.oracle)
-        for event in failure.path[1:]:
-            yield f"Then {tell(event)}"
+        yield from _what_followed(explorer.trial_of(run, failure.path[0]), failure.path[1:])
+
+
+def _what_followed(trial: Trial, path: list[Event]) -> Iterator[str]:
+    for event in path[:-1]:
+        yield f"\nThen {tell(event)}"
+    with contextlib.suppress(Exception):  # it is told below
+        trial.replay(path)
+    if path and trial.cut is not None:
+        yield from _cut(*trial.cut, "")
+    elif path:
+        yield f"\nThen {tell(path[-1])}"
 
 
 def _steps(run: Run) -> Iterator[str]:
@@ -91,14 +103,17 @@ def _promises(oracle: Oracle) -> Iterator[str]:
 
 def _crash(run: Run, event: Event) -> Iterator[str]:
     """What the crash took, change by change."""
-    yield f"\n{tell(event).capitalize()}"
-    if event["do"] != "power":
-        return
-    loss = Loss.from_json(event)
-    for change in run.disk.after_kill().pending():
+    if event["do"] == "power":
+        yield from _cut(run.disk, Loss.from_json(event), run.lost)
+    else:
+        yield f"\n{tell(event).capitalize()}"
+
+
+def _cut(disk: CrashDisk, loss: Loss, lost: str) -> Iterator[str]:
+    yield "\nPower loss: of what was not synced"
+    for change in disk.pending():
         number = change.number
-        lines = (disk.operation(number) for disk in (run.disk, *run.past))
-        text = next(filter(None, lines), run.lost or "before this life")
+        text = disk.operation(number) or lost.partition(": ")[2] or "the operation it met"
         if loss.torn is not None and loss.torn.number == number:
             fate = f"torn at byte {loss.torn.cut} ({loss.torn.tear})"
         else:

@@ -64,6 +64,7 @@ class Trial:
         self._random = random
         self._memory = Memory() if memory is None else memory
         self.path = path
+        self.cut: tuple[CrashDisk, Loss] | None = None  # the last power cut in what follows
 
     def check(self) -> None:
         """It opens, and keeps every promise."""
@@ -226,7 +227,7 @@ class Trial:
 
     def _after_crash_in_recovery(self, point: int, inner: CrashDisk, loss: Loss) -> None:
         with self._then(crash_in_recovery(point), power(loss)):
-            self._check(inner.after(loss), self._before)
+            self._check(self._after(inner, loss), self._before)
 
     def _after_kill_in_recovery(
         self, point: int, inner: CrashDisk, loss: Loss | None = None
@@ -240,7 +241,7 @@ class Trial:
             losses = self._some_losses(opened.killed, DEEP_STATES) if loss is None else [loss]
             for loss in losses:
                 with self._then(power(loss)):
-                    self._check(opened.killed.after(loss), opened.oracle)
+                    self._check(self._after(opened.killed, loss), opened.oracle)
 
     def _some_losses(self, disk: CrashDisk, count: int) -> list[Loss]:
         found = list(islice(disk.losses(self._random.randrange(1 << 30)), LOSSES_MAX))
@@ -260,16 +261,20 @@ class Trial:
 
     def _after_showing(self, loss: Loss) -> None:
         with self._then(RECOVER, power(loss)):
-            disk = self.opened.killed.after(loss)
+            disk = self._after(self.opened.killed, loss)
             check_cut_is_kept(self._state, disk)
             self._check(disk, self.opened.oracle)
 
     def _after_living(self, loss: Loss) -> None:
         killed, oracle = self._life
         with self._then(LIFE, power(loss)):
-            self._check(killed.after(loss), oracle)
+            self._check(self._after(killed, loss), oracle)
 
     # --- and how it came to be ------------------------------------------------------------------
+
+    def _after(self, disk: CrashDisk, loss: Loss) -> CrashDisk:
+        self.cut = disk, loss
+        return disk.after(loss)
 
     @contextlib.contextmanager
     def _then(self, *events: Event) -> Iterator[None]:

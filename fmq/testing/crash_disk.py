@@ -56,12 +56,11 @@ class CrashDisk:
         return self._power.history.copy()
 
     def operation(self, number: int) -> str | None:
-        """The line of `history` that a change with this number has; None if it is of another life.
+        """The line in a history of what has this number, be it of a disk that this one came from.
 
-        The operation that met the power cut is no line of it.
+        None for an operation that met a power cut.
         """
-        at = number - self._power.first_number
-        return self._power.history[at] if 0 <= at < self.operations else None
+        return self._power.so_far().operation(number)
 
     def directory(self, path: str, *, make: bool) -> CrashDirectory:
         *above, name = ["", *(part for part in path.split("/") if part not in ("", "."))]
@@ -185,7 +184,7 @@ class CrashDisk:
     def _stopped(self, writing: Writing | None) -> CrashDisk:
         disk, twins = CrashDisk(), dict[Node, Node]()
         disk._root = self._root.copy(twins)
-        disk._power = Power(None, self._power.number, honest=self._power.honest)
+        disk._power = self._next_power(None, self._power.number)
         twin = twins.get(writing[0]) if writing else None
         disk._power.fail((twin, writing[1]) if writing and isinstance(twin, Inode) else None)
         return disk
@@ -196,8 +195,12 @@ class CrashDisk:
         with self._power.lock:
             return self._successor(self._root.copy(twins), crash_at), twins
 
+    def _next_power(self, crash_at: int | None, first_number: int) -> Power:
+        power = self._power
+        return Power(crash_at, first_number, honest=power.honest, past=power.so_far())
+
     def _successor(self, root: Folder, crash_at: int | None) -> CrashDisk:
         disk = CrashDisk()
         disk._root = root
-        disk._power = Power(crash_at, self._power.number + 1, honest=self._power.honest)
+        disk._power = self._next_power(crash_at, self._power.number + 1)
         return disk

@@ -8,6 +8,7 @@ is off.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Lock
 from typing import Self
 
@@ -21,12 +22,33 @@ class PowerLoss(BaseException):
     """The power failed, or is off already. No Exception: nobody may handle it and go on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was done before a crash, and before those before it."""
+
+    first_number: int
+    count: int
+    history: list[str]
+    before: Past | None
+
+    def operation(self, number: int) -> str | None:
+        """The line of the operation with this number, if there was one."""
+        past: Past | None = self
+        while past is not None and number < past.first_number:
+            past = past.before
+        at = -1 if past is None else number - past.first_number
+        return past.history[at] if past is not None and at < past.count else None
+
+
 class Power:
     """Runs out at operation number `crash_at`, counted from 0."""
 
-    def __init__(self, crash_at: int | None, first_number: int, *, honest: bool) -> None:
+    def __init__(
+        self, crash_at: int | None, first_number: int, *, honest: bool, past: Past | None = None
+    ) -> None:
         self.crash_at = crash_at
         self.honest = honest
+        self.past = past
         self.history: list[str] = []
         self.interrupted: Writing | None = None
         self.drawn = 0  # how often random bytes were asked for
@@ -61,6 +83,10 @@ class Power:
         if self.watcher is not None:
             self.watcher(writing)
         self.history.append(operation)
+
+    def so_far(self) -> Past:
+        """What has been done on this disk, and on those that it came from."""
+        return Past(self.first_number, len(self.history), self.history, self.past)
 
     def fail(self, writing: Writing | None = None) -> None:
         """Be off from now on."""
