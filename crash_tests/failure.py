@@ -28,6 +28,7 @@ class Failure:
     path: list[Event]
     violation: Violation
     order: Order | None = None  # what was made to fail, instead of a crash
+    planted: str = ""  # the planted bug with which it fails again, once it is mended
 
     def __str__(self) -> str:
         story = " · ".join(map(tell, self.path)) or "nothing"
@@ -48,10 +49,21 @@ class Failure:
             "crash_at": self.crash_at,
             "path": self.path,
             "order": None if self.order is None else self.order.as_json(),
+            "planted": self.planted,
         }
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(self.as_json(), indent=1) + "\n")
+        path.write_text(_lines(self.as_json()) + "\n")
+
+
+def _lines(data: Any, indent: str = "\n ") -> str:
+    """JSON for people: a line for each value of an object, and for each step."""
+    if isinstance(data, dict):
+        inner = (f"{json.dumps(key)}: {_lines(each, indent + ' ')}" for key, each in data.items())
+        return "{" + indent + f",{indent}".join(inner) + indent[:-1] + "}" if data else "{}"
+    if isinstance(data, list) and any(isinstance(each, list) for each in data):
+        return "[" + indent + f",{indent}".join(map(json.dumps, data)) + indent[:-1] + "]"
+    return json.dumps(data)
 
 
 def load(path: Path) -> Failure:
@@ -62,6 +74,7 @@ def load(path: Path) -> Failure:
         data["path"],
         Violation(data["invariant"], data["what"]),
         Order.from_json(data["order"]) if data.get("order") else None,
+        data.get("planted", ""),
     )
 
 

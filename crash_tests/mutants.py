@@ -1,274 +1,46 @@
-"""Bugs planted in a copy of fmq, one at a time; the harness must catch each.
+"""Planting bugs in a copy of fmq, one at a time; the harness must catch each.
 
-A mutant is a text that one file of fmq has, what takes its place, and the workload that meets
-it. The copy lies in a temporary directory in front of the path; the tree itself is never touched.
+The copy lies in a temporary directory in front of the path; the tree itself is never touched.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
+
+from crash_tests.planted import MUTANTS, Mutant
 
 ROOT = Path(__file__).parent.parent
 SECONDS_MAX = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A bug: `old` becomes `new`, and `arguments` make the harness meet it."""
-
-    name: str
-    old: str
-    new: str
-    arguments: str
-    more: tuple[tuple[str, str], ...] = ()  # further replacements that belong to it
-
-
-MUTANTS = (
-    Mutant(
-        "acknowledge before the sync",
-        "journal.write(chunks, sync=synced)",
-        "journal.write(chunks, sync=False)",
-        "--workload send",
-    ),
-    Mutant(
-        "delivery before the sync",
-        "file.write(chunk.start - chunk.segment.base, buffers, sync=sync)",
-        "file.write(chunk.start - chunk.segment.base, buffers, sync=len(self.segments) < 2)",
-        "--workload roll",
-    ),
-    Mutant(
-        "no directory sync after a roll",
-        "        # Until the directory is synced, the segment's name may be lost with the power.\n"
-        "        self._directory.sync()\n",
-        "",
-        "--workload roll",
-    ),
-    Mutant(
-        "tail in place",
-        "copied = not proven or not tail_is_zeros(directory, last)",
-        "copied = False",
-        "--workload kill",
-    ),
-    Mutant(
-        "an append that is cut in its middle",
-        "segment.end = ending.append_start",
-        "segment.end = ending.position",
-        "--workload two-phase",
-    ),
-    Mutant(
-        "no check of the bodies",
-        "    if zlib.crc32(data[start:end]) != bodies_crc:",
-        "    if False:",
-        "--workload large",
-    ),
-    Mutant(
-        "a checkpoint that ignores open transactions",
-        "applied if oldest is None else min(applied, oldest),",
-        "applied,",
-        "--workload checkpoint",
-    ),
-    Mutant(
-        "a checkpoint in one slot",
-        "name = SLOTS[checkpoint.generation % 2]",
-        "name = SLOTS[0]",
-        "--workload retention-after-a-pin",
-    ),
-    Mutant(
-        "a roll back that is not logged",
-        "    if entry is not None:\n        forget(ledger, entry)\n    if decided.kind == COMMIT:",
-        "    if entry is not None and decided.kind == COMMIT:\n        forget(ledger, entry)\n"
-        "    if decided.kind == COMMIT:",
-        "--workload two-phase",
-    ),
-    Mutant(
-        "acks of a transaction are dropped",
-        "        for ack in held.acks:\n            _ack(ledger, ack)",
-        "        pass",
-        "--workload ack",
-    ),
-    Mutant(
-        "retention before its STATE is durable",
-        "                retention.carry_over(segments)\n",
-        "",
-        "--workload retention",
-    ),
-    Mutant(
-        "retention removes several at once",
-        "            self._directory.sync()\n            self.doomed.pop(0)",
-        "            self.doomed.pop(0)",
-        "--workload retention-after-a-pin",
-    ),
-    Mutant(
-        "retention ignores undecided transactions",
-        "if oldest is not None and oldest.prepare.position < segment.limit:",
-        "if False:",
-        "--workload retention-after-a-pin",
-    ),
-    Mutant(
-        "retention ignores who has not read",
-        "if self._options.keep_unread:",
-        "if False:",
-        "--workload retention-of-several",
-    ),
-    Mutant(
-        "replay applies below the checkpoint",
-        "            if position >= self.applied_from:\n",
-        "            if position >= self.scan_from:\n",
-        "--workload checkpoint",
-    ),
-    Mutant(
-        "undecided are dropped by a checkpoint",
-        "                collect(ledger, append)",
-        "                pass",
-        "--workload checkpoint",
-    ),
-    Mutant(
-        "a failed write is no reason to stop",
-        "        if self.failure is None:\n            self.failure = error",
-        "        pass",
-        "--tier faults --workload two-phase",
-    ),
-    Mutant(
-        "a sync with nothing to sync",
-        "if self._writing is not None and self._unsynced:",
-        "if self._writing is not None:",
-        "--tier faults --workload sync-twice",
-    ),
-    Mutant(
-        "the directory's own name is not made durable",
-        "                    parent.sync()",
-        "                    pass",
-        "--workload send",
-    ),
-    Mutant(
-        "published before it is written",
-        "            journal.write(chunks, sync=synced)\n",
-        "            with self.lock:\n"
-        "                self._publish(appends)\n"
-        "                appends = []\n"
-        "            journal.write(chunks, sync=synced)\n",
-        "--tier faults --workload two-phase",
-    ),
-    Mutant(
-        "records vouch for what is not durable",
-        "buffers, durable_to, seed = chunk.buffers, self.durable_to, self.seed",
-        "buffers, durable_to, seed = chunk.buffers, self.position, self.seed",
-        "--workload never",
-    ),
-    Mutant(
-        "the copy of a tail is not synced",
-        "                target.write(offset, (block,), sync=False)\n            target.sync()\n",
-        "                target.write(offset, (block,), sync=False)\n",
-        "--workload kill",
-    ),
-    Mutant(
-        "what is cut is not kept",
-        "        cut = _quarantine(directory, segment, _behind(source, segment))",
-        "        cut = 0",
-        "--workload send",
-    ),
-    Mutant(
-        "what is cut is kept in a file that is not synced",
-        "file.write(0, (cut,), sync=True)\n            file.sync()",
-        "file.write(0, (cut,), sync=False)",
-        "--workload one-phase",
-    ),
-    Mutant(
-        "a relocated transaction keeps its place among the undecided",
-        "entry = ledger.undecided.pop(prepare.tx, None)",
-        "entry = ledger.undecided.get(prepare.tx)",
-        "--workload relocation",
-    ),
-    Mutant(
-        "a relocation forgets what is acked",
-        "        old.acks,\n",
-        "        (),\n",
-        "--workload relocation-of-acks",
-    ),
-    Mutant(
-        "a part of an index lacks what came since the last",
-        '        part = b"" if nothing_new else index.encode_unsaved(self._store)\n'
-        "        index.mark_saved()\n",
-        "        index.mark_saved()\n"
-        '        part = b"" if nothing_new else index.encode_unsaved(self._store)\n',
-        "--workload checkpoint",
-    ),
-    Mutant(
-        "the index of a sealed segment is not synced, and believed",
-        "            file.write(0, (index.encode(self._store),), sync=True)\n"
-        "            file.sync()\n",
-        "            file.write(0, (index.encode(self._store),), sync=False)\n",
-        "--workload roll",
-        (("            return self._rebuild(base)", "            return SegmentIndex(base)"),),
-    ),
-    Mutant(
-        "retention ignores exports",
-        "            if not file.pin(exclusive=True):",
-        "            if False:",
-        "--workload export",
-    ),
-    Mutant(
-        "a decision does not look at the seal",
-        "            if seal is not None and seal != seal_text(entry.prepare.seal):",
-        "            if False:",
-        "--workload checkpoint",
-    ),
-    Mutant(
-        "the outcome window is too short",
-        "age_us <= self._window_seconds * 1_000_000",
-        "age_us <= self._window_seconds * 100_000",
-        "--workload window",
-    ),
-    Mutant(
-        "an index that is built again lacks the outcomes",
-        "            index.add_outcome(record)",
-        "            pass",
-        "--workload roll",
-    ),
-    Mutant(
-        "a TOPIC record is lost",
-        "self.group.plan([*topics, *runs])",
-        "self.group.plan([*topics[1:], *runs])",
-        "--workload topics",
-    ),
-    Mutant(
-        "a checkpoint forgets topics without messages",
-        "for topic in self.made_topics()\n            }",
-        "for topic in self.made_topics()\n"
-        "                if any(queue.next for queue in topic.queues)\n            }",
-        "--workload topics",
-    ),
-    Mutant(
-        "a dropped segment becomes a spare with its old bytes",
-        "                with contextlib.suppress(FileNotFoundError):\n"
-        "                    self._directory.remove(name)\n"
-        "            # Each by itself",
-        "                if name == segment.name:\n"
-        '                    self._directory.rename(name, f"9{segment.base:020d}.spare")\n'
-        "            # Each by itself",
-        "--workload retention",
-        (
-            (" and all_zeros(file, self._capacity):", ":"),
-            (" and all_zeros(file, capacity):", ":"),
-        ),
-    ),
-)
-
-
 def caught(mutant: Mutant) -> bool:
-    """Whether the harness fails with this bug; the text must be there to be replaced."""
+    """Whether the harness fails with this bug."""
+    with planted(mutant) as folder:
+        return _fails(["--no-shrink", *mutant.arguments.split()], folder, " failures")
+
+
+def shows(mutant: Mutant, failure: Path) -> bool:
+    """Whether the failure in a file is there again with this bug."""
+    with planted(mutant) as folder:
+        return _fails(["replay", str(failure)], folder, "Broken:")
+
+
+@contextlib.contextmanager
+def planted(mutant: Mutant) -> Iterator[str]:
+    """A folder with a copy of fmq that has the bug; the text must be there to be replaced."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "fmq", Path(folder, "fmq"), ignore=IGNORED)
         shutil.copytree(ROOT / "crash_tests", Path(folder, "crash_tests"), ignore=IGNORED)
         for old, new in ((mutant.old, mutant.new), *mutant.more):
             _replace(Path(folder, "fmq"), mutant.name, old, new)
-        return _fails(mutant.arguments.split(), folder)
+        yield folder
 
 
 def _replace(package: Path, name: str, old: str, new: str) -> None:
@@ -281,9 +53,9 @@ def _replace(package: Path, name: str, old: str, new: str) -> None:
 IGNORED = shutil.ignore_patterns("__pycache__", "cli", "serve", "spark", "bind")
 
 
-def _fails(arguments: list[str], folder: str) -> bool:
+def _fails(arguments: list[str], folder: str, says: str) -> bool:
     done = subprocess.run(
-        [sys.executable, "-m", "crash_tests", "--no-shrink", *arguments],
+        [sys.executable, "-m", "crash_tests", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
         timeout=SECONDS_MAX,
@@ -291,7 +63,7 @@ def _fails(arguments: list[str], folder: str) -> bool:
         text=True,
         check=False,
     )
-    if done.returncode not in (0, 1) or (done.returncode == 1 and " failures" not in done.stdout):
+    if done.returncode not in (0, 1) or (done.returncode == 1 and says not in done.stdout):
         raise RuntimeError(done.stdout + done.stderr)
     return done.returncode == 1
 

@@ -54,8 +54,8 @@ def _find(failure: Failure, workload: Workload, depth: Depth, deadline: float) -
         found = Explorer(workload, depth=depth).explore(until=deadline).failures
         return next((each for each in found if each.violation.invariant == same), None)
     tour = FaultTour(workload)
-    for order in tour.all_orders((failure.order.operation,)):
-        order = replace(order, persistently=failure.order.persistently)
+    for nth in range(tour.counts((failure.order.operation,))[failure.order.operation]):
+        order = replace(failure.order, nth=nth)
         try:
             tour.check(order)
         except Violation as violation:

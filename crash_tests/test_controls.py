@@ -6,7 +6,8 @@ from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import abandon
 from crash_tests.explore import Depth, Explorer
 from crash_tests.failure import load
-from crash_tests.mutants import MUTANTS, ROOT, caught
+from crash_tests.mutants import ROOT, caught
+from crash_tests.planted import MUTANTS
 from crash_tests.shrink import shrink
 
 FEW = (

@@ -1,0 +1,31 @@
+"""What once failed does not fail again, and would be seen if it did."""
+
+import pytest
+
+from crash_tests.budget import Budget
+from crash_tests.corpus import Corpus, files
+from crash_tests.failure import Failure, load
+from crash_tests.mutants import shows
+from crash_tests.planted import MUTANTS
+
+
+def test_nothing_that_was_found_fails_again() -> None:
+    """Each as it failed, and every other crash of the same workload."""
+    found: list[Failure] = []
+    tally = Corpus().run(Budget(seed=1, full=0.0, found=found.append))
+    assert not found, found[0]
+    assert tally.workloads == len(files()) > 0
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: file.stem)
+def test_a_file_shows_its_bug_where_that_is_planted(file) -> None:
+    """A file that shows nothing any more is in nobody's way, and helps nobody."""
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == load(file).planted]
+    assert shows(mutant, file)
+
+
+def test_a_failure_is_the_same_after_it_was_written_down(tmp_path) -> None:
+    for file in files():
+        failure = load(file)
+        failure.save(tmp_path / "again.json")
+        assert load(tmp_path / "again.json").as_json() == failure.as_json()
