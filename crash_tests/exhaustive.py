@@ -17,12 +17,11 @@ from crash_tests.workload import Step, Workload
 
 LENGTH_MAX = 5
 LENGTH_OF_EVERY_RUN = 3
-FULL = 0.05
+FULL = 0.02
 
 ALPHABET: dict[str, Step] = {
     "s": ["send", "a", 0, 20],
-    "S": ["send", "b", 1, 900],
-    "l": ["lazy", "a", 0, 20],
+    "S": ["send", "b", 1, 1800],
     "m": ["many", "b", 0, 3, 20],
     "t": ["tx", "t0", [["a", 0, 1, 20], ["b", 1, 1, 20]], None],
     "p": ["prepare", "t1", [["a", 0, 1, 80], ["b", 1, 1, 20]], None],
@@ -38,10 +37,11 @@ ALPHABET: dict[str, Step] = {
     "x": ["kill"],
 }
 # Segments that hold two large messages, and no checkpoints but those that are a step.
-OPTIONS = {"segment_bytes": 2048, "checkpoint_bytes": 100_000, "retain_bytes": 6144}
+OPTIONS = {"segment_bytes": 4096, "checkpoint_bytes": 100_000, "retain_bytes": 8192}
+MODES = ("always", "interval")  # of syncing
 
 
-def makes_sense(word: str, letter: str) -> bool:
+def makes_sense(word: str, letter: str, mode: str) -> bool:
     """Whether the step does something behind `word`; if not, a shorter word says the same."""
     match letter:
         case "p" | "q" | "t":
@@ -51,33 +51,35 @@ def makes_sense(word: str, letter: str) -> bool:
         case "C" | "R":
             return "q" in word and not {"C", "R"} & set(word)
         case "a":
-            return bool(set("sSlmtc") & set(word))
+            return bool(set("sSmtc") & set(word)) and not word.endswith("aa")
         case "y":
-            return word.endswith("l")
+            return mode == "interval" and word[-1:] in set("sSmtcCa")
         case "o":
             return not word.endswith("o")
     return True
 
 
-def words(length: int, word: str = "") -> Iterator[str]:
+def words(length: int, mode: str, word: str = "") -> Iterator[str]:
     """All of this length that begin with `word`, in order."""
     if len(word) == length:
         yield word
         return
     for letter in ALPHABET:
-        if makes_sense(word, letter):
-            yield from words(length, word + letter)
+        if makes_sense(word, letter, mode):
+            yield from words(length, mode, word + letter)
 
 
 def workloads(length_max: int, first: int = 0) -> Iterator[Workload]:
     """All words up to this length, from number `first` on."""
-    every = (word for length in range(1, length_max + 1) for word in words(length))
-    for number, word in enumerate(islice(every, first, None), first):
-        yield workload_of(word, f"word {number} {word}")
-
-
-def workload_of(word: str, name: str) -> Workload:
-    return Workload(name, [ALPHABET[letter] for letter in word], OPTIONS)
+    every = (
+        (word, mode)
+        for length in range(1, length_max + 1)
+        for mode in MODES
+        for word in words(length, mode)
+    )
+    for number, (word, mode) in enumerate(islice(every, first, None), first):
+        steps = [ALPHABET[letter] for letter in word]
+        yield Workload(f"word {number} {word} {mode}", steps, {**OPTIONS, "sync": mode})
 
 
 class Exhaustive:

@@ -15,6 +15,7 @@ from crash_tests.look import look
 from crash_tests.oracle import INVARIANTS, Oracle, Seen, Violation
 from crash_tests.run import Run
 from crash_tests.trial import Trial
+from crash_tests.workload import Step
 from fmq.errors import FmqError
 from fmq.options import Options
 from fmq.testing import CrashDisk, Loss
@@ -43,7 +44,7 @@ def _story(failure: Failure) -> Iterator[str]:
     if failure.order is not None:
         yield "Steps"
         for i, step in enumerate(failure.workload.steps):
-            yield f"  {i:3}  {' '.join(map(str, step))}"
+            yield f"  {i:3}  {_text(step)}"
         yield f"\nOn a disk on which {failure.order}"
         return
     explorer = Explorer(failure.workload)
@@ -60,12 +61,18 @@ def _story(failure: Failure) -> Iterator[str]:
 def _what_followed(trial: Trial, path: list[Event]) -> Iterator[str]:
     for event in path[:-1]:
         yield f"\nThen {tell(event)}"
+        if event["do"] == "life":
+            yield from (f"       {_text(step)}" for step in trial.life_steps())
     with contextlib.suppress(Exception):  # it is told below
         trial.replay(path)
     if path and trial.cut is not None:
         yield from _cut(*trial.cut, "")
     elif path:
         yield f"\nThen {tell(path[-1])}"
+
+
+def _text(step: Step) -> str:
+    return " ".join(map(str, step))
 
 
 def _steps(run: Run) -> Iterator[str]:
@@ -78,8 +85,10 @@ def _steps(run: Run) -> Iterator[str]:
         yield f"  it goes wrong without any crash: {error}"
     yield "Steps, and the disk's operations"
     begin = None
+    if run.at < 0:
+        yield f"       the opening: the power fails {run.lost}"
     for i, step in enumerate(run.workload.steps):
-        text = f"  {i:3}  {' '.join(map(str, step)):48} "
+        text = f"  {i:3}  {_text(step):48} "
         if i < len(ends):
             yield text + (f"up to {ends[i] - 1}" if ends[i] != begin else "none")
             begin = ends[i]

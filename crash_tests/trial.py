@@ -191,7 +191,8 @@ class Trial:
             self._life_closed = run.disk, run.oracle
             return killed, oracle
 
-    def _live(self) -> Run:
+    def life_steps(self) -> list[Step]:
+        """What goes on after recovery."""
         steps: list[Step] = [["send", "a", 0, 33], ["lazy", "b", 1, 20]]
         for i, name in enumerate(self.opened.oracle.undecided()):
             steps.append(["decide", name, ("commit", "rollback")[i % 2]])
@@ -202,7 +203,10 @@ class Trial:
             ["send", "b", 0, 300],
             ["sync"],
         ]
-        workload = Workload("life", steps, _options_dict(self._options))
+        return steps
+
+    def _live(self) -> Run:
+        workload = Workload("life", self.life_steps(), _options_dict(self._options))
         run = Run(workload, self.opened.killed.after_kill(), self.opened.oracle.copy())
         run.options = self._options
         run.first_step = 10_000

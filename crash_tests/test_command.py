@@ -1,0 +1,104 @@
+"""The command: its tiers, what it shows while they run, and what it leaves."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from crash_tests.corpus import files
+from crash_tests.display import LiveTable, PlainLines, display_for
+from crash_tests.mutants import ROOT, planted
+from crash_tests.planted import MUTANTS
+from crash_tests.tally import Tally
+from crash_tests.tiers import NAMES, TIERS, chosen, seconds_of
+
+
+def command(*arguments: str, folder: Path | str = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "crash_tests", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_run_ends_with_a_summary_and_a_report(tmp_path) -> None:
+    """Two tiers, a little of each: plain lines, as the output is no terminal."""
+    file = tmp_path / "report.json"
+    done = command(
+        *("--tier", "exhaustive", "--tier", "seeds", "--seed", "7", "--rounds", "1"),
+        *("--full", "0", "--report", str(file), "--out", str(tmp_path)),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0] == "seed 7"
+    assert [line.split()[0] for line in lines[-3:]] == ["exhaustive", "seeds", "all"]
+    report = json.loads(file.read_text())
+    assert report["seed"] == 7
+    assert list(report["tiers"]) == ["exhaustive", "seeds"]
+    assert report["all"]["states"] == sum(each["states"] for each in report["tiers"].values()) > 0
+    assert report["all"]["failures"] == []
+
+
+def test_a_failure_is_found_made_small_written_down_and_told(tmp_path) -> None:
+    """With a planted bug: one exits with 1, and `replay` tells the story part by part."""
+    (mutant,) = [each for each in MUTANTS if each.name == "acknowledge before the sync"]
+    with planted(mutant) as folder:
+        done = command(*mutant.arguments.split(), "--out", str(tmp_path), folder=folder)
+        assert done.returncode == 1
+        (file,) = tmp_path.glob("*.json")
+        assert f"replay {file}" in done.stdout
+        told = command("replay", str(file), folder=folder)
+    assert told.returncode == 1
+    assert "\nPower loss" in told.stdout
+    parts = ["Steps", "Promised by then", "Recovery", "Broken: I"]
+    places = [told.stdout.find(f"\n{part}") for part in parts]
+    assert -1 not in places, told.stdout
+    assert places == sorted(places), told.stdout
+    assert "lost" in told.stdout
+    assert "write data/" in told.stdout
+    sound = command("replay", str(file))
+    assert sound.returncode == 0
+    assert "Does not fail any more." in sound.stdout
+
+
+def test_each_file_of_the_corpus_is_told_without_an_error() -> None:
+    done = command("replay", *map(str, files()))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Does not fail any more.") == len(files())
+
+
+def test_a_terminal_gets_a_row_for_each_tier_and_findings_above() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=140, legacy_windows=False)
+    with display_for(console, NAMES) as display:
+        assert isinstance(display, LiveTable)
+        display.begin("hand")
+        display.progress(Tally("hand", workloads=1, points=40, states=4321, seconds=1.0), "roll")
+        display.say("something broke")
+        display.end(Tally("hand", workloads=2, states=5000, seconds=2.0))
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert all(name in said for name in NAMES)
+    assert "4,321" in said
+    assert "roll" in said
+    assert "something broke" in said
+    assert "2,500" in said, "states a second"
+
+
+def test_what_is_piped_gets_plain_lines() -> None:
+    assert isinstance(display_for(Console(file=io.StringIO()), NAMES), PlainLines)
+
+
+def test_time_is_shared_out_and_what_a_tier_leaves_goes_to_those_behind() -> None:
+    tiers = chosen([])
+    assert list(tiers) == list(TIERS)
+    left = 100.0
+    for tier in tiers:
+        share = seconds_of(tiers, tier, left)
+        assert 0 < share <= left
+        left -= share / 2  # it was done early
+    assert seconds_of(tiers, list(tiers)[-1], 50.0) == 50.0

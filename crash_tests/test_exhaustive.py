@@ -1,0 +1,50 @@
+"""Every short workload."""
+
+from itertools import islice
+
+from crash_tests.budget import Budget
+from crash_tests.exhaustive import ALPHABET, MODES, Exhaustive, words, workloads
+from crash_tests.explore import Explorer
+from crash_tests.failure import Failure
+from crash_tests.workload import Workload
+
+UP_TO_TWO_STEPS = sum(1 for n in (1, 2) for mode in MODES for _ in words(n, mode))
+
+
+def test_every_workload_of_up_to_two_steps_keeps_every_promise() -> None:
+    found: list[Failure] = []
+    budget = Budget(seed=1, rounds=UP_TO_TWO_STEPS, full=0.0, found=found.append)
+    tally = Exhaustive().run(budget)
+    assert not found, found[0]
+    assert tally.workloads == UP_TO_TWO_STEPS > 150
+
+
+def test_every_step_stands_in_some_short_workload() -> None:
+    assert {letter for word in words(3, "interval") for letter in word} == ALPHABET.keys()
+
+
+def test_no_step_of_a_short_workload_is_refused() -> None:
+    """It would do nothing, in silence."""
+    for workload in islice(workloads(3), 0, None, 3):
+        run = Explorer(workload).start()
+        assert run.go()
+        assert not run.refused, workload.name
+        run.live.close()
+
+
+def test_enumeration_goes_on_where_it_ended() -> None:
+    """The number of a workload is its place, wherever the enumeration began."""
+    whole = list(islice(workloads(3), 300))
+    assert list(islice(workloads(3, first=150), 150)) == whole[150:]
+    assert len({workload.name for workload in whole}) == len(whole)
+
+
+def test_nothing_is_left_out_between_a_workload_and_the_shorter_one() -> None:
+    """Only the crashes in the last step are tried of each, and all of them have then been."""
+    shorter, longer = (Workload("", [ALPHABET[each] for each in word]) for word in ("sp", "spc"))
+    before, whole, last = (
+        {number for number, _ in Explorer(workload, since=since).moments()}
+        for workload, since in ((shorter, 0), (longer, 0), (longer, 2))
+    )
+    assert whole == before | last
+    assert len(last) < len(whole)
