@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from crash_tests.engines import abandon
 from crash_tests.look import look, read_lanes
 from crash_tests.oracle import Seen, Unit
+from crash_tests.verdict import check
 from fmq.errors import Damaged, LeaseLost, StorageError, StorageFull, UsageError, WrongState
 from fmq.message import Receipt
 
@@ -105,7 +106,7 @@ def look_again(run: Run) -> None:
         if not run.survives or isinstance(error, Damaged):
             raise
         seen = _look(run)  # a fault happens only once
-    run.oracle.check(seen)
+    check(run.oracle, seen)
 
 
 def _look(run: Run) -> Seen:

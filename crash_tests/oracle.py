@@ -1,12 +1,11 @@
-"""What was promised by each moment, and whether what was read after a crash keeps it.
+"""What was promised by each moment; `verdict` compares it with what is read after a crash.
 
 Every call of a workload is a unit: a send, a transaction, an ack. A unit has fates, the ends
 that a crash at this moment may give it; a call that has returned leaves it one. After each
 recovery the fate that was seen is the only one left: what was visible stays so, what was absent
 never comes back, what was decided is never decided again.
 
-The workload runs in one thread, so the content of every queue follows from the fates exactly,
-and it is compared exactly. This module knows nothing of fmq and imports nothing from it.
+This module knows nothing of fmq and imports nothing from it.
 """
 
 from __future__ import annotations
@@ -52,6 +51,14 @@ class Fate(StrEnum):
     UNDECIDED = "undecided"
     VISIBLE = "visible"  # of an ack: applied
     ROLLED_BACK = "rolled back"
+
+
+OUTCOMES = {
+    "unknown": Fate.ABSENT,
+    "undecided": Fate.UNDECIDED,
+    "committed": Fate.VISIBLE,
+    "rolled back": Fate.ROLLED_BACK,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ class Oracle:
         self.first: dict[Lane, int] = {}  # offsets that retention was seen to have dropped to
         self.reach = 0  # the largest position heard of
         self.read_from: dict[tuple[str, Lane], int] = {}  # the first that a group ever got
-        self._owner: dict[bytes, tuple[str, Lane]] = {}
+        self.owner: dict[bytes, tuple[str, Lane]] = {}
         self._tick = 0
 
     def copy(self) -> Oracle:
@@ -112,7 +119,7 @@ class Oracle:
         twin.units, twin.published = self.units.copy(), self.published.copy()
         twin.first, twin.reach = self.first.copy(), self.reach
         twin.read_from = self.read_from.copy()
-        twin._owner, twin._tick = self._owner.copy(), self._tick
+        twin.owner, twin._tick = self.owner.copy(), self._tick
         return twin
 
     def promises(self) -> int:
@@ -143,7 +150,7 @@ class Oracle:
         assert old is None or old.fates == {Fate.ABSENT}, f"{unit.name} is used twice"
         for lane, bodies in unit.bodies.items():
             for body in bodies:
-                self._owner[body] = unit.name, lane
+                self.owner[body] = unit.name, lane
         self._set(replace(unit, fates=frozenset(fates), goal=goal))
 
     def _set(self, unit: Unit) -> None:
@@ -174,7 +181,7 @@ class Oracle:
         self.reach = max(self.reach, position)
         unit = self.units[name]
         unit.positions[lane] = position
-        live = list(self._content(lane, live=True))
+        live = list(self.content(lane, live=True))
         size = len(unit.bodies[lane])
         if live[offset : offset + size] != unit.bodies[lane]:
             raise Violation("I6", f"{name} was told offset {offset} in {lane}, {len(live)} there")
@@ -182,12 +189,12 @@ class Oracle:
     def shown(self, lane: Lane, offset: int, body: bytes, *, to: str = "") -> None:
         """A running engine showed a message, perhaps to a group."""
         self.read_from[to, lane] = min(offset, self.read_from.get((to, lane), offset))
-        live = list(self._content(lane, live=True))
+        live = list(self.content(lane, live=True))
         if offset >= len(live) or live[offset] != body:
             raise Violation("I6", f"{lane} shows {body[:20]!r} at {offset}, which is not there")
         if self.rules.shown_is_durable:
             # Visible means durable, and so is all that was appended before it.
-            name = self._owner[body][0]
+            name = self.owner[body][0]
             tick = self.units[name].tried_at
             self.units[name] = replace(self.units[name], returned=True)
             for other in self.units.values():
@@ -195,12 +202,15 @@ class Oracle:
                 if open_yet and other.returned and other.tried_at <= tick:
                     self.units[other.name] = replace(other, fates=frozenset({other.goal}))
 
-    def _content(self, lane: Lane, *, live: bool = False) -> Iterator[bytes]:
+    def content(self, lane: Lane, *, live: bool = False) -> Iterator[bytes]:
         """The lane from offset 0 on; `live`: as a process that has not crashed sees it."""
         for name in self.published:
             unit = self.units[name]
             if unit.fates == {Fate.VISIBLE} or (live and Fate.VISIBLE in unit.fates):
                 yield from unit.bodies.get(lane, ())
+
+    def lanes(self) -> set[Lane]:
+        return {lane for unit in self.units.values() for lane in unit.bodies}
 
     # --- asked by workloads ---------------------------------------------------------------------
 
@@ -219,163 +229,3 @@ class Oracle:
 
     def undecided(self) -> list[str]:
         return [name for name in self.tx_names() if self.fate(name) is Fate.UNDECIDED]
-
-    # --- after a crash --------------------------------------------------------------------------
-
-    def check(self, seen: Seen) -> None:
-        """Violation unless `seen` keeps every promise; from then on it is promised itself."""
-        self._settle(seen, self._no_phantoms(seen))
-        for lane in self._lanes() | seen.lanes.keys():
-            self._check_lane(lane, *seen.lanes.get(lane, (0, [])))
-        self._check_undecided(seen)
-        for name, outcome in seen.outcomes.items():
-            self._check_outcome(name, outcome)
-        if seen.acking:
-            raise Violation("I7", f"{sorted(seen.acking)} never acked anything, and has")
-        for group, delivered in seen.delivered.items():
-            self._check_group(group, delivered, seen)
-
-    def _lanes(self) -> set[Lane]:
-        return {lane for unit in self.units.values() for lane in unit.bodies}
-
-    def _no_phantoms(self, seen: Seen) -> set[bytes]:
-        """All that is there, once it is sure that each belongs there."""
-        known: set[bytes] = set()
-        for lane, (_, bodies) in seen.lanes.items():
-            for body in bodies:
-                name, belongs = self._owner.get(body, ("", lane))
-                if not name:
-                    raise Violation("I5", f"{lane} has {body[:20]!r}, which nobody ever sent")
-                if belongs != lane:
-                    raise Violation("I5", f"{body[:20]!r} of {belongs} is in {lane}")
-                if body in known:
-                    raise Violation("I5", f"{body[:20]!r} is there twice")
-                known.add(body)
-        return known
-
-    def _settle(self, seen: Seen, visible: set[bytes]) -> None:
-        """Choose for each unit the fate that was seen; in journal order, none may skip one."""
-        skipped = ""
-        unsettled = [unit for unit in self.units.values() if len(unit.fates) > 1]
-        for unit in sorted(unsettled, key=lambda unit: unit.tried_at):
-            fate = self._observed(unit, visible, seen)
-            if fate not in unit.fates:
-                allowed = " or ".join(sorted(unit.fates))
-                which = "I2" if fate is Fate.VISIBLE else "I4"
-                raise Violation(which, f"{unit.name} is {fate}, and must be {allowed}")
-            if fate is not unit.goal:
-                skipped = skipped or unit.name
-            elif skipped:
-                raise Violation("I6", f"{unit.name} is there, and {skipped} before it is not")
-            self.units[unit.name] = replace(unit, fates=frozenset({fate}))
-            if fate is not Fate.VISIBLE and unit.name in self.published:
-                self.published.remove(unit.name)
-
-    def _observed(self, unit: Unit, visible: set[bytes], seen: Seen) -> Fate:
-        there = [body in visible for bodies in unit.bodies.values() for body in bodies]
-        if any(there):
-            if not all(there) and self.rules.retain_bytes is None:
-                raise Violation("I2", f"{sum(there)} of {len(there)} messages of {unit.name}")
-            return Fate.VISIBLE
-        if unit.is_tx:
-            return OUTCOMES[seen.outcomes[unit.name]]
-        if unit.acks:
-            # Where the message itself is lost, as sync="never" allows, so is the later ack of it.
-            open_ones = [
-                place in seen.delivered[group] or not _reached(seen, place)
-                for group, place in unit.acks
-            ]
-            if any(open_ones) and not all(open_ones):
-                raise Violation("I7", f"half of the ack {unit.name} is there")
-            return Fate.ABSENT if any(open_ones) else Fate.VISIBLE
-        return Fate.ABSENT
-
-    def _check_lane(self, lane: Lane, first: int, bodies: list[bytes]) -> None:
-        expected = list(self._content(lane))
-        self._check_floor(lane, first, expected)
-        if expected[first:] == bodies:
-            return
-        there = set(bodies)
-        for body in expected[first:]:
-            if body not in there:
-                name = self._owner[body][0]
-                part = any(b in there for bs in self.units[name].bodies.values() for b in bs)
-                raise Violation("I2" if part else "I1", f"{body[:20]!r} of {name}, {lane}, is lost")
-        for body in bodies:
-            if body not in expected:
-                name = self._owner[body][0]
-                raise Violation("I3", f"{name} is {self.fate(name)}, and {lane} shows it")
-        raise Violation("I6", f"{lane} has its messages in another order, or from {first} on")
-
-    def _check_floor(self, lane: Lane, first: int, expected: list[bytes]) -> None:
-        if first < self.first.get(lane, 0):
-            raise Violation("I6", f"{lane} begins at {first} again, after {self.first[lane]}")
-        self.first[lane] = first
-        if not first:
-            return
-        if self.rules.retain_bytes is None or first > len(expected):
-            raise Violation("I1", f"{lane} begins at {first} of {len(expected)}: who dropped that?")
-        name = self._owner[expected[first - 1]][0]
-        position, size = self.units[name].positions.get(lane, 0), self.rules.segment_bytes
-        kept = (self.reach // size + 3) * size - position // size * size
-        if kept <= self.rules.retain_bytes:
-            raise Violation("I1", f"{lane} lost {first - 1}, with only {kept} bytes kept")
-
-    def _check_undecided(self, seen: Seen) -> None:
-        expected = {name: self.units[name].messages for name in self.undecided()}
-        if seen.undecided == expected:
-            return
-        for name in seen.undecided.keys() - expected.keys():
-            which = "I3" if self.fate(name) is Fate.ROLLED_BACK else "I4"
-            raise Violation(which, f"{name} is offered, and was {self.fate(name)}")
-        raise Violation("I4", f"undecided are {seen.undecided}, and must be {expected}")
-
-    def _check_outcome(self, name: str, outcome: str) -> None:
-        fate = self.fate(name) if name in self.units else Fate.ABSENT
-        gone = outcome == "unknown" and self.rules.retain_bytes is not None
-        decided = fate in (Fate.VISIBLE, Fate.ROLLED_BACK)
-        if OUTCOMES[outcome] is not fate and not (gone and decided):
-            raise Violation("I4", f"the outcome of {name} is {outcome!r}, and it was {fate}")
-
-    def _check_group(self, group: str, delivered: set[Place], seen: Seen) -> None:
-        acked, held = self._done(group)
-        there = {
-            (topic, queue, first + i)
-            for (topic, queue), (first, bodies) in seen.lanes.items()
-            if topic in self.rules.groups[group]
-            for i in range(len(bodies))
-        }
-        if again := delivered & acked:
-            raise Violation("I7", f"{group} gets again what it had acked: {sorted(again)}")
-        if early := delivered & held:
-            raise Violation("I7", f"{group} gets what an undecided tx acks: {sorted(early)}")
-        if missing := there - acked - held - delivered:
-            raise Violation("I7", f"{group} does not get {sorted(missing)}")
-        for lane in {(topic, queue) for topic, queue, _ in acked}:
-            first = seen.lanes[lane][0] if lane in seen.lanes else 0
-            begun = self.read_from[group, lane]
-            unread = [i for i in range(begun, first) if (*lane, i) not in acked]
-            if unread:
-                raise Violation("I7", f"{group} had not read {unread} of {lane}, and it is dropped")
-
-    def _done(self, group: str) -> tuple[set[Place], set[Place]]:
-        """What the group has acked, and what undecided transactions hold of it."""
-        done: dict[Fate, set[Place]] = {fate: set() for fate in Fate}
-        for unit in self.units.values():
-            for by, place in unit.acks:
-                if by == group and len(unit.fates) == 1:
-                    done[next(iter(unit.fates))].add(place)
-        return done[Fate.VISIBLE], done[Fate.UNDECIDED] - done[Fate.VISIBLE]
-
-
-def _reached(seen: Seen, place: Place) -> bool:
-    first, bodies = seen.lanes.get(place[:2], (0, []))
-    return place[2] < first + len(bodies)
-
-
-OUTCOMES = {
-    "unknown": Fate.ABSENT,
-    "undecided": Fate.UNDECIDED,
-    "committed": Fate.VISIBLE,
-    "rolled back": Fate.ROLLED_BACK,
-}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from random import Random
@@ -20,9 +19,10 @@ from crash_tests.directories import (
 )
 from crash_tests.engines import PATH, abandon, open_engine
 from crash_tests.failure import Event, power
-from crash_tests.look import look, read_lanes
+from crash_tests.look import read_lanes
 from crash_tests.memory import Memory
-from crash_tests.oracle import Oracle, Seen, Violation
+from crash_tests.opening import Opened, Opening
+from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import Run
 from crash_tests.workload import Step, Workload
 from fmq.errors import NotAStore
@@ -34,16 +34,6 @@ DEEP_STATES = 2  # states looked at of each such crash, beside the one that lose
 CHAIN_STATES = 4
 LIFE_TX = "life"  # the transaction that is begun after a recovery
 LOSSES_MAX = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """What one recovery has made of a disk."""
-
-    seen: Seen
-    oracle: Oracle  # what has been seen is promised from then on
-    killed: CrashDisk  # as a kill leaves it now
-    closed: CrashDisk  # as a clean close has left it
 
 
 class Trial:
@@ -63,47 +53,18 @@ class Trial:
         self._before = oracle
         self._random = random
         self._memory = Memory() if memory is None else memory
+        self._opening = Opening(options, self._memory)
         self.path = path
         self.cut: tuple[CrashDisk, Loss] | None = None  # the last power cut in what follows
 
     def check(self) -> None:
         """It opens, and keeps every promise."""
-        self._check(self._state, self._before)
+        self._opening.check(self._state, self._before)
 
     @cached_property
     def opened(self) -> Opened:
         """The same, and what recovery has made of it."""
-        return self._open(self._state.after_kill(), self._before)
-
-    def _check(self, disk: CrashDisk, before: Oracle) -> None:
-        """Open `disk`, which nobody needs any more, unless it is known what it shows."""
-        state = disk.fingerprint(), before.promises()
-        if self._memory.knows(state):
-            return
-        seen = self._memory.seen(state, before)
-        if seen is None:
-            self._open(disk, before, closes=False)
-        else:
-            before.copy().check(seen)
-            self._memory.keep(state, seen)
-
-    def _open(self, disk: CrashDisk, before: Oracle, *, closes: bool = True) -> Opened:
-        """What opening `disk` makes of it; if it is not closed, `killed` and `closed` are one."""
-        oracle, state = before.copy(), (disk.fingerprint(), before.promises())
-        self._memory.recoveries += 1
-        found = disk.after_kill()
-        engine = open_engine(disk, self._options)
-        try:
-            seen = look(engine, oracle.tx_names(), oracle.acking())
-            oracle.check(seen)
-            killed = disk.after_kill() if closes else disk
-            check_cut_is_kept(found, killed)
-        finally:
-            if not closes:
-                disk.stop()
-            abandon(engine)
-        self._memory.keep(state, seen)
-        return Opened(seen, oracle, killed, disk)
+        return self._opening.open(self._state.after_kill(), self._before)
 
     def go(self, *, full: bool, chain: bool) -> None:
         """Recover it, and do all that follows and was not yet tried from there."""
@@ -129,7 +90,7 @@ class Trial:
         """A clean close changes nothing, and a second one not one byte of the journal."""
         with self._then({"do": "recover, close"}):
             closed = self.opened.closed
-            again = self._open(closed.after_kill(), self.opened.oracle)
+            again = self._opening.open(closed.after_kill(), self.opened.oracle)
             if journal(closed) != journal(again.closed):
                 raise Violation("I8", "closing twice gives other bytes than closing once")
             check_directory(closed)
@@ -138,15 +99,15 @@ class Trial:
         """Recovery that is killed when it is done, and done again, gives the same."""
         with self._then({"do": "recover, kill"}):
             killed = self.opened.killed
-            again = self._open(killed.after_kill(), self.opened.oracle, closes=False)
+            again = self._opening.open(killed.after_kill(), self.opened.oracle, closes=False)
             if journal(killed) != journal(again.killed):
                 raise Violation("I8", "recovering twice gives other bytes than recovering once")
 
     def rebuild(self) -> None:
         """The journal is the truth: without indexes and checkpoints it says the same."""
         with self._then({"do": "derived files removed"}):
-            self._check(without_derived(self.opened.closed, INDEXES), self.opened.oracle)
-            self._check(without_derived(self.opened.closed), self.opened.oracle)
+            self._opening.check(without_derived(self.opened.closed, INDEXES), self.opened.oracle)
+            self._opening.check(without_derived(self.opened.closed), self.opened.oracle)
 
     def read_only(self) -> None:
         """Who only reads sees a prefix of what recovery will show, and writes nothing."""
@@ -174,10 +135,10 @@ class Trial:
         killed, oracle = self._life
         with self._then(LIFE):
             closed, closed_oracle = self._life_closed
-            self._check(closed.after_kill(), closed_oracle)
-            self._check(killed.after_kill(), oracle)
+            self._opening.check(closed.after_kill(), closed_oracle)
+            self._opening.check(killed.after_kill(), oracle)
             check_directory(closed)
-            self._check(without_derived(closed), closed_oracle)
+            self._opening.check(without_derived(closed), closed_oracle)
 
     @cached_property
     def _life(self) -> tuple[CrashDisk, Oracle]:
@@ -231,7 +192,7 @@ class Trial:
 
     def _after_crash_in_recovery(self, point: int, inner: CrashDisk, loss: Loss) -> None:
         with self._then(crash_in_recovery(point), power(loss)):
-            self._check(self._after(inner, loss), self._before)
+            self._opening.check(self._after(inner, loss), self._before)
 
     def _after_kill_in_recovery(
         self, point: int, inner: CrashDisk, loss: Loss | None = None
@@ -241,11 +202,11 @@ class Trial:
             disk = inner.after_kill()
             if loss is None and not self._memory.is_new("kill", disk, self._before):
                 return
-            opened = self._open(disk, self._before, closes=False)
+            opened = self._opening.open(disk, self._before, closes=False)
             losses = self._some_losses(opened.killed, DEEP_STATES) if loss is None else [loss]
             for loss in losses:
                 with self._then(power(loss)):
-                    self._check(self._after(opened.killed, loss), opened.oracle)
+                    self._opening.check(self._after(opened.killed, loss), opened.oracle)
 
     def _some_losses(self, disk: CrashDisk, count: int) -> list[Loss]:
         found = list(islice(disk.losses(self._random.randrange(1 << 30)), LOSSES_MAX))
@@ -267,12 +228,12 @@ class Trial:
         with self._then(RECOVER, power(loss)):
             disk = self._after(self.opened.killed, loss)
             check_cut_is_kept(self._state, disk)
-            self._check(disk, self.opened.oracle)
+            self._opening.check(disk, self.opened.oracle)
 
     def _after_living(self, loss: Loss) -> None:
         killed, oracle = self._life
         with self._then(LIFE, power(loss)):
-            self._check(self._after(killed, loss), oracle)
+            self._opening.check(self._after(killed, loss), oracle)
 
     # --- and how it came to be ------------------------------------------------------------------
 

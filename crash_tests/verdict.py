@@ -1,0 +1,169 @@
+"""Whether what was read after a crash keeps what was promised before it.
+
+From then on it is promised itself: of the fates that a unit may have had, it has the one that
+was seen. The workload runs in one thread, so the content of every queue follows from the fates
+exactly, and it is compared exactly. Like the oracle this imports nothing of fmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crash_tests.oracle import OUTCOMES, Fate, Lane, Oracle, Place, Seen, Unit, Violation
+
+
+def check(oracle: Oracle, seen: Seen) -> None:
+    """Violation unless `seen` keeps every promise; from then on it is promised itself."""
+    _settle(oracle, seen, _no_phantoms(oracle, seen))
+    for lane in oracle.lanes() | seen.lanes.keys():
+        _check_lane(oracle, lane, *seen.lanes.get(lane, (0, [])))
+    _check_undecided(oracle, seen)
+    for name, outcome in seen.outcomes.items():
+        _check_outcome(oracle, name, outcome)
+    if seen.acking:
+        raise Violation("I7", f"{sorted(seen.acking)} never acked anything, and has")
+    for group, delivered in seen.delivered.items():
+        _check_group(oracle, group, delivered, seen)
+
+
+def _no_phantoms(oracle: Oracle, seen: Seen) -> set[bytes]:
+    """All that is there, once it is sure that each belongs there."""
+    known: set[bytes] = set()
+    for lane, (_, bodies) in seen.lanes.items():
+        for body in bodies:
+            name, belongs = oracle.owner.get(body, ("", lane))
+            if not name:
+                raise Violation("I5", f"{lane} has {body[:20]!r}, which nobody ever sent")
+            if belongs != lane:
+                raise Violation("I5", f"{body[:20]!r} of {belongs} is in {lane}")
+            if body in known:
+                raise Violation("I5", f"{body[:20]!r} is there twice")
+            known.add(body)
+    return known
+
+
+def _settle(oracle: Oracle, seen: Seen, visible: set[bytes]) -> None:
+    """Choose for each unit the fate that was seen; in journal order, none may skip one."""
+    skipped = ""
+    unsettled = [unit for unit in oracle.units.values() if len(unit.fates) > 1]
+    for unit in sorted(unsettled, key=lambda unit: unit.tried_at):
+        fate = _observed(oracle, unit, visible, seen)
+        if fate not in unit.fates:
+            allowed = " or ".join(sorted(unit.fates))
+            which = "I2" if fate is Fate.VISIBLE else "I4"
+            raise Violation(which, f"{unit.name} is {fate}, and must be {allowed}")
+        if fate is not unit.goal:
+            skipped = skipped or unit.name
+        elif skipped:
+            raise Violation("I6", f"{unit.name} is there, and {skipped} before it is not")
+        oracle.units[unit.name] = replace(unit, fates=frozenset({fate}))
+        if fate is not Fate.VISIBLE and unit.name in oracle.published:
+            oracle.published.remove(unit.name)
+
+
+def _observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fate:
+    there = [body in visible for bodies in unit.bodies.values() for body in bodies]
+    if any(there):
+        if not all(there) and oracle.rules.retain_bytes is None:
+            raise Violation("I2", f"{sum(there)} of {len(there)} messages of {unit.name}")
+        return Fate.VISIBLE
+    if unit.is_tx:
+        return OUTCOMES[seen.outcomes[unit.name]]
+    if unit.acks:
+        # Where the message itself is lost, as sync="never" allows, so is the later ack of it.
+        open_ones = [
+            place in seen.delivered[group] or not _reached(seen, place)
+            for group, place in unit.acks
+        ]
+        if any(open_ones) and not all(open_ones):
+            raise Violation("I7", f"half of the ack {unit.name} is there")
+        return Fate.ABSENT if any(open_ones) else Fate.VISIBLE
+    return Fate.ABSENT
+
+
+def _check_lane(oracle: Oracle, lane: Lane, first: int, bodies: list[bytes]) -> None:
+    expected = list(oracle.content(lane))
+    _check_floor(oracle, lane, first, expected)
+    if expected[first:] == bodies:
+        return
+    there = set(bodies)
+    for body in expected[first:]:
+        if body not in there:
+            name = oracle.owner[body][0]
+            part = any(b in there for bs in oracle.units[name].bodies.values() for b in bs)
+            raise Violation("I2" if part else "I1", f"{body[:20]!r} of {name}, {lane}, is lost")
+    for body in bodies:
+        if body not in expected:
+            name = oracle.owner[body][0]
+            raise Violation("I3", f"{name} is {oracle.fate(name)}, and {lane} shows it")
+    raise Violation("I6", f"{lane} has its messages in another order, or from {first} on")
+
+
+def _check_floor(oracle: Oracle, lane: Lane, first: int, expected: list[bytes]) -> None:
+    if first < oracle.first.get(lane, 0):
+        raise Violation("I6", f"{lane} begins at {first} again, after {oracle.first[lane]}")
+    oracle.first[lane] = first
+    if not first:
+        return
+    if oracle.rules.retain_bytes is None or first > len(expected):
+        raise Violation("I1", f"{lane} begins at {first} of {len(expected)}: who dropped that?")
+    name = oracle.owner[expected[first - 1]][0]
+    position, size = oracle.units[name].positions.get(lane, 0), oracle.rules.segment_bytes
+    kept = (oracle.reach // size + 3) * size - position // size * size
+    if kept <= oracle.rules.retain_bytes:
+        raise Violation("I1", f"{lane} lost {first - 1}, with only {kept} bytes kept")
+
+
+def _check_undecided(oracle: Oracle, seen: Seen) -> None:
+    expected = {name: oracle.units[name].messages for name in oracle.undecided()}
+    if seen.undecided == expected:
+        return
+    for name in seen.undecided.keys() - expected.keys():
+        which = "I3" if oracle.fate(name) is Fate.ROLLED_BACK else "I4"
+        raise Violation(which, f"{name} is offered, and was {oracle.fate(name)}")
+    raise Violation("I4", f"undecided are {seen.undecided}, and must be {expected}")
+
+
+def _check_outcome(oracle: Oracle, name: str, outcome: str) -> None:
+    fate = oracle.fate(name) if name in oracle.units else Fate.ABSENT
+    gone = outcome == "unknown" and oracle.rules.retain_bytes is not None
+    decided = fate in (Fate.VISIBLE, Fate.ROLLED_BACK)
+    if OUTCOMES[outcome] is not fate and not (gone and decided):
+        raise Violation("I4", f"the outcome of {name} is {outcome!r}, and it was {fate}")
+
+
+def _check_group(oracle: Oracle, group: str, delivered: set[Place], seen: Seen) -> None:
+    acked, held = _done(oracle, group)
+    there = {
+        (topic, queue, first + i)
+        for (topic, queue), (first, bodies) in seen.lanes.items()
+        if topic in oracle.rules.groups[group]
+        for i in range(len(bodies))
+    }
+    if again := delivered & acked:
+        raise Violation("I7", f"{group} gets again what it had acked: {sorted(again)}")
+    if early := delivered & held:
+        raise Violation("I7", f"{group} gets what an undecided tx acks: {sorted(early)}")
+    if missing := there - acked - held - delivered:
+        raise Violation("I7", f"{group} does not get {sorted(missing)}")
+    for lane in {(topic, queue) for topic, queue, _ in acked}:
+        first = seen.lanes[lane][0] if lane in seen.lanes else 0
+        begun = oracle.read_from[group, lane]
+        unread = [i for i in range(begun, first) if (*lane, i) not in acked]
+        if unread:
+            raise Violation("I7", f"{group} had not read {unread} of {lane}, and it is dropped")
+
+
+def _done(oracle: Oracle, group: str) -> tuple[set[Place], set[Place]]:
+    """What the group has acked, and what undecided transactions hold of it."""
+    done: dict[Fate, set[Place]] = {fate: set() for fate in Fate}
+    for unit in oracle.units.values():
+        for by, place in unit.acks:
+            if by == group and len(unit.fates) == 1:
+                done[next(iter(unit.fates))].add(place)
+    return done[Fate.VISIBLE], done[Fate.UNDECIDED] - done[Fate.VISIBLE]
+
+
+def _reached(seen: Seen, place: Place) -> bool:
+    first, bodies = seen.lanes.get(place[:2], (0, []))
+    return place[2] < first + len(bodies)
