@@ -46,6 +46,16 @@ def abandon(engine: Engine | None) -> None:
             engine.close()
 
 
+def let_go(engine: Engine, disk: CrashDisk) -> None:
+    """Stop the disk, and let the engine find out by a write: an engine that has failed does
+    nothing more when it is closed, which is half of what closing costs.
+    """
+    disk.stop()
+    with contextlib.suppress(PowerLoss, FmqError, OSError):
+        engine.send("a", b"")
+    abandon(engine)
+
+
 def last_write(disk: CrashDisk) -> Write:
     """The write that the power failed in."""
     change = disk.pending()[-1]

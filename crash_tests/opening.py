@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crash_tests.directories import check_cut_is_kept
-from crash_tests.engines import abandon, open_engine
+from crash_tests.engines import abandon, let_go, open_engine
 from crash_tests.look import look
-from crash_tests.memory import Memory
+from crash_tests.memory import Memory, State
 from crash_tests.oracle import Oracle, Seen
 from crash_tests.verdict import check
 from fmq.options import Options
@@ -38,16 +38,19 @@ class Opening:
             return
         seen = self._memory.seen(state, before)
         if seen is None:
-            self.open(disk, before, closes=False)
+            self._open(disk, before, state, closes=False)
         else:
             check(before.copy(), seen)
             self._memory.keep(state, seen)
 
     def open(self, disk: CrashDisk, before: Oracle, *, closes: bool = True) -> Opened:
         """What opening `disk` makes of it; if it is not closed, `killed` and `closed` are one."""
-        oracle, state = before.copy(), (disk.fingerprint(), before.promises())
+        state = disk.fingerprint(), before.promises()
+        return self._open(disk, before, state, closes=closes)
+
+    def _open(self, disk: CrashDisk, before: Oracle, state: State, *, closes: bool) -> Opened:
+        oracle, found = before.copy(), disk.after_kill()
         self._memory.recoveries += 1
-        found = disk.after_kill()
         engine = open_engine(disk, self._options)
         try:
             seen = look(engine, oracle.tx_names(), oracle.acking())
@@ -55,8 +58,9 @@ class Opening:
             killed = disk.after_kill() if closes else disk
             check_cut_is_kept(found, killed)
         finally:
-            if not closes:
-                disk.stop()
-            abandon(engine)
+            if closes:
+                abandon(engine)
+            else:
+                let_go(engine, disk)
         self._memory.keep(state, seen)
         return Opened(seen, oracle, killed, disk)

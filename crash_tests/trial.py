@@ -54,6 +54,7 @@ class Trial:
         self._random = random
         self._memory = Memory() if memory is None else memory
         self._opening = Opening(options, self._memory)
+        self._closes = True
         self.path = path
         self.cut: tuple[CrashDisk, Loss] | None = None  # the last power cut in what follows
 
@@ -64,13 +65,14 @@ class Trial:
     @cached_property
     def opened(self) -> Opened:
         """The same, and what recovery has made of it."""
-        return self._opening.open(self._state.after_kill(), self._before)
+        return self._opening.open(self._state.after_kill(), self._before, closes=self._closes)
 
     def go(self, *, full: bool, chain: bool) -> None:
         """Recover it, and do all that follows and was not yet tried from there."""
         if not (full or chain) or not self._memory.is_new(f"{full}", self._state, self._before):
             self.check()
             return
+        self._closes = full  # nothing of the rest needs a disk that was closed
         if full:
             self.read_only()
             self.recovery_crashes()

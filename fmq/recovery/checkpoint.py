@@ -16,7 +16,6 @@ in it matter: replay begins at `scan_from`, the oldest PREPARE still open, but b
 
 from __future__ import annotations
 
-import contextlib
 import json
 import zlib
 from dataclasses import asdict, dataclass, field
@@ -110,17 +109,29 @@ def _last_base(checkpoint: Checkpoint) -> int:
 
 def read(directory: Directory, store: bytes) -> Checkpoint | None:
     """The newest sound checkpoint of this store, if there is one."""
-    found = []
-    for name in SLOTS:
-        with contextlib.suppress(FileNotFoundError):
-            file = directory.open(name)
-            try:
-                checkpoint = decode(file.read(0, file.size()))
-            finally:
-                file.close()
-            if checkpoint is not None and checkpoint.store == store.hex():
-                found.append(checkpoint)
-    return max(found, key=lambda checkpoint: checkpoint.generation, default=None)
+    slots = [_slot(directory, name) for name in SLOTS]
+    for data in sorted(slots, key=_generation, reverse=True):
+        checkpoint = decode(data)
+        if checkpoint is not None and checkpoint.store == store.hex():
+            return checkpoint
+    return None
+
+
+def _slot(directory: Directory, name: str) -> bytes:
+    """All of a slot; nothing if it was never written."""
+    try:
+        file = directory.open(name)
+    except FileNotFoundError:
+        return b""
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+def _generation(data: bytes) -> int:
+    """What the head says, sound or not: a sound one says what is in it."""
+    return int(HEAD.unpack_from(data)[-1]) if len(data) >= HEAD.size else -1
 
 
 class CheckpointWriter:

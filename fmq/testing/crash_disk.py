@@ -200,7 +200,8 @@ class CrashDisk:
         return Power(crash_at, first_number, honest=power.honest, past=power.so_far())
 
     def _successor(self, root: Folder, crash_at: int | None) -> CrashDisk:
-        disk = CrashDisk()
+        disk = CrashDisk.__new__(CrashDisk)  # there are millions of them
+        disk.loss = None
         disk._root = root
         disk._power = self._next_power(crash_at, self._power.number + 1)
         return disk
