@@ -37,10 +37,10 @@ def main() -> int:
             from crash_tests.mutants import main as mutants
 
             return mutants(names)
-    return run(arguments())
+    return run(arguments(sys.argv[1:]))
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m crash_tests",
         description=__doc__,
@@ -59,7 +59,7 @@ def arguments() -> argparse.Namespace:
     add("--no-shrink", action="store_true", help="leave failures as they are found")
     add("--out", type=Path, default=Path("crash-failures"), help="where failures are written")
     add("--report", type=Path, help="write a JSON report")
-    options = parser.parse_args()
+    options = parser.parse_args(given)
     if options.seeds is not None:
         options.tier, options.rounds = ["seeds"], options.seeds
     elif options.workload and not options.tier:

@@ -28,7 +28,8 @@ INVARIANTS = {
     "I6": "offsets are dense and stay; what was shown is durable; nothing overtakes",
     "I7": "acks are never forgotten, what is not acked comes again, unread messages are kept",
     "I8": "recovering twice gives what recovering once gives, to the byte",
-    "I9": "once there is a checkpoint, a crash leaves one, so that recovery never reads all",
+    "I9": "once there is a checkpoint, a crash leaves one, so that recovery never reads all of the "
+    "journal",
     "I10": "fmq.check finds nothing",
     "I11": "what recovery cuts is kept in quarantine/",
     "I12": "a segment that an export has pinned is not removed",
