@@ -4,7 +4,7 @@
     python -m crash_tests replay FILE ...
     python -m crash_tests mutants [NAME ...]
 
-Without --minutes each tier does its share of every run, which together takes a minute or two.
+Without --minutes each tier does its share of every run, which together takes three minutes.
 """
 
 from __future__ import annotations

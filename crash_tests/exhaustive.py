@@ -90,4 +90,6 @@ class Exhaustive:
     def run(self, budget: Budget) -> Tally:
         length = LENGTH_OF_EVERY_RUN if budget.rounds_of(0) == 0 else LENGTH_MAX
         chosen = islice(workloads(length, budget.first), budget.rounds)
-        return sweep(self.name, chosen, budget, budget.depth(FULL), last_step_only=True)
+        tally = sweep(self.name, chosen, budget, budget.depth(FULL), last_step_only=True)
+        tally.note = f"go on with --from {budget.first + tally.workloads}"
+        return tally

@@ -30,6 +30,7 @@ def sweep(
         explorer = Explorer(workload, budget.seed, depth, since=since)
         for tally in explorer.tour(budget.crash_at):
             if budget.is_over:
+                tally.workloads = 0  # it is not done
                 break
             budget.tell(total.plus(tally), workload.name)
         total = total.plus(explorer.tally)

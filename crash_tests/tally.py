@@ -22,13 +22,14 @@ class Tally:
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
     not_run: str | None = None
+    note: str = ""  # what whoever reads the summary may want to know
 
     def plus(self, other: Tally) -> Tally:
         """The sum of both, under the name of this one."""
         sums: dict[str, Any] = {
             each.name: getattr(self, each.name) + getattr(other, each.name)
             for each in fields(self)
-            if each.name not in ("name", "not_run")
+            if each.name not in ("name", "not_run", "note")
         }
         return Tally(self.name, **sums)
 
@@ -53,5 +54,5 @@ class Tally:
             f"{self.workloads:,} workloads, {self.points:,} crash points, {faults}"
             f"{self.all_states:,} distinct states ({self.deeper:,} of them deeper), "
             f"{self.recoveries:,} recoveries, {self.rate:,.0f} states/s, "
-            f"{len(self.failures)} failures"
+            f"{len(self.failures)} failures{self.note and '; '}{self.note}"
         )

@@ -43,6 +43,7 @@ def test_a_run_ends_with_a_summary_and_a_report(tmp_path) -> None:
     assert list(report["tiers"]) == ["exhaustive", "seeds"]
     assert report["all"]["states"] == sum(each["states"] for each in report["tiers"].values()) > 0
     assert report["all"]["failures"] == []
+    assert report["tiers"]["exhaustive"]["note"] == "go on with --from 1"
 
 
 def test_a_failure_is_found_made_small_written_down_and_told(tmp_path) -> None:

@@ -73,6 +73,7 @@ class Trial:
             self.check()
             return
         self._closes = full  # nothing of the rest needs a disk that was closed
+        _ = self.opened  # first: what breaks here is not the fault of what follows
         if full:
             self.read_only()
             self.recovery_crashes()

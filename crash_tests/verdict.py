@@ -69,16 +69,22 @@ def _observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fa
         return Fate.VISIBLE
     if unit.is_tx:
         return OUTCOMES[seen.outcomes[unit.name]]
-    if unit.acks:
-        # Where the message itself is lost, as sync="never" allows, so is the later ack of it.
-        open_ones = [
-            place in seen.delivered[group] or not _reached(seen, place)
-            for group, place in unit.acks
-        ]
-        if any(open_ones) and not all(open_ones):
-            raise Violation("I7", f"half of the ack {unit.name} is there")
-        return Fate.ABSENT if any(open_ones) else Fate.VISIBLE
-    return Fate.ABSENT
+    return _fate_of_ack(oracle, unit, seen) if unit.acks else Fate.ABSENT
+
+
+def _fate_of_ack(oracle: Oracle, unit: Unit, seen: Seen) -> Fate:
+    """Applied if nothing of it comes again, and that for no other reason."""
+    # A roll back may be lost, as sync="never" allows: then its transaction holds them again.
+    undecided = (each for each in oracle.units.values() if each.name in seen.undecided)
+    held = {ack for each in undecided for ack in each.acks}
+    # Where the message itself is lost, so is the later ack of it.
+    open_ones = [
+        place in seen.delivered[group] or (group, place) in held or not _reached(seen, place)
+        for group, place in unit.acks
+    ]
+    if any(open_ones) and not all(open_ones):
+        raise Violation("I7", f"half of the ack {unit.name} is there")
+    return Fate.ABSENT if any(open_ones) else Fate.VISIBLE
 
 
 def _check_lane(oracle: Oracle, lane: Lane, first: int, bodies: list[bytes]) -> None:

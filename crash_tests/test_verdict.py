@@ -1,0 +1,20 @@
+"""The verdict condemns nobody who is innocent."""
+
+from crash_tests.explore import Depth, Explorer
+from crash_tests.workload import Workload
+
+
+def test_what_an_undecided_transaction_holds_again_is_not_taken_for_acked() -> None:
+    """With sync="never" a roll back may be lost, and the ack of what it had set free with it."""
+    workload = Workload(
+        "an ack behind a roll back",
+        [
+            ["many", "a", 0, 2, 20],
+            ["prepare", "t1", [["b", 0, 1, 20]], "g"],
+            ["rollback", "t1"],
+            ["consume", "g", 2, 2],
+        ],
+        {"sync": "never"},
+    )
+    tally = Explorer(workload, depth=Depth(full=0.2)).explore()
+    assert not tally.failures, tally.failures[0]
