@@ -72,7 +72,7 @@ class Run:
     def watch(self, watcher: Callable[[Run, CrashDisk], None]) -> None:
         """Before each operation show `watcher` the disk as it were if the power failed there."""
         self._watcher = watcher
-        self.disk.watch(lambda stopped: watcher(self, stopped))
+        self.disk.watch(lambda _: watcher(self, self.disk.stopped()))
 
     def go(self, between: Callable[[Run], None] | None = None) -> bool:
         """Run to the end, or until the power fails; whether it reached the end."""

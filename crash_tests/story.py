@@ -66,7 +66,7 @@ def _what_followed(trial: Trial, path: list[Event]) -> Iterator[str]:
     with contextlib.suppress(Exception):  # it is told below
         trial.replay(path)
     if path and trial.cut is not None:
-        yield from _cut(*trial.cut, "")
+        yield from _cut(*trial.cut)
     elif path:
         yield f"\nThen {tell(path[-1])}"
 
@@ -113,21 +113,20 @@ def _promises(oracle: Oracle) -> Iterator[str]:
 def _crash(run: Run, event: Event) -> Iterator[str]:
     """What the crash took, change by change."""
     if event["do"] == "power":
-        yield from _cut(run.disk, Loss.from_json(event), run.lost)
+        yield from _cut(run.disk, Loss.from_json(event))
     else:
         yield f"\n{tell(event).capitalize()}"
 
 
-def _cut(disk: CrashDisk, loss: Loss, lost: str) -> Iterator[str]:
+def _cut(disk: CrashDisk, loss: Loss) -> Iterator[str]:
     yield "\nPower loss: of what was not synced"
     for change in disk.pending():
         number = change.number
-        text = disk.operation(number) or lost.partition(": ")[2] or "the operation it met"
         if loss.torn is not None and loss.torn.number == number:
             fate = f"torn at byte {loss.torn.cut} ({loss.torn.tear})"
         else:
             fate = "kept" if number in loss.kept else "lost"
-        yield f"  {number:4}  {fate:24} {text}"
+        yield f"  {number:4}  {fate:24} {disk.name_of(number)}"
 
 
 def _recovery(state: CrashDisk, options: Options, oracle: Oracle) -> Iterator[str]:

@@ -183,7 +183,7 @@ class Trial:
         """A crash inside recovery is recovered from like the first one."""
         moments: list[CrashDisk] = []
         disk = self._state.after_kill()
-        disk.watch(moments.append)
+        disk.watch(lambda _: moments.append(disk.stopped()))
         engine = open_engine(disk, self._options)
         disk.stop()
         abandon(engine)

@@ -28,7 +28,7 @@ from fmq.testing.changes import Change
 from fmq.testing.crash_files import CrashDirectory
 from fmq.testing.losses import Loss, losses, random_loss
 from fmq.testing.nodes import Folder, Inode, NameChange, Node
-from fmq.testing.power import Power, Writing
+from fmq.testing.power import Power
 
 
 class CrashDisk:
@@ -55,12 +55,17 @@ class CrashDisk:
         """These operations, a line each: `write data/a 4096+120 sync`."""
         return self._power.history.copy()
 
-    def operation(self, number: int) -> str | None:
-        """The line in a history of what has this number, be it of a disk that this one came from.
+    def watch(self, watcher: Callable[[str], None] | None) -> None:
+        """Have `watcher` called before each operation, with its line of `history`.
 
-        None for an operation that met a power cut.
+        To it this disk is one that crashes at that operation: `after_kill`, `states` and
+        `losses` give what such a crash leaves. Then the operation happens, and all goes on.
         """
-        return self._power.so_far().operation(number)
+        self._power.watcher = watcher
+
+    def name_of(self, number: int) -> str:
+        """The line of `history` for a number that a Loss names, also of an earlier life."""
+        return self._power.so_far().name_of(number)
 
     def directory(self, path: str, *, make: bool) -> CrashDirectory:
         *above, name = ["", *(part for part in path.split("/") if part not in ("", "."))]
@@ -94,23 +99,23 @@ class CrashDisk:
             node = node.seen.get(name) if isinstance(node, Folder) else None
         return node if isinstance(node, Folder) else None
 
-    def watch(self, watcher: Callable[[CrashDisk], None]) -> None:
-        """Before each operation show `watcher` this disk as it were if its power failed there.
-
-        So one run gives what would take a run for each `crash_at`. `watcher` may not use this
-        disk itself.
-        """
-        self._power.watcher = lambda writing: watcher(self._stopped(writing))
-
     def stopped(self) -> CrashDisk:
-        """This disk as it were if its power failed now."""
+        """A copy of this disk as it were if its power failed now."""
         with self._power.lock:
-            return self._stopped(None)
+            twins: dict[Node, Node] = {}
+            power = self._power
+            disk = self._successor(self._root.copy(twins), None, power.number)
+            if power.interrupted is not None:
+                inode, write = power.interrupted
+                twin = twins.get(inode)
+                disk._power.interrupted = (twin, write) if isinstance(twin, Inode) else None
+        disk.stop()
+        return disk
 
     def stop(self) -> None:
         """Let the power fail now: whoever goes on using this disk gets PowerLoss."""
         with self._power.lock:
-            self._power.fail()
+            self._power.stop()
 
     def pending(self) -> list[Change]:
         """What a power cut could take back now, in the order in which it happened."""
@@ -140,7 +145,7 @@ class CrashDisk:
     def after(self, loss: Loss, *, crash_at: int | None = None) -> CrashDisk:
         """The disk that a power cut leaves if it costs `loss`; always the same."""
         with self._power.lock:
-            disk = self._successor(self._root.after(loss), crash_at)
+            disk = self._successor(self._root.after(loss), crash_at, self._power.number + 1)
         disk.loss = loss
         return disk
 
@@ -181,27 +186,17 @@ class CrashDisk:
         with self._power.lock:
             return self._root.situation(but).hex()
 
-    def _stopped(self, writing: Writing | None) -> CrashDisk:
-        disk, twins = CrashDisk(), dict[Node, Node]()
-        disk._root = self._root.copy(twins)
-        disk._power = self._next_power(None, self._power.number)
-        twin = twins.get(writing[0]) if writing else None
-        disk._power.fail((twin, writing[1]) if writing and isinstance(twin, Inode) else None)
-        return disk
-
     def _copy(self, crash_at: int | None) -> tuple[CrashDisk, dict[Node, Node]]:
         """All of this disk, what is pending too, and which node became which."""
         twins: dict[Node, Node] = {}
         with self._power.lock:
-            return self._successor(self._root.copy(twins), crash_at), twins
+            number = self._power.number + 1
+            return self._successor(self._root.copy(twins), crash_at, number), twins
 
-    def _next_power(self, crash_at: int | None, first_number: int) -> Power:
-        power = self._power
-        return Power(crash_at, first_number, honest=power.honest, past=power.so_far())
-
-    def _successor(self, root: Folder, crash_at: int | None) -> CrashDisk:
+    def _successor(self, root: Folder, crash_at: int | None, first_number: int) -> CrashDisk:
         disk = CrashDisk.__new__(CrashDisk)  # there are millions of them
         disk.loss = None
         disk._root = root
-        disk._power = self._next_power(crash_at, self._power.number + 1)
+        power = self._power
+        disk._power = Power(crash_at, first_number, honest=power.honest, past=power.so_far())
         return disk

@@ -38,11 +38,10 @@ class CrashFile:
             inode = self._writable()
             durable = sync and power.honest
             change = Write(power.number, offset, data, inode.seen.size, durable)
-            torn = Write(power.number, offset, data, inode.seen.size) if sync and data else None
-            power.spend(
-                f"write {inode.path} {offset}+{len(data)}{' sync' if sync else ''}",
-                None if torn is None else (inode, torn),
-            )
+            if sync and data and power.may_end:
+                # Written and then synced: the power may fail in between.
+                power.interrupt(inode, Write(power.number, offset, data, inode.seen.size))
+            power.spend(f"write {inode.path} {offset}+{len(data)}{' sync' if sync else ''}")
             if data:
                 inode.change(change)
 

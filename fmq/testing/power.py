@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
+from threading import RLock
 from typing import Self
 
 from fmq.testing.changes import Write
 from fmq.testing.nodes import Inode
-
-Writing = tuple[Inode, Write]
 
 
 class PowerLoss(BaseException):
@@ -29,15 +27,16 @@ class Past:
     first_number: int
     count: int
     history: list[str]
+    lost: str
     before: Past | None
 
-    def operation(self, number: int) -> str | None:
-        """The line of the operation with this number, if there was one."""
-        past: Past | None = self
-        while past is not None and number < past.first_number:
-            past = past.before
-        at = -1 if past is None else number - past.first_number
-        return past.history[at] if past is not None and at < past.count else None
+    def name_of(self, number: int) -> str:
+        if self.before is not None and number < self.first_number:
+            return self.before.name_of(number)
+        at = number - self.first_number
+        if at == self.count and self.lost:
+            return self.lost
+        return self.history[at] if 0 <= at < self.count else "one of an earlier life"
 
 
 class Power:
@@ -48,13 +47,14 @@ class Power:
     ) -> None:
         self.crash_at = crash_at
         self.honest = honest
-        self.past = past
+        self.lost = ""  # the operation that met the power cut
+        self._past = past
         self.history: list[str] = []
-        self.interrupted: Writing | None = None
+        self.interrupted: tuple[Inode, Write] | None = None
+        self.watcher: Callable[[str], None] | None = None  # told of each operation before it
         self.drawn = 0  # how often random bytes were asked for
-        self.watcher: Callable[[Writing | None], None] | None = None
-        self.lock = Lock()
-        self.first_number = first_number
+        self.lock = RLock()  # taken again by a watcher that copies the disk
+        self._first_number = first_number
         self._is_off = False
 
     def __enter__(self) -> Self:
@@ -70,27 +70,40 @@ class Power:
     @property
     def number(self) -> int:
         """The number of the next operation; after a kill it goes on counting."""
-        return self.first_number + len(self.history)
+        return self._first_number + len(self.history)
 
-    def spend(self, operation: str, writing: Writing | None = None) -> None:
-        """Count an operation that is about to happen, or fail before it does.
+    @property
+    def fails_next(self) -> bool:
+        return self.crash_at is not None and len(self.history) >= self.crash_at
 
-        `writing` is what it writes and then syncs: the power may fail in between.
-        """
-        if self.crash_at is not None and len(self.history) >= self.crash_at:
-            self.fail(writing)
-            raise PowerLoss(f"before operation {len(self.history)}: {operation}")
+    @property
+    def may_end(self) -> bool:
+        """Whether somebody wants to know what a crash at the next operation leaves."""
+        return self.fails_next or self.watcher is not None
+
+    def interrupt(self, inode: Inode, write: Write) -> None:
+        """Let the next operation be interrupted between its write and its sync, if it is."""
+        self.interrupted = inode, write
+        inode.interrupt(write)
+
+    def spend(self, operation: str) -> None:
+        """Count an operation that is about to happen, or fail before it does."""
         if self.watcher is not None:
-            self.watcher(writing)
+            self.watcher(operation)
+        if self.fails_next:
+            self.stop(operation)
+            raise PowerLoss(f"before operation {len(self.history)}: {operation}")
+        if self.interrupted is not None:
+            inode, write = self.interrupted
+            inode.resume(write)
+            self.interrupted = None
         self.history.append(operation)
+
+    def stop(self, lost: str = "") -> None:
+        """Be off from now on; `lost` is the operation that does not happen any more."""
+        self._is_off, self.lost = True, lost
 
     def so_far(self) -> Past:
         """What has been done on this disk, and on those that it came from."""
-        return Past(self.first_number, len(self.history), self.history, self.past)
-
-    def fail(self, writing: Writing | None = None) -> None:
-        """Be off from now on."""
-        self._is_off = True
-        if writing is not None:
-            inode, write = self.interrupted = writing
-            inode.interrupt(write)
+        count = len(self.history)
+        return Past(self._first_number, count, self.history, self.lost, self._past)
