@@ -76,6 +76,20 @@ WORKLOADS = {
             fresh=True,
         ),
         Workload(
+            "roll-of-a-full-segment",
+            [
+                ["send", "a", 0, 300],
+                ["prepare", "t1", [["a", 0, 1, 30]], None],
+                ["fill", "b", 1],
+                ["send", "a", 0, 30],
+                ["commit", "t1"],
+                ["fill", "a", 0],
+                ["reopen"],
+                ["send", "b", 1, 30],
+            ],
+            {"checkpoint_bytes": 100_000},
+        ),
+        Workload(
             "checkpoint",
             [
                 ["prepare", "t1", [["a", 0, 1, 30]], None],

@@ -22,6 +22,7 @@ FULL = 0.02
 ALPHABET: dict[str, Step] = {
     "s": ["send", "a", 0, 20],
     "S": ["send", "b", 1, 1800],
+    "f": ["fill", "b", 0],
     "m": ["many", "b", 0, 3, 20],
     "t": ["tx", "t0", [["a", 0, 1, 20], ["b", 1, 1, 20]], None],
     "p": ["prepare", "t1", [["a", 0, 1, 80], ["b", 1, 1, 20]], None],
@@ -51,11 +52,11 @@ def makes_sense(word: str, letter: str, mode: str) -> bool:
         case "C" | "R":
             return "q" in word and not {"C", "R"} & set(word)
         case "a":
-            return bool(set("sSmtc") & set(word)) and not word.endswith("aa")
+            return bool(set("sSfmtc") & set(word)) and not word.endswith("aa")
         case "y":
-            return mode == "interval" and word[-1:] in set("sSmtcCa")
-        case "o":
-            return not word.endswith("o")
+            return mode == "interval" and word[-1:] in set("sSfmtcCa")
+        case "o" | "f":
+            return not word.endswith(letter)
     return True
 
 

@@ -23,7 +23,9 @@ SECONDS_MAX = 120
 def caught(mutant: Mutant) -> bool:
     """Whether the harness fails with this bug."""
     with planted(mutant) as folder:
-        return _fails(["--no-shrink", *mutant.arguments.split()], folder, " failures")
+        return _fails(
+            ["--no-shrink", "--seed", "0", *mutant.arguments.split()], folder, " failures"
+        )
 
 
 def shows(mutant: Mutant, failure: Path) -> bool:

@@ -136,6 +136,12 @@ MUTANTS = (
         "--workload checkpoint",
     ),
     Mutant(
+        "a checkpoint behind a full segment has the next one's chain",
+        "return next(each.chain for each in reversed(journal.segments) if each.end == applied)",
+        "return journal.segment_of(applied).chain",
+        "--workload roll-of-a-full-segment",
+    ),
+    Mutant(
         "undecided are dropped by a checkpoint",
         "                collect(ledger, append)",
         "                pass",

@@ -66,6 +66,8 @@ class _Maker:
         match kind:
             case "send" | "lazy":
                 return [kind, *self._lane(), self._size()]
+            case "fill":
+                return [kind, *self._lane()]
             case "many":
                 return [kind, *self._lane(), random.randint(1, 4), self._size() // 3 + 8]
             case "tx" | "prepare":
@@ -111,6 +113,7 @@ WEIGHTS = {
     "send": 6,
     "lazy": 1,
     "many": 2,
+    "fill": 0.7,
     "tx": 3,
     "prepare": 4,
     "commit": 3,

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from crash_tests import consuming, transactions
 from crash_tests.carry_on import call, plain, told
-from crash_tests.engines import PATH
+from crash_tests.engines import PATH, let_go, open_engine
 from crash_tests.oracle import Unit, Violation
 from crash_tests.transactions import body_of
-from fmq.store.segment import is_segment
+from fmq.store.segment import base_of, is_segment
 
 if TYPE_CHECKING:
     from crash_tests.run import Run
+
+BESIDE_BODY_BYTES = 256  # more than a message takes beside its body
 
 
 def send(run: Run, topic: str, queue: int, size: int, *, sync: bool | None = None) -> None:
@@ -39,6 +41,26 @@ def many(run: Run, topic: str, queue: int, count: int, size: int) -> None:
     receipts = call(run, name, lambda: engine.send_many(topic, bodies, queue=queue))
     if receipts is not None:
         told(run, name, receipts)
+
+
+def fill(run: Run, topic: str, queue: int) -> None:
+    """Send what fills the segment to its last byte, if there is room for a message at all."""
+    directory = run.disk.directory(PATH, make=False)
+    newest = max(filter(is_segment, directory.names()))
+    limit = base_of(newest) + directory.open(newest).size()
+    size = limit - run.live.stats().position - BESIDE_BODY_BYTES
+    if size > 0:
+        send(run, topic, queue, size + limit - _position_behind(run, topic, queue, size))
+
+
+def _position_behind(run: Run, topic: str, queue: int, size: int) -> int:
+    """Where a body of this size would end, as another engine finds out on a copy of the disk."""
+    disk = run.disk.after_kill()
+    engine = open_engine(disk, run.options)
+    engine.send(topic, bytes(size), queue=queue)
+    position = engine.stats().position
+    let_go(engine, disk)
+    return position
 
 
 def export(run: Run) -> None:
@@ -77,6 +99,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "send": send,
     "lazy": lazy,
     "many": many,
+    "fill": fill,
     "tx": transactions.one_phase,
     "prepare": transactions.prepare,
     "commit": transactions.commit,

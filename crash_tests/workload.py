@@ -2,6 +2,7 @@
 
     ["send", topic, queue, size]                 ["lazy", topic, queue, size]   sync=False
     ["many", topic, queue, count, size]          ["read", topic, queue]
+    ["fill", topic, queue]                       what fills the segment to its last byte
     ["tx", name, [[topic, queue, count, size]...], group or null]      one phase
     ["prepare", name, [...], group or null]      with a group: acks what it can poll
     ["commit", name]  ["rollback", name]         by the transaction, or decide if it is lost

@@ -87,10 +87,9 @@ class Checkpointer:
         journal = self._journal
         if applied == journal.written_to:
             return journal.written_chain
-        # Nothing was written since it was opened, and the newest segment is empty.
-        segment = journal.segment_of(applied)
-        assert segment is not None
-        return segment.chain
+        # Nothing was written since it was opened, and the newest segment is empty. What was applied
+        # ends the one before it, maybe at its last byte: then the position lies in the newest.
+        return next(each.chain for each in reversed(journal.segments) if each.end == applied)
 
     def _append_part(self, base: int, part: bytes, at: int) -> None:
         name = segment_name(base, PART)

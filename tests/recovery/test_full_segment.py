@@ -1,0 +1,53 @@
+"""A segment that is full to its last byte, and an empty one behind it."""
+
+from __future__ import annotations
+
+import fmq
+from fmq import Options
+from fmq.testing import CrashDisk, FakeClock
+
+OPTIONS = Options(segment_bytes=4096, checkpoint_bytes=100_000)
+
+
+def opened(disk: CrashDisk) -> fmq.Engine:
+    return fmq.open("data", OPTIONS, disk=disk, clock=FakeClock(), background=False)
+
+
+def filled() -> CrashDisk:
+    """A disk whose engine was killed with an undecided transaction in a segment without room.
+
+    Method: what one message takes beside its body is found out with another one.
+    """
+    disk = CrashDisk()
+    engine = opened(disk)
+    engine.send("a", b"first")  # so that what is replayed begins inside the segment
+    tx = engine.transaction(tx_id="t")
+    tx.send("a", b"prepared")
+    tx.prepare()
+    before = engine.stats().position
+    engine.send("a", bytes(1000))
+    beside = engine.stats().position - before - 1000
+    engine.send("a", bytes(4096 - engine.stats().position - beside))
+    assert engine.stats().position == 4096
+    killed = disk.after_kill()
+    engine.close()
+    return killed
+
+
+def test_a_clean_close_behind_a_full_segment_can_be_opened_again() -> None:
+    """Wherever the roll was killed: the next segment may be there, with nothing in it.
+
+    What was applied ends the full segment, at a position that is the next one's first.
+    """
+    disk, rolls = filled(), list[CrashDisk]()
+    engine = opened(disk)
+    disk.watch(lambda _: rolls.append(disk.after_kill()))
+    engine.send("a", b"rolls")
+    disk.watch(None)
+    engine.close()
+    assert len(rolls) > 3
+    for i, killed in enumerate(rolls):
+        opened(killed).close()
+        with opened(killed) as engine:
+            assert [each.tx_id for each in engine.undecided()] == ["t"], i
+            assert len(engine.read("a")) in (3, 4), i
