@@ -135,10 +135,13 @@ class Run:
             self.oracle.synced()
 
     def _reopen(self) -> None:
-        plain(self, self.live.close)
+        if not plain(self, self.live.close):
+            return  # it has been opened again
         if not self.survives:
             self.oracle.synced()
         self.open()
+        if self.survives:
+            look_again(self)
 
     def _kill(self) -> None:
         old = self.disk

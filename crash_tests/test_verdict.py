@@ -1,6 +1,7 @@
 """The verdict condemns nobody who is innocent."""
 
 from crash_tests.explore import Depth, Explorer
+from crash_tests.faults import FaultTour
 from crash_tests.workload import Workload
 
 
@@ -18,3 +19,11 @@ def test_what_an_undecided_transaction_holds_again_is_not_taken_for_acked() -> N
     )
     tally = Explorer(workload, depth=Depth(full=0.2)).explore()
     assert not tally.failures, tally.failures[0]
+
+
+def test_what_was_never_durable_may_be_gone_after_a_close() -> None:
+    """Its write failed behind the call, which had promised nothing; then the engine was closed."""
+    workload = Workload("lazy", [["lazy", "b", 1, 20], ["reopen"], ["many", "b", 1, 2, 40]])
+    tour = FaultTour(workload)
+    for order in tour.all_orders(("write",)):
+        tour.check(order)
