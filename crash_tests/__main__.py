@@ -4,7 +4,7 @@
     python -m crash_tests replay FILE ...
     python -m crash_tests mutants [NAME ...]
 
-Without --minutes each tier does its share of every run, which together takes three minutes.
+Without --minutes each tier does its share of every run, a few minutes together.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from crash_tests.budget import Budget
 from crash_tests.exhaustive import ALPHABET, MODES, Exhaustive, words, workloads
 from crash_tests.explore import Explorer
 from crash_tests.failure import Failure
+from crash_tests.mutants import ROOT
 from crash_tests.workload import Workload
 
 UP_TO_TWO_STEPS = sum(1 for n in (1, 2) for mode in MODES for _ in words(n, mode))
@@ -21,6 +22,13 @@ def test_every_workload_of_up_to_two_steps_keeps_every_promise() -> None:
 
 def test_every_step_stands_in_some_short_workload() -> None:
     assert {letter for word in words(3, "interval") for letter in word} == ALPHABET.keys()
+
+
+def test_the_readme_has_their_numbers() -> None:
+    counts = [sum(1 for mode in MODES for _ in words(length, mode)) for length in range(1, 6)]
+    readme = (ROOT / "crash_tests" / "README.md").read_text()
+    assert f"up to three steps, {sum(counts[:3]):,} workloads" in readme
+    assert f"up to five are {sum(counts):,}" in readme
 
 
 def test_no_step_of_a_short_workload_is_refused() -> None:
