@@ -28,7 +28,8 @@ class Findings:
             self._say("".join(traceback.format_exception(cause, limit=-4)).rstrip())
         smaller = failure if self._depth is None else shrink(failure, self._depth)
         self._folder.mkdir(exist_ok=True)
-        file = self._folder / f"{failure.workload.name.replace(' ', '-')}.json"
+        kind = "" if failure.order is None else "-fault"
+        file = self._folder / f"{failure.workload.name.replace(' ', '-')}{kind}.json"
         smaller.save(file)
         self.files[str(file)] = str(failure.violation).partition("\n")[0]
         self._say(f"shrunk: {smaller}\n  steps:    {smaller.workload.steps}")
