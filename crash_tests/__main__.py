@@ -1,6 +1,7 @@
 """python -m crash_tests: break fmq on purpose, see one failure again, plant bugs.
 
     python -m crash_tests [--minutes M] [--seed N] [--tier NAME] ...
+    python -m crash_tests TIER ...                          the same as --tier TIER
     python -m crash_tests replay FILE ...
     python -m crash_tests mutants [NAME ...]
 
@@ -37,7 +38,10 @@ def main() -> int:
             from crash_tests.mutants import main as mutants
 
             return mutants(names)
-    return run(arguments(sys.argv[1:]))
+        case [tier, *rest] if tier in NAMES:
+            return run(arguments(["--tier", tier, *rest]))
+        case given:
+            return run(arguments(given))
 
 
 def arguments(given: list[str]) -> argparse.Namespace:

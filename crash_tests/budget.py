@@ -42,11 +42,10 @@ class Budget:
     def is_over(self) -> bool:
         return time.monotonic() >= self.until
 
-    def rounds_of(self, share: int) -> int | None:
-        """How many rounds to make; None if time alone decides."""
-        if self.rounds is None and self.seconds is None:
-            return share
-        return self.rounds
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether neither was said, so that the tier does its share of every run."""
+        return self.rounds is None and self.seconds is None
 
     def depth(self, share: float = 0.2) -> Depth:
         return Depth(full=share if self.full is None else self.full)

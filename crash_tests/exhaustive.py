@@ -89,7 +89,7 @@ class Exhaustive:
     name = "exhaustive"
 
     def run(self, budget: Budget) -> Tally:
-        length = LENGTH_OF_EVERY_RUN if budget.rounds_of(0) == 0 else LENGTH_MAX
+        length = LENGTH_OF_EVERY_RUN if budget.is_unlimited else LENGTH_MAX
         chosen = islice(workloads(length, budget.first), budget.rounds)
         tally = sweep(self.name, chosen, budget, budget.depth(FULL), last_step_only=True)
         tally.note = f"go on with --from {budget.first + tally.workloads}"

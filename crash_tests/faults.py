@@ -123,7 +123,7 @@ class Faults:
     def _workloads(self, budget: Budget) -> Iterator[Workload]:
         if budget.workload:
             yield WORKLOADS[budget.workload]
-        elif budget.seconds is None:
+        elif budget.is_unlimited:
             yield from (WORKLOADS[name] for name in OF_EVERY_RUN)
         else:
             yield from WORKLOADS.values()

@@ -24,7 +24,7 @@ class Seeds:
         return sweep(self.name, self._from(budget), budget)
 
     def _from(self, budget: Budget) -> Iterator[Workload]:
-        rounds = budget.rounds_of(SEEDS)
+        rounds = SEEDS if budget.is_unlimited else budget.rounds
         for number in count() if rounds is None else range(rounds):
             yield generate(budget.seed + number)
 

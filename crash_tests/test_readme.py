@@ -35,9 +35,13 @@ def test_every_tier_is_in_the_table_in_the_order_in_which_it_runs() -> None:
 @pytest.mark.parametrize("text", [README, BUGS], ids=["README", "BUGS"])
 def test_every_command_is_one(text: str) -> None:
     for said in COMMAND.findall(text):
-        given = said.split()
-        if given[:1] not in (["replay"], ["mutants"]):
-            arguments(given)  # exits with an error if it is none
+        match said.split():
+            case ["replay" | "mutants", *_]:
+                pass
+            case [tier, *given] if tier in NAMES:
+                arguments(given)
+            case given:
+                arguments(given)  # exits with an error if it is none
 
 
 def test_every_file_of_the_corpus_is_the_proof_of_a_bug() -> None:
