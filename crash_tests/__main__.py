@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
                     seconds = seconds_of(tiers, tier, max(0.0, left))
                 run_tier(tier, budget_of(options, seed, seconds), report, display, findings)
         except KeyboardInterrupt:
-            display.say("interrupted: what stands below is what was tried until now")
+            display.say(f"interrupted at {report.at}; what stands below was tried until then")
     report.files = findings.files
     print(f"\n{report}")
     if options.report:
@@ -115,7 +115,7 @@ def run_tier(
     tier: Tier, budget: Budget, report: Report, display: Display, findings: Findings
 ) -> None:
     def tell(tally: Tally, at: str) -> None:
-        report.tallies[tier.name] = tally  # also if it is interrupted
+        report.tallies[tier.name], report.at = tally, at  # also if it is interrupted
         display.progress(tally, at)
 
     display.begin(tier.name)

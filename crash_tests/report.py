@@ -22,6 +22,7 @@ class Report:
     seed: int
     arguments: list[str]
     tallies: dict[str, Tally] = field(default_factory=dict)
+    at: str = ""  # the workload that it has come to
     files: dict[str, str] = field(default_factory=dict)  # of failures, and what broke
 
     @property
