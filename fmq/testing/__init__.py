@@ -6,9 +6,24 @@ application can put its own use of it through the same crashes.
 
 from fmq.testing.changes import Tear
 from fmq.testing.crash_disk import CrashDisk
+from fmq.testing.crash_report import CrashFailure, CrashReport
+from fmq.testing.crashing import crash
 from fmq.testing.fake_clock import FakeClock
 from fmq.testing.fault_disk import FaultDisk
 from fmq.testing.losses import Loss, Torn
 from fmq.testing.power import PowerLoss
+from fmq.testing.world import World
 
-__all__ = ["CrashDisk", "FakeClock", "FaultDisk", "Loss", "PowerLoss", "Tear", "Torn"]
+__all__ = [
+    "CrashDisk",
+    "CrashFailure",
+    "CrashReport",
+    "FakeClock",
+    "FaultDisk",
+    "Loss",
+    "PowerLoss",
+    "Tear",
+    "Torn",
+    "World",
+    "crash",
+]
