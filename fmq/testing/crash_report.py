@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fmq.testing.crash_states import ENDED, State
-from fmq.testing.recorder import Place, Point
+from fmq.testing.recorder import Place
 
 LIBRARIES = tuple(
     sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+
+TOLD_MAX = 5  # of what was told, the last so many are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,11 @@ class CrashFailure(AssertionError):
         self.only = " > ".join(state.name for state in path)
         self.report = report
         when = "without any crash" if path[0].how == ENDED else "after a crash"
-        lines = [f"{when} {trouble}: {type(error).__name__}: {error}"]
+        [said, *_] = str(error).splitlines() or [""]
+        lines = [f"{when} {trouble}: {type(error).__name__}: {said}"]
         for state in path:
-            lines += [*tell_point(state.point), f"  then    {state.tell()}"]
-        told = path[-1].point.told
-        lines.append(f"  told    {', '.join(map(repr, told)) or 'nothing'}")
+            lines += tell_state(state)
+        lines.append(f"  told    {tell_told(path[-1].point.told)}")
         lines.append(f"  tried   {report}")
         lines.append(f"  again   crash(..., only={self.only!r})")
         if kept is not None:
@@ -62,19 +64,21 @@ class CrashFailure(AssertionError):
         super().__init__("\n".join(lines))
 
 
-def tell_point(point: Point) -> list[str]:
-    """Where the program was, in lines of its own source."""
+def tell_state(state: State) -> list[str]:
+    """Where the program was, in lines of its own source, and what the crash does."""
+    if state.how == ENDED:
+        return []
+    point = state.point
     places = [place for place in point.stack if not place.file.startswith(LIBRARIES)]
-    places = places or list(point.stack[-1:])
-    lines = [tell_place(place) for place in places]
-    if not lines:
-        lines = ["before its first call" if point.number == 0 else "no more: it had ended"]
-    lines = [f"  {'' if i else 'running':7} {line}" for i, line in enumerate(lines)]
+    where = [tell_place(place) for place in places or point.stack[-1:]]
+    if not where:
+        where = ["before its first call" if point.number == 0 else "no more: it had ended"]
+    lines = [f"  {'' if i else 'running':7} {line}" for i, line in enumerate(where)]
     if point.operation is not None:
         lines.append(f"  at      the disk's operation {point.operation}")
-    elif places:
+    elif point.stack:
         lines.append("  after   that call, before the next")
-    return lines
+    return [*lines, f"  then    {state.tell()}"]
 
 
 def tell_place(place: Place) -> str:
@@ -82,3 +86,8 @@ def tell_place(place: Place) -> str:
     file = os.path.relpath(place.file)
     file = place.file if file.startswith("..") else file
     return f"{file}:{place.line} in {place.function}: {source}"
+
+
+def tell_told(told: tuple[object, ...]) -> str:
+    shown = ", ".join(map(repr, told[-TOLD_MAX:])) or "nothing"
+    return shown if len(told) <= TOLD_MAX else f"{len(told):,} things, the last ones {shown}"

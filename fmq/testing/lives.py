@@ -18,7 +18,8 @@ import fmq
 from fmq.testing.crash_disk import CrashDisk
 from fmq.testing.crash_report import CrashFailure, CrashReport
 from fmq.testing.crash_states import ENDED, State, find, states
-from fmq.testing.fake_clock import START_US, FakeClock
+from fmq.testing.fake_clock import START_US
+from fmq.testing.late_engine import LateClock, open_late
 from fmq.testing.recorder import Point, Recorder
 from fmq.testing.world import Act, Files, World, read_disk, write_files
 
@@ -64,15 +65,19 @@ class Lives:
         return recorder.points
 
     def try_all(self, points: list[Point], count: int, seed: int) -> None:
-        """Every state of every point, and before them the program that ends well."""
-        self._try(State(points[-1], ENDED, points[-1].disk))
+        """Every state of every point, and of every point of the recovery from it."""
+        for state in self._crashes(points, count, seed):
+            for again in self._try(state)[1:]:  # the first is the state itself
+                self._points += 1
+                for second in states(again, count, seed):
+                    self._try(state, second)
+
+    def _crashes(self, points: list[Point], count: int, seed: int) -> Iterator[State]:
+        """Before all others the program that ends well: a check that fails then needs no crash."""
+        yield State(points[-1], ENDED, points[-1].disk)
         for point in points:
             self._points += 1
-            for state in states(point, count, seed):
-                for again in self._try(state)[1:]:  # the first is the state itself
-                    self._points += 1
-                    for second in states(again, count, seed):
-                        self._try(state, second)
+            yield from states(point, count, seed)
 
     def try_one(self, points: list[Point], name: str) -> None:
         """The state that a CrashFailure has named."""
@@ -86,7 +91,7 @@ class Lives:
     def _try(self, *path: State) -> list[Point]:
         """Do `_next` with a state that is not known yet; nothing with one that is."""
         disk, point = path[-1].disk, path[-1].point
-        seen = disk.fingerprint(), tuple(point.files.items()), len(point.told)
+        seen = disk.fingerprint(), tuple(point.files.items()), repr(point.told)
         if seen in self._known:
             return []
         self._known.add(seen)
@@ -119,10 +124,10 @@ class Lives:
     def _life(
         self, disk: CrashDisk, files: Files, told: tuple[object, ...], time_us: int
     ) -> Iterator[tuple[fmq.Engine, World]]:
-        clock = FakeClock(time_us)
+        clock = LateClock(time_us)
         path = Path(mkdtemp(dir=self._home))
         write_files(path, files)
-        with fmq.open(ENGINE, self._options, disk=disk, clock=clock, background=False) as engine:
+        with open_late(ENGINE, self._options, disk, clock) as engine:
             yield engine, World(path, clock, told)
         shutil.rmtree(path)
 

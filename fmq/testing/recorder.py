@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from threading import get_ident
 from types import FrameType
 from typing import Any, Self
 
@@ -60,6 +61,7 @@ class Recorder:
         self._world = world
         self._files: Files = {}
         self._seen = (-1, 0)
+        self._thread = get_ident()
         self._outermost: FrameType | None = None
         self._profiler: Any = None
 
@@ -97,6 +99,8 @@ class Recorder:
             self._add(None, frame, self._disk.after_kill(), None)
 
     def _before_operation(self, operation: str) -> None:
+        if get_ident() != self._thread:
+            return  # this thread may be inside of a database, whose files say nothing then
         self._seen = self._disk.operations, len(self._world.told)
         self._files = read_files(self._world.path, self._files)
         interrupted = operation.endswith(" sync")  # a write, and its sync
