@@ -85,7 +85,7 @@ def tell_place(place: Place) -> str:
     source = linecache.getline(place.file, place.line).strip()
     file = os.path.relpath(place.file)
     file = place.file if file.startswith("..") else file
-    return f"{file}:{place.line} in {place.function}: {source}"
+    return f"{file}:{place.line} in {place.function}" + (f": {source}" if source else "")
 
 
 def tell_told(told: tuple[object, ...]) -> str:

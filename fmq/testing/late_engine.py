@@ -19,7 +19,7 @@ class LateClock(FakeClock):
     def advance(self, seconds: float) -> None:
         """Let `seconds` pass, and what they make due be done."""
         super().advance(seconds)
-        if self.engine is not None and self.engine._refusal is None:
+        if self.engine is not None:
             self.engine._parts.chores.attempt()
 
 
