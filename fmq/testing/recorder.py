@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from threading import get_ident
+from threading import active_count, get_ident
 from types import FrameType
 from typing import Any, Self
 
@@ -23,6 +23,10 @@ from fmq.testing.world import Files, World, read_files
 
 OURS = os.path.dirname(fmq.__file__) + os.sep
 RETURNED = ("c_return", "c_exception")
+LOOKS_MAX = 50
+PLAIN = frozenset((str, bytes, bytearray, int, float, list, dict, set, tuple))  # write no files
+
+Seen = tuple[int, int, Files]  # how many operations of the disk, how much was told, the files
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,7 @@ class Recorder:
         self.points: list[Point] = []
         self._disk = disk
         self._world = world
-        self._files: Files = {}
-        self._seen = (-1, 0)
+        self._seen: Seen = (-1, 0, {})
         self._thread = get_ident()
         self._outermost: FrameType | None = None
         self._profiler: Any = None
@@ -81,31 +84,48 @@ class Recorder:
         if kind is None:
             self._between_calls(None)
 
-    def _on_event(self, frame: FrameType, event: str, _: object) -> None:
+    def _on_event(self, frame: FrameType, event: str, called: object) -> None:
         caller: FrameType | None = frame
         if event == "return" and is_ours(frame):
             caller = frame.f_back
-        elif event not in RETURNED:
+        elif event not in RETURNED or type(getattr(called, "__self__", None)) in PLAIN:
             return
         if caller is not None and not is_ours(caller):
             self._between_calls(caller)
 
     def _between_calls(self, frame: FrameType | None) -> None:
         """A point if anything has changed since the last one."""
-        seen = self._disk.operations, len(self._world.told)
-        files = read_files(self._world.path, self._files)
-        if seen != self._seen or files != self._files:
-            self._seen, self._files = seen, files
-            self._add(None, frame, self._disk.after_kill(), None)
+        before = self._seen
+        disk = self._look()
+        if disk is not None and self._seen != before:
+            self._add(None, frame, disk, None)
 
     def _before_operation(self, operation: str) -> None:
         if get_ident() != self._thread:
-            return  # this thread may be inside of a database, whose files say nothing then
-        self._seen = self._disk.operations, len(self._world.told)
-        self._files = read_files(self._world.path, self._files)
-        interrupted = operation.endswith(" sync")  # a write, and its sync
-        unwritten = self._disk.after_kill(written=False) if interrupted else None
-        self._add(operation, sys._getframe(), self._disk.after_kill(), unwritten)
+            return  # its files may be half written, in the middle of a call
+        disk = self._look()
+        if disk is not None:
+            interrupted = operation.endswith(" sync")  # a write, and its sync
+            unwritten = self._disk.after_kill(written=False) if interrupted else None
+            self._add(operation, sys._getframe(), disk, unwritten)
+
+    def _look(self) -> CrashDisk | None:
+        """The disk, and in `_seen` all else, at one instant; None if other threads change it all
+        the time.
+        """
+        for _ in range(LOOKS_MAX):
+            alone = active_count() == 1
+            seen = self._see()
+            disk = self._disk.after_kill()
+            # What is the same before and after was so in between.
+            if alone or self._see() == seen:
+                self._seen = seen
+                return disk
+        return None
+
+    def _see(self) -> Seen:
+        files = read_files(self._world.path, self._seen[2])
+        return self._disk.operations, len(self._world.told), files
 
     def _add(
         self,
@@ -114,7 +134,7 @@ class Recorder:
         disk: CrashDisk,
         unwritten: CrashDisk | None,
     ) -> None:
-        world = self._world
+        _, told, files = self._seen
         point = Point(
             len(self.points),
             operation,
@@ -122,9 +142,9 @@ class Recorder:
             self._disk,
             disk,
             unwritten,
-            self._files,
-            world.told,
-            world.clock.time_us(),
+            files,
+            self._world.told[:told],
+            self._world.clock.time_us(),
         )
         self.points.append(point)
 

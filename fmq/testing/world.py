@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import fmq
@@ -60,9 +61,9 @@ def _read_below(directory: str, prefix: str, known: Files, found: Files) -> None
             found[name] = None
             _read_below(entry.path, f"{name}/", known, found)
         elif entry.is_file():
-            with open(entry.path, "rb", buffering=0) as file:
+            with suppress(FileNotFoundError), open(entry.path, "rb", buffering=0) as file:
                 data = file.read()
-            found[name] = known[name] if known.get(name) == data else data
+                found[name] = known[name] if known.get(name) == data else data
 
 
 def write_files(directory: Path, files: Files) -> None:

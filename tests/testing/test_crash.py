@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,52 @@ def test_a_message_that_is_acked_before_its_work_is_done_is_forgotten(early: boo
         assert line(workload, "delivery.ack()") in str(failure(workload, check, setup=setup))
     else:
         crash(workload, check, setup=setup)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_pipeline_counts_each_message_once_if_its_acks_are_in_its_transaction(
+    together: bool,
+) -> None:
+    """What a crash interrupts is done again by `recover`; acked apart, a bill is sent twice."""
+
+    def setup(engine: fmq.Engine, world: World) -> None:
+        engine.send_many("orders", [b"1", b"2", b"3"])
+
+    def pipeline(engine: fmq.Engine, world: World) -> None:
+        with engine.consumer("orders", group="billing") as consumer:
+            while deliveries := consumer.poll(limit=2):
+                with engine.transaction() as tx:
+                    for delivery in deliveries:
+                        tx.send("bills", delivery.body)
+                        if together:
+                            tx.ack(delivery)
+                if not together:
+                    for delivery in deliveries:
+                        delivery.ack()
+
+    def check(engine: fmq.Engine, world: World) -> None:
+        assert [message.body for message in engine.read("bills")] == [b"1", b"2", b"3"]
+
+    if together:
+        crash(pipeline, check, recover=pipeline, setup=setup)
+    else:
+        assert "check fails" in str(failure(pipeline, check, recover=pipeline, setup=setup))
+
+
+def test_a_program_that_awaits_is_crashed_like_any_other() -> None:
+    """Its calls run in threads, one after the other; points lie where they come back."""
+
+    def workload(engine: fmq.Engine, world: World) -> None:
+        async def main() -> None:
+            await asyncio.to_thread((world.path / "row").write_text, "order 1")
+            await asyncio.to_thread(engine.send, "orders", b"order 1")
+
+        asyncio.run(main())
+
+    def check(engine: fmq.Engine, world: World) -> None:
+        assert (world.path / "row").exists() == bool(engine.read("orders"))
+
+    assert line(workload, "asyncio.run") in str(failure(workload, check))
 
 
 def test_a_message_that_is_never_sent_needs_no_crash_to_be_found() -> None:

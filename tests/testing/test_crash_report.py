@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import threading
@@ -222,3 +223,29 @@ def test_what_other_threads_do_lies_between_the_points() -> None:
         assert not world.told or len(engine.read("numbers")) == 30
 
     assert 2 < crash(workload, check).points < 30
+
+
+def test_a_point_is_one_instant_whatever_other_threads_do() -> None:
+    """A thread writes a number and then sends it: no state has a number that comes after a gap."""
+
+    def count(engine: fmq.Engine, world: World) -> None:
+        for number in range(1, 21):
+            (world.path / "new").write_text(str(number))
+            (world.path / "new").rename(world.path / "written")
+            engine.send("numbers", b"%d" % number)
+            world.tell(number)
+
+    def workload(engine: fmq.Engine, world: World) -> None:
+        thread = threading.Thread(target=count, args=(engine, world))
+        thread.start()
+        while thread.is_alive():
+            os.getpid()  # a call, and so a point
+        thread.join()
+
+    def check(engine: fmq.Engine, world: World) -> None:
+        file = world.path / "written"
+        written = int(file.read_text()) if file.exists() else 0
+        assert written - 1 <= len(engine.read("numbers")) <= written
+        assert len(world.told) <= len(engine.read("numbers"))
+
+    assert crash(workload, check, states_max=1).points > 5
