@@ -29,7 +29,10 @@ TEARS = {
     Tear.TAIL: "of {} all but its first {} bytes",
     Tear.HOLE: "of {} all but the sector behind its first {} bytes",
 }
-NAME = re.compile(r"(\d+) (end|kill unwritten|kill|power (-|[\d,]+)(?: torn (\d+)@(\d+) (\w+))?)")
+NAME = re.compile(
+    r"(\d+) (end|kill unwritten|kill|power (-|\d+(?:,\d+)*)"
+    rf"(?: torn (\d+)@(\d+) ({'|'.join(Tear)}))?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,6 @@ def find(points: list[Point], name: str) -> State:
     if kept is None:
         unwritten = point.unwritten if how == UNWRITTEN else None
         return State(point, how, unwritten or point.disk)
-    numbers = frozenset(int(each) for each in kept.split(",") if each not in ("-", ""))
+    numbers = frozenset(int(each) for each in kept.split(",") if each != "-")
     loss = Loss(numbers, Torn(int(torn), int(cut), Tear(tear)) if torn else None)
     return State(point, POWER, point.disk.after(loss), loss)
