@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -30,19 +31,18 @@ class MetDirectory(FaultDirectory):
 class ClosingDisk(FaultDisk):
     """Closes `engine` when it is about to open the index of a segment."""
 
-    engine: fmq.Engine | None = None
+    engine: fmq.Engine | fmq.ReadOnlyEngine | None = None
 
     def directory(self, path: str, *, make: bool) -> FaultDirectory:
         return MetDirectory(self._faults, self.disk.directory(path, make=make), self._meet)
 
     def _meet(self, name: str) -> None:
-        engine, self.engine = self.engine, None
-        if engine is not None:
-            assert name.endswith(".idx")
+        if self.engine is not None and name.endswith(".idx"):
+            engine, self.engine = self.engine, None
             engine.close()
 
 
-READS: dict[str, Callable[[fmq.Engine], object]] = {
+READS: dict[str, Callable[[Any], object]] = {
     "read": lambda engine: engine.read("t"),
     "poll": lambda engine: engine.consumer("t", group="g").poll(),
     "outcome": lambda engine: engine.outcome("order-1"),
@@ -64,8 +64,20 @@ def test_a_call_that_the_close_overtakes_is_told_so(read: str) -> None:
     """It had begun before the close, and finds the files closed: Closed, not a bad descriptor."""
     disk = ClosingDisk(CrashDisk())
     filled(disk)
-    engine = opened(disk)
-    disk.engine = engine
+    disk.engine = engine = opened(disk)
     with pytest.raises(Closed, match="engine is closed"):
+        READS[read](engine)
+    assert disk.engine is None
+
+
+@pytest.mark.parametrize("read", ["read", "outcome"])
+def test_so_is_one_that_only_reads(read: str) -> None:
+    """The same of an engine that was opened to read."""
+    disk = ClosingDisk(CrashDisk())
+    filled(disk)
+    engine = fmq.open("data", disk=disk, read_only=True)
+    engine.read("t", offset=1)
+    disk.engine = engine
+    with pytest.raises(Closed, match="opens it again"):
         READS[read](engine)
     assert disk.engine is None
