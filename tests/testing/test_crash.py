@@ -46,6 +46,7 @@ def test_a_dual_write_is_found_where_it_is(place: shop.Place, running: str, left
     assert text.startswith(f"after a crash the check fails: AssertionError: {left}")
     assert line(place, running) in text
     assert line(shop.shop(place), "place(engine") in text
+    assert "engine.py:" not in text, "what fmq does inside is not the program's"
 
 
 def wal(engine: fmq.Engine, world: World) -> None:
@@ -203,7 +204,9 @@ def test_a_program_that_awaits_is_crashed_like_any_other() -> None:
     def check(engine: fmq.Engine, world: World) -> None:
         assert (world.path / "row").exists() == bool(engine.read("orders"))
 
-    assert line(workload, "asyncio.run") in str(failure(workload, check))
+    text = str(failure(workload, check))
+    assert line(workload, "asyncio.run") in text
+    assert "base_events.py:" not in text, "nor are libraries"
 
 
 def test_a_message_that_is_never_sent_needs_no_crash_to_be_found() -> None:
