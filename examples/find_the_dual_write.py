@@ -30,7 +30,7 @@ def message_first(engine: fmq.Engine, world: World) -> None:
 
 
 def in_a_transaction(engine: fmq.Engine, world: World) -> None:
-    with database(world) as db, engine.transaction(tx_id="order 1") as tx:
+    with database(world) as db, engine.transaction(tx_id="order 1", producer="shop") as tx:
         tx.send("orders", b"order 1")
         db.execute(INSERT)  # marks the database's transaction, under a unique key
         tx.prepare()
@@ -39,12 +39,16 @@ def in_a_transaction(engine: fmq.Engine, world: World) -> None:
 
 
 def settle(engine: fmq.Engine, world: World) -> None:
-    with database(world) as db:
-        for tx in engine.undecided():  # no row? leave one, so that it can never commit later
-            db.execute("INSERT OR IGNORE INTO orders VALUES (?, 'cancelled')", (tx.tx_id,))
-            [state] = db.execute("SELECT state FROM orders WHERE name=?", (tx.tx_id,)).fetchone()
+    @engine.checker("shop")  # asked about whatever was prepared and is not decided
+    def ask_database(question: fmq.Question) -> str:
+        with database(world) as db:  # no row? leave one, so that it can never commit later
+            db.execute("INSERT OR IGNORE INTO orders VALUES (?, 'cancelled')", (question.tx_id,))
             db.commit()
-            engine.decide(tx.tx_id, "commit" if state == "placed" else "rollback", seal=tx.seal)
+            query = "SELECT state FROM orders WHERE name=?"
+            [state] = db.execute(query, (question.tx_id,)).fetchone()
+        return "commit" if state == "placed" else "rollback"
+
+    engine.settle()
 
 
 def check(engine: fmq.Engine, world: World) -> None:

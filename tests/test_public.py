@@ -226,7 +226,7 @@ def test_examples_are_short() -> None:
     """There are six; one shows the same program in three ways, the others have 40 lines at most."""
     lines = {path.stem: len(path.read_text().splitlines()) for path in EXAMPLES}
     assert len(lines) == 6
-    assert lines.pop("find_the_dual_write") < 65
+    assert lines.pop("find_the_dual_write") < 70
     assert max(lines.values()) <= 40
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import fmq
 from fmq.testing import World
@@ -69,7 +70,7 @@ def prepared_too_late(engine: fmq.Engine, rows: sqlite3.Connection, order: str) 
 
 def right(engine: fmq.Engine, rows: sqlite3.Connection, order: str) -> None:
     """Mark, prepare, commit, confirm."""
-    with engine.transaction(tx_id=order) as tx:
+    with engine.transaction(tx_id=order, producer="shop") as tx:
         tx.send("orders", order.encode())
         rows.execute(INSERT, (order,))
         tx.prepare()
@@ -84,6 +85,20 @@ def settle(engine: fmq.Engine, world: World) -> None:
             found = rows.execute("SELECT state FROM orders WHERE name=?", (tx.tx_id,)).fetchone()
             rows.commit()
             engine.decide(tx.tx_id, "commit" if found == ("placed",) else "rollback", seal=tx.seal)
+
+
+def settle_by_checker(engine: fmq.Engine, world: World) -> None:
+    """The same by feedback: fmq asks, and decides by the answer."""
+
+    @engine.checker("shop")
+    def ask(question: fmq.Question) -> Literal["commit", "rollback"]:
+        with database(world) as rows:
+            rows.execute("INSERT OR IGNORE INTO orders VALUES (?, 'cancelled')", (question.tx_id,))
+            rows.commit()
+            found = rows.execute("SELECT state FROM orders WHERE name=?", (question.tx_id,))
+            return "commit" if found.fetchone() == ("placed",) else "rollback"
+
+    engine.settle()
 
 
 def settle_by_guess(engine: fmq.Engine, world: World) -> None:

@@ -54,10 +54,13 @@ def wal(engine: fmq.Engine, world: World) -> None:
         rows.execute("PRAGMA journal_mode=WAL")
 
 
+@pytest.mark.parametrize("recover", [shop.settle, shop.settle_by_checker], ids=["hand", "checker"])
 @pytest.mark.parametrize("setup", [None, wal], ids=["rollback journal", "WAL"])
-def test_a_transaction_that_waits_for_the_database_survives_every_crash(setup: Act | None) -> None:
+def test_a_transaction_that_waits_for_the_database_survives_every_crash(
+    recover: Act, setup: Act | None
+) -> None:
     """Mark, prepare, commit, confirm, and a recovery that asks the database."""
-    report = crash(shop.shop(shop.right), shop.check, recover=shop.settle, setup=setup)
+    report = crash(shop.shop(shop.right), shop.check, recover=recover, setup=setup)
     assert report.states > report.points > 40
 
 
