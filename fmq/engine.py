@@ -158,7 +158,11 @@ class Engine:
     def outcome(self, tx_id: str) -> Outcome:
         """What became of a transaction: undecided, committed or rolled back, when and by whom."""
         self._check_open()
-        return self._manager.outcome(tx_id)
+        try:
+            return self._manager.outcome(tx_id)
+        except OSError:
+            self._check_open()
+            raise
 
     def undecided(self) -> list[UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
@@ -257,7 +261,11 @@ class Engine:
         if limit < 1 or offset < 0:
             raise BadOption(f"offset={offset}, limit={limit}: must be at least 0 and 1")
         messages = self._parts.messages
-        return messages.batch_within(topic, queue, offset, limit, timeout, self._check_open)
+        try:
+            return messages.batch_within(topic, queue, offset, limit, timeout, self._check_open)
+        except OSError:
+            self._check_open()  # closed since then, and its files with it
+            raise
 
     def consumer(
         self, topics: str | Iterable[str], *, group: str, lease_seconds: float | None = None

@@ -19,7 +19,7 @@ Kill and power cut can follow each other; each gives a new disk and leaves the o
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from random import Random
 
@@ -54,6 +54,18 @@ class CrashDisk:
     def history(self) -> list[str]:
         """These operations, a line each: `write data/a 4096+120 sync`."""
         return self._power.history.copy()
+
+    def watch(self, watcher: Callable[[str], None] | None) -> None:
+        """Have `watcher` called before each operation, with its line of `history`.
+
+        To it this disk is one that crashes at that operation: `after_kill`, `states` and
+        `losses` give what such a crash leaves. Then the operation happens, and all goes on.
+        """
+        self._power.watcher = watcher
+
+    def name_of(self, number: int) -> str:
+        """The line of `history` for a number that a Loss names."""
+        return self._power.name_of(number)
 
     def directory(self, path: str, *, make: bool) -> CrashDirectory:
         *above, name = ["", *(part for part in path.split("/") if part not in ("", "."))]

@@ -38,10 +38,9 @@ class CrashFile:
             inode = self._writable()
             durable = sync and power.honest
             change = Write(power.number, offset, data, inode.seen.size, durable)
-            if sync and data and power.fails_next:
+            if sync and data and power.may_end:
                 # Written and then synced: the power may fail in between.
-                power.interrupted = inode, Write(power.number, offset, data, inode.seen.size)
-                inode.interrupt(power.interrupted[1])
+                power.interrupt(inode, Write(power.number, offset, data, inode.seen.size))
             power.spend(f"write {inode.path} {offset}+{len(data)}{' sync' if sync else ''}")
             if data:
                 inode.change(change)

@@ -45,6 +45,11 @@ class Inode:
         if not self.spoiled:
             self.changes.append(change)
 
+    def resume(self, change: FileChange) -> None:
+        """Forget an interruption that did not come."""
+        if change in self.changes:
+            self.changes.remove(change)
+
     def sync(self) -> None:
         """Make every change durable."""
         for change in self.changes:

@@ -7,7 +7,8 @@ is off.
 
 from __future__ import annotations
 
-from threading import Lock
+from collections.abc import Callable
+from threading import RLock
 from typing import Self
 
 from fmq.testing.changes import Write
@@ -26,8 +27,9 @@ class Power:
         self.honest = honest
         self.history: list[str] = []
         self.interrupted: tuple[Inode, Write] | None = None
+        self.watcher: Callable[[str], None] | None = None  # told of each operation before it
         self.drawn = 0  # how often random bytes were asked for
-        self.lock = Lock()
+        self.lock = RLock()  # taken again by a watcher that copies the disk
         self._first_number = first_number
         self._is_off = False
 
@@ -50,9 +52,30 @@ class Power:
     def fails_next(self) -> bool:
         return self.crash_at is not None and len(self.history) >= self.crash_at
 
+    @property
+    def may_end(self) -> bool:
+        """Whether somebody wants to know what a crash at the next operation leaves."""
+        return self.fails_next or self.watcher is not None
+
+    def interrupt(self, inode: Inode, write: Write) -> None:
+        """Let the next operation be interrupted between its write and its sync, if it is."""
+        self.interrupted = inode, write
+        inode.interrupt(write)
+
     def spend(self, operation: str) -> None:
         """Count an operation that is about to happen, or fail before it does."""
+        if self.watcher is not None:
+            self.watcher(operation)
         if self.fails_next:
             self._is_off = True
             raise PowerLoss(f"before operation {len(self.history)}: {operation}")
+        if self.interrupted is not None:
+            inode, write = self.interrupted
+            inode.resume(write)
+            self.interrupted = None
         self.history.append(operation)
+
+    def name_of(self, number: int) -> str:
+        """What the operation `number` was, if it was of this life."""
+        index = number - self._first_number
+        return self.history[index] if 0 <= index < len(self.history) else "one of an earlier life"
