@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -13,6 +12,7 @@ from fmq.background import HousekeepingThread
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory, Disk
+from fmq.ending import drain, forget, let_go_of_lock, remember
 from fmq.errors import BadOption, Closed, FmqError, Forked
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local import Local, send_with
@@ -31,7 +31,6 @@ from fmq.message import (
 )
 from fmq.options import Options
 from fmq.parts import Parts
-from fmq.real_disk import after_fork_in_child
 from fmq.recovery.layout import LOCK, look
 from fmq.recovery.recover import begin_new, recover
 from fmq.stats import Stats
@@ -83,7 +82,7 @@ class Engine:
             self._thread = HousekeepingThread(parts.chores, clock, options)
             parts.watch, parts.group.on_pending = self._thread, self._thread.kick_if_waiting
             self._thread.start()
-        _engines.add(self)
+        remember(self)
 
     # --- sending --------------------------------------------------------------------------------
 
@@ -146,19 +145,22 @@ class Engine:
         as well, and both commit or neither does.
         """
         self._check()
-        if bind is not None:
-            from fmq.bind.begin import begin_bound
+        if bind is None:
+            return self._manager.begin(tx_id, producer, check_after)
+        from fmq.bind.begin import begin_bound
 
-            feedback, checkers = self._parts.feedback, self._checkers
-            return begin_bound(
-                self._manager, feedback, checkers, bind, tx_id, producer or "", check_after
-            )
-        return self._manager.begin(tx_id, producer, check_after)
+        feedback, checkers = self._parts.feedback, self._checkers
+        names = tx_id, producer or ""
+        return begin_bound(self._manager, feedback, checkers, bind, *names, check_after)
 
     def outcome(self, tx_id: str) -> Outcome:
         """What became of a transaction: undecided, committed or rolled back, when and by whom."""
         self._check_open()
-        return self._manager.outcome(tx_id)
+        try:
+            return self._manager.outcome(tx_id)
+        except OSError:
+            self._check_open()
+            raise
 
     def undecided(self) -> list[UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
@@ -257,7 +259,11 @@ class Engine:
         if limit < 1 or offset < 0:
             raise BadOption(f"offset={offset}, limit={limit}: must be at least 0 and 1")
         messages = self._parts.messages
-        return messages.batch_within(topic, queue, offset, limit, timeout, self._check_open)
+        try:
+            return messages.batch_within(topic, queue, offset, limit, timeout, self._check_open)
+        except OSError:
+            self._check_open()  # closed since then, and its files with it
+            raise
 
     def consumer(
         self, topics: str | Iterable[str], *, group: str, lease_seconds: float | None = None
@@ -352,11 +358,11 @@ class Engine:
             self._parts.messages.wake_all()
             self._parts.feedback.wake_all()
         self._checkers.stop()
-        _engines.discard(self)
+        forget(self)
         if self._thread is not None:
             self._thread.stop()
         try:
-            if self._drain(refusal):
+            if drain(self._parts, refusal):
                 with suppress(OSError):
                     # It is a hint: without it the next open replays a little more.
                     self._parts.chores.checkpoint(clean=True)
@@ -365,26 +371,10 @@ class Engine:
             self._unlock()
             self._directory.close()
 
-    def _drain(self, refusal: Closed) -> bool:
-        """Let all that was planned become durable, and refuse the rest; False if it failed."""
-        group, journal = self._parts.group, self._parts.journal
-        while True:
-            with self._parts.lock:
-                if group.broken():
-                    return False
-                # With sync="never" an idle engine may have written what it has not synced.
-                if group.idle() and journal.durable_to == journal.position:
-                    group.close(refusal)
-                    return True
-            with suppress(FmqError):
-                group.flush(force=True)
-
     def _forked(self) -> None:
         """This is the child of a fork: the engine is the parent's, and this copy is dead."""
         self._refusal = self._parts.group.failure = Forked(self._path)
-        with suppress(RuntimeError):
-            # A thread that had it does not exist here, and would never release it.
-            self._parts.lock.release()
+        let_go_of_lock(self._parts)
         self._thread = None
         with suppress(Exception):
             self._parts.close()
@@ -409,14 +399,3 @@ class Engine:
     def __repr__(self) -> str:
         state = "open" if self._refusal is None else type(self._refusal).__name__.lower()
         return f"<Engine {self._path} {state}>"
-
-
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for engine in list(_engines):
-        engine._forked()
-
-
-after_fork_in_child(_after_fork)

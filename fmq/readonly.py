@@ -52,8 +52,8 @@ class ReadOnlyEngine:
 
     def refresh(self) -> None:
         """See what has become durable since; every call that reads does this by itself."""
-        self._check_open()
         with self._refreshing:
+            self._check_open()
             self._follower.refresh()
             if self._follower.ledger is not self._built_from:
                 self._build()
@@ -98,11 +98,15 @@ class ReadOnlyEngine:
             raise BadOption(f"offset={offset}, limit={limit}: must be at least 0 and 1")
         self._check_open()
         # Looking for news costs more than reading: only for what is not known yet, or no more.
-        with suppress(FmqError):
+        with suppress(FmqError, OSError):
             if found := self._messages.batch(topic, queue, offset, limit):
                 return found
         self.refresh()
-        return self._messages.batch(topic, queue, offset, limit)
+        try:
+            return self._messages.batch(topic, queue, offset, limit)
+        except OSError:
+            self._check_open()  # closed since then, and its files with it
+            raise
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """All queues, or those of one topic, with the offsets they hold."""
@@ -127,10 +131,14 @@ class ReadOnlyEngine:
             entry = self._follower.ledger.by_tx_id.get(tx_id)
             if entry is not None:
                 return undecided_outcome(entry)
-        decided = self._outcomes.find(tx_id)
-        if decided is None:
-            raise self._outcomes.unknown(tx_id)
-        return self._outcomes.outcome(decided)
+        try:
+            decided = self._outcomes.find(tx_id)
+            if decided is None:
+                raise self._outcomes.unknown(tx_id)
+            return self._outcomes.outcome(decided)
+        except OSError:
+            self._check_open()
+            raise
 
     def __getattr__(self, name: str) -> object:
         if name in WRITING:
@@ -142,10 +150,11 @@ class ReadOnlyEngine:
 
     def close(self) -> None:
         """Let go of the files."""
-        if not self._closed:
-            self._closed = True
-            self._follower.close()
-            self._directory.close()
+        with self._refreshing:  # whoever looks for news uses them
+            if not self._closed:
+                self._closed = True
+                self._follower.close()
+                self._directory.close()
 
     def __enter__(self) -> ReadOnlyEngine:
         return self

@@ -5,6 +5,7 @@ the two fails here, with its name.
 """
 
 import dataclasses
+import inspect
 import re
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import dropwhile, takewhile
@@ -14,6 +15,7 @@ from zlib import crc32
 import pytest
 
 import fmq
+import fmq.testing
 from fmq.recovery import tail
 from fmq.recovery.checkpoint import Checkpoint
 from fmq.store.decoding import decode
@@ -133,6 +135,27 @@ def readable(number: int) -> str:
         if number >= size and number % size == 0:
             return f"{number // size:,} {unit}"
     return f"{number:,}"
+
+
+def test_every_argument_of_crash_is_documented() -> None:
+    """docs/testing.md has them in their order, with the right defaults, and what a world has."""
+    text = (DOCS / "testing.md").read_text()
+    _, arguments, world, *_ = re.split(r"^\| .* \| is \|$", text, flags=re.MULTILINE)
+    parameters = inspect.signature(fmq.testing.crash).parameters
+    found = [name for row in rows("|\n" + arguments.strip()) for name in names(row[0])]
+    assert found == list(parameters)
+    given = [
+        each.name if each.default is each.empty else f"{each.name}={each.default}"
+        for each in parameters.values()
+    ]
+    assert f"`crash({', '.join([*given[:2], '*', *given[2:]])})`" in text
+    members = [name for row in rows("|\n" + world.strip()) for name in names(row[0])]
+    shown = fmq.testing.World(Path(), fmq.testing.FakeClock())
+    assert sorted(members) == sorted(name for name in dir(shown) if not name.startswith("_"))
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)", cell)
 
 
 def test_the_tail_table_of_the_document_is_that_of_the_code() -> None:

@@ -60,6 +60,7 @@ NOT_LOADED_BY_FMQ = {
     "multiprocessing",
     "pyarrow",
     "pyspark",
+    "pytest",
     "rich",
     "subprocess",
     "tempfile",

@@ -243,9 +243,12 @@ class Consumer:
         ahead = self._ahead.get(queue)
         batch = ahead.part(first, count) if ahead is not None else None
         if batch is None:
-            found = self._messages.batch(
-                queue.topic, queue.number, first, max(count, READ_AHEAD_MESSAGES)
-            )
+            wanted = max(count, READ_AHEAD_MESSAGES)
+            try:
+                found = self._messages.batch(queue.topic, queue.number, first, wanted)
+            except OSError:
+                self._check_engine()  # closed since then, and its files with it
+                raise
             assert found is not None, "what is claimed is visible"
             self._ahead[queue] = found
             batch = found.part(first, count)

@@ -1,0 +1,96 @@
+"""What surrounds an engine in one life of a program: its files, its clock, and what it has told.
+
+Files lie in a real directory, because SQLite and other libraries reach theirs without a door.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import fmq
+from fmq.disk import Directory
+from fmq.testing.crash_disk import CrashDisk
+from fmq.testing.fake_clock import FakeClock
+
+Files = dict[str, bytes | None]  # by their path below the directory; None is a directory
+
+
+class World:
+    """Handed to a program beside its engine; after a crash the next life gets one like it."""
+
+    def __init__(self, path: Path, clock: FakeClock, told: Iterable[object] = ()) -> None:
+        self.path = path
+        """A real directory for the program's own files: what is in it is crashed, too."""
+        self.clock = clock
+        """The engine's clock; it stands still until somebody moves it."""
+        self._told = list(told)
+
+    def tell(self, what: object) -> None:
+        """Say that somebody outside has been told `what`: no crash can take it back."""
+        self._told.append(what)
+
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What had been told before the crash, and since."""
+        return tuple(self._told)
+
+
+Act = Callable[[fmq.Engine, World], object]
+
+
+def read_files(directory: Path, known: Files) -> Files:
+    """All files as they are at this instant; what is as in `known` is not kept twice.
+
+    A database in the directory loses its locks against other processes by being read. Within
+    this one SQLite keeps its own account of them.
+    """
+    found: Files = {}
+    _read_below(os.fspath(directory), "", known, found)
+    return found
+
+
+def _read_below(directory: str, prefix: str, known: Files, found: Files) -> None:
+    with os.scandir(directory) as entries:
+        ordered = sorted(entries, key=lambda entry: entry.name)
+    for entry in ordered:
+        name = prefix + entry.name
+        if entry.is_dir(follow_symlinks=False):
+            found[name] = None
+            _read_below(entry.path, f"{name}/", known, found)
+        elif entry.is_file():
+            with suppress(FileNotFoundError), open(entry.path, "rb", buffering=0) as file:
+                data = file.read()
+                found[name] = known[name] if known.get(name) == data else data
+
+
+def write_files(directory: Path, files: Files) -> None:
+    """Put these files into `directory`, made if it is not there."""
+    directory.mkdir(exist_ok=True)
+    for name, data in files.items():
+        if data is None:
+            (directory / name).mkdir()
+        else:
+            (directory / name).write_bytes(data)
+
+
+def read_disk(disk: CrashDisk, path: str) -> Files:
+    """All files of a directory on a disk in memory."""
+    found: Files = {}
+    _collect(disk.directory(path, make=False), "", found)
+    return found
+
+
+def _collect(directory: Directory, prefix: str, found: Files) -> None:
+    for name in directory.names():
+        try:
+            below = directory.subdirectory(name, make=False)
+        except NotADirectoryError:
+            file = directory.open(name)
+            found[prefix + name] = file.read(0, file.size())
+            file.close()
+        else:
+            found[prefix + name] = None
+            _collect(below, f"{prefix}{name}/", found)

@@ -1,0 +1,83 @@
+"""Who reads while the engine is closed below it is told that it is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq.disk import Directory, Disk
+from fmq.errors import Closed
+from fmq.testing import CrashDisk, FaultDisk
+from fmq.testing.fault_disk import FaultDirectory, FaultFile
+from fmq.testing.faults import Faults
+from tests.small import fill, opened
+
+
+class MetDirectory(FaultDirectory):
+    """Calls `meet` before each file is opened."""
+
+    def __init__(self, faults: Faults, directory: Directory, meet: Callable[[str], None]) -> None:
+        super().__init__(faults, directory)
+        self._meet = meet
+
+    def open(self, name: str, *, write: bool = False) -> FaultFile:
+        self._meet(name)
+        return super().open(name, write=write)
+
+
+class ClosingDisk(FaultDisk):
+    """Closes `engine` when it is about to open the index of a segment."""
+
+    engine: fmq.Engine | fmq.ReadOnlyEngine | None = None
+
+    def directory(self, path: str, *, make: bool) -> FaultDirectory:
+        return MetDirectory(self._faults, self.disk.directory(path, make=make), self._meet)
+
+    def _meet(self, name: str) -> None:
+        if self.engine is not None and name.endswith(".idx"):
+            engine, self.engine = self.engine, None
+            engine.close()
+
+
+READS: dict[str, Callable[[Any], object]] = {
+    "read": lambda engine: engine.read("t"),
+    "poll": lambda engine: engine.consumer("t", group="g").poll(),
+    "outcome": lambda engine: engine.outcome("order-1"),
+}
+
+
+def filled(disk: Disk) -> None:
+    """A directory in which what was sent and decided first lies in a sealed segment."""
+    with opened(disk) as engine:
+        engine.send("t", b"first")
+        tx = engine.transaction(tx_id="order-1")
+        tx.prepare()
+        tx.commit()
+        fill(engine)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_call_that_the_close_overtakes_is_told_so(read: str) -> None:
+    """It had begun before the close, and finds the files closed: Closed, not a bad descriptor."""
+    disk = ClosingDisk(CrashDisk())
+    filled(disk)
+    disk.engine = engine = opened(disk)
+    with pytest.raises(Closed, match="engine is closed"):
+        READS[read](engine)
+    assert disk.engine is None
+
+
+@pytest.mark.parametrize("read", ["read", "outcome"])
+def test_so_is_one_that_only_reads(read: str) -> None:
+    """The same of an engine that was opened to read."""
+    disk = ClosingDisk(CrashDisk())
+    filled(disk)
+    engine = fmq.open("data", disk=disk, read_only=True)
+    engine.read("t", offset=1)
+    disk.engine = engine
+    with pytest.raises(Closed, match="opens it again"):
+        READS[read](engine)
+    assert disk.engine is None
