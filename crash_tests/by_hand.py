@@ -143,6 +143,17 @@ WORKLOADS = {
             {"retain_bytes": 8192},
         ),
         Workload(
+            "retention-of-another-queue",  # of a topic that the group takes from
+            [
+                ["send", "b", 0, 20],
+                ["consume", "g", 1, 1],
+                ["many", "b", 1, 3, 100],
+                ["consume", "g", 3, 0],
+                *(["send", "a", 0, 1800] for _ in range(6)),
+            ],
+            {"retain_bytes": 8192, "checkpoint_bytes": 100_000},
+        ),
+        Workload(
             "retention-after-a-pin",
             [
                 ["prepare", "t1", [["a", 0, 1, 100]], None],

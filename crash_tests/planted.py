@@ -130,6 +130,12 @@ MUTANTS = (
         "--workload retention-of-several",
     ),
     Mutant(
+        "retention ignores who has not acked yet in a queue",
+        "done = acked.get((group, topic, number)) or Acked()",
+        "done = acked.get((group, topic, number)) or Acked(lane.next)",
+        "--workload retention-of-another-queue",
+    ),
+    Mutant(
         "replay applies below the checkpoint",
         "            if position >= self.applied_from:\n",
         "            if position >= self.scan_from:\n",

@@ -20,10 +20,24 @@ def check(oracle: Oracle, seen: Seen) -> None:
     _check_undecided(oracle, seen)
     for name, outcome in seen.outcomes.items():
         _check_outcome(oracle, name, outcome)
+    _forget_who_only_looked(oracle)
     if seen.acking:
         raise Violation("I7", f"{sorted(seen.acking)} never acked anything, and has")
     for group, delivered in seen.delivered.items():
         _check_group(oracle, group, delivered, seen)
+
+
+def _forget_who_only_looked(oracle: Oracle) -> None:
+    """Whoever has acked nothing of a topic has begun nothing there that survives a crash."""
+    begun = {
+        (group, topic)
+        for unit in oracle.units.values()
+        if unit.fates == {Fate.VISIBLE}
+        for group, (topic, *_) in unit.acks
+    }
+    for group, lane in list(oracle.read_from):
+        if group and (group, lane[0]) not in begun:
+            del oracle.read_from[group, lane]
 
 
 def _no_phantoms(oracle: Oracle, seen: Seen) -> set[bytes]:
@@ -152,9 +166,10 @@ def _check_group(oracle: Oracle, group: str, delivered: set[Place], seen: Seen) 
         raise Violation("I7", f"{group} gets what an undecided tx acks: {sorted(early)}")
     if missing := there - acked - held - delivered:
         raise Violation("I7", f"{group} does not get {sorted(missing)}")
-    for lane in {(topic, queue) for topic, queue, _ in acked}:
+    for (reader, lane), begun in oracle.read_from.items():
+        if reader != group:
+            continue
         first = seen.lanes[lane][0] if lane in seen.lanes else 0
-        begun = oracle.read_from[group, lane]
         unread = [i for i in range(begun, first) if (*lane, i) not in acked]
         if unread:
             raise Violation("I7", f"{group} had not read {unread} of {lane}, and it is dropped")

@@ -18,6 +18,7 @@ from fmq.store.index import LaneKey, LaneSummary
 from fmq.store.journal import Journal
 from fmq.store.kinds import State
 from fmq.store.segment import Segment, segment_name
+from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
@@ -118,13 +119,19 @@ class Retention:
     def _unread_in(self, segment: Segment) -> str | None:
         summary = self._catalog.summary(segment.base)
         with self._writer.group.lock:
-            for (group, topic, number), acked in self._ledger.acked.items():
-                lane = summary.get((topic, number))
-                # Only what lies in the segment: a group may have begun above offset 0.
-                if lane is not None and any(acked.gaps(lane.first, lane.next)):
-                    return (
-                        f"group {group!r}, which has not acked {topic}/{number} below {lane.next}"
-                    )
+            acked = self._ledger.acked
+            # Who takes from a topic takes from all its queues, also before its first ack in one.
+            for group, taken in {key[:2] for key in acked}:
+                for (topic, number), lane in summary.items():
+                    if topic != taken:
+                        continue
+                    done = acked.get((group, topic, number)) or Acked()
+                    # Only what lies in the segment: a group may have begun above offset 0.
+                    if any(done.gaps(lane.first, lane.next)):
+                        return (
+                            f"group {group!r}, which has not acked {topic}/{number} "
+                            f"below {lane.next}"
+                        )
         return None
 
     def lock_out_exports(self, segments: list[Segment]) -> tuple[list[Segment], list[File]]:

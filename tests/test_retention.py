@@ -169,6 +169,29 @@ def test_what_a_group_has_not_acked_is_kept_and_stats_name_it() -> None:
     check(disk)
 
 
+def test_what_a_group_has_not_acked_is_kept_in_every_queue_of_a_topic_that_it_takes_from() -> None:
+    """Also after a crash, when nobody knows any more that it looked at a queue without acking."""
+    disk = CrashDisk()
+    with (
+        opened(disk, queues=2, checkpoint_bytes=1_000_000) as engine,
+        engine.consumer("t", group="billing") as consumer,
+    ):
+        engine.send("t", b"unread", queue=1)
+        for _ in range(60):
+            engine.send("t", b"x" * 500, queue=0)
+        while deliveries := consumer.poll():
+            for delivery in deliveries:
+                if delivery.queue == 0:
+                    delivery.ack()
+        killed = disk.after_kill()
+    with opened(killed, queues=2, retain_bytes=KEEP) as engine:
+        engine.send("t", b"x" * 500, queue=0)
+        with engine.consumer("t", group="billing") as consumer:
+            found = consumer.poll() + consumer.poll()
+        assert (1, b"unread") in [(each.queue, each.body) for each in found]
+    check(killed)
+
+
 def test_unread_messages_are_not_kept_if_the_options_say_so() -> None:
     with (
         opened(CrashDisk(), retain_bytes=KEEP, keep_unread=False) as engine,

@@ -76,13 +76,13 @@ def test_a_disk_that_is_not_watched_any_more_tells_nothing() -> None:
 
 
 def test_a_number_in_a_loss_has_a_name() -> None:
-    """Of this life; what an earlier one left pending is said to be of an earlier one."""
+    """Also if it was left pending by an earlier life."""
     disk = CrashDisk()
     made(disk).create("a").write(0, (b"x",), sync=False)
     *_, change = disk.pending()
     assert disk.name_of(change.number) == "write data/a 0+1"
     killed = disk.after_kill()
-    assert killed.name_of(change.number) == "one of an earlier life"
+    assert killed.name_of(change.number) == "write data/a 0+1"
     made(killed).create("b")
     *_, change = killed.pending()
     assert killed.name_of(change.number) == "create data/b"

@@ -73,12 +73,3 @@ def test_a_situation_leaves_out_what_does_not_matter() -> None:
     made(disk).create("x").write(0, (b"abc",), sync=False)
     assert disk.situation(but="x") == without
     assert disk.situation(but="a") != other
-
-
-def test_a_change_has_the_line_of_its_operation_also_in_a_later_life() -> None:
-    disk = CrashDisk()
-    made(disk).create("a").write(0, (b"abc",), sync=False)
-    later = disk.after_kill()
-    made(later).create("b")
-    lines = [later.name_of(change.number) for change in later.pending()]
-    assert [line.split()[0] for line in lines] == ["create", "write", "create"]
