@@ -118,7 +118,8 @@ class Group:
                 self._lead(me, taken)
         except BaseException as error:
             self._leave(me, waiter, error)
-            if error is self.failure and isinstance(error, OSError):
+            # Not only the failure itself: when a disk dies, others may have met it before.
+            if isinstance(error, OSError) and not isinstance(error, FmqError):
                 raise self.failed_error() from error
             raise
         return result
