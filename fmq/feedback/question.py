@@ -27,7 +27,7 @@ class Question:
     tx: int
     """The transaction's number, which is never used twice in a store."""
     token: str
-    """An answer needs it; it ends with the lease."""
+    """An answer needs it; it ends when, behind the lease, the question is asked again."""
     lease_seconds: float
     """For how long nobody else is asked."""
     answers: int
@@ -47,4 +47,4 @@ class Settled:
     unknown: tuple[str, ...]
     """Asked about, and still undecided."""
     unasked: tuple[str, ...]
-    """No checker is registered for their producer, or time ran out before their turn."""
+    """Parked, or no checker is registered for their producer, or time ran out before an answer."""
