@@ -207,6 +207,17 @@ class Book:
         # Only now: an interrupt on the way leaves it where it was, and never nowhere.
         each.due, each.turn = due, turn
 
+    def _check(self) -> None:
+        standing = [(key, each) for each in self._open.values() for key in each.keys]
+        assert {key for key, _ in standing} == self._lines.keys()
+        for key, line in self._lines.items():
+            members = [each for where, each in standing if where == key]
+            current = [place[2] for place in line.places if place[2].turn == place[1]]
+            assert line.members == len(members)
+            assert set(current) == {each for each in members if not each.parked}
+            assert len(current) == len(set(current)), "one stands twice in a line"
+            assert len(line.places) <= 2 * line.members + PASSED_MAX + 1
+
 
 def _soonest(lines: Iterable[_Line]) -> Place | None:
     places = (place for line in lines if (place := line.soonest()) is not None)
