@@ -175,4 +175,5 @@ class ReadOnlyEngine:
 
 WRITING = frozenset(
     ("send", "send_many", "transaction", "decide", "consumer", "sync", "checkpoint", "stats")
+    + ("feedback", "checker", "settle", "send_in_transaction")
 )

@@ -209,7 +209,7 @@ class Feedback:
         if entry is None:
             return None
         each = self.book.open(entry.tx)
-        if each.token != question.token:
+        if not each.token or each.token != question.token:
             raise LeaseLost(
                 f"the question about transaction {question.tx_id!r} is no longer yours: its lease "
                 f"of {question.lease_seconds:g} s ended, or the engine was opened again, and it "
