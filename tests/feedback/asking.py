@@ -78,6 +78,21 @@ class Call:
         return result
 
 
+class Counter:
+    """What threads count, and a test waits for."""
+
+    def __init__(self) -> None:
+        self._counted = threading.Semaphore(0)
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            self._counted.release()
+
+    def wait_for(self, count: int) -> None:
+        for number in range(count):
+            assert self._counted.acquire(timeout=PATIENCE_SECONDS), f"{number} of {count}"
+
+
 class Gate:
     """Where a checker stands until the test lets it go on."""
 

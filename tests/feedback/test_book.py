@@ -179,9 +179,7 @@ ACTS: list[Callable[[Model, int, int], None]] = [
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(ACTS), st.integers(0, 20), st.integers(0, 20)), max_size=60
-    )
+    st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 20), st.integers(0, 20)), max_size=60)
 )
 def test_it_knows_what_a_list_would_know(
     acts: list[tuple[Callable[[Model, int, int], None], int, int]],
