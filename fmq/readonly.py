@@ -173,7 +173,5 @@ class ReadOnlyEngine:
         return f"<ReadOnlyEngine {self._path}, visible to {self.visible_to}>"
 
 
-WRITING = frozenset(
-    ("send", "send_many", "transaction", "decide", "consumer", "sync", "checkpoint", "stats")
-    + ("feedback", "checker", "settle", "send_in_transaction")
-)
+SENDING = ("send", "send_many", "transaction", "send_in_transaction", "sync", "checkpoint")
+WRITING = frozenset((*SENDING, "decide", "feedback", "checker", "settle", "consumer", "stats"))

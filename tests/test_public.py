@@ -21,7 +21,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
-    Batch CheckLoop Consumer Delivery DeliveryBatch Engine FmqError GroupInfo Message Options Origin
+    Answer Batch CheckLoop Consumer Delivery DeliveryBatch Engine FmqError GroupInfo Message Options Origin
     Outcome
     Problem Question QueueInfo ReadOnlyEngine Receipt RecoveryReport Report RollBack Settled Stats
     Transaction

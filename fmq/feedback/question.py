@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 Answer = Literal["commit", "rollback", "unknown"]
+"""What a checker may say."""
 ANSWERS = ("commit", "rollback", "unknown")
 
 

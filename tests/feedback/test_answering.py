@@ -38,7 +38,8 @@ def test_an_answer_decides_and_the_journal_says_who_and_why(
     assert outcome is not None
     assert (outcome.state, outcome.decided_by) == (state, "checker")
     assert outcome.reason == "row 17 is there"
-    assert engine.undecided() == asked(engine) == []
+    assert engine.undecided() == []
+    assert asked(engine) == []
     for each in (engine, opened(disk.after_power_loss(1), clock)):
         assert each.outcome("T") == outcome
         assert bodies(each, "orders") == [b"orders of T"] * (decision == "commit")

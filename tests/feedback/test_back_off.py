@@ -163,7 +163,8 @@ def test_rollback_ends_it_after_so_many_answers(clock: FakeClock) -> None:
         assert outcome is not None
         assert (outcome.state, outcome.decided_by) == ("rolled back", "checker")
         assert outcome.reason == "3 answers were unknown"
-        assert engine.undecided() == asked(engine) == []
+        assert engine.undecided() == []
+        assert asked(engine) == []
     with opened(disk, clock) as engine:
         assert engine.outcome("T") == outcome
         with pytest.raises(AlreadyDecided):

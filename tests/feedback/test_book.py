@@ -259,7 +259,9 @@ def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None
     book = Book(Options(), b"seed")
     for tx in range(1, MANY + 1):
         book.add(entry(tx, "p"), Moment(tx))
-    now, seen, counts = Moment(2 * MANY), [], []
+    now = Moment(2 * MANY)
+    seen: list[int] = []
+    counts: list[int] = []
 
     def batch() -> None:
         taken = book.take([("p", None)], 32, now)

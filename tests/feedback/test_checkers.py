@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fmq
-from fmq import CheckLoop, Engine, Question
+from fmq import Answer, CheckLoop, Engine, Question
 from fmq.errors import BadName, BadOption, Closed
 from fmq.testing import CrashDisk, FakeClock
 from tests.feedback.asking import Counter, Gate, WatchedClock, asked, prepared, with_threads
@@ -49,7 +49,7 @@ def test_a_registered_checker_is_asked_about_its_producer() -> None:
     with with_threads(disk) as engine:
 
         @engine.checker("p")
-        def check(question: Question) -> str:
+        def check(question: Question) -> Answer:
             decided.add(1)
             return "commit" if question.tx_id == "before" else "rollback"
 
@@ -96,9 +96,10 @@ def test_a_name_that_cannot_be_one_is_refused() -> None:
 
 
 def test_without_threads_nobody_is_asked_but_by_settle(clock: FakeClock) -> None:
-    for options in ({"background": False}, {"background": True}):
-        chosen = fmq.Options(checker_threads=0)
-        with fmq.open("data", chosen, disk=CrashDisk(), clock=clock, **options) as engine:
+    without = fmq.Options(checker_threads=0)
+    for options, background in ((fmq.Options(), False), (without, True)):
+        disk = CrashDisk()
+        with fmq.open("data", options, disk=disk, clock=clock, background=background) as engine:
             before = threads_of_checkers()
             checker = Checked()
             engine.checker("p")(checker)
@@ -267,7 +268,7 @@ def test_close_waits_for_a_checker_that_runs_and_takes_no_answer_from_it() -> No
     engine = with_threads(disk)
 
     @engine.checker("p")
-    def check(question: Question) -> str:
+    def check(question: Question) -> Answer:
         gate.pass_through()
         return "commit"
 
@@ -288,7 +289,7 @@ def test_a_checker_may_close_the_engine() -> None:
     engine = with_threads()
 
     @engine.checker("p")
-    def check(question: Question) -> str:
+    def check(question: Question) -> Answer:
         engine.close()
         closed.add(1)
         return "commit"
@@ -305,7 +306,7 @@ def test_a_checker_that_hangs_holds_back_neither_senders_nor_readers_nor_others(
         consumer = engine.consumer("orders", group="g")
 
         @engine.checker("p")
-        def hangs(question: Question) -> str:
+        def hangs(question: Question) -> Answer:
             gate.pass_through()
             return "commit"
 

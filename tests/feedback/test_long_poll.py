@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -205,7 +206,7 @@ def test_many_threads_share_the_questions_and_nobody_hangs(clock: WatchedClock) 
             return seen
 
         askers = [Call(answer) for _ in range(4)]
-        for call in [Call(lambda name=name: prepare(name)) for name in "ab"]:
+        for call in [Call(partial(prepare, name)) for name in "ab"]:
             call.ended()
         answered.wait_for(200)
         clock.advance(5)

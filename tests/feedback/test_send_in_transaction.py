@@ -13,7 +13,10 @@ from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.feedback.asking import asked, asked_one, prepared
 from tests.small import bodies, opened
 
-MESSAGES = [("orders", b"order 1"), ("emails", Message(b"receipt 1", key="c-7"))]
+MESSAGES: list[tuple[str, Any]] = [
+    ("orders", b"order 1"),
+    ("emails", Message(b"receipt 1", key="c-7")),
+]
 
 
 @pytest.fixture
@@ -115,12 +118,18 @@ def test_a_refused_message_leaves_nothing(
     engine: Engine, messages: Any, error: type[Exception] | None
 ) -> None:
     """Not a byte in the journal, local is not called, and the id is free."""
-    position, called = engine.stats().position, []
+    position = engine.stats().position
+    called: list[Any] = []
+
+    def local(tx: Transaction) -> Any:
+        called.append(tx)
+
     if error is not None:
         with pytest.raises(error):
-            engine.send_in_transaction(messages, called.append, tx_id="T", producer="p")
+            engine.send_in_transaction(messages, local, tx_id="T", producer="p")
         assert engine.stats().position == position
-        assert called == engine.undecided() == []
+        assert called == []
+        assert engine.undecided() == []
     assert sent(engine, lambda _: "commit").state == "committed"
 
 

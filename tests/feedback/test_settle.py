@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fmq import Engine, Question, Settled
+from fmq import Answer, Engine, Question, Settled
 from fmq.errors import Closed
 from fmq.testing import CrashDisk
 from tests.feedback.asking import (
@@ -244,7 +244,7 @@ def test_threads_and_settle_share_the_questions(checker_threads: int) -> None:
         seen: list[str] = []
 
         @engine.checker("p")
-        def check(question: Question) -> str:
+        def check(question: Question) -> Answer:
             seen.append(question.tx_id)
             return "commit"
 
@@ -259,7 +259,7 @@ def test_a_checker_that_raises_in_a_thread_does_not_make_settle_wait() -> None:
         count = Counter()
 
         @engine.checker("p")
-        def check(question: Question) -> str:
+        def check(question: Question) -> Answer:
             count.add(1)
             raise ZeroDivisionError
 
@@ -276,7 +276,7 @@ def test_a_thread_whose_checker_hangs_is_waited_for_no_longer_than_was_said() ->
     with with_threads(checker_threads=1) as engine:
 
         @engine.checker("p")
-        def check(question: Question) -> str:
+        def check(question: Question) -> Answer:
             if question.tx_id == "T":
                 gate.pass_through()
             return "commit"
