@@ -122,13 +122,16 @@ class Feedback:
     def ask_about(self, tx_id: str) -> list[Question]:
         """The question about this one transaction, whoever has it now; none if it is decided."""
         with self._lock:
-            self._check()
-            entry = self._ledger.by_tx_id.get(tx_id)
-            if entry is None:
+            each = self._undecided(tx_id)
+            if each is None:
                 return []
-            each = self.book.open(entry.tx)
             self.book.lease(each, self._clock.monotonic())
             return [self._question(each)]
+
+    def _undecided(self, tx_id: str) -> Open | None:
+        self._check()
+        entry = self._ledger.by_tx_id.get(tx_id)
+        return None if entry is None else self.book.open(entry.tx)
 
     def _question(self, each: Open) -> Question:
         prepare = each.entry.prepare
@@ -202,14 +205,10 @@ class Feedback:
 
     def _asked_about(self, question: Question) -> Open | None:
         """What `question` asks about; None if it has been decided. Under the lock."""
-        self._check()
         # By its id, as the decision finds it: one that has the id of an earlier one, and maybe its
         # seal, too, has not its token.
-        entry = self._ledger.by_tx_id.get(question.tx_id)
-        if entry is None:
-            return None
-        each = self.book.open(entry.tx)
-        if not each.token or each.token != question.token:
+        each = self._undecided(question.tx_id)
+        if each is not None and (not each.token or each.token != question.token):
             raise LeaseLost(
                 f"the question about transaction {question.tx_id!r} is no longer yours: its lease "
                 f"of {question.lease_seconds:g} s ended, or the engine was opened again, and it "
@@ -231,14 +230,13 @@ class Feedback:
     def resume(self, tx_id: str) -> None:
         """Have it asked about now, even if it was parked; UnknownTransaction if it was decided."""
         with self._lock:
-            self._check()
-            entry = self._ledger.by_tx_id.get(tx_id)
-            if entry is None:
+            each = self._undecided(tx_id)
+            if each is None:
                 raise UnknownTransaction(
                     f"transaction {tx_id!r} is not undecided, so nobody is asked about it; "
                     f"engine.outcome({tx_id!r}) tells what became of it"
                 )
-            self._hurry(self.book.open(entry.tx), self._clock.monotonic())
+            self._hurry(each, self._clock.monotonic())
 
     def _hurry(self, each: Open, now: float) -> None:
         self.book.hurry(each, now)
