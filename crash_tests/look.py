@@ -31,7 +31,17 @@ def look(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> 
         if info.group not in groups
         and info.unread != len(lanes.get((info.topic, info.queue), (0, []))[1])
     }
+    check_everything_is_asked(engine)
     return Seen(lanes, undecided, outcomes, delivered, others)
+
+
+def check_everything_is_asked(engine: Engine) -> None:
+    """Violation unless the questions right after a recovery are exactly the undecided."""
+    undecided = engine.undecided()
+    producers = {tx.producer or "" for tx in undecided}
+    asked = [question.tx_id for question in engine.feedback.ask(producers, limit=ALL, wait=0.0)]
+    if sorted(asked) != sorted(tx.tx_id for tx in undecided):
+        raise Violation("I13", f"asked about are {asked}, and undecided {undecided}")
 
 
 def read_lanes(engine: Engine | ReadOnlyEngine) -> Lanes:

@@ -33,6 +33,7 @@ INVARIANTS = {
     "I10": "fmq.check finds nothing",
     "I11": "what recovery cuts is kept in quarantine/",
     "I12": "a segment that an export has pinned is not removed",
+    "I13": "everything undecided that a recovery finds is asked about at once, and only once",
 }
 
 

@@ -270,6 +270,12 @@ MUTANTS = (
         "--workload topics",
     ),
     Mutant(
+        "nobody is asked about what a crash left",
+        "self.book.add(entry, now)  # whoever",
+        'self.book.add(entry, float("inf"))  # whoever',
+        "--workload two-phase",
+    ),
+    Mutant(
         "a dropped segment becomes a spare with its old bytes",
         "                with contextlib.suppress(FileNotFoundError):\n"
         "                    self._directory.remove(name)\n"

@@ -16,7 +16,7 @@ from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
 from fmq.engine import Engine
 from fmq.errors import FmqError, RollBack
 from fmq.feedback.loop import CheckLoop
-from fmq.feedback.question import Question, Settled
+from fmq.feedback.question import Answer, Question, Settled
 from fmq.message import (
     GroupInfo,
     Message,
@@ -37,6 +37,7 @@ from fmq.tx.transaction import Transaction
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "Batch",
     "CheckLoop",
     "Consumer",

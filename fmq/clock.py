@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from threading import TIMEOUT_MAX
 from typing import Protocol
 
 
@@ -42,7 +43,9 @@ class SystemClock:
 
     @staticmethod
     def wait(lock: Waitable, timeout: float | None) -> bool:
-        return lock.acquire(True, -1 if timeout is None else max(0.0, timeout))
+        if timeout is None or timeout > TIMEOUT_MAX:
+            return lock.acquire()
+        return lock.acquire(True, max(0.0, timeout))
 
 
 def as_datetime(time_us: int) -> datetime:

@@ -355,8 +355,7 @@ class Engine:
             self._refusal = refusal = Closed(
                 f"{self._path}: the engine is closed; fmq.open() opens the directory again"
             )
-            self._parts.messages.wake_all()
-            self._parts.feedback.wake_all()
+            self._parts.wake_all()
         self._checkers.stop()
         forget(self)
         if self._thread is not None:

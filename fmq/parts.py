@@ -98,6 +98,7 @@ class Parts:
         self.feedback = Feedback(
             self.messages, self.manager, options, found.store, drawn, check, after
         )
+        group.on_failure = self.wake_all
         checkpointer = Checkpointer(directory, writer, found)
         self.chores = Housekeeping(directory, writer, self.manager, catalog, checkpointer)
         self.watch: Watch | None = None
@@ -142,6 +143,11 @@ class Parts:
         self._limit = segment.limit
         if self.watch is not None:
             self.watch.kick()  # an index is to be written
+
+    def wake_all(self) -> None:
+        """Let all who wait look again: the engine closes, or has failed. Under the lock."""
+        self.messages.wake_all()
+        self.feedback.wake_all()
 
     def close(self) -> None:
         """Let go of all files."""

@@ -122,7 +122,9 @@ class ReadOnlyEngine:
         """The sealed transactions that wait for their decision, the oldest first."""
         self.refresh()
         with self._lock:
-            return [undecided_view(entry) for entry in self._follower.ledger.undecided.values()]
+            # By number, as relocated ones stand at the end.
+            undecided = sorted(self._follower.ledger.undecided.items())
+            return [undecided_view(entry) for _, entry in undecided]
 
     def outcome(self, tx_id: str) -> Outcome:
         """What became of a transaction, as far as it can be vouched for."""
@@ -171,6 +173,5 @@ class ReadOnlyEngine:
         return f"<ReadOnlyEngine {self._path}, visible to {self.visible_to}>"
 
 
-WRITING = frozenset(
-    ("send", "send_many", "transaction", "decide", "consumer", "sync", "checkpoint", "stats")
-)
+SENDING = ("send", "send_many", "transaction", "send_in_transaction", "sync", "checkpoint")
+WRITING = frozenset((*SENDING, "decide", "feedback", "checker", "settle", "consumer", "stats"))

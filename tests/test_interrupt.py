@@ -12,18 +12,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from random import Random
+from threading import get_ident
 from typing import Any
 
 import pytest
 
 import fmq
+from fmq.clock import Waitable
 from fmq.errors import Closed, EngineFailed, WrongState
 from fmq.testing import CrashDisk, FakeClock
 from fmq.tx.transaction import Phase
 from tests.interrupts import Interrupt, in_thread
 from tests.small import opened
 
-OPTIONS: dict[str, Any] = {"segment_bytes": 4096, "checkpoint_bytes": 1500, "lease_seconds": 9.0}
+OPTIONS: dict[str, Any] = {
+    "segment_bytes": 4096,
+    "checkpoint_bytes": 1500,
+    "lease_seconds": 9.0,
+    "check_lease_seconds": 9.0,
+    "check_backoff_seconds": 9.0,
+    "on_undecided": "rollback",
+    "check_answers_max": 2,
+}
 LINES_MAX = 3000
 TRIALS_MAX = 70  # of one act: where it has more lines, they are drawn by the seed
 SEED = int(os.environ.get("FMQ_SEED", "11"))
@@ -32,11 +42,19 @@ IDS = ("before", "act", "other")
 View = dict[str, Any]
 
 
+class Clock(FakeClock):
+    """Moves on by itself, whoever waits: here nobody waits for another thread."""
+
+    def wait(self, lock: Waitable, timeout: float | None) -> bool:
+        self._owner = get_ident()
+        return super().wait(lock, timeout)
+
+
 class Trial:
     """An engine with something in it, and what an act needs."""
 
     def __init__(self) -> None:
-        self.clock = FakeClock()
+        self.clock = Clock()
         self.disk = CrashDisk()
         self.engine = engine = opened(self.disk, self.clock, **OPTIONS)
         engine.send_many("in", [b"in %d" % i for i in range(6)])
@@ -45,11 +63,16 @@ class Trial:
         # So little is left of the segment that some acts must go on in the next one.
         while engine.stats().position < 3000:
             engine.send("in", b"i" * 300)
-        self.tx = engine.transaction(tx_id="act")
+        self.tx = engine.transaction(tx_id="act", producer="p")
         self.tx.send("out", b"1" * 300)
         self.tx.send_many("in", [b"2", b"3", b"4" * 300])
         self.consumer = engine.consumer("in", group="g")
         self.delivery = self.consumer.poll(limit=1)[0]
+        self.question: Any = None
+
+    def ask_again(self) -> fmq.Question:
+        (question,) = self.engine.feedback.ask("p", wait=100.0)
+        return question
 
 
 Act = Callable[[Trial], Any]
@@ -107,6 +130,31 @@ def decide(trial: Trial) -> Any:
     return trial.engine.decide("act", "commit", reason="because")
 
 
+def ask(trial: Trial) -> Any:
+    return trial.engine.feedback.ask("p", ["out", "in"], wait=100.0)
+
+
+def answer(trial: Trial) -> Any:
+    return trial.engine.feedback.answer(trial.question, "commit")
+
+
+def answer_unknown(trial: Trial) -> Any:
+    return trial.engine.feedback.answer(trial.question, "unknown")
+
+
+def answer_unknown_too_often(trial: Trial) -> Any:
+    trial.engine.feedback.answer(trial.question, "unknown")
+    return trial.engine.feedback.answer(trial.ask_again(), "unknown")
+
+
+def resume(trial: Trial) -> Any:
+    return trial.engine.feedback.resume("act")
+
+
+def settle(trial: Trial) -> Any:
+    return trial.engine.settle(timeout=100.0)
+
+
 def checkpoint(trial: Trial) -> Any:
     return trial.engine.checkpoint()
 
@@ -130,6 +178,16 @@ def prepared(trial: Trial) -> None:
     trial.tx.prepare()
 
 
+def asked(trial: Trial) -> None:
+    trial.tx.prepare()
+    trial.question = trial.ask_again()
+
+
+def registered(trial: Trial) -> None:
+    trial.tx.prepare()
+    trial.engine.checker("p")(lambda _: "commit")
+
+
 ACTS = [
     (nothing, send),
     (nothing, send_many),
@@ -143,6 +201,12 @@ ACTS = [
     (prepared, commit_prepared),
     (prepared, roll_back_prepared),
     (prepared, decide),
+    (prepared, ask),
+    (asked, answer),
+    (asked, answer_unknown),
+    (asked, answer_unknown_too_often),
+    (prepared, resume),
+    (registered, settle),
     (nothing, checkpoint),
     (nothing, sync),
     (nothing, read),
@@ -204,6 +268,7 @@ def _one_trial(trial: Trial, act: Act, interrupt: Interrupt, allowed: list[View]
     clock.advance(10)  # behind every lease
     seen = None
     if acknowledged:
+        in_thread(lambda: everything_is_asked_about(engine, clock), "asking")
         seen = in_thread(lambda: view(engine), "looking")
         require(seen, allowed)
     for disk in (trial.disk.after_power_loss(SEED), closed(trial)):
@@ -231,6 +296,14 @@ def others(engine: fmq.Engine) -> int:
         return 0
     assert engine.stats().failure is None
     return 2
+
+
+def everything_is_asked_about(engine: fmq.Engine, clock: FakeClock) -> None:
+    """However far asking or answering had come: in bounded time a question comes, and once."""
+    clock.advance(60)  # behind check_after
+    questions = engine.feedback.ask(["p", ""], wait=0.0)
+    assert [each.tx_id for each in questions] == [each.tx_id for each in engine.undecided()]
+    engine.feedback.book._check()
 
 
 def closed(trial: Trial) -> CrashDisk:

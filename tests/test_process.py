@@ -108,6 +108,11 @@ begun = engine.transaction(); begun.send("t", b"2")
 empty = engine.transaction()
 consumer = engine.consumer("t", group="g")
 (delivery,) = consumer.poll()
+engine.checker("p")(lambda question: "commit")
+asked = engine.transaction(tx_id="asked", producer="q", check_after=0)
+asked.send("u", b"3"); asked.prepare()
+(question,) = engine.feedback.ask("q")
+loop = fmq.CheckLoop(engine.feedback, {"q": lambda question: "commit"})
 calls = {
     "send": lambda: engine.send("t", b"child"),
     "send_many": lambda: engine.send_many("t", [b"child"]),
@@ -119,6 +124,14 @@ calls = {
     "outcome": lambda: engine.outcome("T"),
     "undecided": lambda: engine.undecided(),
     "decide": lambda: engine.decide("T", "commit"),
+    "ask": lambda: engine.feedback.ask("q"),
+    "answer": lambda: engine.feedback.answer(question, "commit"),
+    "answer that one cannot tell": lambda: engine.feedback.answer(question, "unknown"),
+    "resume": lambda: engine.feedback.resume("asked"),
+    "checker": lambda: engine.checker("r"),
+    "settle": lambda: engine.settle(),
+    "send in transaction": lambda: engine.send_in_transaction([("t", b"")], lambda tx: "commit"),
+    "a round of the loop": lambda: loop.once(),
     "consumer": lambda: engine.consumer("t", group="g"),
     "poll": lambda: consumer.poll(),
     "ack": lambda: delivery.ack(),
@@ -145,6 +158,9 @@ if child == 0:
             pass
         except BaseException as error:
             wrong.append(f"{name}: {error!r}")
+    loop.run()  # returns: nobody asks here any more
+    if threading.active_count() > 1:
+        wrong.append(f"{threading.enumerate()}")
     engine.close()
     consumer.close()
     print(wrong, flush=True)
@@ -155,6 +171,11 @@ _, status = os.waitpid(child, 0)
 begun.commit()
 tx.commit()
 delivery.ack()
+engine.feedback.answer(question, "commit")
+prepared = engine.transaction(tx_id="prepared", producer="p", check_after=0)
+prepared.send("u", b"4"); prepared.prepare()
+engine.settle()
+assert engine.undecided() == []
 print([message.body for message in engine.read("t")], os.waitstatus_to_exitcode(status))
 consumer.close()
 engine.close()

@@ -21,11 +21,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
-    Batch CheckLoop Consumer Delivery DeliveryBatch Engine FmqError GroupInfo Message Options Origin
-    Outcome
-    Problem Question QueueInfo ReadOnlyEngine Receipt RecoveryReport Report RollBack Settled Stats
-    Transaction
-    UndecidedTransaction check errors open
+    Answer Batch CheckLoop Consumer Delivery DeliveryBatch Engine FmqError GroupInfo Message
+    Options Origin Outcome Problem Question QueueInfo ReadOnlyEngine Receipt RecoveryReport Report
+    RollBack Settled Stats Transaction UndecidedTransaction check errors open
 """
 
 spec = importlib.util.spec_from_file_location("dev", ROOT / "tools" / "dev.py")
@@ -53,7 +51,8 @@ def public_objects() -> Iterator[tuple[str, object]]:
     for module in (fmq, fmq.errors, fmq.testing):
         names = getattr(module, "__all__", None) or error_names()
         for name in names:
-            if not inspect.ismodule(value := getattr(module, name)):
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
                 yield f"{module.__name__}.{name}", value
 
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 from fmq.consume.groups import Groups
 from fmq.consume.held import Hold
 from fmq.consume.holds import QueueHolds
-from fmq.errors import BadOption, Closed, LeaseLost
+from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone
 from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
@@ -217,7 +217,10 @@ class Consumer:
                     wakeup = self._messages.listen(self.topics)
                     until = min(deadline, groups.next_deadline(self.group, self.topics))
             if found is not None:
-                return self._read(*found)
+                try:
+                    return self._read(*found)
+                except OffsetGone:
+                    continue  # retention dropped it since: what it has kept comes next
             assert wakeup is not None
             try:
                 clock.wait(wakeup.lock, until - now)

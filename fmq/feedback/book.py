@@ -1,8 +1,9 @@
 """When which undecided transaction is to be asked about: the book that is kept of them.
 
-Each waits in one heap for its producer, and in one more for each of its topics, so that whoever
-asks finds the next one at once, however many there are. What is found in a heap and is not due
-then any more has been asked, put off or decided meanwhile, and is passed over.
+Each stands in one line for its producer, and in one more for each of its topics, so that whoever
+asks finds the next one at once, however many there are. A line is a heap. A transaction that is
+put off, asked about or decided leaves its old place where it is; such a place is passed over,
+and when most of a line are such, it is made anew. So no line is much longer than those in it.
 
 Times are those of `Clock.monotonic`; the book itself never looks at a clock. Guarded by the
 engine's lock.
@@ -13,17 +14,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cached_property
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
 from fmq.options import Options
 from fmq.tx.ledger import Entry
+from fmq.tx.state import State
 
 if TYPE_CHECKING:
     from random import Random
 
 BUSY_SECONDS = 1.0  # a decision is on its way to the disk: look again if it does not get there
+PASSED_MAX = 64  # places in a line that may be over before it is worth a look at their share
 
 Key = tuple[str, str | None]
 """A producer, and one topic or None for all."""
@@ -32,7 +35,7 @@ Key = tuple[str, str | None]
 class Open:
     """One undecided transaction, as far as asking goes."""
 
-    __slots__ = ("answers", "due", "entry", "keys", "parked", "token")
+    __slots__ = ("answers", "due", "entry", "keys", "parked", "token", "tries", "turn")
 
     def __init__(self, entry: Entry) -> None:
         producer = entry.prepare.producer
@@ -40,8 +43,10 @@ class Open:
         self.entry = entry
         self.keys: tuple[Key, ...] = ((producer, None), *((producer, topic) for topic in topics))
         self.due = math.inf
+        self.turn = NO_TURN  # the number of its present places
         self.token = ""  # of the question that is out; an answer needs it
         self.answers = 0  # how many were "unknown"
+        self.tries = 0  # how many questions ended without a decision, failed checkers included
         self.parked = False
 
     @property
@@ -52,6 +57,46 @@ class Open:
     def producer(self) -> str:
         return self.entry.prepare.producer
 
+    @property
+    def is_decided(self) -> bool:
+        return self.entry.state is not State.UNDECIDED
+
+    def is_out(self, now: float) -> bool:
+        """Whether somebody is being asked about it."""
+        return self.token != "" and self.due > now
+
+
+NO_TURN = -1
+Place = tuple[float, int, Open]
+"""When it is due, the number of its turn, and what is."""
+
+
+class _Line:
+    """Those under one key, the soonest first."""
+
+    __slots__ = ("members", "places")
+
+    def __init__(self) -> None:
+        self.members = 0
+        self.places: list[Place] = []
+
+    def put(self, place: Place) -> None:
+        self.tidy()
+        heappush(self.places, place)
+
+    def tidy(self) -> None:
+        """Forget what is over, if that is most of the line: for each place a bounded price."""
+        if len(self.places) > 2 * self.members + PASSED_MAX:
+            current = [place for place in self.places if place[2].turn == place[1]]
+            heapify(current)
+            self.places = current
+
+    def soonest(self) -> Place | None:
+        places = self.places
+        while places and places[0][2].turn != places[0][1]:
+            heappop(places)
+        return places[0] if places else None
+
 
 class Book:
     """All undecided transactions of one engine."""
@@ -60,41 +105,53 @@ class Book:
         self._options = options
         self._seed = seed
         self._open: dict[int, Open] = {}  # by the transaction's number
-        self._heaps: dict[Key, list[tuple[float, int, Open]]] = {}
-        self._numbers = count()
+        self._lines: dict[Key, _Line] = {}  # each has members
+        self._turns = count()
 
-    def add(self, entry: Entry, due: float) -> Open:
+    def add(self, entry: Entry, due: float) -> None:
         """`entry` became undecided; nobody is asked about it before `due`."""
         each = self._open[entry.tx] = Open(entry)
+        for key in each.keys:
+            self._lines.setdefault(key, _Line()).members += 1
         self._put_off(each, due)
-        return each
 
     def remove(self, tx: int) -> None:
         """It has been decided."""
-        each = self._open.pop(tx, None)
-        if each is not None:
-            each.due, each.token = math.inf, ""
+        each = self._open.pop(tx)
+        each.turn, each.token = NO_TURN, ""
+        for key in each.keys:
+            line = self._lines[key]
+            line.members -= 1
+            if line.members:
+                line.tidy()
+            else:
+                del self._lines[key]
 
-    def get(self, tx: int) -> Open | None:
-        return self._open.get(tx)
+    def open(self, tx: int) -> Open:
+        """The undecided transaction of this number."""
+        return self._open[tx]
 
-    def all(self) -> Iterable[Open]:
-        return self._open.values()
+    def oldest_first(self) -> list[Open]:
+        """All of them, in the order of their numbers: also when some were relocated."""
+        return [self._open[tx] for tx in sorted(self._open)]
 
     def take(self, keys: Iterable[Key], limit: int, now: float) -> list[Open]:
-        """Up to `limit` that are due, each with a new token; nobody else gets them for a while."""
+        """Up to `limit` that are due, each with a new token; nobody else gets them for a while.
+
+        Who has been due for longest comes first, whichever its key: none holds back another.
+        """
+        lines = self._lines_of(keys)
         taken: list[Open] = []
-        for key in keys:
-            heap = self._heaps.get(key, [])
-            while heap and heap[0][0] <= now and len(taken) < limit:
-                due, _, each = heappop(heap)
-                if each.due != due:
-                    continue
-                if each.entry.busy:
-                    self._put_off(each, now + BUSY_SECONDS)
-                    continue
-                self.lease(each, now)
-                taken.append(each)
+        while len(taken) < limit:
+            place = _soonest(lines)
+            if place is None or place[0] > now:
+                break
+            each = place[2]
+            if each.entry.busy:
+                self._put_off(each, now + BUSY_SECONDS)
+                continue
+            self.lease(each, now)
+            taken.append(each)
         return taken
 
     def lease(self, each: Open, now: float) -> None:
@@ -104,26 +161,19 @@ class Book:
 
     def next_due(self, keys: Iterable[Key]) -> float:
         """When the next of them is due."""
-        soonest = math.inf
-        for key in keys:
-            heap = self._heaps.get(key)
-            while heap and heap[0][2].due != heap[0][0]:
-                heappop(heap)
-            if heap:
-                soonest = min(soonest, heap[0][0])
-            elif heap is not None:
-                del self._heaps[key]
-        return soonest
+        place = _soonest(self._lines_of(keys))
+        return math.inf if place is None else place[0]
 
     def unknown(self, each: Open, now: float) -> bool:
         """Its producer could not tell; whether that was once too often."""
         options = self._options
         each.token = ""
+        each.tries += 1
         each.answers += 1
         if options.on_undecided != "ask" and each.answers >= options.check_answers_max:
             if options.on_undecided == "park":
                 each.parked = True
-                each.due = math.inf
+                each.due, each.turn = math.inf, NO_TURN
             return True
         longest = min(
             options.check_backoff_seconds * 2.0 ** min(each.answers - 1, 60),
@@ -133,7 +183,9 @@ class Book:
         return False
 
     def hurry(self, each: Open, now: float) -> None:
-        """Let it be asked about now; one that was parked is asked from the beginning."""
+        """Let it be asked about now, if nobody is; one that was parked, from the beginning."""
+        if each.is_out(now):
+            return
         if each.parked:
             each.parked, each.answers = False, 0
         each.token = ""
@@ -145,7 +197,28 @@ class Book:
 
         return Random(self._seed)
 
+    def _lines_of(self, keys: Iterable[Key]) -> list[_Line]:
+        return [line for key in keys if (line := self._lines.get(key)) is not None]
+
     def _put_off(self, each: Open, due: float) -> None:
-        each.due = due
+        turn = next(self._turns)
         for key in each.keys:
-            heappush(self._heaps.setdefault(key, []), (due, next(self._numbers), each))
+            self._lines[key].put((due, turn, each))
+        # Only now: an interrupt on the way leaves it where it was, and never nowhere.
+        each.due, each.turn = due, turn
+
+    def _check(self) -> None:
+        standing = [(key, each) for each in self._open.values() for key in each.keys]
+        assert {key for key, _ in standing} == self._lines.keys()
+        for key, line in self._lines.items():
+            members = [each for where, each in standing if where == key]
+            current = [place[2] for place in line.places if place[2].turn == place[1]]
+            assert line.members == len(members)
+            assert set(current) == {each for each in members if not each.parked}
+            assert len(current) == len(set(current)), "one stands twice in a line"
+            assert len(line.places) <= 2 * line.members + PASSED_MAX + 1
+
+
+def _soonest(lines: Iterable[_Line]) -> Place | None:
+    places = (place for line in lines if (place := line.soonest()) is not None)
+    return min(places, default=None)

@@ -76,9 +76,17 @@ class Checkers:
             loop.stop()
         self._loops = [
             # One question at a time, so that a slow checker holds back no other question.
-            CheckLoop(self._feedback, self._checkers, limit=1, pause=0.0, clock=self._clock)
+            CheckLoop(
+                self._feedback,
+                self._checkers,
+                limit=1,
+                pause=0.0,
+                clock=self._clock,
+                gave_up=self._feedback.give_up,
+            )
             for _ in range(self._count)
         ]
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
         for number, loop in enumerate(self._loops):
             thread = threading.Thread(target=loop.run, name=f"fmq checker {number}", daemon=True)
             self._threads.append(thread)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from fmq.errors import BadOption, RollBack
+from fmq.errors import BadOption, FmqError, RollBack
 from fmq.feedback.question import ANSWERS, Answer
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Message, Outcome
@@ -41,16 +42,23 @@ def send_with(
         tx.rollback()
         raise
     except BaseException as error:
-        error.add_note(
-            f"fmq: transaction {tx.tx_id!r} was prepared before this exception and stays "
-            "undecided; its checker is asked."
-        )
-        feedback.resume(tx.tx_id)
+        if tx.phase is Phase.PREPARED:
+            error.add_note(
+                f"fmq: transaction {tx.tx_id!r} was prepared before this exception and stays "
+                "undecided; its checker is asked."
+            )
+            _ask_about(tx, feedback)
         raise
     if decision == "commit":
         tx.commit()
     elif decision == "rollback":
         tx.rollback()
     else:
-        feedback.resume(tx.tx_id)
+        _ask_about(tx, feedback)
     return tx.outcome()
+
+
+def _ask_about(tx: Transaction, feedback: Feedback) -> None:
+    # Somebody may have decided it by now, and an engine that has ended asks when it is opened.
+    with suppress(FmqError):
+        feedback.resume(tx.tx_id)

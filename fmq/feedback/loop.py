@@ -6,16 +6,26 @@ It knows two calls, `ask` and `answer`, so it serves in process and over a netwo
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from fmq.clock import Clock, SystemClock
-from fmq.errors import AlreadyDecided, EngineFailed, FmqError, LeaseLost, UsageError
+from fmq.errors import (
+    AlreadyDecided,
+    EngineFailed,
+    LeaseLost,
+    UnknownTransaction,
+    UsageError,
+)
 from fmq.feedback.question import ANSWERS, Answer, Checker, Question
 from fmq.message import Outcome
 
 if TYPE_CHECKING:
     from logging import Logger
+
+
+TROUBLE_SECONDS = 1.0  # between two calls when one has failed
 
 
 def log() -> Logger:
@@ -54,19 +64,22 @@ class CheckLoop:
         feedback: Asks,
         checkers: Mapping[str, Checker],
         *,
-        topics: Iterable[str] | None = None,
+        topics: str | Iterable[str] | None = None,
         limit: int = 32,
         wait: float = 5.0,
         pause: float = 0.1,
         clock: Clock | None = None,
+        gave_up: Callable[[Question], None] | None = None,
     ) -> None:
+        """`gave_up` is told of each question that got no answer, for whatever reason."""
         self._feedback = feedback
         self._checkers = checkers
-        self._topics = None if topics is None else tuple(topics)
+        self._topics = (topics,) if isinstance(topics, str) else topics and tuple(topics)
         self._limit = limit
         self._wait = wait
         self._pause = pause
         self._clock = clock or SystemClock()
+        self._gave_up = gave_up
         self._stopped = False
         self._stopping = threading.Lock()
         self._stopping.acquire()
@@ -74,42 +87,70 @@ class CheckLoop:
     def run(self) -> None:
         """Ask and answer until `stop` is called, or the engine closes or fails."""
         while not self._stopped:
+            pause = self._pause
             try:
                 self.once()
             except (UsageError, EngineFailed):
                 return  # closed, or a copy in a forked child: nobody asks here any more
-            except FmqError:
+            except Exception:
                 log().exception("asking about undecided transactions failed; it is tried again")
-            if self._pause:
-                self._clock.wait(self._stopping, self._pause)
+                pause = max(pause, TROUBLE_SECONDS)
+            if pause:
+                self._clock.wait(self._stopping, pause)
 
     def stop(self) -> None:
         """Let `run` return after the questions that it has; may be called from anywhere."""
         self._stopped = True
-        if self._stopping.locked():
+        with suppress(RuntimeError):  # somebody else just did
             self._stopping.release()
 
     def once(self, *, wait: float | None = None) -> list[tuple[Question, Answer | None]]:
         """Ask once and answer all; the questions with what was answered, None: nothing."""
-        asked = self._clock.monotonic()
         questions = self._feedback.ask(
             list(self._checkers),
             self._topics,
             limit=self._limit,
             wait=self._wait if wait is None else wait,
         )
+        asked = self._clock.monotonic()
         answered: list[tuple[Question, Answer | None]] = []
         for question in questions:
             # One whose lease has ended meanwhile comes again, here or elsewhere.
             late = self._clock.monotonic() - asked >= question.lease_seconds
-            answered.append((question, None if late else self._answer(question)))
+            answer = None if late or self._stopped else self._answer(question)
+            if answer is None and self._gave_up is not None:
+                self._gave_up(question)
+            answered.append((question, answer))
         return answered
 
     def _answer(self, question: Question) -> Answer | None:
-        """Answer one; None if its checker failed, which counts as nothing: it comes again."""
+        """Answer one; None if that failed, which counts as nothing: it comes again."""
+        decision = self._decision_on(question)
+        if decision is None:
+            return None
+        try:
+            self._feedback.answer(question, decision)
+        except LeaseLost:
+            return None
+        except (AlreadyDecided, UnknownTransaction) as error:
+            log().warning("the checker of %r comes too late: %s", question.producer, error)
+            return None
+        except (UsageError, EngineFailed):
+            raise
+        except Exception:
+            # One that cannot be decided must not hold back those that were asked with it.
+            log().exception("%s: %r could not be written", question.tx_id, decision)
+            return None
+        return decision
+
+    def _decision_on(self, question: Question) -> Answer | None:
+        """What the checker says, if it is something that may be said."""
         try:
             decision = self._checkers[question.producer](question)
-        except Exception:
+        except BaseException as error:
+            ours = threading.current_thread() is not threading.main_thread()
+            if not (ours or isinstance(error, Exception)):
+                raise  # it is the program that is told to end
             log().exception("the checker of %r failed on %s", question.producer, question.tx_id)
             return None
         if decision not in ANSWERS:
@@ -117,12 +158,5 @@ class CheckLoop:
                 "the checker of %r answered %r about %s; it may say one of %s",
                 question.producer, decision, question.tx_id, ", ".join(ANSWERS),
             )  # fmt: skip
-            return None
-        try:
-            self._feedback.answer(question, decision)
-        except LeaseLost:
-            return None
-        except AlreadyDecided as error:
-            log().warning("the checker of %r comes too late: %s", question.producer, error)
             return None
         return decision

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 Answer = Literal["commit", "rollback", "unknown"]
+"""What a checker may say."""
 ANSWERS = ("commit", "rollback", "unknown")
 
 
@@ -27,7 +28,7 @@ class Question:
     tx: int
     """The transaction's number, which is never used twice in a store."""
     token: str
-    """An answer needs it; it ends with the lease."""
+    """An answer needs it; it ends when, behind the lease, the question is asked again."""
     lease_seconds: float
     """For how long nobody else is asked."""
     answers: int
@@ -47,4 +48,4 @@ class Settled:
     unknown: tuple[str, ...]
     """Asked about, and still undecided."""
     unasked: tuple[str, ...]
-    """No checker is registered for their producer, or time ran out before their turn."""
+    """Parked, or no checker is registered for their producer, or time ran out before an answer."""

@@ -9,13 +9,16 @@ serve producers elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from fmq.clock import as_datetime
-from fmq.errors import BadOption, LeaseLost, UnknownTransaction
+from fmq.errors import AlreadyDecided, BadOption, LeaseLost, UnknownTransaction
 from fmq.feedback.book import Book, Key, Open
 from fmq.feedback.question import ANSWERS, Answer, Question
-from fmq.message import Outcome, OutcomeState, UndecidedTransaction
+from fmq.feedback.waiting import Asker, Waiting
+from fmq.message import Outcome, UndecidedTransaction
 from fmq.options import Options
 from fmq.tx.ledger import Entry, Ledger, seal_text
 from fmq.tx.manager import TransactionManager
@@ -24,6 +27,13 @@ from fmq.tx.names import check_name
 from fmq.tx.outcomes import undecided_view
 
 Producers = str | Iterable[str]
+
+
+class Asked(NamedTuple):
+    """An undecided transaction, and how often it had been asked about at some moment."""
+
+    open: Open
+    tries: int
 
 
 class Feedback:
@@ -48,7 +58,7 @@ class Feedback:
         self.store = store.hex()
         self._check = check
         self._after = after
-        self._waiting: dict[Key, list[Wakeup]] = {}
+        self._waiting = Waiting()
         self._calls = 0  # who waits comes back when it changes
         self.book = Book(options, seed)
         now = self._clock.monotonic()
@@ -62,31 +72,29 @@ class Feedback:
     def _opened(self, entry: Entry) -> None:
         wanted_ms = entry.prepare.check_after_ms
         after = self._options.check_after_seconds if wanted_ms < 0 else wanted_ms / 1000
-        self.book.add(entry, self._clock.monotonic() + after)
-        self._wake(self._keys_of(entry.tx))
+        due = self._clock.monotonic() + after
+        self.book.add(entry, due)
+        self._waiting.due(self.book.open(entry.tx).keys, due)
 
     def _decided(self, entry: Entry) -> None:
-        self._wake(self._keys_of(entry.tx))
         self.book.remove(entry.tx)
-
-    def _keys_of(self, tx: int) -> tuple[Key, ...]:
-        each = self.book.get(tx)
-        return each.keys if each is not None else ()
+        self._waiting.ended()
 
     # --- asking ---------------------------------------------------------------------------------
 
     def ask(
         self,
         producer: Producers,
-        topics: Iterable[str] | None = None,
+        topics: str | Iterable[str] | None = None,
         *,
         limit: int = 32,
         wait: float = 5.0,
     ) -> list[Question]:
         """Up to `limit` questions about what `producer` prepared, as soon as one is due.
 
-        Empty after `wait` seconds. With `topics` only transactions with a message for one of
-        them. Several producers may be named, too.
+        Empty after `wait` seconds, and now and then sooner: ask again. With `topics` only
+        transactions with a message for one of them. Several producers may be named, too; "" are
+        those that prepared without a name.
         """
         if limit < 1:
             raise BadOption(f"limit={limit}: must be at least 1")
@@ -94,41 +102,36 @@ class Feedback:
         now = self._clock.monotonic()
         deadline, calls = now + wait, self._calls
         while True:
-            with self._lock:
-                self._check()
-                taken = self.book.take(keys, limit, now)
-                if taken:
-                    return [self._question(each) for each in taken]
-                if now >= deadline or calls != self._calls:
-                    return []
-                wakeup = self._listen(keys)
-                until = min(deadline, self.book.next_due(keys))
-            self._wait(wakeup, keys, until - now)
+            asker = Asker(keys)
+            try:
+                with self._lock:
+                    self._check()
+                    taken = self.book.take(keys, limit, now)
+                    if taken:
+                        return [self._question(each) for each in taken]
+                    if now >= deadline or calls != self._calls:
+                        return []
+                    until = min(deadline, self.book.next_due(keys))
+                    self._waiting.ask(asker, until)
+                self._clock.wait(asker.lock, until - now)
+            finally:
+                with self._lock:
+                    self._waiting.forget(asker)
             now = self._clock.monotonic()
-
-    def _listen(self, keys: Iterable[Key]) -> Wakeup:
-        """A wakeup for whatever happens to one of `keys`. Under the lock."""
-        wakeup = Wakeup()
-        for key in keys:
-            self._waiting.setdefault(key, []).append(wakeup)
-        return wakeup
-
-    def _wait(self, wakeup: Wakeup, keys: Iterable[Key], seconds: float) -> None:
-        try:
-            self._clock.wait(wakeup.lock, seconds)
-        finally:
-            self._forget(wakeup, keys)
 
     def ask_about(self, tx_id: str) -> list[Question]:
         """The question about this one transaction, whoever has it now; none if it is decided."""
         with self._lock:
-            self._check()
-            entry = self._ledger.by_tx_id.get(tx_id)
-            each = None if entry is None else self.book.get(entry.tx)
+            each = self._undecided(tx_id)
             if each is None:
                 return []
             self.book.lease(each, self._clock.monotonic())
             return [self._question(each)]
+
+    def _undecided(self, tx_id: str) -> Open | None:
+        self._check()
+        entry = self._ledger.by_tx_id.get(tx_id)
+        return None if entry is None else self.book.open(entry.tx)
 
     def _question(self, each: Open) -> Question:
         prepare = each.entry.prepare
@@ -147,25 +150,10 @@ class Feedback:
             each.answers,
         )
 
-    def _forget(self, wakeup: Wakeup, keys: Iterable[Key]) -> None:
-        with self._lock:
-            for key in keys:
-                waiting = self._waiting.get(key, [])
-                if wakeup in waiting:
-                    waiting.remove(wakeup)
-                if not waiting:
-                    self._waiting.pop(key, None)
-
-    def _wake(self, keys: Iterable[Key]) -> None:
-        """Have those look again who wait for one of `keys`. Under the lock."""
-        for key in keys:
-            for wakeup in self._waiting.get(key, ()):
-                wakeup()
-
     def wake_all(self) -> None:
-        """Let every call that waits look again: the engine closes. Under the lock."""
+        """Let every call that waits look again, and return: the engine closes. Under the lock."""
         self._calls += 1
-        self._wake(list(self._waiting))
+        self._waiting.wake_all()
 
     def come_back(self) -> None:
         """Let every call that waits return, with nothing if there is nothing."""
@@ -175,7 +163,7 @@ class Feedback:
     # --- answering ------------------------------------------------------------------------------
 
     def answer(self, question: Question, decision: Answer, *, reason: str = "") -> Outcome | None:
-        """Decide what `question` asks about; None if the answer is "unknown".
+        """Decide what `question` asks about; None if "unknown" leaves it undecided.
 
         The same decision made by somebody else meanwhile is a success, the opposite one is
         AlreadyDecided. LeaseLost if the lease ended and the question may be somebody else's.
@@ -187,120 +175,127 @@ class Feedback:
                 f"transaction {question.tx_id!r} is one of the store {question.store}, not of "
                 f"{self.store}: nothing was changed. Answer where the question was asked."
             )
-        tx_id, seal = question.tx_id, question.seal
         if decision != "unknown":
-            self._require_token(question)
-            return self._decide(tx_id, decision, seal, reason)
+            with self._lock:
+                self._asked_about(question)
+            return self._decide(question, decision, reason)
         if self._unknown(question) and self._options.on_undecided == "rollback":
             why = f"{self._options.check_answers_max} answers were unknown"
-            return self._decide(tx_id, "rollback", seal, why)
+            with suppress(AlreadyDecided):  # by somebody else, just now
+                return self._decide(question, "rollback", why)
         return None
 
-    def _decide(self, tx_id: str, decision: Answer, seal: str, reason: str) -> Outcome:
+    def _decide(self, question: Question, decision: Answer, reason: str) -> Outcome:
         assert decision != "unknown"
         outcome = self._manager.decide(
-            tx_id, decision, reason=reason, decided_by="checker", seal=seal
+            question.tx_id, decision, reason=reason, decided_by="checker", seal=question.seal
         )
         self._after()
         return outcome
 
-    def _require_token(self, question: Question) -> None:
-        with self._lock:
-            self._check()
-            each = self.book.get(question.tx)
-            if each is not None and each.token != question.token:
-                self._refuse(question)
-
     def _unknown(self, question: Question) -> bool:
         with self._lock:
-            self._check()
-            each = self.book.get(question.tx)
+            each = self._asked_about(question)
             if each is None:
-                return False  # decided meanwhile: nothing is left to be asked
-            if each.token != question.token:
-                self._refuse(question)
-            self._wake(each.keys)
-            return self.book.unknown(each, self._clock.monotonic())
+                return False
+            too_often = self.book.unknown(each, self._clock.monotonic())
+            self._waiting.due(each.keys, each.due)
+            self._waiting.ended()
+            return too_often
 
-    def _refuse(self, question: Question) -> None:
-        raise LeaseLost(
-            f"the question about transaction {question.tx_id!r} is no longer yours: its lease of "
-            f"{question.lease_seconds:g} s ended, or the engine was opened again, and it may be "
-            "somebody else's. Nothing was changed; ask again."
-        )
+    def _asked_about(self, question: Question) -> Open | None:
+        """What `question` asks about; None if it has been decided. Under the lock."""
+        # By its id, as the decision finds it: one that has the id of an earlier one, and maybe its
+        # seal, too, has not its token.
+        each = self._undecided(question.tx_id)
+        if each is not None and (not each.token or each.token != question.token):
+            raise LeaseLost(
+                f"the question about transaction {question.tx_id!r} is no longer yours: its lease "
+                f"of {question.lease_seconds:g} s ended, or the engine was opened again, and it "
+                "may be somebody else's. Nothing was changed; ask again."
+            )
+        return each
+
+    def give_up(self, question: Question) -> None:
+        """Its checker failed: it comes again when the lease ends, and nobody waits for it."""
+        with self._lock, suppress(LeaseLost):
+            each = self._asked_about(question)
+            if each is not None:
+                each.token = ""
+                each.tries += 1
+                self._waiting.ended()
 
     # --- by hand --------------------------------------------------------------------------------
 
     def resume(self, tx_id: str) -> None:
-        """Ask about it now, even if it was parked; UnknownTransaction if it is not undecided."""
+        """Have it asked about now, even if it was parked; UnknownTransaction if it was decided."""
         with self._lock:
-            self._check()
-            entry = self._ledger.by_tx_id.get(tx_id)
-            each = None if entry is None else self.book.get(entry.tx)
+            each = self._undecided(tx_id)
             if each is None:
                 raise UnknownTransaction(
                     f"transaction {tx_id!r} is not undecided, so nobody is asked about it; "
                     f"engine.outcome({tx_id!r}) tells what became of it"
                 )
-            self.book.hurry(each, self._clock.monotonic())
-            self._wake(each.keys)
+            self._hurry(each, self._clock.monotonic())
+
+    def _hurry(self, each: Open, now: float) -> None:
+        self.book.hurry(each, now)
+        self._waiting.due(each.keys, now)
 
     def undecided(self) -> list[UndecidedTransaction]:
         """All that wait for their decision, the oldest first, and how asking stands."""
         with self._lock:
             return [
                 replace(undecided_view(each.entry), answers=each.answers, parked=each.parked)
-                for each in self.book.all()
+                for each in self.book.oldest_first()
             ]
 
     # --- all at once ----------------------------------------------------------------------------
 
-    def hurry(self, producers: Container[str]) -> list[tuple[Open, int]]:
+    def hurry(self, producers: Container[str]) -> list[Asked]:
         """Make everything of `producers` due that nobody is being asked about, but what is parked.
 
-        All that is undecided now, each with the number of its answers so far.
+        All that is undecided now, the oldest first.
         """
         with self._lock:
             self._check()
+            everything = self.book.oldest_first()
             now = self._clock.monotonic()
-            for each in self.book.all():
-                asked = each.token and each.due > now
-                if each.producer in producers and not each.parked and not asked:
-                    self.book.hurry(each, now)
-                    self._wake(each.keys)
-            return [(each, each.answers) for each in self.book.all()]
+            for each in everything:
+                if each.producer in producers and not each.parked:
+                    self._hurry(each, now)
+            return [Asked(each, each.tries) for each in everything]
 
-    def unanswered(self, asked: Iterable[tuple[Open, int]]) -> list[Open]:
-        """Those of `asked` that are undecided, and have had no answer since."""
+    def has_ended(self, asked: Asked) -> bool:
+        """Whether it was decided, or a question about it has ended since."""
         with self._lock:
-            self._check()
-            return [
-                each
-                for each, answers in asked
-                if self.book.get(each.entry.tx) is each and each.answers == answers
-            ]
+            return self._has_ended(asked)
 
-    def state_of(self, each: Open) -> OutcomeState:
-        """What has become of it."""
-        with self._lock:
-            if self.book.get(each.entry.tx) is each:
-                return "undecided"
-        return self._manager.outcome(each.tx_id).state
+    def _has_ended(self, asked: Asked) -> bool:
+        self._check()
+        return asked.open.is_decided or asked.open.tries != asked.tries
 
-    def pause(self, producers: Producers, seconds: float) -> None:
-        """Wait until something happens to what `producers` have prepared, or becomes due."""
-        keys = _keys(producers, None)
-        with self._lock:
-            now = self._clock.monotonic()
-            wakeup = self._listen(keys)
-            seconds = min(seconds, max(0.0, self.book.next_due(keys) - now))
-        self._wait(wakeup, keys, seconds)
+    def pause(self, asked: Asked, producers: Producers, seconds: float) -> None:
+        """Wait until some question ends, or one of `producers` is due; not if `asked` has ended."""
+        watcher = Wakeup()
+        try:
+            with self._lock:
+                if self._has_ended(asked):
+                    return
+                due_in = self.book.next_due(_keys(producers, None)) - self._clock.monotonic()
+                self._waiting.watch(watcher)
+            self._clock.wait(watcher.lock, min(seconds, max(0.0, due_in)))
+        finally:
+            with self._lock:
+                self._waiting.forget_watcher(watcher)
 
 
-def _keys(producer: Producers, topics: Iterable[str] | None) -> list[Key]:
+def _keys(producer: Producers, topics: str | Iterable[str] | None) -> list[Key]:
     producers = [producer] if isinstance(producer, str) else list(producer)
     for name in producers:
         if name:
             check_name("producer", name)
-    names = [None] if topics is None else list(topics)
+    if topics is None:
+        return [(each, None) for each in producers]
+    names = [topics] if isinstance(topics, str) else list(topics)
     return [(each, topic) for each in producers for topic in names]

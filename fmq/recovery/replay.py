@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 
 from fmq.disk import Directory, File
-from fmq.errors import Damaged, NewerFormat
+from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.recovery.checkpoint import Checkpoint
 from fmq.recovery.tail import Verdict, judge
 from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
@@ -226,7 +226,16 @@ class Replay:
 
 
 def rebuild_index(directory: Directory, segment: Segment, store: bytes) -> SegmentIndex:
-    """The index of a sealed segment, from the segment alone."""
+    """The index of a sealed segment, from the segment alone; FileNotFoundError if it is gone."""
+    try:
+        return _rebuilt(directory, segment, store)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Unreadable(f"{directory.path}/{segment.name}", error) from error
+
+
+def _rebuilt(directory: Directory, segment: Segment, store: bytes) -> SegmentIndex:
     index = SegmentIndex(segment.base)
     file = directory.open(segment.name)
     try:

@@ -71,6 +71,7 @@ class Group:
         self._sync_wanted = False
         self.syncs = 0
         self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
+        self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
         self.failure: BaseException | None = None
 
     def plan(self, append: list[Record]) -> None:
@@ -118,7 +119,8 @@ class Group:
                 self._lead(me, taken)
         except BaseException as error:
             self._leave(me, waiter, error)
-            if error is self.failure and isinstance(error, OSError):
+            # Not only the failure itself: when a disk dies, others may have met it before.
+            if isinstance(error, OSError) and not isinstance(error, FmqError):
                 raise self.failed_error() from error
             raise
         return result
@@ -239,12 +241,15 @@ class Group:
 
     def _fail(self, error: BaseException) -> None:
         """The engine is done: nothing is planned or written any more. Under the lock."""
+        first = self.failure is None
         if self.failure is None:
             self.failure = error
         for waiter in self._waiters:
             waiter.failed = True
         self._wake_served(self._turn)
         self._leader = 0
+        if first:
+            self.on_failure()
 
     def fail(self, error: BaseException) -> None:
         """Stop the engine because of `error`, met outside of a write. Under the lock."""

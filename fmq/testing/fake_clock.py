@@ -12,6 +12,7 @@ from threading import Lock, get_ident
 from fmq.clock import Waitable
 
 START_US = 1_767_225_600_000_000  # 2026 began
+TICK_SECONDS = 0.000_001
 LOOK_AGAIN_SECONDS = 0.0005  # of real time: how soon another thread notices that time moved
 
 
@@ -53,7 +54,9 @@ class FakeClock:
             return self._wait_for_others(lock, self.monotonic() + timeout)
         if lock.acquire(False):
             return True
-        self.advance(max(0.0, timeout))
+        if timeout > 0:
+            # At least a tick: who waits for a moment between two must get beyond it.
+            self.advance(max(TICK_SECONDS, timeout))
         return lock.acquire(False)
 
     def _wait_for_others(self, lock: Waitable, deadline: float) -> bool:

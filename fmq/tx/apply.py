@@ -187,6 +187,8 @@ def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
     elif entry is not None and ledger.on_free is not None:
         for ack in entry.prepare.acks:
             ledger.on_free(ack)
+    if entry is not None:
+        entry.state = held.state
     ledger.index.add_outcome(decided)
 
 

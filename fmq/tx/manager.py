@@ -11,13 +11,13 @@ from weakref import WeakValueDictionary
 
 from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
-from fmq.message import Decision, Outcome, Receipt, UndecidedTransaction
+from fmq.message import Decision, Outcome, Receipt
 from fmq.store.kinds import COMMIT, Acks, Decided, Kind, Record, Run
 from fmq.tx.drafts import decision_on, number, prepare_of, runs_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
 from fmq.tx.names import TxIds, check_name, check_tx_id
-from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome, undecided_view
+from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.publication import Publication
 from fmq.tx.receipts import receipts_of
 from fmq.tx.relocation import relocate_oldest
@@ -344,8 +344,3 @@ class TransactionManager:
                 return undecided_outcome(entry)
         decided = self._outcomes.find(tx_id)
         return None if decided is None else self._outcomes.outcome(decided)
-
-    def undecided(self) -> list[UndecidedTransaction]:
-        """All that wait for their decision, the oldest first."""
-        with self._group.lock:
-            return [undecided_view(entry) for entry in self._ledger.undecided.values()]

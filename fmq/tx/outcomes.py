@@ -17,7 +17,7 @@ from fmq.options import Options
 from fmq.store.catalog import Catalog
 from fmq.store.columns import Content
 from fmq.store.decoding import content_of
-from fmq.store.kinds import Decided, Kind, Run
+from fmq.store.kinds import Decided, Kind, Record, Run
 from fmq.store.reader import Reader
 from fmq.store.record import aligned
 from fmq.store.segment import Segment, segment_name
@@ -88,11 +88,25 @@ class Outcomes:
         return decided if age_us <= self._window_seconds * 1_000_000 else None
 
     def _read(self, position: int, tx_id: str) -> Decided | None:
-        base, place = self._locate(position)
-        record = self._reader.record(base, place)
+        record = self._record(position)
+        if record is None:
+            return None
         if not isinstance(record, Decided):
+            base, _ = self._locate(position)
             raise Damaged(segment_name(base), position, "no decision, where the index names one")
         return record if record.tx_id == tx_id else None
+
+    def _record(self, position: int) -> Record | None:
+        """The record at `position`; None if retention has dropped it since it was found."""
+        segment = self._journal.segment_of(position)
+        if segment is None:
+            return None
+        try:
+            return self._reader.record(segment.base, position - segment.base)
+        except FileNotFoundError:
+            if self._journal.segment_of(position) is None:
+                return None
+            raise Damaged(segment.name, position, "the segment is missing") from None
 
     def _locate(self, position: int) -> tuple[int, int]:
         segment = self._journal.segment_of(position)
@@ -101,12 +115,15 @@ class Outcomes:
         return segment.base, position - segment.base
 
     def outcome(self, decided: Decided) -> Outcome:
-        """All there is to know of a decision, its receipts included."""
-        base, place = self._locate(decided.position)
-        at = decided.append_start - base
+        """All there is to know of a decision, its receipts included; UnknownTransaction if
+        retention has dropped it meanwhile.
+        """
+        at = decided.append_start
         found = []
-        while at < place:
-            record = self._reader.record(base, at)
+        while at < decided.position:
+            record = self._record(at)
+            if record is None:
+                raise self.unknown(decided.tx_id)
             if isinstance(record, Run):
                 found.append(record)
             at += aligned(record.size)

@@ -38,6 +38,7 @@ class Writer:
         self.ledger = ledger
         self.clock = clock
         self.options = options
+        self._last_us = ledger.last_us
         self._waits = options.sync != "interval"
 
     def waits(self, sync: bool | None) -> bool:
@@ -46,11 +47,11 @@ class Writer:
 
     def now_us(self) -> int:
         """The time for a record planned now, never before an earlier one's. Under the lock."""
-        ledger = self.ledger
         now = self.clock.time_us()
-        if now < ledger.last_us:
-            now = ledger.last_us
-        ledger.last_us = now
+        if now < self._last_us:
+            now = self._last_us
+        # Not the ledger's, which a checkpoint takes as it is: it knows what has been written.
+        self._last_us = now
         return now
 
     def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:

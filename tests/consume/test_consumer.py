@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import fmq
-from fmq import Delivery, Engine, Message
+from fmq import Batch, Consumer, Delivery, Engine, Message
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
+from fmq.tx.messages import Messages
 from tests.small import CrashDisk, FakeClock, check, fill, opened
 
 
@@ -273,4 +274,51 @@ def test_a_group_that_lags_behind_retention_goes_on_with_what_there_is(disk: Cra
             held.ack()
             with pytest.raises(OffsetGone):
                 engine.read("t", offset=0)
+    check(disk)
+
+
+class DroppedBeforeItIsRead:
+    """An engine's messages, to which `happen` happens between a claim and its reading, once."""
+
+    def __init__(self, messages: Messages, happen: Callable[[], None]) -> None:
+        self._messages = messages
+        self._happen: Callable[[], None] | None = happen
+
+    def batch(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
+        happen, self._happen = self._happen, None
+        if happen is not None:
+            happen()
+        return self._messages.batch(topic, queue, offset, limit)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._messages, name)
+
+
+def test_what_retention_drops_between_a_claim_and_its_reading_is_passed_over(
+    disk: CrashDisk,
+) -> None:
+    """As if the consumer had asked a moment later: it is no error, and the rest comes."""
+    with opened(disk, retain_bytes=8192, keep_unread=False) as engine:
+        engine.send("t", b"x" * 500)
+        parts = engine._parts
+
+        def drop() -> None:
+            for _ in range(40):
+                engine.send("t", b"x" * 500)
+
+        messages = DroppedBeforeItIsRead(parts.messages, drop)
+        with Consumer(
+            messages,  # type: ignore[arg-type]
+            parts.groups,
+            parts.writer,
+            lambda: None,
+            ("t",),
+            "g",
+            30.0,
+            lambda: None,
+        ) as consumer:
+            got = seen(consumer.poll(limit=1))
+            (info,) = engine.queues("t")
+            assert info.first > 1
+            assert got == [info.first]
     check(disk)

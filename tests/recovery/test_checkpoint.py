@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+import fmq
+from fmq import Options
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import HEAD, SLOTS, Checkpoint, decode, encode
+from fmq.testing import FakeClock
 from tests.recovery.sights import finished, interrupted, sight
 from tests.small import (
     CrashDisk,
+    bodies,
     check,
     content,
     flip,
@@ -185,3 +189,18 @@ def test_a_read_of_the_slots_takes_the_larger_generation_whatever_its_name() -> 
     assert found is not None
     assert found.generation == 9
     assert checkpoints.read(directory, bytes(16)) is None
+
+
+def test_a_checkpoint_knows_no_time_of_what_is_only_planned() -> None:
+    """What was not written is lost with the process; a checkpoint that had its time would say
+    another thing than the journal, and a check of a sound directory would find fault.
+    """
+    disk, clock = CrashDisk(), FakeClock()
+    options = Options(segment_bytes=4096)
+    with fmq.open("data", options, disk=disk, clock=clock) as engine:
+        engine.send("t", b"0")
+        clock.advance(0.01)
+        engine.send("t", b"1", sync=False)
+        assert len(bodies(engine, "t")) == 1
+        engine._parts.chores.checkpoint()
+        check(disk.after_kill())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fmq.errors import Unreadable
+from fmq.testing import FaultDisk
+from fmq.testing.faults import Operation
 from tests.recovery.sights import OPTIONS, finished, interrupted, sight
 from tests.small import CrashDisk, check, content, flip, opened, overwrite, remove, truncate
 
@@ -120,3 +123,20 @@ def test_temporary_files_that_nobody_will_finish_are_removed() -> None:
     expected = sight(disk)
     assert not set(junk) & set(content(disk))
     assert sight(disk) == expected
+
+
+@pytest.mark.parametrize("operation", ["open", "read"])
+def test_an_index_that_cannot_be_read_nor_built_again_is_a_typed_error(
+    operation: Operation,
+) -> None:
+    """A disk that has died shows it to whoever reads, with the file's name, and heals."""
+    disk = FaultDisk(finished())
+    with opened(disk) as engine:
+        (queue, *_) = engine.queues()
+        for names in ("*.idx", "*.seg"):
+            disk.fail(operation, names=names, persistently=True)
+        with pytest.raises(Unreadable, match=r"\.seg: Input/output error"):
+            engine.read(queue.topic, queue=queue.queue, offset=queue.first)
+        disk.heal()
+        assert engine.read(queue.topic, queue=queue.queue, offset=queue.first)
+    check(disk)

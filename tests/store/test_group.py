@@ -180,6 +180,20 @@ def test_a_failure_while_another_writes_is_no_success_for_those_who_wait(
     assert set(acknowledged) <= set(shared.durable()) <= {"leader"}
 
 
+@pytest.mark.parametrize("fail", [fail_in_plan, fail_from_outside])
+def test_a_write_that_fails_in_an_engine_that_has_failed_is_a_typed_error_too(
+    fail: Callable[[Shared], None],
+) -> None:
+    """A disk that dies is met by several, and the first to say so need not be the writer."""
+    faults = FaultDisk(CrashDisk())
+    shared = Shared(faults)
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        fail(shared)
+        faults.fail("write", names="*.seg")
+    assert isinstance(leader.ended(), EngineFailed)
+    assert shared.published == []
+
+
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_failed_write_fails_everybody_who_waits_and_the_engine(error: int) -> None:
     """Those whose bytes were in the write, and those who had planned after it began."""

@@ -1,0 +1,1 @@
+"""Real file systems whose power is cut, and real processes that are killed."""

@@ -1,0 +1,68 @@
+"""Processes under load that are killed, each where the one before it was.
+
+What a kill leaves is all that was written, synced or not: it tries recovery, the lock and the
+threads, and never the disk. The control is a process that says what is done before it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from crash_tests.oracle import Violation
+from crash_tests.real.filesystem import scratch_below
+from crash_tests.real.lies import SAID_TOO_EARLY
+from crash_tests.real.store import Store
+from crash_tests.real.tally import Budget, Tally
+
+SHARE = 50  # kills of a run that is given no budget
+KILLS_OF_ONE = 25
+CONTROL_KILLS_MAX = 40
+
+
+class Kills:
+    """The tier."""
+
+    name = "kills of a process"
+
+    def run(self, budget: Budget) -> Tally:
+        tally = Tally(self.name)
+        with scratch_below(budget.directory, "kills") as scratch:
+            self._control(scratch, budget, tally)
+            while budget.allows(tally.rounds, SHARE):
+                self._store(scratch, budget, tally)
+        tally.stop()
+        return tally
+
+    def _store(self, scratch: Path, budget: Budget, tally: Tally) -> None:
+        seed = budget.seed * 1_000_000 + tally.stores
+        store = Store(seed, fresh(scratch), scratch / "evidence")
+        tally.stores += 1
+        try:
+            for _ in range(KILLS_OF_ONE):
+                if budget.allows(tally.rounds, SHARE):
+                    store.live("kill")
+                    tally.add_round(budget)
+            store.finish()
+        except Violation as violation:
+            tally.failures.append(store.save(violation, budget.failures / f"kills-{seed}"))
+        tally.promises += store.promises.done
+
+    def _control(self, scratch: Path, budget: Budget, tally: Tally) -> None:
+        store = Store(budget.seed, fresh(scratch), scratch / "evidence", lie=SAID_TOO_EARLY)
+        try:
+            for _ in range(CONTROL_KILLS_MAX):
+                store.live("kill")
+        except Violation:
+            tally.controls += 1
+        else:
+            tally.failures.append(Violation("control", f"{SAID_TOO_EARLY}, and nothing was lost"))
+
+
+def fresh(scratch: Path) -> Path:
+    path = scratch / "store"
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+KILLS = Kills()

@@ -1,0 +1,192 @@
+"""One life of a store as its killer sees it: begin a process, listen, end it, and judge.
+
+The processes come from a fork server, which has imported everything once and runs no threads:
+a fresh interpreter for each would cost more than all that is tried.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from random import Random
+from typing import Any
+
+import fmq
+from crash_tests.oracle import Place, Violation
+from crash_tests.real import load
+from crash_tests.real.load import Life
+from crash_tests.real.promises import Promises
+from fmq.errors import Locked, OffsetGone
+
+SECONDS_MAX = 60.0  # that a life may say nothing
+LOOK_BACK = 30  # messages
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload([load.__name__])
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a life ends: so long after its beginning, after so many acknowledgements, or after the
+    first one out of a new segment.
+    """
+
+    seconds: float
+    events: int = 0
+    rolled: bool = False
+
+    def __str__(self) -> str:
+        after = f"{self.events} acknowledgements" if self.events else "its beginning"
+        return f"{self.seconds * 1000:.1f} ms after {'a roll' if self.rolled else after}"
+
+
+NEVER = Moment(0, 1 << 60)
+
+
+def some_moment(random: Random, events_max: int) -> Moment:
+    """Within recovery, right after what it shows, right after a roll, or anywhere under load."""
+    soon = random.choice((0.0, random.expovariate(500)))
+    choice = random.random()
+    if choice < 0.15:
+        return Moment(random.uniform(0, 0.15))
+    if choice < 0.4:
+        return Moment(soon, rolled=True)
+    return Moment(soon, random.choice((1, random.randint(1, events_max))))
+
+
+def spend(
+    life: Life,
+    moment: Moment,
+    promises: Promises,
+    end: Callable[[], None] | None = None,
+    *,
+    doubtful: bool = True,
+    linger: bool = False,
+    watched: bool = False,
+) -> bool:
+    """Let `life` go on until `moment`; whether it had closed its store by then.
+
+    `end` is what happens to the store at that moment. If it is `doubtful`, what is heard after it
+    has begun is in doubt. Then the process is killed, or, to `linger`, must find out and end by
+    itself. If it is `watched`, another process looks in just before. Violation if what was seen
+    breaks a promise.
+    """
+    reader, writer = processes.Pipe(duplex=False)
+    process = processes.Process(target=load.main, args=(life, writer))
+    process.start()
+    writer.close()
+    ear = Ear(reader, life, promises)
+    try:
+        ear.listen_until(moment)
+        if watched:
+            ear.look_in()
+        if end is not None:
+            ear.listen_to_what_was_said()
+            promises.in_doubt, ear.ended = doubtful, True
+            end()
+        ear.ended = True
+        if not linger:
+            process.kill()
+        ear.listen_to_the_end()
+        return ear.closed
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+        reader.close()
+
+
+class Ear:
+    """Takes what a life says, and holds it against what was promised."""
+
+    def __init__(self, pipe: Connection, life: Life, promises: Promises) -> None:
+        self._pipe = pipe
+        self._life = life
+        self._promises = promises
+        self._over = False
+        self.heard = 0
+        self.closed = False
+        self.ended = False  # from now on an engine may fail
+
+    def listen_until(self, moment: Moment) -> None:
+        segment = self._segment()
+        while not self._over and (
+            self.heard < moment.events or (moment.rolled and self._segment() == segment)
+        ):
+            self._listen(SECONDS_MAX)
+        until = time.monotonic() + moment.seconds
+        while not self._over and (left := until - time.monotonic()) > 0 and self._pipe.poll(left):
+            self._listen(0)
+
+    def _segment(self) -> int:
+        return self._promises.reach // self._life.options.segment_bytes
+
+    def look_in(self) -> None:
+        """Another process cannot write, may read, and what it is shown is promised."""
+        if self._over or not self.heard:
+            return
+        shown = look_from_outside(self._life.path)
+        self.listen_to_what_was_said()
+        for place, body in shown:
+            self._promises.shown(place, body)
+
+    def listen_to_what_was_said(self) -> None:
+        while not self._over and self._pipe.poll(0):
+            self._listen(0)
+
+    def listen_to_the_end(self) -> None:
+        while not self._over:
+            self._listen(SECONDS_MAX)
+        if not (self.closed or self.ended):
+            raise Violation("alive", "the process ended, and nothing had happened to it")
+
+    def _listen(self, seconds: float) -> None:
+        if not self._pipe.poll(seconds):
+            raise Violation("alive", f"nothing was heard for {seconds} seconds")
+        try:
+            event = self._pipe.recv()
+        except (EOFError, OSError):  # the latter in the middle of a word
+            self._over = True
+        else:
+            self._take(*event)
+
+    def _take(self, what: str, *said: Any) -> None:
+        self.heard += 1
+        match what:
+            case "seen":
+                self._promises.check(*said)
+                self._promises.begin(self._life.number, self._life.threads)
+            case "did" | "acks" | "deciding" | "decided":
+                getattr(self._promises, what)(*said)
+            case "closed":
+                self.closed = not self.ended
+            case "failed" if self.ended:
+                pass
+            case "failed":
+                raise Violation("alive", f"{said[0]}, and nothing had happened to it")
+            case "broke":
+                raise Violation(*said)
+
+
+def look_from_outside(path: str) -> list[tuple[Place, bytes]]:
+    """What a reader is shown last, of each queue, of a store that a living process writes."""
+    try:
+        fmq.open(path).close()
+    except Locked:
+        pass
+    else:
+        raise Violation("alone", "a second process could open it for writing")
+    shown = []
+    with fmq.open(path, read_only=True) as engine:
+        for each in engine.queues():
+            start = max(each.first, each.next - LOOK_BACK)
+            with suppress(OffsetGone):
+                for message in engine.read(each.topic, queue=each.queue, offset=start):
+                    assert message.offset is not None
+                    place = each.topic, each.queue, message.offset
+                    shown.append((place, bytes(message.body)))
+    return shown

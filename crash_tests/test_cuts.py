@@ -1,0 +1,31 @@
+"""Power cuts of real file systems: a few of each here, hundreds with `python -m crash_tests.real`.
+
+Without root, or where a file system is missing, they are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from crash_tests.real.cut import Cuts
+from crash_tests.real.lies import WRITES_NOT_SYNCED
+from crash_tests.real.tally import Budget
+
+CUTS = 4
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_what_was_acknowledged_survives_a_power_cut(kind: str, tmp_path: Path) -> None:
+    """And a disk that lies, for a control, is found out by the same comparison."""
+    tier = Cuts(kind, WRITES_NOT_SYNCED)
+    seed = random.randrange(1 << 20)
+    budget = Budget(seed, rounds=CUTS, directory=tmp_path, failures=tmp_path / "f")
+    tally = tier.run(budget)
+    if tally.not_run is not None:
+        pytest.skip(str(tally))
+    assert not tally.failures, f"{seed=}"
+    assert (tally.rounds, tally.controls) == (CUTS, 1)
+    assert tally.promises > 0

@@ -1,0 +1,129 @@
+"""Transactions left undecided, and who asks about them, in few words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import fmq
+from fmq import Engine, Question
+from fmq.clock import Waitable
+from fmq.testing import CrashDisk, FakeClock
+from tests.interrupts import PATIENCE_SECONDS
+
+
+def prepared(
+    engine: Engine,
+    tx_id: str,
+    producer: str | None = "p",
+    topics: Iterable[str] = ("orders",),
+    check_after: float | None = 0.0,
+) -> fmq.Transaction:
+    """A transaction that waits for its decision; by default it is due at once."""
+    tx = engine.transaction(tx_id=tx_id, producer=producer, check_after=check_after)
+    for topic in topics:
+        tx.send(topic, f"{topic} of {tx_id}".encode())
+    tx.prepare()
+    return tx
+
+
+def ask(engine: Engine, producer: Any = "p", topics: Any = None, **more: Any) -> list[Question]:
+    """What is due now."""
+    return engine.feedback.ask(producer, topics, **{"wait": 0.0, **more})
+
+
+def ids(questions: Iterable[Question]) -> list[str]:
+    return [question.tx_id for question in questions]
+
+
+def asked(engine: Engine, producer: Any = "p", topics: Any = None, **more: Any) -> list[str]:
+    """The ids of those that are due now; they are asked about by that."""
+    return ids(ask(engine, producer, topics, **more))
+
+
+def asked_one(engine: Engine, producer: Any = "p", **more: Any) -> Question:
+    (question,) = ask(engine, producer, **more)
+    return question
+
+
+def with_threads(disk: CrashDisk | None = None, clock: Any = None, **options: Any) -> Engine:
+    """An engine whose own threads ask the checkers."""
+    chosen = fmq.Options(**{"segment_bytes": 65536, **options})
+    return fmq.open("data", chosen, disk=disk or CrashDisk(), clock=clock)
+
+
+class Call:
+    """A call that runs in a thread of its own."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self._answer: tuple[Any, BaseException | None] | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._work(), None
+        except BaseException as error:
+            self._answer = None, error
+
+    def ended(self) -> Any:
+        """What it returned, or raised; a call that hangs fails the test."""
+        self._thread.join(PATIENCE_SECONDS)
+        assert self._answer is not None, "a call without an answer"
+        result, error = self._answer
+        if error is not None:
+            raise error
+        return result
+
+
+class Counter:
+    """What threads count, and a test waits for."""
+
+    def __init__(self) -> None:
+        self._counted = threading.Semaphore(0)
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            self._counted.release()
+
+    def wait_for(self, count: int) -> None:
+        for number in range(count):
+            assert self._counted.acquire(timeout=PATIENCE_SECONDS), f"{number} of {count}"
+
+
+class Gate:
+    """Where a checker stands until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Semaphore(0)
+        self._open = threading.Semaphore(0)
+
+    def pass_through(self) -> None:
+        self._reached.release()
+        assert self._open.acquire(timeout=PATIENCE_SECONDS), "the gate stays shut"
+
+    def wait_for_one(self) -> None:
+        """Until somebody stands at it."""
+        assert self._reached.acquire(timeout=PATIENCE_SECONDS), "nobody comes"
+
+    def let_one_pass(self) -> None:
+        self._open.release()
+
+
+class WatchedClock(FakeClock):
+    """A FakeClock that tells when another thread than the test's begins to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._test = threading.get_ident()
+        self._waiting = threading.Semaphore(0)
+
+    def wait(self, lock: Waitable, timeout: float | None) -> bool:
+        if threading.get_ident() != self._test:
+            self._waiting.release()
+        return super().wait(lock, timeout)
+
+    def until_somebody_waits(self) -> None:
+        assert self._waiting.acquire(timeout=PATIENCE_SECONDS), "nobody waits"

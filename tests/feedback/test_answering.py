@@ -1,0 +1,277 @@
+"""Who may answer, and what an answer does: the first durable decision stands, and says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import Engine, Question
+from fmq.errors import (
+    AlreadyDecided,
+    BadOption,
+    Closed,
+    EngineFailed,
+    LeaseLost,
+    ReadOnly,
+    TooLarge,
+    UnknownTransaction,
+)
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from tests.feedback.asking import asked, asked_one, prepared
+from tests.small import bodies, opened
+
+DECISIONS = [("commit", "committed"), ("rollback", "rolled back")]
+
+
+@pytest.mark.parametrize(("decision", "state"), DECISIONS)
+def test_an_answer_decides_and_the_journal_says_who_and_why(
+    clock: FakeClock, decision: Any, state: str
+) -> None:
+    """Also after a restart, and with the messages visible or not."""
+    disk = CrashDisk()
+    engine = opened(disk, clock)
+    prepared(engine, "T")
+    outcome = engine.feedback.answer(asked_one(engine), decision, reason="row 17 is there")
+    assert outcome is not None
+    assert (outcome.state, outcome.decided_by) == (state, "checker")
+    assert outcome.reason == "row 17 is there"
+    assert engine.undecided() == []
+    assert asked(engine) == []
+    for each in (engine, opened(disk.after_power_loss(1), clock)):
+        assert each.outcome("T") == outcome
+        assert bodies(each, "orders") == [b"orders of T"] * (decision == "commit")
+        each.close()
+
+
+def test_unknown_decides_nothing(clock: FakeClock) -> None:
+    with opened(CrashDisk(), clock) as engine:
+        prepared(engine, "T")
+        assert engine.feedback.answer(asked_one(engine), "unknown", reason="locked") is None
+        (undecided,) = engine.undecided()
+        assert (undecided.answers, undecided.parked) == (1, False)
+
+
+@pytest.mark.parametrize("answer", ["COMMIT", "", None, True, "committed"])
+def test_an_answer_that_is_none_is_refused(clock: FakeClock, answer: Any) -> None:
+    with opened(CrashDisk(), clock) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        with pytest.raises(BadOption, match="commit, rollback, unknown"):
+            engine.feedback.answer(question, answer)
+        assert engine.feedback.answer(question, "commit") is not None
+
+
+def test_a_reason_that_is_too_long_leaves_the_question_as_it_was(clock: FakeClock) -> None:
+    with opened(CrashDisk(), clock) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        with pytest.raises(TooLarge):
+            engine.feedback.answer(question, "commit", reason="x" * 100_000)
+        assert engine.feedback.answer(question, "commit", reason="x") is not None
+
+
+# --- leases ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", ["commit", "rollback", "unknown"])
+def test_the_token_of_a_question_that_was_asked_again_is_worth_nothing(
+    clock: FakeClock, answer: Any
+) -> None:
+    """Nothing is decided, nothing counted; the one who has the question now may answer."""
+    with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
+        prepared(engine, "T")
+        late = asked_one(engine)
+        clock.advance(9)
+        question = asked_one(engine)
+        with pytest.raises(LeaseLost, match="'T'"):
+            engine.feedback.answer(late, answer)
+        assert engine.undecided()[0].answers == 0
+        assert engine.feedback.answer(question, "rollback") is not None
+
+
+def test_an_answer_behind_the_lease_is_taken_while_nobody_else_is_asked(clock: FakeClock) -> None:
+    with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
+        prepared(engine, "T")
+        late = asked_one(engine)
+        clock.advance(100)
+        assert engine.feedback.answer(late, "commit") is not None
+
+
+@pytest.mark.parametrize("answer", ["commit", "unknown"])
+def test_a_question_is_answered_once(clock: FakeClock, answer: Any) -> None:
+    """An "unknown" gives it back; a decision again is a success, as everywhere."""
+    with opened(CrashDisk(), clock) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        assert engine.feedback.answer(question, "unknown") is None
+        with pytest.raises(LeaseLost):
+            engine.feedback.answer(question, answer)
+        assert engine.undecided()[0].answers == 1
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_a_restart_voids_every_lease(clock: FakeClock, end: str) -> None:
+    disk = CrashDisk()
+    engine = opened(disk, clock)
+    prepared(engine, "T")
+    question = asked_one(engine)
+    if end == "kill":
+        disk = disk.after_kill()
+    else:
+        engine.close()
+    with opened(disk, clock) as again:
+        with pytest.raises(LeaseLost):
+            again.feedback.answer(question, "commit")
+        assert asked_one(again).token != question.token
+        with pytest.raises(LeaseLost):
+            again.feedback.answer(question, "commit")
+    engine.close()
+
+
+def test_a_token_that_was_made_up_is_refused(clock: FakeClock) -> None:
+    """Before it is asked about, too: the token of nobody is not an empty one."""
+    with opened(CrashDisk(), clock) as engine:
+        prepared(engine, "T1")
+        question = asked_one(engine)
+        prepared(engine, "T2")
+        for token in ("", "0" * 16):
+            with pytest.raises(LeaseLost):
+                engine.feedback.answer(replace(question, token=token), "commit")
+        for token in ("", question.token):
+            with pytest.raises(LeaseLost):
+                engine.feedback.answer(replace(question, tx_id="T2", token=token), "commit")
+        assert len(engine.undecided()) == 2
+
+
+# --- somebody else was faster ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("decision", "state"), DECISIONS)
+def test_the_same_decision_made_by_somebody_else_is_a_success(
+    clock: FakeClock, decision: Any, state: str
+) -> None:
+    """It returns what was decided, by whom it was."""
+    with opened(CrashDisk(), clock) as engine:
+        tx = prepared(engine, "T")
+        question = asked_one(engine)
+        tx.commit() if decision == "commit" else tx.rollback()
+        outcome = engine.feedback.answer(question, decision, reason="too late")
+        assert outcome == engine.outcome("T")
+        assert (outcome.state, outcome.decided_by, outcome.reason) == (state, None, None)
+
+
+def test_the_opposite_decision_of_somebody_else_stands(clock: FakeClock) -> None:
+    with opened(CrashDisk(), clock) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        engine.decide("T", "rollback", decided_by="anna")
+        with pytest.raises(AlreadyDecided, match="by anna"):
+            engine.feedback.answer(question, "commit")
+        assert bodies(engine, "orders") == []
+
+
+def test_not_to_know_what_was_decided_meanwhile_is_no_error(clock: FakeClock) -> None:
+    with opened(CrashDisk(), clock) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        engine.decide("T", "commit")
+        assert engine.feedback.answer(question, "unknown") is None
+        assert engine.outcome("T").state == "committed"
+
+
+# --- of another transaction -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", ["commit", "unknown"])
+def test_a_question_of_another_store_is_refused(clock: FakeClock, answer: Any) -> None:
+    """Though it has a transaction of the same id with the same content."""
+    disk, other = CrashDisk(), CrashDisk()
+    other.random(1)  # so that the two draw differently
+    with opened(disk, clock) as engine, opened(other, clock) as stranger:
+        prepared(engine, "T")
+        prepared(stranger, "T")
+        question = asked_one(stranger)
+        assert question.seal == asked_one(engine).seal
+        with pytest.raises(UnknownTransaction, match="store"):
+            engine.feedback.answer(question, answer)
+        assert len(engine.undecided()) == 1
+
+
+def test_a_late_answer_never_reaches_one_that_has_the_same_id(clock: FakeClock) -> None:
+    """Behind the window an id may be used again, and its content, so its seal, be the same."""
+    with opened(CrashDisk(), clock, outcome_window_seconds=10.0) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        engine.decide("T", "rollback")
+        clock.advance(11)
+        prepared(engine, "T")
+        for _ in range(2):
+            with pytest.raises(LeaseLost):
+                engine.feedback.answer(question, "commit")
+            assert asked_one(engine).seal == question.seal
+            clock.advance(60)
+
+
+def test_an_answer_about_what_is_behind_the_window_says_so(clock: FakeClock) -> None:
+    with opened(CrashDisk(), clock, outcome_window_seconds=10.0) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        engine.decide("T", "rollback")
+        clock.advance(11)
+        with pytest.raises(UnknownTransaction, match="window"):
+            engine.feedback.answer(question, "commit")
+
+
+# --- engines that have ended ----------------------------------------------------------------------
+
+
+def refuses_everything(engine: Engine, question: Question, error: type[fmq.FmqError]) -> None:
+    feedback = engine.feedback
+    for call in (
+        lambda: feedback.ask("p", wait=0.0),
+        lambda: feedback.ask("p"),
+        lambda: feedback.answer(question, "commit"),
+        lambda: feedback.answer(question, "unknown"),
+        lambda: feedback.resume("T"),
+        engine.settle,
+        lambda: engine.checker("p"),
+        lambda: engine.send_in_transaction([("t", b"1")], lambda _: "commit"),
+    ):
+        with pytest.raises(error):
+            call()
+
+
+def test_a_closed_engine_asks_nobody_and_takes_no_answer(clock: FakeClock) -> None:
+    with opened(CrashDisk(), clock) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+    refuses_everything(engine, question, Closed)
+    assert clock.monotonic() == 0.0, "a call waited"
+
+
+def test_an_engine_that_failed_asks_nobody_and_takes_no_answer(clock: FakeClock) -> None:
+    """Still it shows what is undecided."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk, clock) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        disk.fail("write")
+        with pytest.raises(EngineFailed):
+            engine.send("t", b"1")
+        refuses_everything(engine, question, EngineFailed)
+        assert [tx.tx_id for tx in engine.undecided()] == ["T"]
+
+
+def test_a_read_only_engine_shows_who_waits_and_asks_nobody(clock: FakeClock) -> None:
+    disk = CrashDisk()
+    with opened(disk, clock) as engine:
+        prepared(engine, "T")
+    with fmq.open("data", read_only=True, disk=disk) as reader:
+        (undecided,) = reader.undecided()
+        assert (undecided.tx_id, undecided.answers, undecided.parked) == ("T", 0, False)
+        for name in ("feedback", "checker", "settle", "send_in_transaction"):
+            with pytest.raises(ReadOnly, match=name):
+                getattr(reader, name)

@@ -1,0 +1,302 @@
+"""Who is asked about which transaction, and when: for how long a question is one asker's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import CheckLoop, Engine
+from fmq.errors import BadName, BadOption
+from fmq.testing import CrashDisk, FakeClock
+from tests.feedback.asking import ask, asked, asked_one, ids, prepared
+from tests.small import fill, opened
+
+
+def opened_with(clock: FakeClock, **options: Any) -> Engine:
+    return opened(CrashDisk(), clock, **options)
+
+
+# --- when -----------------------------------------------------------------------------------------
+
+
+def test_nobody_is_asked_before_check_after(clock: FakeClock) -> None:
+    """The option's time behind prepare, for those that name none themselves."""
+    with opened_with(clock, check_after_seconds=40.0) as engine:
+        prepared(engine, "T", check_after=None)
+        clock.advance(39.9)
+        assert asked(engine) == []
+        clock.advance(0.1)
+        assert asked(engine) == ["T"]
+
+
+def test_sixty_seconds_are_the_default(clock: FakeClock) -> None:
+    with opened_with(clock) as engine:
+        prepared(engine, "T", check_after=None)
+        clock.advance(59.9)
+        assert asked(engine) == []
+        clock.advance(0.1)
+        assert asked(engine) == ["T"]
+
+
+def test_a_transaction_may_name_its_own_time(clock: FakeClock) -> None:
+    """Sooner or later than the option says, and 0 means at once."""
+    with opened_with(clock, check_after_seconds=10.0) as engine:
+        prepared(engine, "later", check_after=20.0)
+        prepared(engine, "soon", check_after=2.5)
+        prepared(engine, "now", check_after=0)
+        assert asked(engine) == ["now"]
+        clock.advance(2.5)
+        assert asked(engine) == ["soon"]
+        clock.advance(17.5)
+        assert asked(engine) == ["later"]
+
+
+def test_a_negative_time_is_refused(clock: FakeClock) -> None:
+    with opened_with(clock) as engine, pytest.raises(BadOption, match="check_after"):
+        engine.transaction(check_after=-1.0)
+
+
+def test_what_is_found_at_opening_is_due_at_once(clock: FakeClock) -> None:
+    """Whoever prepared it here has died, whatever it had asked for."""
+    disk = CrashDisk()
+    engine = opened(disk, clock)
+    prepared(engine, "T1", check_after=1000.0)
+    prepared(engine, "T2", check_after=None)
+    with opened(disk.after_kill(), clock) as again:
+        assert asked(again) == ["T1", "T2"]
+    engine.close()
+    with opened(disk, clock) as again:
+        assert asked(again) == ["T1", "T2"]
+
+
+def test_a_fresh_producer_is_asked_before_it_has_sent_anything(clock: FakeClock) -> None:
+    disk = CrashDisk()
+    with opened(disk, clock) as engine:
+        prepared(engine, "T")
+    with opened(disk, clock) as again:
+        question = asked_one(again)
+        assert again.feedback.answer(question, "commit") is not None
+
+
+def test_who_is_due_for_longest_is_asked_about_first(clock: FakeClock) -> None:
+    with opened_with(clock) as engine:
+        prepared(engine, "third", check_after=3.0)
+        prepared(engine, "first", check_after=1.0)
+        prepared(engine, "second", check_after=2.0)
+        clock.advance(5)
+        assert asked(engine, limit=2) == ["first", "second"]
+        assert asked(engine) == ["third"]
+
+
+def test_waiting_lets_time_pass_until_something_is_due(clock: FakeClock) -> None:
+    """And no longer; and with nothing due it lasts as long as was said."""
+    with opened_with(clock) as engine:
+        prepared(engine, "T", check_after=3.0)
+        assert asked(engine, wait=2.0) == []
+        assert clock.monotonic() == pytest.approx(2.0)
+        assert asked(engine, wait=60.0) == ["T"]
+        assert clock.monotonic() == pytest.approx(3.0)
+
+
+# --- what -----------------------------------------------------------------------------------------
+
+
+def test_a_question_says_what_is_asked_about(clock: FakeClock) -> None:
+    with opened_with(clock, check_lease_seconds=12.0) as engine:
+        prepared(engine, "T", topics=("orders", "emails", "orders"))
+        (undecided,) = engine.undecided()
+        question = asked_one(engine)
+    for name in ("tx_id", "producer", "prepared_at", "topics", "messages", "bytes", "seal"):
+        assert getattr(question, name) == getattr(undecided, name), name
+    assert (question.topics, question.messages) == (("orders", "emails"), 3)
+    assert (question.lease_seconds, question.answers) == (12.0, 0)
+
+
+def test_only_undecided_ones_are_asked_about(clock: FakeClock) -> None:
+    """Not what is open, nor what was committed or rolled back, by whomever."""
+    with opened_with(clock) as engine:
+        engine.transaction(tx_id="open", producer="p").send("orders", b"1")
+        prepared(engine, "committed").commit()
+        prepared(engine, "rolled back").rollback()
+        prepared(engine, "by hand")
+        engine.decide("by hand", "commit")
+        with engine.transaction(tx_id="one phase", producer="p") as tx:
+            tx.send("orders", b"1")
+        prepared(engine, "T")
+        assert asked(engine) == ["T"]
+        clock.advance(3600)
+        assert asked(engine) == ["T"]
+
+
+def test_one_whose_decision_is_on_its_way_is_not_handed_out(clock: FakeClock) -> None:
+    """With an interval between syncs a decision that was made is not yet durable."""
+    with opened_with(clock, sync="interval") as engine:
+        prepared(engine, "T1")
+        prepared(engine, "T2")
+        engine.decide("T1", "commit")
+        assert asked(engine) == ["T2"]
+        clock.advance(100)
+        assert asked(engine) == ["T2"]
+        engine.sync()
+        clock.advance(100)
+        assert asked(engine) == ["T2"]
+
+
+@pytest.mark.parametrize("topics", [["orders"], "orders", ("nothing", "orders")])
+def test_topics_choose_among_the_transactions_of_a_producer(clock: FakeClock, topics: Any) -> None:
+    with opened_with(clock) as engine:
+        prepared(engine, "T1", topics=("emails",))
+        prepared(engine, "T2", topics=("emails", "orders"))
+        prepared(engine, "T3", topics=())
+        assert asked(engine, topics=topics) == ["T2"]
+        assert asked(engine, topics=topics) == []
+        assert asked(engine, topics=[]) == []
+        assert asked(engine) == ["T1", "T3"]
+
+
+def test_one_that_is_found_by_several_keys_is_asked_about_once(clock: FakeClock) -> None:
+    with opened_with(clock) as engine:
+        prepared(engine, "T1", topics=("emails", "orders"))
+        prepared(engine, "T2", "q", topics=("emails", "orders"))
+        assert asked(engine, ["p", "q", "p"], ["orders", "emails", "orders"]) == ["T1", "T2"]
+        clock.advance(100)
+        assert asked(engine, iter(["q", "p"]), iter(["orders", "emails"])) == ["T1", "T2"]
+
+
+def test_who_asks_for_one_producer_gets_nothing_of_another(clock: FakeClock) -> None:
+    with opened_with(clock) as engine:
+        prepared(engine, "T1", "p")
+        prepared(engine, "T2", "q")
+        prepared(engine, "T3", None)
+        assert asked(engine, "nobody") == asked(engine, []) == []
+        assert asked(engine, "q") == ["T2"]
+        assert asked(engine, ["p", "q"]) == ["T1"]
+        question = asked_one(engine, "")
+        assert (question.tx_id, question.producer) == ("T3", "")
+        assert engine.feedback.answer(question, "commit") is not None
+
+
+def test_a_producer_with_many_holds_back_no_other(clock: FakeClock) -> None:
+    """Its first ones, due again, come behind the other's: all are asked about in the end."""
+    with opened_with(clock, check_lease_seconds=1.0) as engine:
+        for number in range(20):
+            prepared(engine, f"p{number}")
+        prepared(engine, "q", "q")
+        seen: list[str] = []
+        for _ in range(25):
+            seen += asked(engine, ["p", "q"], limit=1)
+            clock.advance(0.1)
+        assert seen[:21] == [*(f"p{number}" for number in range(20)), "q"]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_refused(clock: FakeClock, limit: int) -> None:
+    with opened_with(clock) as engine, pytest.raises(BadOption, match="limit"):
+        ask(engine, limit=limit)
+
+
+def test_a_name_that_cannot_be_one_is_refused(clock: FakeClock) -> None:
+    with opened_with(clock) as engine, pytest.raises(BadName):
+        ask(engine, "p\n")
+
+
+# --- leases ---------------------------------------------------------------------------------------
+
+
+def test_a_question_is_one_askers_until_its_lease_ends(clock: FakeClock) -> None:
+    """Then it is asked again, with another token."""
+    with opened_with(clock, check_lease_seconds=9.0) as engine:
+        prepared(engine, "T")
+        first = asked_one(engine)
+        clock.advance(8.9)
+        assert asked(engine) == []
+        clock.advance(0.1)
+        second = asked_one(engine)
+        assert (first.tx_id, first.seal) == (second.tx_id, second.seal)
+        assert first.token != second.token
+        assert second.answers == 0, "a lease that ends is no answer"
+
+
+def test_tokens_differ(clock: FakeClock) -> None:
+    with opened_with(clock) as engine:
+        for number in range(50):
+            prepared(engine, f"T{number}")
+        assert len({question.token for question in ask(engine, limit=100)}) == 50
+
+
+def test_the_limit_leaves_the_rest_to_others(clock: FakeClock) -> None:
+    with opened_with(clock) as engine:
+        for number in range(70):
+            prepared(engine, f"T{number}")
+        first, second, third, none = (ask(engine) for _ in range(4))
+        assert [len(each) for each in (first, second, third, none)] == [32, 32, 6, 0]
+        assert ids([*first, *second, *third]) == [f"T{number}" for number in range(70)]
+
+
+# --- relocation -----------------------------------------------------------------------------------
+
+
+def relocated(engine: Engine, position: int) -> None:
+    while engine.undecided()[0].position == position:
+        fill(engine)
+
+
+def test_relocation_neither_asks_twice_nor_loses_a_question(clock: FakeClock) -> None:
+    """It is written again, and everything that asking knows of it stays."""
+    disk = CrashDisk()
+    with opened(disk, clock, relocate_bytes=5000, check_lease_seconds=9.0) as engine:
+        prepared(engine, "T", topics=("orders", "emails"))
+        question = asked_one(engine)
+        relocated(engine, engine.undecided()[0].position)
+        assert asked(engine) == []
+        assert engine.feedback.answer(question, "unknown") is None
+        relocated(engine, engine.undecided()[0].position)
+        assert asked(engine) == []
+        (undecided,) = engine.undecided()
+        assert undecided.answers == 1
+        clock.advance(60)
+        assert asked(engine, topics=["emails"]) == ["T"]
+        clock.advance(9)
+        question = asked_one(engine)
+        relocated(engine, engine.undecided()[0].position)
+        assert engine.feedback.answer(question, "commit") is not None
+        clock.advance(3600)
+        assert asked(engine) == []
+    with opened(disk, clock) as engine:
+        assert asked(engine) == []
+
+
+def test_one_that_was_relocated_is_found_at_opening(clock: FakeClock) -> None:
+    disk = CrashDisk()
+    engine = opened(disk, clock, relocate_bytes=5000)
+    prepared(engine, "T1")
+    for _ in range(3):
+        fill(engine)
+    prepared(engine, "T2")
+    relocated(engine, engine.undecided()[0].position)
+    assert [tx.tx_id for tx in engine.undecided()] == ["T1", "T2"], "the oldest first"
+    for again in (opened(disk.after_kill(), clock), fmq.open("data", read_only=True, disk=disk)):
+        assert [tx.tx_id for tx in again.undecided()] == ["T1", "T2"]
+        if isinstance(again, Engine):
+            assert sorted(asked(again)) == ["T1", "T2"]
+        again.close()
+    engine.close()
+
+
+# --- the loop -------------------------------------------------------------------------------------
+
+
+def test_the_loop_asks_for_the_producers_and_topics_that_it_serves(clock: FakeClock) -> None:
+    with opened_with(clock) as engine:
+        prepared(engine, "T1", topics=("emails",))
+        prepared(engine, "T2", topics=("orders",))
+        prepared(engine, "T3", "q", topics=("orders",))
+        loop = CheckLoop(
+            engine.feedback, {"p": lambda _: "commit"}, topics="orders", wait=0.0, clock=clock
+        )
+        ((question, answer),) = loop.once()
+        assert (question.tx_id, answer) == ("T2", "commit")
+        assert loop.once() == []
+        assert [tx.tx_id for tx in engine.undecided()] == ["T1", "T3"]

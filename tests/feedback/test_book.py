@@ -1,0 +1,301 @@
+"""The book of what is to be asked about when, against a model with one row for each transaction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fmq import Options
+from fmq.feedback.book import BUSY_SECONDS, PASSED_MAX, Book, Key, Open
+from fmq.store.kinds import Kind, Prepare, Run
+from fmq.tx.ledger import Entry
+
+OPTIONS = Options(
+    check_lease_seconds=7.0,
+    check_backoff_seconds=4.0,
+    check_backoff_max_seconds=20.0,
+    on_undecided="park",
+    check_answers_max=4,
+)
+PRODUCERS = ("p", "q", "")
+TOPICS = ("a", "b", "c")
+KEYS: list[Key] = [(producer, topic) for producer in PRODUCERS for topic in (None, *TOPICS)]
+
+
+def entry(tx: int, producer: str, *topics: str) -> Entry:
+    """An undecided transaction with a message for each of `topics`."""
+    made = Entry(Prepare(f"T{tx}", producer, 0, len(topics), len(topics), 0, b"", tx=tx))
+    made.runs = [Run(Kind.PRE_MESSAGE, topic, 0, 0, 1, 0, tx) for topic in topics]
+    return made
+
+
+@dataclass
+class Row:
+    """What the model knows of one transaction."""
+
+    tx: int
+    producer: str
+    topics: tuple[str, ...]
+    due: float
+    turn: int  # of those due at the same moment, who was put off first comes first
+    is_out: bool = False
+    answers: int = 0
+    parked: bool = False
+    busy: bool = False
+
+    def is_under(self, key: Key) -> bool:
+        return self.producer == key[0] and (key[1] is None or key[1] in self.topics)
+
+
+class Model:
+    """The book beside a plain list."""
+
+    def __init__(self) -> None:
+        self.book = Book(OPTIONS, b"seed")
+        self.rows: list[Row] = []
+        self.now = 0.0
+        self.number = 0
+        self.tokens: set[str] = set()
+
+    def put_off(self, row: Row, due: float) -> None:
+        self.number += 1
+        row.due, row.turn = due, self.number
+
+    def some(self, a: int) -> tuple[Row, Open] | None:
+        if not self.rows:
+            return None
+        row = self.rows[a % len(self.rows)]
+        return row, self.book.open(row.tx)
+
+    # --- what may happen ------------------------------------------------------------------------
+
+    def add(self, a: int, b: int) -> None:
+        self.number += 1
+        topics = tuple(topic for i, topic in enumerate(TOPICS) if b >> i & 1)
+        row = Row(self.number, PRODUCERS[a % 3], topics, 0.0, 0)
+        self.put_off(row, self.now + b)
+        self.rows.append(row)
+        self.book.add(entry(row.tx, row.producer, *topics, *topics[:1]), row.due)
+
+    def remove(self, a: int, b: int) -> None:
+        if found := self.some(a):
+            row, each = found
+            self.rows.remove(row)
+            self.book.remove(row.tx)
+            assert each.token == ""
+
+    def take(self, a: int, b: int) -> None:
+        """Who has been due for longest, whichever of the keys it is under, and none twice."""
+        keys = [KEYS[a % 12], KEYS[b % 12], KEYS[(a + b) % 12]][: 1 + b % 3]
+        limit = 1 + a % 4
+        due = [row for row in self.under(keys) if row.due <= self.now]
+        expected: list[Row] = []
+        for row in sorted(due, key=lambda row: (row.due, row.turn)):
+            if len(expected) == limit:
+                break
+            if row.busy:
+                self.put_off(row, self.now + BUSY_SECONDS)
+            else:
+                expected.append(row)
+                row.is_out = True
+                self.put_off(row, self.now + OPTIONS.check_lease_seconds)
+        taken = self.book.take(keys, limit, self.now)
+        assert [each.entry.tx for each in taken] == [row.tx for row in expected]
+        new = {each.token for each in taken}
+        assert len(new) == len(taken), "two questions have one token"
+        assert not new & {"", *self.tokens}, "a token came twice"
+        self.tokens |= new
+
+    def under(self, keys: list[Key]) -> list[Row]:
+        return [row for row in self.rows if any(row.is_under(key) for key in keys)]
+
+    def time_passes(self, a: int, b: int) -> None:
+        self.now += a / 2
+
+    def unknown(self, a: int, b: int) -> None:
+        """The next question comes later and later, or never."""
+        found = self.some(a)
+        if found is None or not found[0].is_out:
+            return
+        row, each = found
+        row.answers, row.is_out = row.answers + 1, False
+        too_often = self.book.unknown(each, self.now)
+        assert too_often == (row.answers == OPTIONS.check_answers_max)
+        if too_often:
+            row.parked = True
+            self.put_off(row, math.inf)
+        else:
+            longest = min(4.0 * 2 ** (row.answers - 1), 20.0)
+            assert longest / 2 <= each.due - self.now <= longest
+            self.put_off(row, each.due)
+
+    def hurry(self, a: int, b: int) -> None:
+        """Now, unless somebody is being asked; what was parked begins anew."""
+        if found := self.some(a):
+            row, each = found
+            self.book.hurry(each, self.now)
+            if not (row.is_out and row.due > self.now):
+                row.answers = 0 if row.parked else row.answers
+                row.parked = row.is_out = False
+                self.put_off(row, self.now)
+
+    def busy(self, a: int, b: int) -> None:
+        """A decision is on its way; or it was a relocation, and is over."""
+        if found := self.some(a):
+            row, each = found
+            row.busy = each.entry.busy = bool(b % 2)
+
+    # --- what must hold -------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self.book._check()
+        for key in KEYS:
+            expected = min((row.due for row in self.under([key])), default=math.inf)
+            assert self.book.next_due([key]) == expected, key
+        assert self.book.next_due([]) == math.inf
+        everything = self.book.oldest_first()
+        assert [each.entry.tx for each in everything] == [row.tx for row in self.rows]
+        for row, each in zip(self.rows, everything, strict=True):
+            known = each.due, each.answers, each.parked, each.token != ""
+            assert known == (row.due, row.answers, row.parked, row.is_out)
+            assert each.is_out(self.now) == (row.is_out and row.due > self.now)
+
+
+ACTS: list[Callable[[Model, int, int], None]] = [
+    Model.add,
+    Model.add,
+    Model.remove,
+    Model.take,
+    Model.take,
+    Model.time_passes,
+    Model.unknown,
+    Model.hurry,
+    Model.busy,
+]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 20), st.integers(0, 20)), max_size=60)
+)
+def test_it_knows_what_a_list_would_know(
+    acts: list[tuple[Callable[[Model, int, int], None], int, int]],
+) -> None:
+    """Whatever happens in whichever order: who is asked about, when, and who comes first."""
+    model = Model()
+    for act, a, b in acts:
+        act(model, a, b)
+        model.check()
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def places(book: Book) -> int:
+    """How much of anything the book keeps."""
+    return sum(len(line.places) for line in book._lines.values())
+
+
+def test_what_was_decided_leaves_nothing_behind() -> None:
+    """Though nobody ever asked: most transactions are decided by who prepared them."""
+    book = Book(OPTIONS, b"seed")
+    book.add(entry(1, "p", "a"), 60.0)
+    for tx in range(2, 2000):
+        book.add(entry(tx, "p", "a", "b"), 60.0 + tx)
+        book.remove(tx)
+        assert places(book) <= 2 * (PASSED_MAX + 3)
+    book.remove(1)
+    assert places(book) == 0
+    assert not book._lines
+
+
+def test_a_line_that_nobody_asks_for_does_not_grow() -> None:
+    """Asked about under one topic again and again, it is one member of its other lines still."""
+    book = Book(OPTIONS, b"seed")
+    book.add(entry(1, "p", "a", "b"), 0.0)
+    for turn in range(2000):
+        assert book.take([("p", "a")], 1, turn * 10.0)
+        book._check()
+
+
+class Moment(float):
+    """A time that counts how often any of them is compared: what heaps cost."""
+
+    compared = 0
+
+    def __lt__(self, other: float) -> bool:
+        Moment.compared += 1
+        return float(self) < float(other)
+
+    def __gt__(self, other: float) -> bool:
+        Moment.compared += 1
+        return float(self) > float(other)
+
+    def __eq__(self, other: object) -> bool:
+        Moment.compared += 1
+        return isinstance(other, float) and float(self) == float(other)
+
+    __hash__ = float.__hash__
+
+    def __add__(self, other: float) -> Moment:
+        return Moment(float(self) + other)
+
+
+def compared(work: Callable[[], object]) -> int:
+    before = Moment.compared
+    work()
+    return Moment.compared - before
+
+
+MANY = 10_000
+EACH_MAX = 64  # times compared for one question: a push and a pop, of up to 14 levels each
+
+
+def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None:
+    """Batches of 32 out of 10,000, each decided before the next one is asked for."""
+    book = Book(Options(), b"seed")
+    for tx in range(1, MANY + 1):
+        book.add(entry(tx, "p"), Moment(tx))
+    now = Moment(2 * MANY)
+    seen: list[int] = []
+    counts: list[int] = []
+
+    def batch() -> None:
+        taken = book.take([("p", None)], 32, now)
+        seen.extend(each.entry.tx for each in taken)
+        for each in taken:
+            book.remove(each.entry.tx)
+
+    while len(seen) < MANY:
+        counts.append(compared(batch))
+    assert seen == list(range(1, MANY + 1))
+    assert sum(counts) <= MANY * EACH_MAX
+    assert sum(counts[-30:]) <= sum(counts[:30])
+
+
+def test_a_question_costs_no_more_though_nobody_ever_can_tell() -> None:
+    """Whoever is put off leaves a place behind, which is passed over once, and then forgotten."""
+    book = Book(Options(), b"seed")
+    for tx in range(1, 1001):
+        book.add(entry(tx, "p"), Moment(tx))
+    counts = []
+
+    def batch(now: Moment) -> int:
+        taken = book.take([("p", None)], 32, now)
+        for each in taken:
+            book.unknown(each, now)
+        return len(taken)
+
+    for turn in range(1, 11):
+        now, told = Moment(10_000.0 * turn), 0
+        counts.append(0)
+        while told < 1000:
+            before = Moment.compared
+            told += batch(now)
+            counts[-1] += Moment.compared - before
+        assert batch(now) == 0, "one was asked about twice"
+    assert max(counts) <= 1000 * EACH_MAX
+    assert max(counts[5:]) <= 1.2 * max(counts[:5])

@@ -1,0 +1,76 @@
+"""Whatever line an interrupt meets of what prepares and decides: undecided is asked about."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from random import Random
+
+from fmq import Answer, Engine, Transaction
+from fmq.errors import EngineFailed, UnknownTransaction
+from fmq.testing import CrashDisk, FakeClock
+from tests.feedback.asking import asked
+from tests.interrupts import Interrupt, in_thread
+from tests.small import bodies, check, opened
+
+SEED = 5
+LINES_MAX = 5000
+TRIALS = 80
+
+
+def send(engine: Engine) -> object:
+    def local(tx: Transaction) -> Answer:
+        return "commit"
+
+    messages = [("orders", b"1"), ("emails", b"2")]
+    return engine.send_in_transaction(messages, local, tx_id="T", producer="p", check_after=50.0)
+
+
+def test_an_interrupted_send_in_transaction_is_nothing_or_undecided_or_committed() -> None:
+    """The messages are there or not as a whole, and who may know is asked in bounded time: by
+    this engine if it goes on, and by the next one in any case.
+    """
+    counter = Interrupt(LINES_MAX)
+    with opened(CrashDisk()) as engine:
+        counter.run(lambda: send(engine))
+    lines = counter.count
+    assert lines < LINES_MAX
+    met = set()
+    for at in Random(SEED).sample(range(lines), TRIALS):
+        disk, clock, interrupt = CrashDisk(), FakeClock(), Interrupt(at)
+        engine = opened(disk, clock)
+        with suppress(KeyboardInterrupt):
+            interrupt.run(partial(send, engine))
+        try:
+            state = in_thread(partial(one_trial, engine, clock), interrupt.met)
+            met.add(state)
+            for each in (disk.after_kill(), disk.after_power_loss(SEED)):
+                with opened(each, clock) as again:
+                    assert state in ("failed", state_of(again)), interrupt.met
+                    assert asked(again) == ["T"] * (state_of(again) == "undecided")
+                check(each)
+        except AssertionError as error:
+            error.add_note(f"line {at} of {lines}: {interrupt.met}")
+            raise
+        engine.close()
+    assert met == {"nothing", "undecided", "committed", "failed"}
+
+
+def one_trial(engine: Engine, clock: FakeClock) -> str:
+    """What has become of it, as far as this engine knows."""
+    try:
+        engine.send("others", b"1")
+    except EngineFailed:
+        return "failed"
+    clock.advance(50)
+    state = state_of(engine)
+    assert asked(engine) == ["T"] * (state == "undecided")
+    assert len(bodies(engine, "orders")) == len(bodies(engine, "emails")) == (state == "committed")
+    return state
+
+
+def state_of(engine: Engine) -> str:
+    try:
+        return engine.outcome("T").state
+    except UnknownTransaction:
+        return "nothing"

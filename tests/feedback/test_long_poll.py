@@ -1,0 +1,215 @@
+"""A call that waits for a question: woken at once by whatever makes one due, and by every end.
+
+The asker is a thread of its own on a clock that stands still, so nothing but a wake-up ends its
+wait; the test goes on when the asker has begun to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fmq import Engine
+from fmq.errors import Closed, EngineFailed
+from fmq.testing import CrashDisk, FaultDisk
+from tests.feedback.asking import Call, Counter, WatchedClock, ask, asked, asked_one, ids, prepared
+from tests.small import opened
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def clock() -> WatchedClock:
+    return WatchedClock()
+
+
+@pytest.fixture
+def engine(clock: WatchedClock) -> Iterator[Engine]:
+    with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
+        yield engine
+
+
+@contextmanager
+def waiting(engine: Engine, clock: WatchedClock, *args: Any, **more: Any) -> Iterator[Call]:
+    """A call of `ask` that waits for an hour; it must have ended when the block does."""
+    call = Call(lambda: asked(engine, *args, **{"wait": HOUR, **more}))
+    clock.until_somebody_waits()
+    yield call
+    call.ended()
+    assert engine.feedback._waiting._askers == {}, "somebody who is gone is woken"
+
+
+def test_one_that_becomes_undecided_and_is_due_wakes_who_waits(
+    engine: Engine, clock: WatchedClock
+) -> None:
+    with waiting(engine, clock) as call:
+        prepared(engine, "T")
+        assert call.ended() == ["T"]
+
+
+@pytest.mark.parametrize("asked_for", [("p", "emails"), (["q", "p"], ["t", "orders"])])
+def test_it_wakes_who_waits_for_one_of_its_topics(
+    engine: Engine, clock: WatchedClock, asked_for: tuple[Any, Any]
+) -> None:
+    with waiting(engine, clock, *asked_for) as call:
+        prepared(engine, "T", topics=("orders", "emails"))
+        assert call.ended() == ["T"]
+
+
+def test_time_that_passes_wakes_who_waits(engine: Engine, clock: WatchedClock) -> None:
+    """At the moment that the first one is due, though it became undecided after the call began."""
+    with waiting(engine, clock) as call:
+        prepared(engine, "later", check_after=200.0)
+        prepared(engine, "T", check_after=100.0)
+        clock.until_somebody_waits()
+        clock.advance(100)
+        assert call.ended() == ["T"]
+
+
+def test_resume_wakes_who_waits(engine: Engine, clock: WatchedClock) -> None:
+    prepared(engine, "T", check_after=1000.0)
+    with waiting(engine, clock) as call:
+        engine.feedback.resume("T")
+        assert call.ended() == ["T"]
+
+
+def test_a_lease_that_ends_wakes_who_waits(engine: Engine, clock: WatchedClock) -> None:
+    prepared(engine, "T")
+    assert asked(engine) == ["T"]
+    with waiting(engine, clock) as call:
+        clock.advance(9)
+        assert call.ended() == ["T"]
+
+
+def test_an_answer_that_puts_off_for_less_than_the_lease_wakes_who_waits(
+    clock: WatchedClock,
+) -> None:
+    """It sleeps for as long as the new time says, and no longer."""
+    options = {"check_lease_seconds": 1000.0, "check_backoff_seconds": 8.0}
+    with opened(CrashDisk(), clock, **options) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        with waiting(engine, clock) as call:
+            engine.feedback.answer(question, "unknown")
+            clock.until_somebody_waits()
+            clock.advance(8)
+            assert call.ended() == ["T"]
+
+
+def test_a_question_is_given_to_one_of_all_who_wait(engine: Engine, clock: WatchedClock) -> None:
+    """The others wait on, for what is left of their time."""
+    got = Counter()
+
+    def work() -> list[str]:
+        found = asked(engine, limit=1, wait=8.0)
+        got.add(len(found))
+        return found
+
+    calls = [Call(work) for _ in range(4)]
+    for _ in calls:
+        clock.until_somebody_waits()
+    prepared(engine, "T")
+    prepared(engine, "U")
+    got.wait_for(2)
+    clock.advance(8)
+    assert sorted(each for call in calls for each in call.ended()) == ["T", "U"]
+
+
+def test_who_waits_gets_nothing_after_the_wait(engine: Engine, clock: WatchedClock) -> None:
+    """What is due later, or another's, or of another topic, changes nothing."""
+    with waiting(engine, clock, "p", "emails", wait=50.0) as call:
+        prepared(engine, "T1", topics=("orders",))
+        prepared(engine, "T2", "q", topics=("emails",))
+        prepared(engine, "T3", topics=("emails",), check_after=60.0)
+        clock.advance(50)
+        assert call.ended() == []
+
+
+def test_preparing_and_deciding_wake_nobody_who_has_nothing_to_do(
+    engine: Engine, clock: WatchedClock
+) -> None:
+    """Otherwise each transaction would cost a switch to every thread that waits."""
+    with waiting(engine, clock, wait=50.0):
+        (asker,) = engine.feedback._waiting._askers["p", None]
+        for number in range(5):
+            prepared(engine, f"T{number}", check_after=60.0).commit()
+        prepared(engine, "U")
+        assert not asker.lock.locked()
+        engine.decide("U", "commit")
+        clock.advance(50)
+
+
+def close(engine: Engine, disk: FaultDisk) -> None:
+    engine.close()
+
+
+def fail(engine: Engine, disk: FaultDisk) -> None:
+    disk.fail("write")
+    with pytest.raises(EngineFailed):
+        engine.send("t", b"1")
+
+
+@pytest.mark.parametrize(("end", "error"), [(close, Closed), (fail, EngineFailed)])
+def test_an_engine_that_ends_wakes_who_waits(
+    clock: WatchedClock, end: Callable[[Engine, FaultDisk], None], error: type[Exception]
+) -> None:
+    """At once, and with the reason: nobody waits for what never comes."""
+    disk = FaultDisk(CrashDisk())
+    engine = opened(disk, clock)
+    prepared(engine, "T", check_after=1000.0)
+    calls = [
+        Call(lambda: ask(engine, wait=HOUR)),
+        Call(lambda: ask(engine, "nobody", wait=HOUR)),
+        Call(lambda: engine.read("nothing", timeout=HOUR)),
+        Call(lambda: engine.consumer("nothing", group="g").poll(timeout=HOUR)),
+    ]
+    for _ in calls:
+        clock.until_somebody_waits()
+    end(engine, disk)
+    if error is EngineFailed:
+        reader = calls.pop(2)  # what was visible can be read, so it goes on waiting
+    for call in calls:
+        with pytest.raises(error):
+            call.ended()
+    engine.close()
+    if error is EngineFailed:
+        with pytest.raises(Closed):
+            reader.ended()
+
+
+def test_a_wait_without_end_ends(engine: Engine, clock: WatchedClock) -> None:
+    with waiting(engine, clock, wait=float("inf")) as call:
+        prepared(engine, "T")
+        assert call.ended() == ["T"]
+
+
+def test_many_threads_share_the_questions_and_nobody_hangs(clock: WatchedClock) -> None:
+    """Four ask for batches while two prepare: each question goes to one of them."""
+    with opened(CrashDisk(), clock, segment_bytes=1 << 20) as engine:
+        answered = Counter()
+
+        def prepare(name: str) -> None:
+            for number in range(100):
+                prepared(engine, f"{name}{number}")
+
+        def answer() -> list[str]:
+            seen: list[str] = []
+            while questions := ask(engine, limit=3, wait=5.0):
+                for question in questions:
+                    engine.feedback.answer(question, "commit")
+                    answered.add(1)
+                seen += ids(questions)
+            return seen
+
+        askers = [Call(answer) for _ in range(4)]
+        for call in [Call(partial(prepare, name)) for name in "ab"]:
+            call.ended()
+        answered.wait_for(200)
+        clock.advance(5)
+        seen = [tx_id for call in askers for tx_id in call.ended()]
+        assert sorted(seen) == sorted(f"{name}{i}" for name in "ab" for i in range(100))
+        assert engine.undecided() == []
