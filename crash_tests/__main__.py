@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from tempfile import gettempdir
 
 from rich.console import Console
 
@@ -61,6 +62,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     add("--crash-at", type=int, help="only the crash at this operation")
     add("--full", type=float, help="share of states put through everything, from 0 to 1")
     add("--no-shrink", action="store_true", help="leave failures as they are found")
+    add("--directory", type=Path, default=Path(gettempdir()), help="for real file systems")
     add("--out", type=Path, default=Path("crash-failures"), help="where failures are written")
     add("--report", type=Path, help="write a JSON report")
     options = parser.parse_args(given)
@@ -107,6 +109,7 @@ def budget_of(options: argparse.Namespace, seed: int, seconds: float | None) -> 
         options.workload,
         options.crash_at,
         options.full,
+        options.directory,
         failures=options.out,
     )
 

@@ -26,6 +26,8 @@ class Findings:
         self._say(str(failure))
         if cause is not None:
             self._say("".join(traceback.format_exception(cause, limit=-4)).rstrip())
+        if not failure.workload.steps:
+            return  # a real crash: what there is to keep lies in a folder of its own
         smaller = failure if self._depth is None else shrink(failure, self._depth)
         self._folder.mkdir(exist_ok=True)
         kind = "" if failure.order is None else "-fault"

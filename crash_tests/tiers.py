@@ -12,6 +12,7 @@ from crash_tests.by_hand import ByHand
 from crash_tests.corpus import Corpus
 from crash_tests.exhaustive import Exhaustive
 from crash_tests.faults import Faults
+from crash_tests.real.tiers import REAL
 from crash_tests.seeds import Seeds
 from crash_tests.tally import Tally
 
@@ -33,6 +34,7 @@ TIERS: dict[Tier, float] = {
     Faults(): 0.2,
     Exhaustive(): 0.25,
     Seeds(): 0.3,
+    **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]
 
