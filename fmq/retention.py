@@ -121,7 +121,7 @@ class Retention:
         with self._writer.group.lock:
             acked = self._ledger.acked
             # Who takes from a topic takes from all its queues, also before its first ack in one.
-            for group, taken in {key[:2] for key in acked}:
+            for group, taken in sorted({key[:2] for key in acked}):
                 for (topic, number), lane in summary.items():
                     if topic != taken:
                         continue
