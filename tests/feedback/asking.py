@@ -119,11 +119,29 @@ class WatchedClock(FakeClock):
         super().__init__()
         self._test = threading.get_ident()
         self._waiting = threading.Semaphore(0)
+        self.waits = 0
 
     def wait(self, lock: Waitable, timeout: float | None) -> bool:
         if threading.get_ident() != self._test:
+            self.waits += 1
             self._waiting.release()
         return super().wait(lock, timeout)
 
     def until_somebody_waits(self) -> None:
         assert self._waiting.acquire(timeout=PATIENCE_SECONDS), "nobody waits"
+
+
+class Checked:
+    """A checker that notes what it was asked and says what it is told to."""
+
+    def __init__(self, answer: Any = "commit") -> None:
+        self.answer = answer
+        self.questions: list[Question] = []
+        self.count = Counter()
+
+    def __call__(self, question: Question) -> Any:
+        self.questions.append(question)
+        self.count.add(1)
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer

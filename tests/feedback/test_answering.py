@@ -182,6 +182,17 @@ def test_not_to_know_what_was_decided_meanwhile_is_no_error(clock: FakeClock) ->
         assert engine.outcome("T").state == "committed"
 
 
+def test_not_to_know_what_is_being_decided_rolls_nothing_back(clock: FakeClock) -> None:
+    """Though it was the last answer that is waited for: the commit is on its way to the disk."""
+    options = {"on_undecided": "rollback", "check_answers_max": 1, "sync": "interval"}
+    with opened(CrashDisk(), clock, **options) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        engine.decide("T", "commit")
+        assert engine.feedback.answer(question, "unknown") is None
+        assert engine.outcome("T").state == "committed"
+
+
 # --- of another transaction -----------------------------------------------------------------------
 
 
