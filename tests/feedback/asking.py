@@ -47,6 +47,14 @@ def asked_one(engine: Engine, producer: Any = "p", **more: Any) -> Question:
     return question
 
 
+# Only a call that says so syncs, once the clock stands still.
+LAZY: dict[str, Any] = {
+    "sync": "interval",
+    "sync_interval_seconds": 10_000.0,
+    "checkpoint_idle_seconds": 10_000.0,
+}
+
+
 def with_threads(disk: CrashDisk | None = None, clock: Any = None, **options: Any) -> Engine:
     """An engine whose own threads ask the checkers."""
     chosen = fmq.Options(**{"segment_bytes": 65536, **options})

@@ -134,7 +134,7 @@ def test_preparing_and_deciding_wake_nobody_who_has_nothing_to_do(
 ) -> None:
     """Otherwise each transaction would cost a switch to every thread that waits."""
     with waiting(engine, clock, wait=50.0) as call:
-        for number in range(20):
+        for number in range(100):
             prepared(engine, f"T{number}", check_after=60.0).commit()
         prepared(engine, "U")
         assert call.ended() == ["U"]
