@@ -188,7 +188,6 @@ class Book:
             return
         if each.parked:
             each.parked, each.answers = False, 0
-        each.token = ""
         self._put_off(each, now)
 
     @cached_property

@@ -94,11 +94,10 @@ class Checkers:
         self._feedback.come_back()
 
     def stop(self) -> None:
-        """Let the threads end; a checker that is running is given some seconds."""
+        """Wait for the threads of a closed engine; a checker that runs is given some seconds."""
         with self._lock:
             for loop in self._loops:
                 loop.stop()
-            self._feedback.come_back()
             threads, self._threads = self._threads, []
         for thread in threads:
             if thread is not threading.current_thread():

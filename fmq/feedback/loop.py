@@ -117,7 +117,7 @@ class CheckLoop:
         for question in questions:
             # One whose lease has ended meanwhile comes again, here or elsewhere.
             late = self._clock.monotonic() - asked >= question.lease_seconds
-            answer = None if late or self._stopped else self._answer(question)
+            answer = None if late else self._answer(question)
             if answer is None and self._gave_up is not None:
                 self._gave_up(question)
             answered.append((question, answer))

@@ -19,9 +19,7 @@ def settle(
     everything = feedback.hurry(checkers)
     loop = CheckLoop(feedback, checkers, limit=1, pause=0.0, clock=clock, gave_up=feedback.give_up)
     left = [
-        asked
-        for asked in reversed(everything)  # the oldest last: its turn comes first
-        if asked.open.producer in checkers and not asked.open.parked
+        asked for asked in everything if asked.open.producer in checkers and not asked.open.parked
     ]
     while left and (seconds := deadline - clock.monotonic()) > 0:
         if feedback.has_ended(left[-1]):

@@ -47,6 +47,14 @@ def asked_one(engine: Engine, producer: Any = "p", **more: Any) -> Question:
     return question
 
 
+# Only a call that says so syncs, once the clock stands still.
+LAZY: dict[str, Any] = {
+    "sync": "interval",
+    "sync_interval_seconds": 10_000.0,
+    "checkpoint_idle_seconds": 10_000.0,
+}
+
+
 def with_threads(disk: CrashDisk | None = None, clock: Any = None, **options: Any) -> Engine:
     """An engine whose own threads ask the checkers."""
     chosen = fmq.Options(**{"segment_bytes": 65536, **options})
@@ -119,11 +127,29 @@ class WatchedClock(FakeClock):
         super().__init__()
         self._test = threading.get_ident()
         self._waiting = threading.Semaphore(0)
+        self.waits = 0
 
     def wait(self, lock: Waitable, timeout: float | None) -> bool:
         if threading.get_ident() != self._test:
+            self.waits += 1
             self._waiting.release()
         return super().wait(lock, timeout)
 
     def until_somebody_waits(self) -> None:
         assert self._waiting.acquire(timeout=PATIENCE_SECONDS), "nobody waits"
+
+
+class Checked:
+    """A checker that notes what it was asked and says what it is told to."""
+
+    def __init__(self, answer: Any = "commit") -> None:
+        self.answer = answer
+        self.questions: list[Question] = []
+        self.count = Counter()
+
+    def __call__(self, question: Question) -> Any:
+        self.questions.append(question)
+        self.count.add(1)
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer

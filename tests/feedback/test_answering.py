@@ -20,7 +20,7 @@ from fmq.errors import (
     UnknownTransaction,
 )
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
-from tests.feedback.asking import asked, asked_one, prepared
+from tests.feedback.asking import LAZY, asked, asked_one, prepared, with_threads
 from tests.small import bodies, opened
 
 DECISIONS = [("commit", "committed"), ("rollback", "rolled back")]
@@ -178,6 +178,18 @@ def test_not_to_know_what_was_decided_meanwhile_is_no_error(clock: FakeClock) ->
         prepared(engine, "T")
         question = asked_one(engine)
         engine.decide("T", "commit")
+        assert engine.feedback.answer(question, "unknown") is None
+        assert engine.outcome("T").state == "committed"
+
+
+def test_not_to_know_what_is_being_decided_rolls_nothing_back(clock: FakeClock) -> None:
+    """Though it was the last answer that is waited for: the commit is on its way to the disk."""
+    options = {"on_undecided": "rollback", "check_answers_max": 1, **LAZY}
+    with with_threads(clock=clock, **options) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        engine.decide("T", "commit")
+        assert len(engine.undecided()) == 1
         assert engine.feedback.answer(question, "unknown") is None
         assert engine.outcome("T").state == "committed"
 

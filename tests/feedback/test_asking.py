@@ -10,7 +10,7 @@ import fmq
 from fmq import CheckLoop, Engine
 from fmq.errors import BadName, BadOption
 from fmq.testing import CrashDisk, FakeClock
-from tests.feedback.asking import ask, asked, asked_one, ids, prepared
+from tests.feedback.asking import LAZY, ask, asked, asked_one, ids, prepared, with_threads
 from tests.small import fill, opened
 
 
@@ -132,10 +132,11 @@ def test_only_undecided_ones_are_asked_about(clock: FakeClock) -> None:
 
 def test_one_whose_decision_is_on_its_way_is_not_handed_out(clock: FakeClock) -> None:
     """With an interval between syncs a decision that was made is not yet durable."""
-    with opened_with(clock, sync="interval") as engine:
+    with with_threads(clock=clock, **LAZY) as engine:
         prepared(engine, "T1")
         prepared(engine, "T2")
         engine.decide("T1", "commit")
+        assert len(engine.undecided()) == 2
         assert asked(engine) == ["T2"]
         clock.advance(100)
         assert asked(engine) == ["T2"]

@@ -140,7 +140,7 @@ class Model:
             self.book.hurry(each, self.now)
             if not (row.is_out and row.due > self.now):
                 row.answers = 0 if row.parked else row.answers
-                row.parked = row.is_out = False
+                row.parked = False
                 self.put_off(row, self.now)
 
     def busy(self, a: int, b: int) -> None:
@@ -178,8 +178,15 @@ ACTS: list[Callable[[Model, int, int], None]] = [
 ]
 
 
+NUMBERS = st.integers(0, 20)
+
+
 @given(
-    st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 20), st.integers(0, 20)), max_size=60)
+    st.lists(
+        st.tuples(st.sampled_from(ACTS), st.integers(0, 20), st.integers(0, 20)),
+        min_size=20,
+        max_size=80,
+    )
 )
 def test_it_knows_what_a_list_would_know(
     acts: list[tuple[Callable[[Model, int, int], None], int, int]],

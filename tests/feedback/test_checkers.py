@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from typing import Any
 
 import pytest
 
 import fmq
-from fmq import Answer, CheckLoop, Engine, Question
+from fmq import Answer, Question
 from fmq.errors import BadName, BadOption, Closed
 from fmq.testing import CrashDisk, FakeClock
-from tests.feedback.asking import Counter, Gate, WatchedClock, asked, prepared, with_threads
+from tests.feedback.asking import (
+    Checked,
+    Counter,
+    Gate,
+    asked,
+    prepared,
+    with_threads,
+)
 from tests.interrupts import in_thread
 from tests.small import bodies, opened
 
 
 def threads_of_checkers() -> set[threading.Thread]:
     return {each for each in threading.enumerate() if each.name.startswith("fmq checker")}
-
-
-class Checked:
-    """A checker that notes what it was asked and says what it is told to."""
-
-    def __init__(self, answer: Any = "commit") -> None:
-        self.answer = answer
-        self.questions: list[Question] = []
-        self.count = Counter()
-
-    def __call__(self, question: Question) -> Any:
-        self.questions.append(question)
-        self.count.add(1)
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        return self.answer
 
 
 # --- registering ----------------------------------------------------------------------------------
@@ -107,114 +96,6 @@ def test_without_threads_nobody_is_asked_but_by_settle(clock: FakeClock) -> None
             assert threads_of_checkers() == before
             assert checker.questions == []
             assert engine.settle().committed == ("T",)
-
-
-# --- checkers that are not well -------------------------------------------------------------------
-
-
-def asks_again(engine: Engine, clock: FakeClock, checker: Checked) -> None:
-    """Nothing was decided or counted, and the question comes again when the lease ends."""
-    assert engine.undecided()[0].answers == 0
-    assert asked(engine) == []
-    clock.advance(29.9)
-    assert asked(engine) == []
-    clock.advance(0.1)
-    checker.answer = "commit"
-    loop = CheckLoop(engine.feedback, {"p": checker}, wait=0.0, clock=clock)
-    assert [answer for _, answer in loop.once()] == ["commit"]
-
-
-def test_a_checker_that_raises_has_not_answered(
-    clock: FakeClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    with opened(CrashDisk(), clock) as engine:
-        prepared(engine, "T")
-        checker = Checked(ZeroDivisionError("no database"))
-        loop = CheckLoop(engine.feedback, {"p": checker}, wait=0.0, clock=clock)
-        ((question, answer),) = loop.once()
-        assert (question.tx_id, answer) == ("T", None)
-        (record,) = caplog.records
-        assert (record.name, record.levelno) == ("fmq.feedback", logging.ERROR)
-        assert "'p' failed on T" in record.getMessage()
-        assert "no database" in caplog.text
-        asks_again(engine, clock, checker)
-
-
-@pytest.mark.parametrize("nonsense", [None, True, "", "COMMIT", "yes", 1, ["commit"], object()])
-def test_an_answer_that_is_none_has_not_answered(
-    clock: FakeClock, caplog: pytest.LogCaptureFixture, nonsense: Any
-) -> None:
-    with opened(CrashDisk(), clock) as engine:
-        prepared(engine, "T")
-        checker = Checked(nonsense)
-        loop = CheckLoop(engine.feedback, {"p": checker}, wait=0.0, clock=clock)
-        assert [answer for _, answer in loop.once()] == [None]
-        assert f"answered {nonsense!r} about T" in caplog.text
-        asks_again(engine, clock, checker)
-
-
-def test_a_checker_that_comes_too_late_is_told_in_the_log(
-    clock: FakeClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Somebody decided otherwise while it looked, or what was decided is behind the window."""
-    with opened(CrashDisk(), clock, outcome_window_seconds=10.0) as engine:
-
-        def check(question: Question) -> Any:
-            engine.decide(question.tx_id, "rollback", decided_by="anna")
-            clock.advance(20.0 if question.tx_id == "U" else 0.0)
-            return "commit"
-
-        loop = CheckLoop(engine.feedback, {"p": check}, wait=0.0, clock=clock)
-        for tx_id, why in (("T", "by anna"), ("U", "window")):
-            prepared(engine, tx_id)
-            assert [answer for _, answer in loop.once()] == [None]
-            assert "comes too late" in caplog.text
-            assert why in caplog.text
-        assert bodies(engine, "orders") == []
-
-
-def test_one_that_cannot_be_decided_holds_back_none_that_were_asked_with_it(
-    clock: FakeClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its body cannot be read, so it cannot be committed: all others are."""
-    disk = fmq.testing.FaultDisk(CrashDisk())
-    with opened(disk, clock, reference_bytes_min=1) as engine:
-        prepared(engine, "T0")
-        for _ in range(12):
-            engine.send("fill", b"f" * 400)
-        for number in range(1, 4):
-            prepared(engine, f"T{number}")
-        checker = Checked()
-        loop = CheckLoop(engine.feedback, {"p": checker}, wait=0.0, clock=clock)
-        disk.fail("read", nth=0)
-        assert [answer for _, answer in loop.once()] == [None, *["commit"] * 3]
-        assert "T0" in caplog.text
-        assert [tx.tx_id for tx in engine.undecided()] == ["T0"]
-        clock.advance(30)
-        assert [answer for _, answer in loop.once()] == ["commit"]
-
-
-def test_a_loop_that_waits_for_longer_than_a_lease_answers_what_comes(clock: FakeClock) -> None:
-    """The lease begins when the question is given, and not when it was asked for."""
-    with opened(CrashDisk(), clock, check_lease_seconds=2.0) as engine:
-        prepared(engine, "T", check_after=4.0)
-        loop = CheckLoop(engine.feedback, {"p": Checked()}, wait=5.0, clock=clock)
-        assert [answer for _, answer in loop.once()] == ["commit"]
-
-
-def test_a_question_whose_lease_ended_in_the_batch_is_left_to_the_next(clock: FakeClock) -> None:
-    """It comes again, and two checkers may be at it otherwise."""
-    with opened(CrashDisk(), clock, check_lease_seconds=10.0) as engine:
-        for number in range(4):
-            prepared(engine, f"T{number}")
-
-        def slow(question: Question) -> Any:
-            clock.advance(6.0)
-            return "commit"
-
-        loop = CheckLoop(engine.feedback, {"p": slow}, wait=0.0, clock=clock)
-        assert [answer for _, answer in loop.once()] == ["commit", "commit", None, None]
-        assert [answer for _, answer in loop.once()] == ["commit", "commit"]
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(1), KeyboardInterrupt()])
@@ -329,31 +210,3 @@ def test_a_checker_that_hangs_holds_back_neither_senders_nor_readers_nor_others(
         gate.let_one_pass()
         assert engine.settle(timeout=5.0).unasked == ()
         assert engine.outcome("T").state == "committed"
-
-
-def test_a_loop_of_ones_own_ends_when_it_is_stopped() -> None:
-    """Between two questions, and between two calls; twice is once."""
-    clock = WatchedClock()
-    with opened(CrashDisk(), clock) as engine:
-        checker = Checked()
-        loop = CheckLoop(engine.feedback, {"p": checker}, pause=1000.0, clock=clock)
-        prepared(engine, "T")
-        thread = threading.Thread(target=loop.run)
-        thread.start()
-        checker.count.wait_for(1)
-        clock.until_somebody_waits()  # it pauses
-        loop.stop()
-        loop.stop()
-        in_thread(thread.join, "the loop")
-        assert engine.outcome("T").state == "committed"
-
-
-def test_a_loop_ends_when_the_engine_closes() -> None:
-    clock = WatchedClock()
-    engine = opened(CrashDisk(), clock)
-    loop = CheckLoop(engine.feedback, {"p": Checked()}, wait=1000.0, clock=clock)
-    thread = threading.Thread(target=loop.run)
-    thread.start()
-    clock.until_somebody_waits()
-    engine.close()
-    in_thread(thread.join, "the loop")

@@ -125,8 +125,10 @@ def test_a_refused_message_leaves_nothing(
         called.append(tx)
 
     if error is not None:
-        with pytest.raises(error):
+        # What was caught keeps the transaction alive: its id is free all the same.
+        with pytest.raises(error) as caught:
             engine.send_in_transaction(messages, local, tx_id="T", producer="p")
+        assert caught.tb is not None
         assert engine.stats().position == position
         assert called == []
         assert engine.undecided() == []

@@ -7,18 +7,15 @@ from typing import Any
 
 import pytest
 
-from fmq import Answer, Engine, Question, Settled
+from fmq import Engine, Question, Settled
 from fmq.errors import Closed
-from fmq.testing import CrashDisk
+from fmq.testing import CrashDisk, FakeClock
 from tests.feedback.asking import (
     Call,
-    Counter,
-    Gate,
     WatchedClock,
     asked,
     asked_one,
     prepared,
-    with_threads,
 )
 from tests.interrupts import in_thread
 from tests.small import opened
@@ -86,6 +83,7 @@ def test_parked_ones_are_left_alone(clock: WatchedClock) -> None:
         assert engine.undecided()[0].parked
         assert engine.settle() == Settled((), (), (), ("unknown",))
         assert engine.undecided()[0].parked
+        assert clock.monotonic() == 0.0
 
 
 @pytest.mark.parametrize("answer", [ZeroDivisionError(), "nonsense"])
@@ -194,6 +192,36 @@ def test_time_that_runs_out_leaves_the_rest_unasked(clock: WatchedClock) -> None
         assert engine.settle(timeout=0.0).unasked == ("T3", "T4")
 
 
+class Eventful(FakeClock):
+    """Lets something happen when it is asked for the time, once, after so many times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 0
+        self.engine: Engine | None = None
+
+    def monotonic(self) -> float:
+        self.left -= 1
+        engine = self.engine
+        if engine is not None and self.left <= 0 and not engine._parts.lock.locked():
+            self.engine = None
+            engine.decide("commit 1", "rollback")
+        return super().monotonic()
+
+
+@pytest.mark.parametrize("left", range(2, 6))
+def test_an_end_just_before_it_waits_is_not_slept_through(left: int) -> None:
+    """Whenever it comes, no time passes until the report."""
+    clock = Eventful()
+    with opened(CrashDisk(), clock) as engine:
+        engine.checker("p")(by_id)
+        prepared(engine, "commit 1")
+        assert asked(engine) == ["commit 1"]
+        clock.engine, clock.left = engine, left
+        assert engine.settle(timeout=10.0).rolled_back == ("commit 1",)
+        assert clock.monotonic() == 0.0
+
+
 def test_a_decision_by_hand_is_waited_for_and_reported(clock: WatchedClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         engine.checker("p")(by_id)
@@ -232,74 +260,7 @@ def test_an_engine_that_closes_ends_it(clock: WatchedClock) -> None:
         call.ended()
 
 
-# --- beside the threads ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("checker_threads", [1, 4])
-def test_threads_and_settle_share_the_questions(checker_threads: int) -> None:
-    """Each is asked once, whoever asks, and settle ends when the last one is answered."""
-    with with_threads(checker_threads=checker_threads, segment_bytes=1 << 20) as engine:
-        for number in range(200):
-            prepared(engine, f"T{number}", check_after=1000.0)
-        seen: list[str] = []
-
-        @engine.checker("p")
-        def check(question: Question) -> Answer:
-            seen.append(question.tx_id)
-            return "commit"
-
-        report = settled(engine)
-        assert report.committed == tuple(f"T{number}" for number in range(200))
-        assert sorted(seen) == sorted(report.committed)
-
-
-def test_a_checker_that_raises_in_a_thread_does_not_make_settle_wait() -> None:
-    """Neither for the lease nor for its own time, whichever of the two came first."""
-    with with_threads() as engine:
-        count = Counter()
-
-        @engine.checker("p")
-        def check(question: Question) -> Answer:
-            count.add(1)
-            raise ZeroDivisionError
-
-        for number in range(30):
-            prepared(engine, f"T{number}")
-        count.wait_for(1)
-        report = settled(engine, timeout=600.0)
-        assert len(report.unknown) == 30
-        assert settled(engine, timeout=600.0).unknown == report.unknown
-
-
-def test_a_thread_whose_checker_hangs_is_waited_for_no_longer_than_was_said() -> None:
-    gate = Gate()
-    with with_threads(checker_threads=1) as engine:
-
-        @engine.checker("p")
-        def check(question: Question) -> Answer:
-            if question.tx_id == "T":
-                gate.pass_through()
-            return "commit"
-
-        prepared(engine, "T")
-        gate.wait_for_one()
-        prepared(engine, "U", check_after=1000.0)
-        report = settled(engine, timeout=0.05)
-        assert (report.committed, report.unasked) == (("U",), ("T",))
-        gate.let_one_pass()
-        settled(engine)
-        assert engine.outcome("T").state == "committed"
-
-
-def test_several_may_settle_at_once() -> None:
-    with with_threads(segment_bytes=1 << 20) as engine:
-        engine.checker("p")(by_id)
-        for number in range(60):
-            prepared(engine, f"commit {number}", check_after=1000.0)
-        reports = [Call(engine.settle) for _ in range(3)]
-        for each in reports:
-            assert each.ended().unasked == each.ended().unknown == ()
-        assert engine.undecided() == []
+# --- what it costs ------------------------------------------------------------------------------
 
 
 def test_each_of_many_costs_no_more_than_each_of_few(clock: WatchedClock) -> None:
