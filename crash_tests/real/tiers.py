@@ -9,6 +9,7 @@ from typing import Protocol
 
 from crash_tests import budget as all_tiers
 from crash_tests.failure import Failure
+from crash_tests.real.bound import BOUND
 from crash_tests.real.cut import EXT4, XFS
 from crash_tests.real.kills import KILLS
 from crash_tests.real.reorder import BELOW_EXT4, BELOW_XFS
@@ -68,4 +69,5 @@ REAL = (
     Real("below-ext4", BELOW_EXT4),
     Real("below-xfs", BELOW_XFS),
     Real("kills", KILLS),
+    Real("bound", BOUND),
 )
