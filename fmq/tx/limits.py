@@ -44,9 +44,11 @@ class Limits:
         return size
 
     @staticmethod
-    def size_of_run(tx_id: str, producer: str, topic: str) -> int:
-        """What one more run costs, at the most, its TOPIC record included."""
-        return RUN_BYTES + len(tx_id) + len(utf8(producer)) + 2 * len(utf8(topic))
+    def size_of_run(tx_id: str, producer: str) -> int:
+        """What one more run costs, at the most, but for the name of its topic, which comes twice:
+        a TOPIC record may have to go before it.
+        """
+        return RUN_BYTES + len(tx_id) + len(utf8(producer))
 
     @staticmethod
     def size_of_ack(ack: AckRange) -> int:

@@ -11,6 +11,7 @@ from fmq.errors import EngineFailed, FmqError, WrongState
 from fmq.message import Body, Message, Outcome, Receipt
 from fmq.store.columns import as_bytes, split_bodies
 from fmq.store.kinds import AckRange, Run
+from fmq.store.record import utf8
 from fmq.tx.receipts import receipts_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Transaction:
         self._topics = manager.topics
         self._limits = manager.limits
         self._bytes_max = manager.limits.bytes_max(tx_id, producer)
+        self._run_bytes = manager.limits.size_of_run(tx_id, producer)
         self._messages_max = manager.limits.messages_max
         self._message_bytes_max = manager.limits.message_bytes_max
         self._tx_id = tx_id
@@ -169,7 +171,7 @@ class Transaction:
         run = self.runs.get(place)
         size += self.bytes
         if run is None:
-            size += self._limits.size_of_run(self._tx_id, self._producer, topic)
+            size += self._run_bytes + 2 * len(utf8(topic))
         if size > self._bytes_max or self.messages >= self._limits.messages_max:
             self._limits.refuse(self._tx_id, self._producer, size, self.messages + 1)
         if run is None:
