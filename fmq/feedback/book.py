@@ -1,9 +1,10 @@
 """When which undecided transaction is to be asked about: the book that is kept of them.
 
-Each stands in one line for its producer, and in one more for each of its topics, so that whoever
-asks finds the next one at once, however many there are. A line is a heap. A transaction that is
-put off, asked about or decided leaves its old place where it is; such a place is passed over,
-and when most of a line are such, it is made anew. So no line is much longer than those in it.
+Each stands in one line for its producer and, once somebody has asked by topic, in one more for
+each of its topics. So whoever asks finds the next one at once, however many there are. A line is a
+heap. A transaction that is put off, asked about or decided leaves its old place where it is; such
+a place is passed over, and when most of a line are such, it is made anew. So no line is much
+longer than those in it.
 
 Times are those of `Clock.monotonic`; the book itself never looks at a clock. Guarded by the
 engine's lock.
@@ -35,13 +36,10 @@ Key = tuple[str, str | None]
 class Open:
     """One undecided transaction, as far as asking goes."""
 
-    __slots__ = ("answers", "due", "entry", "keys", "parked", "token", "tries", "turn")
+    __slots__ = ("answers", "due", "entry", "parked", "token", "tries", "turn")
 
     def __init__(self, entry: Entry) -> None:
-        producer = entry.prepare.producer
-        topics = dict.fromkeys(run.topic for run in entry.runs)
         self.entry = entry
-        self.keys: tuple[Key, ...] = ((producer, None), *((producer, topic) for topic in topics))
         self.due = math.inf
         self.turn = NO_TURN  # the number of its present places
         self.token = ""  # of the question that is out; an answer needs it
@@ -56,6 +54,10 @@ class Open:
     @property
     def producer(self) -> str:
         return self.entry.prepare.producer
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(run.topic for run in self.entry.runs))
 
     @property
     def is_decided(self) -> bool:
@@ -106,12 +108,13 @@ class Book:
         self._seed = seed
         self._open: dict[int, Open] = {}  # by the transaction's number
         self._lines: dict[Key, _Line] = {}  # each has members
+        self._by_topic = False  # whether there are lines for topics, too
         self._turns = count()
 
     def add(self, entry: Entry, due: float) -> None:
         """`entry` became undecided; nobody is asked about it before `due`."""
         each = self._open[entry.tx] = Open(entry)
-        for key in each.keys:
+        for key in self.keys_of(each):
             self._lines.setdefault(key, _Line()).members += 1
         self._put_off(each, due)
 
@@ -119,13 +122,19 @@ class Book:
         """It has been decided."""
         each = self._open.pop(tx)
         each.turn, each.token = NO_TURN, ""
-        for key in each.keys:
+        for key in self.keys_of(each):
             line = self._lines[key]
             line.members -= 1
             if line.members:
                 line.tidy()
             else:
                 del self._lines[key]
+
+    def keys_of(self, each: Open) -> tuple[Key, ...]:
+        """The lines that it stands in."""
+        if self._by_topic:
+            return (each.producer, None), *((each.producer, topic) for topic in each.topics)
+        return ((each.producer, None),)
 
     def open(self, tx: int) -> Open:
         """The undecided transaction of this number."""
@@ -197,17 +206,32 @@ class Book:
         return Random(self._seed)
 
     def _lines_of(self, keys: Iterable[Key]) -> list[_Line]:
+        keys = tuple(keys)
+        if not self._by_topic and any(topic is not None for _, topic in keys):
+            self._begin_lines_of_topics()
         return [line for key in keys if (line := self._lines.get(key)) is not None]
+
+    def _begin_lines_of_topics(self) -> None:
+        """Somebody asks by topic for the first time, and will again."""
+        begun: dict[Key, _Line] = {}
+        for each in self._open.values():
+            for topic in each.topics:
+                line = begun.setdefault((each.producer, topic), _Line())
+                line.members += 1
+                if each.turn != NO_TURN:
+                    line.put((each.due, each.turn, each))
+        self._lines = {**self._lines, **begun}
+        self._by_topic = True
 
     def _put_off(self, each: Open, due: float) -> None:
         turn = next(self._turns)
-        for key in each.keys:
+        for key in self.keys_of(each):
             self._lines[key].put((due, turn, each))
         # Only now: an interrupt on the way leaves it where it was, and never nowhere.
         each.due, each.turn = due, turn
 
     def _check(self) -> None:
-        standing = [(key, each) for each in self._open.values() for key in each.keys]
+        standing = [(key, each) for each in self._open.values() for key in self.keys_of(each)]
         assert {key for key, _ in standing} == self._lines.keys()
         for key, line in self._lines.items():
             members = [each for where, each in standing if where == key]

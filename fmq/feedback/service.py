@@ -74,7 +74,7 @@ class Feedback:
         after = self._options.check_after_seconds if wanted_ms < 0 else wanted_ms / 1000
         due = self._clock.monotonic() + after
         self.book.add(entry, due)
-        self._waiting.due(self.book.open(entry.tx).keys, due)
+        self._waiting.due(self.book.keys_of(self.book.open(entry.tx)), due)
 
     def _decided(self, entry: Entry) -> None:
         self.book.remove(entry.tx)
@@ -139,7 +139,7 @@ class Feedback:
             prepare.tx_id,
             prepare.producer,
             as_datetime(prepare.prepared_us),
-            tuple(topic for _, topic in each.keys if topic is not None),
+            each.topics,
             prepare.messages,
             prepare.bytes,
             seal_text(prepare.seal),
@@ -199,7 +199,7 @@ class Feedback:
             if each is None:
                 return False
             too_often = self.book.unknown(each, self._clock.monotonic())
-            self._waiting.due(each.keys, each.due)
+            self._waiting.due(self.book.keys_of(each), each.due)
             self._waiting.ended()
             return too_often
 
@@ -240,7 +240,7 @@ class Feedback:
 
     def _hurry(self, each: Open, now: float) -> None:
         self.book.hurry(each, now)
-        self._waiting.due(each.keys, now)
+        self._waiting.due(self.book.keys_of(each), now)
 
     def undecided(self) -> list[UndecidedTransaction]:
         """All that wait for their decision, the oldest first, and how asking stands."""
