@@ -52,7 +52,7 @@ def _replace(package: Path, name: str, old: str, new: str) -> None:
     having[0].write_text(having[0].read_text().replace(old, new))
 
 
-IGNORED = shutil.ignore_patterns("__pycache__", "cli", "serve", "spark", "bind")
+IGNORED = shutil.ignore_patterns("__pycache__", "cli", "serve", "spark")
 
 
 def _fails(arguments: list[str], folder: str, says: str) -> bool:
