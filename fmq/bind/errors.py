@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fmq.bind.marker import DEADLINE_SECONDS
 from fmq.errors import TransactionError
 from fmq.message import Outcome
 
@@ -16,7 +17,7 @@ class NoMarkerTable(BindError):
     def __init__(self, database: str, ddl: str) -> None:
         super().__init__(
             f"{database}: there is no table fmq_tx, which tells after a crash whether the database "
-            "committed. Both transactions were rolled back. Make it once, with "
+            "committed. Nothing was committed or decided. Make it once, with "
             f"fmq.bind.create_table(connection) or:\n\n{ddl}"
         )
 
@@ -29,6 +30,27 @@ class WrongDatabase(BindError):
             f"{database}: no transaction of producer {producer!r} was ever bound to this database, "
             "so it cannot tell what became of one. Nothing was decided; name the right database."
         )
+
+
+def work_open(database: str) -> BindError:
+    """What the connection has begun is not this transaction's."""
+    return BindError(
+        f"{database}: this connection has a transaction open already, which may hold work "
+        "that is not to be part of this one. Commit it or roll it back first."
+    )
+
+
+def ended_inside(database: str, tx_id: str) -> BindError:
+    """The program has ended the database's transaction itself."""
+    return BindError(
+        f"{database}: the database's transaction was ended inside of the block, so what it wrote "
+        f"is committed or rolled back without transaction {tx_id!r}, whose messages were not "
+        "sent. Leave committing to the end of the block."
+    )
+
+
+RULED_OUT = "a checker found it undecided and has ruled it out"
+TOO_OLD = f"it has been open for more than {DEADLINE_SECONDS} seconds"
 
 
 class Fenced(TransactionError):
@@ -52,7 +74,8 @@ class InDoubt(TransactionError):
         if outcome is None:
             found = "it could not be found out at once; the transaction stays undecided, and asked"
         else:
-            found = f"a check since found that it {'did' if outcome.receipts else 'did not'}"
+            did = "did" if outcome.state == "committed" else "did not"
+            found = f"a check since found that it {did}"
         super().__init__(
             f"transaction {tx_id!r}: the database's commit failed ({error}), which does not say "
             f"whether it happened; {found}. engine.outcome({tx_id!r}) tells what became of it."

@@ -101,6 +101,18 @@ def test_a_commit_of_unknown_outcome_is_checked_at_once(tmp_path: Path, happens:
     connection.close()
 
 
+def test_what_was_found_out_is_said_also_of_a_transaction_without_messages(tmp_path: Path) -> None:
+    """It has no receipts, and has committed."""
+    connection = connect(tmp_path, AnswerLost)
+    with (
+        fmq.open(tmp_path / "shop") as engine,
+        pytest.raises(fmq.bind.InDoubt, match=r"found that it did\."),
+        engine.transaction(producer=PRODUCER, bind=connection),
+    ):
+        connection.execute("INSERT INTO orders VALUES ('one')")
+    connection.close()
+
+
 def test_a_missing_table_is_named_with_the_statement_that_makes_it(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
