@@ -10,7 +10,17 @@ from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from fmq.bind.errors import BindError, DurabilityWarning, Fenced, NoMarkerTable, WrongDatabase
+from fmq.bind.errors import (
+    RULED_OUT,
+    TOO_OLD,
+    BindError,
+    DurabilityWarning,
+    Fenced,
+    NoMarkerTable,
+    WrongDatabase,
+    ended_inside,
+    work_open,
+)
 from fmq.bind.marker import (
     BUSY_SECONDS,
     DDL,
@@ -49,14 +59,8 @@ REGISTER = (
 )
 # The server said itself that it had rolled back: constraints, a dead transaction, serialization.
 ROLLED_BACK = ("23", "25", "40")
-# The server was asked behind the fence, and could not answer yet.
-NOT_NOW = (
-    errors.LockNotAvailable,
-    errors.QueryCanceled,
-    errors.SerializationFailure,
-    errors.DeadlockDetected,
-    errors.ReadOnlySqlTransaction,
-)
+# No server, a lost connection, a lock not given in time, a deadlock; or only a replica.
+NOT_NOW = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
 
 
 class PostgresBinding:
@@ -101,17 +105,13 @@ class PostgresBinding:
         """The last statement of the database's transaction; Fenced if it comes too late."""
         connection = self._connection
         if connection.info.transaction_status == TransactionStatus.IDLE:
-            raise BindError(
-                f"{self.path}: the database's transaction was ended inside of the block, so what "
-                f"it wrote is committed or rolled back without transaction {tx_id!r}, whose "
-                "messages were not sent. Leave committing to the end of the block."
-            )
+            raise ended_inside(self.path, tx_id)
         try:
             marked = connection.execute(MARK, (store, tx_id, self._deadline, self._deadline))
         except errors.UniqueViolation:
-            raise Fenced(tx_id, "a checker found it undecided and has ruled it out") from None
+            raise Fenced(tx_id, RULED_OUT) from None
         if marked.rowcount != 1:
-            raise Fenced(tx_id, f"it has been open for more than {DEADLINE_SECONDS} seconds")
+            raise Fenced(tx_id, TOO_OLD)
 
     def commit(self) -> None:
         try:
@@ -141,10 +141,7 @@ class PostgresBinding:
                 "nothing to bind. Nothing was changed; use one with autocommit=False."
             )
         if self._connection.info.transaction_status != TransactionStatus.IDLE:
-            raise BindError(
-                f"{self.path}: this connection has a transaction open already, which may hold work "
-                "that is not to be part of this one. Commit it or roll it back first."
-            )
+            raise work_open(self.path)
 
 
 def check(address: str, question: Question) -> Answer:
@@ -154,8 +151,8 @@ def check(address: str, question: Question) -> Answer:
             return _fence(connection, address, question)
     except errors.UndefinedTable:
         raise NoMarkerTable(shown(address), DDL["postgres"]) from None
-    except (psycopg.OperationalError, *NOT_NOW):
-        return "unknown"  # no server, a lost connection, or the producer is still at it
+    except NOT_NOW:
+        return "unknown"  # perhaps the producer is still at it
 
 
 def _fence(connection: Connection, address: str, question: Question) -> Answer:

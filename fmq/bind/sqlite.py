@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from fmq.bind.errors import (
+    RULED_OUT,
+    TOO_OLD,
     BindError,
     DurabilityWarning,
     Fenced,
     NoMarkerTable,
     WrongDatabase,
+    ended_inside,
+    work_open,
 )
 from fmq.bind.marker import (
     BUSY_SECONDS,
@@ -37,8 +41,6 @@ TOMBSTONE = (
     f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline, checked_at) "
     f"VALUES (?, ?, 'R', {NOW} + {DEADLINE_SECONDS}, {NOW})"
 )
-
-
 OLD_MARKERS = (
     f"SELECT tx_id FROM {TABLE} WHERE store_id = ? AND state = 'C' AND tx_id NOT LIKE ? "
     f"AND created_at < {NOW} - ?"
@@ -82,26 +84,19 @@ class SqliteBinding:
         """The last statement of the database's transaction; Fenced if it comes too late."""
         connection = self._connection
         if not connection.in_transaction:
-            raise BindError(
-                f"{self.path}: the database's transaction was ended inside of the block, so what "
-                f"it wrote is committed or rolled back without transaction {tx_id!r}, whose "
-                "messages were not sent. Leave committing to the end of the block."
-            )
+            raise ended_inside(self.path, tx_id)
         values = store, tx_id, self._deadline, self._deadline
         try:
             with self._marking():
                 marked = connection.execute(MARK, values).rowcount
         except sqlite3.IntegrityError:
-            raise Fenced(tx_id, "a checker found it undecided and has ruled it out") from None
+            raise Fenced(tx_id, RULED_OUT) from None
         if marked != 1:
-            raise Fenced(tx_id, f"it has been open for more than {DEADLINE_SECONDS} seconds")
+            raise Fenced(tx_id, TOO_OLD)
 
     def _refuse_open_transaction(self) -> None:
         if self._connection.in_transaction:
-            raise BindError(
-                f"{self.path}: this connection has a transaction open already, which may hold work "
-                "that is not to be part of this one. Commit it or roll it back first."
-            )
+            raise work_open(self.path)
 
     @contextlib.contextmanager
     def _marking(self) -> Iterator[None]:

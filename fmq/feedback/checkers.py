@@ -40,9 +40,12 @@ class Checkers:
                     f"producer {producer!r} has a checker in this process, and two could "
                     "contradict each other. The first one stays."
                 )
-            # A new dict: the threads look at the one that they were handed.
-            self._checkers = {**self._checkers, producer: checker}
-            self._restart()
+            self._add(producer, checker)
+
+    def _add(self, producer: str, checker: Checker) -> None:
+        # A new dict: the threads look at the one that they were handed.
+        self._checkers = {**self._checkers, producer: checker}
+        self._restart()
 
     def needs(self, producer: str, database: str) -> bool:
         """Whether nobody has been named yet who knows what `database` did for `producer`."""
@@ -61,8 +64,7 @@ class Checkers:
         with self._lock:
             self._databases[producer] = database
             if producer not in self._checkers:
-                self._checkers = {**self._checkers, producer: checker}
-                self._restart()
+                self._add(producer, checker)
 
     def decorator(self, producer: str) -> Callable[[Checker], Checker]:
         def registered(checker: Checker) -> Checker:

@@ -29,6 +29,7 @@ from fmq.store.kinds import (
     State,
     TopicMade,
 )
+from fmq.store.record import aligned
 from fmq.tx.carried import check_carried
 from fmq.tx.ledger import Entry, Ledger
 from fmq.tx.seal import seal_of
@@ -59,7 +60,7 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
         _undecided(ledger, held, append[0].position)
     if record.time_us > ledger.last_us:
         ledger.last_us = record.time_us
-    ledger.applied_upto = ledger.index.end = record.position + ((record.size + 7) & ~7)
+    ledger.applied_upto = ledger.index.end = record.position + aligned(record.size)
 
 
 class _Held:
