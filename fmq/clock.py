@@ -8,9 +8,12 @@ lock that somebody else will release. A test hands in `fmq.testing.FakeClock` in
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import TIMEOUT_MAX
 from typing import Protocol
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 
 class Waitable(Protocol):
@@ -57,3 +60,9 @@ def as_datetime(time_us: int) -> datetime:
 def as_text(moment: datetime) -> str:
     """The moment as an error's text has it: ISO 8601, in UTC, to the second."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def as_us(moment: datetime) -> int:
+    """Microseconds since 1970; a moment that names no time zone is one of UTC."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (aware - EPOCH) // MICROSECOND

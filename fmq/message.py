@@ -168,6 +168,8 @@ class Outcome:
     reason: str | None = None
     position: int | None = None
     receipts: tuple[Receipt, ...] = ()
+    asked: int = 0
+    """How many answers to questions about it there were, since its engine was opened."""
 
 
 @dataclass(frozen=True, slots=True)

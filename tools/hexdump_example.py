@@ -53,7 +53,7 @@ PREPARE = names(
     "producer_bytes tx_id_bytes"
 )
 DECISION = names(
-    "tx time_us prepared_us append_start records messages bytes seal zero "
+    "tx time_us prepared_us append_start records messages bytes seal asked "
     "producer_bytes tx_id_bytes decided_by_bytes reason_bytes"
 )
 TIME = names("tx time_us")

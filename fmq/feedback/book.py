@@ -179,6 +179,7 @@ class Book:
         each.token = ""
         each.tries += 1
         each.answers += 1
+        each.entry.asked += 1
         if options.on_undecided != "ask" and each.answers >= options.check_answers_max:
             if options.on_undecided == "park":
                 each.parked = True

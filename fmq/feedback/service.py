@@ -177,7 +177,9 @@ class Feedback:
             )
         if decision != "unknown":
             with self._lock:
-                self._asked_about(question)
+                each = self._asked_about(question)
+                if each is not None:
+                    each.entry.asked += 1
             return self._decide(question, decision, reason)
         if self._unknown(question) and self._options.on_undecided == "rollback":
             why = f"{self._options.check_answers_max} answers were unknown"

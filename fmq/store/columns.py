@@ -24,6 +24,7 @@ from io import BytesIO
 from itertools import accumulate, pairwise, repeat
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 import lz4.block
 
@@ -219,6 +220,15 @@ class Columns:
             return list(uniform(size, count).unpack(raw))
         return list(map(BytesIO(raw).read, repeat(size, count)))
 
+    def parts(self) -> tuple[bytes, array[int] | None]:
+        """The bodies in one piece, and the size of each; None: they are equal."""
+        raw = self._raw()
+        lengths = self._lengths() if self.flags & LENGTHS else None
+        whole = len(raw) % self.count == 0 if lengths is None else sum(lengths) == len(raw)
+        if not whole:
+            raise BadColumns("the lengths of the bodies do not add up")
+        return raw, lengths
+
     def _raw(self) -> bytes:
         if not self.flags & COMPRESSED:
             return self._stored
@@ -251,16 +261,39 @@ class Columns:
             tags, at = _decode_texts(self._data, at, self.count)
         return keys, tags
 
-    def headers(self) -> list[dict[str, str] | None] | None:
-        """The headers of each message; None if no message has any."""
+    def text_parts(self, flag: int) -> Texts | None:
+        """The column of KEYS or TAGS as it lies there; None if there is none."""
+        if not self.flags & flag:
+            return None
+        at = self._after_lengths()
+        if flag == TAGS and self.flags & KEYS:
+            at = _end_of_texts(self._data, at, self.count)
+        return _texts(self._data, at, self.count)[0]
+
+    def header_parts(self) -> tuple[array[int], Texts, Texts] | None:
+        """How many headers each message has, all names, all values; None: there are none."""
         if not self.flags & HEADERS:
             return None
+        counts, at = self._header_counts()
+        total = sum(counts)
+        names, at = _texts(self._data, at, total)
+        values, at = _texts(self._data, at, total)
+        if NONE in names.lengths or NONE in values.lengths:
+            raise BadColumns("a header without a name or a value")
+        return counts, names, values
+
+    def _header_counts(self) -> tuple[array[int], int]:
         at = self._after_lengths()
         for flag in (KEYS, TAGS):
             if self.flags & flag:
                 at = _end_of_texts(self._data, at, self.count)
-        counts = _array("H", self._data, at, self.count)
-        at += 2 * self.count
+        return _array("H", self._data, at, self.count), at + 2 * self.count
+
+    def headers(self) -> list[dict[str, str] | None] | None:
+        """The headers of each message; None if no message has any."""
+        if not self.flags & HEADERS:
+            return None
+        counts, at = self._header_counts()
         total = sum(counts)
         names, at = _decode_texts(self._data, at, total)
         values, at = _decode_texts(self._data, at, total)
@@ -297,13 +330,26 @@ def _end_of_texts(data: bytes, at: int, count: int) -> int:
     return at + U32.size + 2 * count + int(size)
 
 
-def _decode_texts(data: bytes, at: int, count: int) -> tuple[list[str | None], int]:
+class Texts(NamedTuple):
+    """A column of text: the length of each in bytes, NONE for none, and all of them as UTF-8."""
+
+    lengths: array[int]
+    text: bytes
+
+
+def _texts(data: bytes, at: int, count: int) -> tuple[Texts, int]:
+    """The column of text at `data[at]`, and where it ends."""
     end = _end_of_texts(data, at, count)
     lengths = _array("H", data, at + U32.size, count)
     start = at + U32.size + 2 * count
     if end > len(data) or sum(n for n in lengths if n != NONE) != end - start:
         raise BadColumns("a column of text does not add up")
-    read = BytesIO(data[start:end]).read
+    return Texts(lengths, data[start:end]), end
+
+
+def _decode_texts(data: bytes, at: int, count: int) -> tuple[list[str | None], int]:
+    (lengths, text), end = _texts(data, at, count)
+    read = BytesIO(text).read
     try:
         return [None if n == NONE else read(n).decode() for n in lengths], end
     except UnicodeDecodeError as error:

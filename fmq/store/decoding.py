@@ -166,7 +166,7 @@ def _decode_decided(
     data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
 ) -> Decided:
     (
-        tx, time_us, prepared_us, append_start, records, messages, size_bytes, seal, _,
+        tx, time_us, prepared_us, append_start, records, messages, size_bytes, seal, asked,
         producer_size, tx_id_size, by_size, reason_size,
     ) = DECISION_HEAD.unpack_from(data, at)  # fmt: skip
     at += DECISION_HEAD.size
@@ -188,6 +188,7 @@ def _decode_decided(
         by,
         reason,
         append_start,
+        asked,
     )
 
 

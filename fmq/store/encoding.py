@@ -236,7 +236,7 @@ def _encode_decided(decided: Decided, lag: int) -> tuple[bytes, bytes]:
         decided.messages,
         decided.bytes,
         decided.seal,
-        0,
+        decided.asked,
         len(producer),
         len(tx_id),
         len(by),

@@ -184,6 +184,7 @@ class Decided:
 
     __slots__ = (
         "append_start",
+        "asked",
         "bytes",
         "decided_by",
         "flags",
@@ -216,6 +217,7 @@ class Decided:
         decided_by: str = "",
         reason: str = "",
         append_start: int = 0,
+        asked: int = 0,
     ) -> None:
         self.kind = kind
         self.tx = tx
@@ -230,6 +232,7 @@ class Decided:
         self.decided_by = decided_by
         self.reason = reason
         self.append_start = append_start  # where the append begins that this record ends
+        self.asked = asked  # how many answers to questions about it there were
         self.position = 0
         self.size = 0
         self.flags = 0

@@ -52,7 +52,9 @@ def number(tx: int, prepare: Prepare, runs: list[Run], now: int) -> None:
         run.time_us = now
 
 
-def decision_on(prepare: Prepare, kind: Kind, decided_by: str = "", reason: str = "") -> Decided:
+def decision_on(
+    prepare: Prepare, kind: Kind, decided_by: str = "", reason: str = "", asked: int = 0
+) -> Decided:
     """COMMIT or ROLLBACK of what `prepare` states; a COMMIT counts what it publishes."""
     commits = kind == COMMIT
     return Decided(
@@ -68,4 +70,5 @@ def decision_on(prepare: Prepare, kind: Kind, decided_by: str = "", reason: str 
         prepare.seal,
         decided_by,
         reason,
+        asked=asked,
     )

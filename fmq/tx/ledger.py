@@ -48,7 +48,7 @@ class Topic:
 class Entry:
     """A sealed transaction that waits for its decision."""
 
-    __slots__ = ("busy", "prepare", "runs", "start", "state", "tx")
+    __slots__ = ("asked", "busy", "prepare", "runs", "start", "state", "tx")
 
     def __init__(self, prepare: Prepare) -> None:
         self.tx = prepare.tx
@@ -57,6 +57,7 @@ class Entry:
         self.start = prepare.position  # of its append: TOPIC records may stand before PREPARE
         self.state = State.UNDECIDED
         self.busy = False  # an append about it is planned and not yet durable
+        self.asked = 0  # questions about it that were answered, since the engine was opened
 
 
 GroupKey = tuple[str, str, int]

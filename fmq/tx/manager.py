@@ -258,7 +258,7 @@ class TransactionManager:
                     f"{seal}: the decision is for another one, and nothing was changed"
                 )
             if not busy:
-                decided = decision_on(entry.prepare, kind, decided_by, reason)
+                decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
                 publication = self._end(entry, decided)
                 if publication is not None:
                     return publication

@@ -166,6 +166,7 @@ def undecided_outcome(entry: Entry) -> Outcome:
         prepare.bytes,
         seal_text(prepare.seal),
         position=prepare.position,
+        asked=entry.asked,
     )
 
 
@@ -184,4 +185,5 @@ def outcome_of(decided: Decided, receipts: list[Receipt]) -> Outcome:
         decided.reason or None,
         decided.position,
         tuple(receipts),
+        decided.asked,
     )

@@ -1,0 +1,114 @@
+"""What Spark is told of fmq: `spark.dataSource.register(fmq.spark.DataSource)`.
+
+Spark pickles it and makes its readers in processes of its own: one that plans, on the driver's
+machine, and those that read. So nothing here is kept but options.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource as SparkDataSource
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from fmq.message import UndecidedTransaction
+from fmq.spark.filters import wanted_by
+from fmq.spark.options import ReadOptions, parse
+from fmq.spark.types import arrow_schema, spark_schema
+from fmq.table.fleet import is_fleet, see_all
+from fmq.table.read import read_split, undecided_rows
+from fmq.table.schema import schema_of
+from fmq.table.split import Split
+from fmq.table.wanted import EVERYTHING, Wanted
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+# Spark refuses a reader that takes filters unless this option is on, and nothing but the module
+# that it plans in tells whether it is.
+PUSHING_MODULE = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class Part(InputPartition):
+    """One split, or what is undecided in one journal."""
+
+    def __init__(self, split: Split, undecided: tuple[UndecidedTransaction, ...] | None) -> None:
+        super().__init__(None)
+        self.split = split
+        self.undecided = undecided
+
+
+class DataSource(SparkDataSource):
+    """Journals as tables: `spark.read.format("fmq").option("view", ...).load("shop")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        session = SparkSession.getActiveSession()
+        if session is not None and session.conf.get(PUSHDOWN, "false") != "true":
+            warnings.warn(
+                f"{PUSHDOWN} is off, so filters do not spare fmq reading segments that hold none "
+                f'of the rows. spark.conf.set("{PUSHDOWN}", "true") turns it on, and '
+                "fmq.spark.register(spark) does both.",
+                stacklevel=3,
+            )
+        return "fmq"
+
+    def schema(self) -> StructType:
+        options = parse(self.options)
+        return spark_schema(schema_of(options.view, options.columns, fleet=is_fleet(options.paths)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        kind = PushingReader if PUSHING_MODULE in sys.modules else Reader
+        return kind(parse(self.options), schema)
+
+
+class Reader(DataSourceReader):
+    """Plans a read on the driver, and does a part of it on an executor."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._wanted: Wanted = EVERYTHING
+
+    def partitions(self) -> list[InputPartition]:
+        options, found = self._options, list[InputPartition]()
+        arrow_schema(options.view, self._schema)  # refused here, before anything runs
+        for journal in see_all(options.paths, permissive=options.permissive):
+            splits = journal.splits(self._wanted, lanes=options.view == "messages")
+            found += [Part(split, None) for split in splits]
+            if options.view == "transactions" and journal.undecided:
+                found.append(Part(journal.whole(), journal.undecided))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Part):
+            return iter(())  # Spark's own, when there is nothing to read
+        schema = arrow_schema(self._options.view, self._schema)
+        if partition.undecided is not None:
+            return undecided_rows(partition.split, partition.undecided, schema)
+        return read_split(
+            partition.split,
+            self._options.view,
+            schema,
+            self._wanted,
+            permissive=self._options.permissive,
+        )
+
+
+class PushingReader(Reader):
+    """The same, for a session that pushes filters down."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        self._wanted = wanted_by(filters)
+        # Spark applies all of them itself, too: what is left of a segment is not exact.
+        return filters
+
+
+def register(spark: Any) -> None:
+    """Have `spark` know the format "fmq", and push filters down to it."""
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(DataSource)

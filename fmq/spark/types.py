@@ -1,0 +1,29 @@
+"""The columns of a view as Spark types, and back from what a user's `.schema(...)` names."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from fmq.errors import BadOption
+from fmq.table.schema import schema_of
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """What Spark calls the columns of `schema`."""
+    made: StructType = from_arrow_schema(schema)
+    return made
+
+
+def arrow_schema(view: str, asked: StructType) -> pa.Schema:
+    """The schema for the columns that are asked for, as Spark wants it; BadOption."""
+    ours = spark_schema(schema_of(view, asked.fieldNames(), fleet=False))
+    for mine, theirs in zip(ours, asked, strict=True):
+        if mine.dataType != theirs.dataType:
+            raise BadOption(
+                f"column {theirs.name!r} of view {view!r} is {mine.dataType.simpleString()}, not "
+                f"{theirs.dataType.simpleString()}. Nothing was read; cast it in the query."
+            )
+    made: pa.Schema = to_arrow_schema(asked, timezone="UTC")
+    return made

@@ -1,0 +1,85 @@
+"""What an index knows of the messages in a part of a segment, as columns in commit order."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fmq.store.index import Lane, LaneKey, LaneSummary, SegmentIndex
+from fmq.table.wanted import Wanted
+
+Column = NDArray[Any]
+
+
+class Entries(NamedTuple):
+    """Runs of messages, sorted by where the records that publish them lie."""
+
+    places: Column
+    """Where in the segment the publishing record lies."""
+    holders: Column
+    """Where the record lies that holds the bodies; mostly the same."""
+    stops: Column
+    """Where the holder ends at the latest."""
+    counts: Column
+    offsets: Column
+    """Offset of the first message of each run."""
+    lanes: Column
+    """The number of its queue in `keys`."""
+    keys: list[LaneKey]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def entries_of(
+    index: SegmentIndex, wanted: Wanted, start: int, stop: int, data_end: int
+) -> Entries:
+    """The runs that may be wanted and are published between the places `start` and `stop`.
+
+    `data_end` is the place where the segment's records end.
+    """
+    keys, parts = [], []
+    for key, lane in index.lanes.items():
+        if wanted.lane(key, LaneSummary(lane.first, lane.next, lane.first_us, lane.last_us)):
+            parts.append(_of_lane(lane, wanted, start, stop, len(keys)))
+            keys.append(key)
+    if not parts:
+        parts = [np.empty((5, 0), np.int64)]
+    found = np.concatenate(parts, axis=1)
+    places, holders, counts, offsets, lanes = found[:, np.argsort(found[0], kind="stable")]
+    begins = _all_places(index, data_end)
+    stops = begins[np.searchsorted(begins, holders, side="right")]
+    return Entries(places, holders, stops, counts, offsets, lanes, keys)
+
+
+def _of_lane(lane: Lane, wanted: Wanted, start: int, stop: int, number: int) -> Column:
+    """Five rows: places, holders, counts, offsets and the lane's number."""
+    low = max(lane.find(max(wanted.offset.low, lane.first)), 0)
+    high = lane.find(min(wanted.offset.high, lane.next - 1)) + 1
+    # Within a queue the order of offsets is that of places.
+    places = np.frombuffer(lane.records, np.uint32)[low:high].astype(np.int64)
+    first, last = np.searchsorted(places, (start, stop))
+    part = slice(low + int(first), low + int(last))
+    return np.stack(
+        (
+            places[first:last],
+            np.frombuffer(lane.bodies, np.uint32)[part].astype(np.int64),
+            np.frombuffer(lane.counts, np.uint32)[part].astype(np.int64),
+            np.frombuffer(lane.starts, np.uint64)[part].astype(np.int64) + lane.first,
+            np.full(last - first, number, np.int64),
+        )
+    )
+
+
+def _all_places(index: SegmentIndex, data_end: int) -> Column:
+    """Where records are known to begin, sorted, and where the last one ends."""
+    columns = [np.frombuffer(lane.records, np.uint32) for lane in index.lanes.values()]
+    columns += [
+        np.frombuffer(lane.bodies, np.uint32)
+        for lane in index.lanes.values()
+        if lane.bodies != lane.records
+    ]
+    columns.append(np.array([data_end], np.uint32))
+    return np.unique(np.concatenate(columns)).astype(np.int64)

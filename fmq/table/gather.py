@@ -1,0 +1,256 @@
+"""Runs of messages gathered into Arrow batches: work for each run, never for each message.
+
+A run brings its bodies in one piece, and its keys, tags and headers as they lie on disk. When
+there are enough rows the pieces are joined and Arrow is handed the bytes: what is constant in a
+run is repeated, what counts up is counted, and what is a column already stays one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fmq.store.columns import HEADERS, KEYS, NONE, TAGS, Columns, Texts
+from fmq.store.index import LaneKey
+from fmq.store.kinds import Run
+from fmq.table.entries import Column
+from fmq.table.schema import HEADERS as HEADERS_TYPE
+from fmq.table.schema import TIME
+
+ROWS = 32_768
+BYTES = 8 << 20
+
+
+class Gatherer:
+    """Collects the runs of one segment until they are worth a batch."""
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[LaneKey], base: int) -> None:
+        self._schema = schema
+        self._keys = keys
+        self._base = base
+        names = set(schema.names)
+        self._texts_wanted = [flag for flag, name in TEXTS.items() if name in names]
+        self._headers_wanted = "headers" in names
+        self._clear()
+
+    def _clear(self) -> None:
+        # A line for each run: lane, messages, first offset, place, time, bytes of each body.
+        # Those of plain runs come as tables of six rows.
+        self._tables: list[Column] = []
+        self._single: list[tuple[int, int, int, int, int, int]] = []
+        self._runs = 0
+        self._bodies: list[bytes] = []
+        self.rows = 0
+        self.bytes = 0
+        # What only some runs have, by the number of the run.
+        self._lengths: dict[int, array[int]] = {}
+        self._texts: dict[int, dict[int, Texts]] = {KEYS: {}, TAGS: {}}
+        self._headers: dict[int, tuple[array[int], Texts, Texts]] = {}
+        self._senders: dict[int, tuple[str | None, str | None]] = {}
+
+    @property
+    def full(self) -> bool:
+        return self.rows >= ROWS or self.bytes >= BYTES
+
+    def add(
+        self, lane: int, run: Run, place: int, columns: Columns | None, *, bodies: bool
+    ) -> None:
+        """`run`, published at `place`, with its `columns` if any of them is wanted."""
+        number, size = self._runs, 0
+        if run.tx_id or run.producer:
+            self._senders[number] = run.tx_id or None, run.producer or None
+        if columns is not None:
+            for flag in self._texts_wanted:
+                if (texts := columns.text_parts(flag)) is not None:
+                    self._texts[flag][number] = texts
+            if self._headers_wanted and (headers := columns.header_parts()) is not None:
+                self._headers[number] = headers
+            if bodies:
+                raw, lengths = columns.parts()
+                size = len(raw) // run.count
+                if lengths is not None:
+                    self._lengths[number] = lengths
+                self._bodies.append(raw)
+                self.bytes += len(raw)
+        self._single.append((lane, run.count, run.offset, place, run.time_us, size))
+        self._runs += 1
+        self.rows += run.count
+
+    def add_plain(self, lines: Column, bodies: list[bytes]) -> None:
+        """Runs that have nothing but bodies."""
+        self._close_table()
+        self._tables.append(lines)
+        self._bodies += bodies
+        self._runs += lines.shape[1]
+        self.rows += int(lines[1].sum())
+        self.bytes += sum(map(len, bodies))
+
+    def _close_table(self) -> None:
+        if self._single:
+            self._tables.append(np.array(self._single, np.int64).T)
+            self._single = []
+
+    def take(self) -> pa.RecordBatch:
+        """All that was gathered, as one batch; nothing is left."""
+        self._close_table()
+        self._lines = np.concatenate(self._tables, axis=1)
+        self._counts = self._lines[1]
+        arrays = [MAKE[name](self) for name in self._schema.names]
+        self._clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    # --- a column each ----------------------------------------------------------------------
+
+    def _repeated(self, values: Column) -> Column:
+        return np.repeat(values, self._counts)
+
+    def _topic(self) -> pa.Array:
+        return chosen([topic for topic, _ in self._keys], self._repeated(self._lines[0]))
+
+    def _queue(self) -> pa.Array:
+        queues = np.array([queue for _, queue in self._keys], np.int32)
+        return _numbers(pa.int32(), self._repeated(queues[self._lines[0]]))
+
+    def _offset(self) -> pa.Array:
+        # The first row of each run, so that numbering all rows numbers those of a run.
+        before = np.cumsum(self._counts) - self._counts
+        offsets = self._repeated(self._lines[2] - before) + np.arange(self.rows)
+        return _numbers(pa.int64(), offsets)
+
+    def _position(self) -> pa.Array:
+        return _numbers(pa.int64(), self._repeated(self._lines[3] + self._base))
+
+    def _time(self) -> pa.Array:
+        return _numbers(TIME, self._repeated(self._lines[4]))
+
+    def _body(self) -> pa.Array:
+        sizes = self._lines[5]
+        if not self._lengths:
+            lengths = self._repeated(sizes)
+        else:
+            lengths = self._joined(
+                self._lengths, lambda run: np.full(self._counts[run], sizes[run])
+            )
+        return _variable(pa.binary(), lengths, b"".join(self._bodies), None)
+
+    def _key(self) -> pa.Array:
+        return self._text(KEYS)
+
+    def _tag(self) -> pa.Array:
+        return self._text(TAGS)
+
+    def _text(self, flag: int) -> pa.Array:
+        found = self._texts[flag]
+        if not found:
+            return pa.nulls(self.rows, pa.string())
+        lengths = self._joined(
+            {run: texts.lengths for run, texts in found.items()},
+            lambda run: np.full(self._counts[run], NONE, np.uint16),
+        )
+        return _strings(lengths, b"".join(texts.text for texts in found.values()))
+
+    def _header_map(self) -> pa.Array:
+        found = self._headers
+        if not found:
+            return pa.nulls(self.rows, HEADERS_TYPE)
+        counts = self._joined(
+            {run: headers[0] for run, headers in found.items()},
+            lambda run: np.zeros(self._counts[run], np.uint16),
+        )
+        sides = [
+            _strings(
+                np.concatenate([headers[side].lengths for headers in found.values()]),
+                b"".join(headers[side].text for headers in found.values()),
+            )
+            for side in (1, 2)
+        ]
+        entries = pa.StructArray.from_arrays(sides, fields=list(_fields_of(HEADERS_TYPE)))
+        buffers = [_bitmap(counts > 0), _offsets(counts)]
+        return pa.Array.from_buffers(HEADERS_TYPE, self.rows, buffers, children=[entries])
+
+    def _tx_id(self) -> pa.Array:
+        return self._sender(0)
+
+    def _producer(self) -> pa.Array:
+        return self._sender(1)
+
+    def _sender(self, which: int) -> pa.Array:
+        if not self._senders:
+            return pa.nulls(self.rows, pa.string())
+        nobody = None, None
+        each = [self._senders.get(run, nobody)[which] for run in range(self._runs)]
+        runs = self._repeated(np.arange(len(each)))
+        return chosen(each, runs)
+
+    def _joined(self, found: dict[int, Any], otherwise: Callable[[int], Column]) -> Column:
+        """One number a row: those `found` for a run, or what stands for it otherwise."""
+        runs = range(self._runs)
+        return np.concatenate([found[run] if run in found else otherwise(run) for run in runs])
+
+
+TEXTS = {KEYS: "key", TAGS: "tag"}
+MAKE: dict[str, Callable[[Gatherer], pa.Array]] = {
+    "topic": Gatherer._topic,
+    "queue": Gatherer._queue,
+    "offset": Gatherer._offset,
+    "position": Gatherer._position,
+    "key": Gatherer._key,
+    "tag": Gatherer._tag,
+    "headers": Gatherer._header_map,
+    "body": Gatherer._body,
+    "time": Gatherer._time,
+    "tx_id": Gatherer._tx_id,
+    "producer": Gatherer._producer,
+}
+IN_COLUMNS = {"key": KEYS, "tag": TAGS, "headers": HEADERS}
+
+
+def _fields_of(type_: pa.MapType) -> tuple[pa.Field, pa.Field]:
+    return type_.key_field, type_.item_field
+
+
+def chosen(texts: Sequence[str | None], numbers: Column) -> pa.Array:
+    """A text for each number. Not by `take`, for which Arrow imports for half a second."""
+    encoded = [b"" if text is None else text.encode() for text in texts]
+    there = np.array([text is not None for text in texts])
+    lengths = np.array(list(map(len, encoded)))
+    known = _variable(pa.string(), lengths, b"".join(encoded), _bitmap(there))
+    indices = _numbers(pa.int64(), numbers)
+    return pa.DictionaryArray.from_arrays(indices, known).dictionary_decode()
+
+
+def _numbers(type_: pa.DataType, values: Column) -> pa.Array:
+    """Not by `pa.array`, which imports pandas when it meets numpy."""
+    return pa.Array.from_buffers(
+        type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))]
+    )
+
+
+def _strings(lengths: Column, text: bytes) -> pa.Array:
+    """A column of text as it lies on disk; ArrowInvalid if it is not UTF-8."""
+    there = lengths != NONE
+    validity = None if there.all() else _bitmap(there)
+    made = _variable(pa.string(), np.where(there, lengths, 0), text, validity)
+    made.validate(full=True)
+    return made
+
+
+def _variable(
+    type_: pa.DataType, lengths: Column, data: bytes, validity: pa.Buffer | None
+) -> pa.Array:
+    buffers = [validity, _offsets(lengths), pa.py_buffer(data)]
+    return pa.Array.from_buffers(type_, len(lengths), buffers)
+
+
+def _offsets(lengths: Column) -> pa.Buffer:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.py_buffer(offsets)
+
+
+def _bitmap(there: Column) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(there, bitorder="little"))

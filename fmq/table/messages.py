@@ -1,0 +1,155 @@
+"""The view `messages` of a split: what consumers get, as Arrow batches.
+
+The index tells which records publish messages, so a split needs no other. Records without keys,
+tags, headers and the like, the many, are cut with one unpack each; all others are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from struct import Struct
+
+import numpy as np
+import pyarrow as pa
+
+from fmq.errors import Damaged, NewerFormat
+from fmq.store.columns import BadColumns, Columns
+from fmq.store.decoding import columns_of, decode
+from fmq.store.kinds import REF_MESSAGE, Run
+from fmq.store.record import (
+    HEAD_BYTES_MIN,
+    PREFIX_BYTES,
+    BadRecord,
+    Misplaced,
+    Newer,
+)
+from fmq.table.entries import Entries, entries_of
+from fmq.table.gather import IN_COLUMNS, ROWS, Gatherer
+from fmq.table.plain import PlainRecords
+from fmq.table.split import OpenSplit
+from fmq.table.wanted import Wanted
+from fmq.table.windows import HEAD_BYTES, Piece, Windows
+
+SIZES = Struct("<II")
+BY_THEMSELVES = frozenset({"topic", "queue", "offset", "position"})
+"""Columns that the index knows without the records."""
+
+
+def read_messages(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """The visible messages of a split that may be wanted, in commit order; Damaged."""
+    split = source.split
+    start, stop = split.start - split.base, split.end - split.base
+    index = source.index()
+    entries = entries_of(index, wanted, start, stop, index.end - split.base)
+    gatherer = Gatherer(schema, entries.keys, split.base)
+    if BY_THEMSELVES.issuperset(schema.names):
+        return _from_index(entries, gatherer)
+    return _Reading(source, entries, gatherer, set(schema.names)).batches()
+
+
+def _from_index(entries: Entries, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
+    nothing = np.zeros(len(entries), np.int64)
+    columns = entries.lanes, entries.counts, entries.offsets, entries.places, nothing, nothing
+    lines = np.stack(columns)
+    edges = np.flatnonzero(np.diff(np.cumsum(entries.counts) // ROWS, append=-1)) + 1
+    for part in np.split(lines, edges, axis=1):
+        if part.shape[1]:
+            gatherer.add_plain(part, [])
+            yield gatherer.take()
+
+
+class _Reading:
+    """One pass over the records of a split."""
+
+    def __init__(
+        self, source: OpenSplit, entries: Entries, gatherer: Gatherer, columns: Set[str]
+    ) -> None:
+        self._split = source.split
+        self._seed = source.seed
+        self._entries = entries
+        self._gatherer = gatherer
+        self._bodies = "body" in columns
+        self._in_columns = any(name in columns for name in IN_COLUMNS)
+        self._windows = Windows(source.file, bodies=self._bodies)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        gatherer = self._gatherer
+        for piece, low, high in self._windows.over(self._entries):
+            plain = PlainRecords(
+                piece, self._entries, low, high, self._split.base, bodies=self._bodies
+            )
+            for first, stop in (*plain.stretches(), (high, high)):
+                for i in range(low, first):
+                    self._any(piece, i)
+                    if gatherer.full:
+                        yield gatherer.take()
+                low = first
+                while low < stop:
+                    low = self._take_plain(plain, piece, low, stop)
+                    if gatherer.full:
+                        yield gatherer.take()
+        if gatherer.rows:
+            yield gatherer.take()
+
+    def _take_plain(self, plain: PlainRecords, piece: Piece, low: int, stop: int) -> int:
+        """Take as many from the entry `low` on as there is room for; the entry to go on with."""
+        entries, gatherer = self._entries, self._gatherer
+        room = np.searchsorted(np.cumsum(entries.counts[low:stop]), ROWS - gatherer.rows) + 1
+        part = slice(low, min(stop, low + int(room)))
+        lines, bodies = plain.sound(part.start, part.stop, self._seed)
+        taken = lines.shape[1]
+        if not taken:
+            self._any(piece, low)  # which says what is wrong with it
+            return low + 1
+        part = slice(low, low + taken)
+        gatherer.add_plain(
+            np.vstack(
+                (
+                    entries.lanes[part],
+                    entries.counts[part],
+                    entries.offsets[part],
+                    entries.places[part],
+                    lines,
+                )
+            ),
+            bodies,
+        )
+        return low + taken
+
+    def _any(self, piece: Piece, i: int) -> None:
+        """Take the entry `i`, whatever it is."""
+        entries = self._entries
+        place, holder, stop = int(entries.places[i]), int(entries.holders[i]), int(entries.stops[i])
+        try:
+            if place == holder:
+                run, columns = self._run(piece, place, stop)
+            else:
+                run, _ = self._run(piece, place, place + HEAD_BYTES)
+                holding, columns = self._run(piece, holder, stop)
+                if run.body_position != holding.position or run.count != holding.count:
+                    raise BadRecord(f"does not publish what lies at {holding.position}")
+            if run.offset != entries.offsets[i] or run.count != entries.counts[i]:
+                raise BadRecord("not the messages that the index names")
+            self._gatherer.add(int(entries.lanes[i]), run, place, columns, bodies=self._bodies)
+        except (BadRecord, Misplaced, BadColumns) as error:
+            raise Damaged(self._split.file, self._split.base + place, str(error)) from None
+        except Newer as error:
+            raise NewerFormat(self._split.file, self._split.base + place, str(error)) from None
+
+    def _run(self, piece: Piece, place: int, stop: int) -> tuple[Run, Columns | None]:
+        """The run at `place`, which ends at `stop` at the latest, with its columns if wanted."""
+        at = piece.at(place)
+        if at < 0:
+            piece = self._windows.aside(place, HEAD_BYTES_MIN)
+            at = place - piece.start
+        size, head_size = SIZES.unpack_from(piece.data, at + PREFIX_BYTES)
+        needed = min(size if self._bodies else head_size, stop - place)
+        if at + needed > len(piece.data):
+            piece = self._windows.aside(place, needed)
+            at = place - piece.start
+        run = decode(piece.data, at, self._split.base + place, self._seed, bodies=self._bodies)
+        if not isinstance(run, Run):
+            raise BadRecord(f"a {run.kind.name} where the index names messages")
+        if run.kind == REF_MESSAGE or not (self._bodies or self._in_columns):
+            return run, None
+        return run, columns_of(piece.data, at, run)

@@ -1,0 +1,113 @@
+"""Plain records, the many, a window at a time: their heads as one table, no loop over fields.
+
+A record is plain if it is a MESSAGE of bodies alone, of equal length and not compressed. What
+is left to do for each is what only C can do: two checksums, and one slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from zlib import crc32
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.kinds import MESSAGE
+from fmq.store.record import MAGIC, MESSAGE_HEAD, PREFIX_BYTES
+from fmq.table.entries import Column, Entries
+from fmq.table.windows import Piece
+
+NOT_PLAIN = COMPRESSED | LENGTHS | KEYS | TAGS | HEADERS
+STRETCH_MIN = 16  # below that a table costs more than it saves
+MAGIC_NUMBER = int.from_bytes(MAGIC, "little")
+HEAD = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("crc", "<u4"),
+        ("size", "<u4"),
+        ("head_size", "<u4"),
+        ("position", "<u8"),
+        ("lag", "<u4"),
+        ("bodies_crc", "<u4"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("queue", "<u2"),
+        ("offset", "<u8"),
+        ("time_us", "<i8"),
+        ("messages", "<u4"),
+        ("names", "u1", 3),
+    ]
+)
+assert HEAD.itemsize == PREFIX_BYTES + MESSAGE_HEAD.size
+
+
+class PlainRecords:
+    """The plain ones among the records in `piece` that `entries[low:high]` name."""
+
+    def __init__(
+        self, piece: Piece, entries: Entries, low: int, high: int, base: int, *, bodies: bool
+    ) -> None:
+        self._data = piece.data
+        self._low = low
+        self._bodies = bodies
+        places = entries.places[low:high]
+        last = len(piece.data) - HEAD.itemsize
+        if last < 0 or high - low < STRETCH_MIN:
+            self._plain = np.zeros(high - low, bool)
+            return
+        self._starts = starts = places - piece.start
+        fronts = sliding_window_view(np.frombuffer(piece.data, np.uint8), HEAD.itemsize)
+        self._heads = heads = fronts[np.minimum(starts, last)].view(HEAD)[:, 0]
+        self._body_starts = starts + heads["head_size"]
+        self._ends = starts + heads["size"]
+        self._counts = counts = entries.counts[low:high]
+        sizes = self._ends - self._body_starts
+        whole = self._ends if bodies else self._body_starts
+        self._plain = (
+            (starts <= last)
+            & (whole <= len(piece.data))
+            & (heads["magic"] == MAGIC_NUMBER)
+            & (heads["kind"] == MESSAGE)
+            & (heads["flags"] & NOT_PLAIN == 0)
+            & (heads["names"][:, 1] == 0)
+            & (heads["position"] == places + base)
+            & (heads["offset"] == entries.offsets[low:high])
+            & (heads["messages"] == counts)
+            & (sizes >= 0)
+            & (sizes % counts == 0)
+        )
+        self._sizes = sizes // counts if bodies else np.zeros_like(sizes)
+
+    def stretches(self) -> Iterator[tuple[int, int]]:
+        """Where many of them follow one another, as numbers of entries."""
+        edges = np.flatnonzero(np.diff(self._plain, prepend=False, append=False))
+        for first, stop in edges.reshape(-1, 2).tolist():
+            if stop - first >= STRETCH_MIN:
+                yield self._low + first, self._low + stop
+
+    def sound(self, first: int, stop: int, seed: int) -> tuple[Column, list[bytes]]:
+        """Time and size of each body of the entries from `first` on, and their bodies.
+
+        They end before the first whose checksums do not match.
+        """
+        part = slice(first - self._low, stop - self._low)
+        data, heads = self._data, self._heads[part]
+        body_starts = self._body_starts[part].tolist()
+        checked = zip((self._starts[part] + PREFIX_BYTES).tolist(), body_starts, strict=True)
+        crcs = list(map(crc32, [data[start:end] for start, end in checked], repeat(seed)))
+        good = _equal(crcs, heads["crc"])
+        bodies: list[bytes] = []
+        if self._bodies:
+            cuts = zip(body_starts, self._ends[part].tolist(), strict=True)
+            bodies = [data[start:end] for start, end in cuts]
+            good = min(good, _equal(list(map(crc32, bodies)), heads["bodies_crc"]))
+        lines = np.stack((heads["time_us"][:good], self._sizes[part][:good]))
+        return lines, bodies[:good]
+
+
+def _equal(found: list[int], wanted: Column) -> int:
+    """How many at the start are equal."""
+    wrong = np.flatnonzero(np.array(found, np.uint32) != wanted)
+    return int(wrong[0]) if len(wrong) else len(found)

@@ -1,0 +1,131 @@
+"""The view `records` of a split: the raw journal, one row a record.
+
+Nothing is concluded from a record: what was rolled back or is undecided is here, too, and what a
+relocation wrote again is here twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from fmq.store.decoding import columns_of
+from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.table.gather import ROWS
+from fmq.table.split import OpenSplit
+from fmq.tx.ledger import seal_text
+
+Row = Mapping[str, Any]
+
+
+def read_records(source: OpenSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Every record of the split, in order."""
+    wants_bodies = "bodies" in schema.names
+    rows: list[Row] = []
+    for append in source.appends():
+        for record in append:
+            row = row_of(record, append[0].position, source.split.file)
+            if wants_bodies and isinstance(record, Run) and record.kind != Kind.REF_MESSAGE:
+                row["bodies"] = _bodies(source, record)
+            rows.append(row)
+        if len(rows) >= ROWS:
+            yield batch_of(rows, schema)
+            rows = []
+    if rows:
+        yield batch_of(rows, schema)
+
+
+def batch_of(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows as columns; what a row does not have is null."""
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def row_of(record: Record, append: int, segment: str) -> dict[str, Any]:
+    """What `record`, of the append that begins at the position `append`, says."""
+    row = {
+        "position": record.position,
+        "kind": Kind(record.kind).name,
+        "append": append,
+        "size": record.size,
+        "time": record.time_us,
+        "segment": segment,
+    }
+    return row | SAYS[type(record)](record)
+
+
+def _of_run(run: Run) -> dict[str, Any]:
+    return {
+        "tx": run.tx or None,
+        "tx_id": run.tx_id or None,
+        "producer": run.producer or None,
+        "topic": run.topic,
+        "queue": run.queue,
+        # A PRE_MESSAGE has no place in its queue yet.
+        "offset": None if run.kind == Kind.PRE_MESSAGE else run.offset,
+        "messages": run.count,
+        "bytes": None if run.kind == Kind.REF_MESSAGE else run.raw_bytes,
+        "refers_to": run.body_position or None,
+    }
+
+
+def _of_prepare(prepare: Prepare) -> dict[str, Any]:
+    return {
+        "tx": prepare.tx,
+        "tx_id": prepare.tx_id,
+        "producer": prepare.producer or None,
+        "messages": prepare.messages,
+        "bytes": prepare.bytes,
+        "refers_to": prepare.replaces or None,
+        "seal": seal_text(prepare.seal),
+        "acks": _acks(prepare.acks),
+    }
+
+
+def _of_decided(decided: Decided) -> dict[str, Any]:
+    return {
+        "tx": decided.tx,
+        "tx_id": decided.tx_id,
+        "producer": decided.producer or None,
+        "messages": decided.messages,
+        "bytes": decided.bytes,
+        "seal": seal_text(decided.seal),
+        "decided_by": decided.decided_by or None,
+        "reason": decided.reason or None,
+    }
+
+
+def _of_acks(acks: Acks) -> dict[str, Any]:
+    return {"tx": acks.tx or None, "acks": _acks(acks.ranges)}
+
+
+def _of_state(state: State) -> dict[str, Any]:
+    return {"bytes": len(state.json)}
+
+
+def _of_topic(made: TopicMade) -> dict[str, Any]:
+    return {"topic": made.name}
+
+
+SAYS: dict[type, Any] = {
+    Run: _of_run,
+    Prepare: _of_prepare,
+    Decided: _of_decided,
+    Acks: _of_acks,
+    State: _of_state,
+    TopicMade: _of_topic,
+}
+
+
+def _acks(ranges: tuple[AckRange, ...]) -> str | None:
+    names = "group", "topic", "queue", "first", "end"
+    said = [dict(zip(names, ack.key(), strict=True)) for ack in ranges]
+    return json.dumps(said) if said else None
+
+
+def _bodies(source: OpenSplit, run: Run) -> list[bytes]:
+    data = source.file.read(run.position - source.split.base, run.size)
+    return columns_of(data, 0, run).bodies()

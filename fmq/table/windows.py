@@ -1,0 +1,79 @@
+"""Reading a segment in large pieces that hold what is wanted and little else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from fmq.disk import File
+from fmq.store.record import HEAD_BYTES_MIN
+from fmq.table.entries import Column, Entries
+
+WINDOW_BYTES = 8 << 20
+GAP_BYTES = 16 << 10  # reading over it costs less than a second read
+HEAD_BYTES = 4 << 10  # of a record whose bodies are not wanted
+
+
+class Piece:
+    """Bytes of a segment from the byte `start` on."""
+
+    __slots__ = ("data", "start")
+
+    def __init__(self, start: int, data: bytes) -> None:
+        self.start = start
+        self.data = data
+
+    def at(self, place: int) -> int:
+        """Where the record at `place` begins in `data`; -1 if its front is not in here."""
+        at = place - self.start
+        return at if 0 <= at <= len(self.data) - HEAD_BYTES_MIN else -1
+
+
+class Windows:
+    """The wanted records of a segment, and a count of the bytes read for them."""
+
+    def __init__(self, file: File, *, bodies: bool) -> None:
+        self._file = file
+        self._bodies = bodies
+        self._aside = Piece(0, b"")
+        self.bytes_read = 0
+
+    def over(self, entries: Entries) -> Iterator[tuple[Piece, int, int]]:
+        """Pieces, each with the numbers of the first entry in it and of that behind its last.
+
+        A piece holds its records' heads and, if they are wanted, all but the longest bodies.
+        """
+        begins = entries.places
+        ends = np.where(entries.holders == begins, entries.stops, begins + HEAD_BYTES)
+        if not self._bodies:
+            ends = np.minimum(ends, begins + HEAD_BYTES)
+        ends = np.maximum.accumulate(ends) if len(ends) else ends
+        for low, high in _without_gaps(begins, ends):
+            while low < high:
+                limit = begins[low] + WINDOW_BYTES
+                stop = low + max(1, int(np.searchsorted(ends[low:high], limit, side="right")))
+                start = int(begins[low])
+                yield Piece(start, self._read(start, int(ends[stop - 1]) - start)), low, stop
+                low = stop
+
+    def aside(self, place: int, size: int) -> Piece:
+        """A piece that holds `size` bytes from `place` on, which lies apart from the others."""
+        piece = self._aside
+        if not piece.start <= place <= place + size <= piece.start + len(piece.data):
+            ahead = size if size > WINDOW_BYTES // 8 else WINDOW_BYTES // 8
+            piece = self._aside = Piece(place, self._read(place, ahead))
+        return piece
+
+    def _read(self, place: int, size: int) -> bytes:
+        data = self._file.read(place, size)
+        self.bytes_read += len(data)
+        return data
+
+
+def _without_gaps(begins: Column, ends: Column) -> Iterator[tuple[int, int]]:
+    """Ranges of entries that lie so close together that reading over what is between is cheap."""
+    breaks = np.flatnonzero(begins[1:] - ends[:-1] > GAP_BYTES) + 1
+    edges = [0, *breaks.tolist(), len(begins)]
+    return ((low, high) for low, high in itertools.pairwise(edges) if low < high)
