@@ -1,5 +1,17 @@
 """Spark reads journals as tables; needs `pip install fmq-engine[spark]` and Java 17 or later."""
 
+try:
+    import pandas  # noqa: F401
+    import pyarrow  # noqa: F401
+    import pyspark  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"{error.name} is not installed, and reading with Spark needs it: "
+        "`pip install 'fmq-engine[spark]'`. Nothing else of fmq does."
+    ) from error
+
+from fmq.spark.java import NoJava, require_java
+from fmq.spark.session import session
 from fmq.spark.source import DataSource, register
 
-__all__ = ["DataSource", "register"]
+__all__ = ["DataSource", "NoJava", "register", "require_java", "session"]

@@ -36,18 +36,18 @@ def wanted_by(filters: Iterable[Filter]) -> Wanted:
 
 
 def _wanted(each: Filter) -> Wanted:
-    attribute = getattr(each, "attribute", ())
-    if len(attribute) != 1:
+    column, *deeper = getattr(each, "attribute", ("", ""))
+    if deeper:
         return EVERYTHING
     match each:
         case EqualTo(value=value) | EqualNullSafe(value=value):
-            return _among(attribute[0], (value,))
+            return _among(column, (value,))
         case In(value=values):
-            return _among(attribute[0], tuple(values))
+            return _among(column, tuple(values))
         case GreaterThan(value=value) | GreaterThanOrEqual(value=value):
-            return _between(attribute[0], value, None)
+            return _between(column, value, None)
         case LessThan(value=value) | LessThanOrEqual(value=value):
-            return _between(attribute[0], None, value)
+            return _between(column, None, value)
     return EVERYTHING
 
 

@@ -40,7 +40,8 @@ def entries_of(
 
     `data_end` is the place where the segment's records end.
     """
-    keys, parts = [], []
+    keys: list[LaneKey] = []
+    parts: list[Column] = []
     for key, lane in index.lanes.items():
         if wanted.lane(key, LaneSummary(lane.first, lane.next, lane.first_us, lane.last_us)):
             parts.append(_of_lane(lane, wanted, start, stop, len(keys)))
@@ -82,4 +83,4 @@ def _all_places(index: SegmentIndex, data_end: int) -> Column:
         if lane.bodies != lane.records
     ]
     columns.append(np.array([data_end], np.uint32))
-    return np.unique(np.concatenate(columns)).astype(np.int64)
+    return np.sort(np.concatenate(columns), kind="stable").astype(np.int64)

@@ -161,14 +161,15 @@ class Gatherer:
             {run: headers[0] for run, headers in found.items()},
             lambda run: np.zeros(self._counts[run], np.uint16),
         )
-        sides = [
+        names, values = (
             _strings(
-                np.concatenate([headers[side].lengths for headers in found.values()]),
-                b"".join(headers[side].text for headers in found.values()),
+                np.concatenate([each.lengths for each in side]),
+                b"".join(each.text for each in side),
             )
-            for side in (1, 2)
-        ]
-        entries = pa.StructArray.from_arrays(sides, fields=list(_fields_of(HEADERS_TYPE)))
+            for side in zip(*(headers[1:] for headers in found.values()), strict=True)
+        )
+        fields = [HEADERS_TYPE.key_field, HEADERS_TYPE.item_field]
+        entries = pa.StructArray.from_arrays([names, values], fields=fields)
         buffers = [_bitmap(counts > 0), _offsets(counts)]
         return pa.Array.from_buffers(HEADERS_TYPE, self.rows, buffers, children=[entries])
 
@@ -207,10 +208,6 @@ MAKE: dict[str, Callable[[Gatherer], pa.Array]] = {
     "producer": Gatherer._producer,
 }
 IN_COLUMNS = {"key": KEYS, "tag": TAGS, "headers": HEADERS}
-
-
-def _fields_of(type_: pa.MapType) -> tuple[pa.Field, pa.Field]:
-    return type_.key_field, type_.item_field
 
 
 def chosen(texts: Sequence[str | None], numbers: Column) -> pa.Array:

@@ -38,8 +38,8 @@ class Seen(NamedTuple):
     end: int
     sealed: bool
     lanes: dict[LaneKey, LaneSummary]
-    index: SegmentIndex | None
-    """Of a segment so large that it is split."""
+    large: SegmentIndex | None
+    """The index, of a segment so large that it is split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ class Journal:
         return found
 
     def _pieces(self, seen: Seen, low: int, high: int) -> list[tuple[int, int]]:
-        if seen.index is None or high - low <= SPLIT_BYTES:
+        if seen.large is None or high - low <= SPLIT_BYTES:
             return [(low, high)]
         with opened_file(self.path, seen.segment.name) as file:
-            edges = [low, *_boundaries(file, seen.index, low, high), high]
+            edges = [low, *_boundaries(file, seen.large, low, high), high]
         return list(itertools.pairwise(edges))
 
 

@@ -97,7 +97,7 @@ class _Reading:
         room = np.searchsorted(np.cumsum(entries.counts[low:stop]), ROWS - gatherer.rows) + 1
         part = slice(low, min(stop, low + int(room)))
         lines, bodies = plain.sound(part.start, part.stop, self._seed)
-        taken = lines.shape[1]
+        taken: int = lines.shape[1]
         if not taken:
             self._any(piece, low)  # which says what is wrong with it
             return low + 1

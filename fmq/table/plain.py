@@ -95,13 +95,13 @@ class PlainRecords:
         part = slice(first - self._low, stop - self._low)
         data, heads = self._data, self._heads[part]
         body_starts = self._body_starts[part].tolist()
-        checked = zip((self._starts[part] + PREFIX_BYTES).tolist(), body_starts, strict=True)
-        crcs = list(map(crc32, [data[start:end] for start, end in checked], repeat(seed)))
+        fronts = map(slice, (self._starts[part] + PREFIX_BYTES).tolist(), body_starts)
+        crcs = list(map(crc32, map(data.__getitem__, fronts), repeat(seed)))
         good = _equal(crcs, heads["crc"])
         bodies: list[bytes] = []
         if self._bodies:
-            cuts = zip(body_starts, self._ends[part].tolist(), strict=True)
-            bodies = [data[start:end] for start, end in cuts]
+            cuts = map(slice, body_starts, self._ends[part].tolist())
+            bodies = list(map(data.__getitem__, cuts))
             good = min(good, _equal(list(map(crc32, bodies)), heads["bodies_crc"]))
         lines = np.stack((heads["time_us"][:good], self._sizes[part][:good]))
         return lines, bodies[:good]

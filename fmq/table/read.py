@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from fmq.errors import Damaged
 from fmq.message import UndecidedTransaction
+from fmq.table.fleet import is_fleet, see_all
 from fmq.table.gather import chosen
+from fmq.table.journal import Journal
 from fmq.table.messages import read_messages
 from fmq.table.records import batch_of, read_records
-from fmq.table.schema import FLEET
+from fmq.table.schema import FLEET, schema_of
 from fmq.table.split import OpenSplit, Split, opened
 from fmq.table.transactions import read_transactions, undecided_batch
 from fmq.table.wanted import EVERYTHING, Wanted
@@ -46,6 +48,33 @@ def read_split(
             raise
         else:
             print(f"fmq: {split.path}: skipped the rest of {split.file}: {damage}", file=sys.stderr)
+
+
+def read(
+    paths: str | Sequence[str],
+    view: str = "messages",
+    *,
+    columns: Sequence[str] | None = None,
+    permissive: bool = False,
+) -> pa.RecordBatchReader:
+    """The rows of one directory or several, in the order of their journals, as they are read.
+
+    What a live engine appends after the call is not among them.
+    """
+    several = [paths] if isinstance(paths, str) else list(paths)
+    schema = schema_of(view, columns, fleet=is_fleet(several))
+    journals = list(see_all(several, permissive=permissive))
+    batches = (
+        batch for journal in journals for batch in _of_journal(journal, view, schema, permissive)
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _of_journal(journal: Journal, view: str, schema: pa.Schema, permissive: bool) -> Batches:
+    for split in journal.splits(EVERYTHING, lanes=view == "messages"):
+        yield from read_split(split, view, schema, permissive=permissive)
+    if view == "transactions" and journal.undecided:
+        yield from undecided_rows(journal.whole(), journal.undecided, schema)
 
 
 def undecided_rows(

@@ -54,7 +54,8 @@ def row_of(record: Record, append: int, segment: str) -> dict[str, Any]:
         "time": record.time_us,
         "segment": segment,
     }
-    return row | SAYS[type(record)](record)
+    row |= SAYS[type(record)](record)
+    return row
 
 
 def _of_run(run: Run) -> dict[str, Any]:

@@ -11,7 +11,7 @@ and part of the default ones when more than one directory is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
 import pyarrow as pa
@@ -102,7 +102,7 @@ def schema_of(view: str, columns: Sequence[str] | None, *, fleet: bool) -> pa.Sc
     return pa.schema([pa.field(column, known[column]) for column in columns])
 
 
-def check_choice(what: str, given: str, known: Sequence[str] | dict[str, object]) -> None:
+def check_choice(what: str, given: str, known: Collection[str]) -> None:
     """BadOption, with what was probably meant, unless `given` is one of `known`."""
     if given in known:
         return

@@ -1,0 +1,35 @@
+"""A Spark session that knows fmq, for whoever has none: on this machine, with this Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from fmq.spark.java import require_java
+from fmq.spark.source import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def session(name: str = "fmq", master: str | None = None, **settings: str) -> SparkSession:
+    """The session that runs already, or a new one with `settings`; NoJava.
+
+    The dots in a setting's name are written as two underscores: `spark__ui__enabled="false"`.
+    `master` is where it runs: `spark-submit` tells, and else it is all cores of this machine.
+    """
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is None:
+        require_java()
+    # Workers would take the first python3 in PATH, which need not know fmq.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for setting, value in settings.items():
+        builder = builder.config(setting.replace("__", "."), value)
+    made: SparkSession = builder.getOrCreate()
+    register(made)
+    return made

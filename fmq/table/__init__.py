@@ -1,0 +1,15 @@
+"""Journals as Arrow tables, without Spark or Java; needs `pip install fmq-engine[arrow]`."""
+
+try:
+    import numpy  # noqa: F401
+    import pyarrow  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"{error.name} is not installed, and reading journals as tables needs it: "
+        "`pip install 'fmq-engine[arrow]'`. Nothing else of fmq does."
+    ) from error
+
+from fmq.table.errors import Overtaken
+from fmq.table.read import read
+
+__all__ = ["Overtaken", "read"]

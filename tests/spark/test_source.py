@@ -1,0 +1,127 @@
+"""Spark shows what the engine shows, row by row."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import fmq
+import fmq.spark
+from fmq.spark.source import PUSHDOWN
+from tests.spark.reading import Reader, shown_by_engine
+
+
+def test_messages_are_what_the_engine_shows(shop: Reader) -> None:
+    """Every column of every message, over several segments, whatever record holds it."""
+    assert len(list(Path(shop.path).glob("*.seg"))) > 3
+    assert shop.messages() == shown_by_engine(shop.path)
+
+
+def test_messages_of_a_live_engine_end_at_what_is_durable(reader: Reader) -> None:
+    """A running engine is read without its lock, and shows the same."""
+    with fmq.open(reader.path) as engine:
+        engine.send_many("orders", [b"a", b"b"])
+        engine.checkpoint()
+        shown = reader.messages()
+        assert [row["body"] for row in shown] == [b"a", b"b"]
+        assert shown == shown_by_engine(reader.path)
+
+
+def test_transactions_agree_with_outcome(shop: Reader) -> None:
+    """One row each, whatever became of it, with what `outcome` says."""
+    rows = {row["tx_id"]: row for row in shop.rows("transactions")}
+    with fmq.open(shop.path, read_only=True) as engine:
+        for tx_id, row in rows.items():
+            outcome = engine.outcome(tx_id)
+            assert row["state"] == outcome.state
+            assert row["producer"] == outcome.producer
+            assert (row["messages"], row["bytes"]) == (outcome.messages, outcome.bytes)
+            assert row["prepared"] == outcome.prepared_at.replace(tzinfo=None)
+            assert row["seal"] == outcome.seal
+            assert row["position"] == outcome.position
+            if outcome.decided_at is not None:
+                assert row["decided"] == outcome.decided_at.replace(tzinfo=None)
+                published = [tuple(queue) for queue in row["queues"]]
+                assert published == [
+                    (receipt.topic, receipt.queue, receipt.offset, receipt.count)
+                    for receipt in outcome.receipts
+                ]
+    states = [row["state"] for row in rows.values()]
+    assert len(rows) == 40
+    assert (states.count("undecided"), states.count("rolled back")) == (5, 5)
+
+
+def test_records_are_the_raw_journal(shop: Reader) -> None:
+    """What was rolled back or is undecided is there, bodies included."""
+    rows = shop.rows("records")
+    kinds = {row["kind"] for row in rows}
+    assert kinds == {
+        "TOPIC", "MESSAGE", "PREPARE", "PRE_MESSAGE", "REF_MESSAGE", "TX_MESSAGE", "COMMIT",
+        "ROLLBACK",
+    }  # fmt: skip
+    hidden = [row for row in rows if row["kind"] == "PRE_MESSAGE" and row["tx_id"] == "two-3"]
+    assert [list(map(bytes, row["bodies"])) for row in hidden] == [
+        [b"in two phases"],
+        [b"a", b"bb", b"ccc"],
+    ]
+    assert [row["position"] for row in rows] == sorted(row["position"] for row in rows)
+
+
+def test_how_often_was_asked_is_told_with_the_decision(reader: Reader) -> None:
+    with fmq.open(reader.path) as engine:
+        tx = engine.transaction(tx_id="order-1", producer="checkout")
+        tx.send("orders", b"x")
+        tx.prepare()
+        [question] = engine.feedback.ask_about("order-1")
+        engine.feedback.answer(question, "commit", reason="its row is there")
+    [row] = reader.rows("transactions")
+    assert (row["state"], row["asked"], row["decided_by"]) == ("committed", 1, "checker")
+
+
+@pytest.mark.parametrize(
+    "columns", ["topic,offset", "body", "time,topic", "headers,key", "tx_id,body", "position"]
+)
+def test_a_narrower_read_gives_the_same_columns(shop: Reader, columns: str) -> None:
+    """The option `columns` and a schema of the user's leave the other columns out."""
+    names = columns.split(",")
+    whole = [[row[name] for name in names] for row in shop.rows()]
+    assert [list(row) for row in shop.rows(columns=columns)] == whole
+    schema = shop.view(columns=columns).schema
+    by_schema = shop.spark.read.format("fmq").schema(schema).load(shop.path)
+    assert [list(row) for row in by_schema.collect()] == whole
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "topic = 'orders'",
+        "topic in ('emails', 'nothing')",
+        "topic = 'orders' and offset >= 100 and offset < 120",
+        "offset = 7",
+        "position > 100000",
+        "queue = 1",
+        "topic is null",
+        "time < timestamp'2000-01-01'",
+        "time >= timestamp'2000-01-01' and topic = 'orders'",
+        "not (topic = 'orders')",
+        "key like 'key%' or offset = 3",
+    ],
+)
+def test_a_filter_leaves_the_same_rows_pushed_down_or_not(shop: Reader, condition: str) -> None:
+    pushed = shop.view().filter(condition).collect()
+    shop.spark.conf.set(PUSHDOWN, "false")
+    try:
+        assert shop.view().filter(condition).collect() == pushed
+    finally:
+        shop.spark.conf.set(PUSHDOWN, "true")
+
+
+def test_registering_says_when_filters_are_not_pushed_down(spark: SparkSession) -> None:
+    spark.conf.set(PUSHDOWN, "false")
+    try:
+        with pytest.warns(UserWarning, match=r"filterPushdown.enabled is off"):
+            spark.dataSource.register(fmq.spark.DataSource)
+    finally:
+        with warnings.catch_warnings(action="error"):
+            fmq.spark.register(spark)
