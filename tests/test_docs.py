@@ -168,7 +168,17 @@ def test_the_tail_table_of_the_document_is_that_of_the_code() -> None:
     assert found == expected
 
 
-MAPPED = ("fmq", "fmq/store", "fmq/tx", "fmq/recovery", "fmq/consume", "fmq/feedback", "fmq/bind")
+MAPPED = (
+    "fmq",
+    "fmq/store",
+    "fmq/tx",
+    "fmq/recovery",
+    "fmq/consume",
+    "fmq/feedback",
+    "fmq/bind",
+    "fmq/table",
+    "fmq/spark",
+)
 
 
 def test_the_map_of_the_design_names_every_file_once() -> None:

@@ -30,6 +30,9 @@ MAY_IMPORT = {
     "fmq.consume": TX | {"fmq.consume"},
     "fmq.feedback": TX | {"fmq.feedback"},
     "fmq.bind": TX | {"fmq.feedback", "fmq.bind"},
+    # They read directories without an engine, where the rows are wanted: on another machine, too.
+    "fmq.table": TX | {"fmq.recovery", "fmq.real_disk", "fmq.table"},
+    "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
     "fmq.real_disk": GROUND,
     "fmq.*": ENGINE,
     "fmq": ENGINE,
@@ -49,7 +52,7 @@ DOOR_OF = {
     **dict.fromkeys(["os", "fcntl", "mmap", "shutil", "pathlib", "tempfile"], "fmq.real_disk"),
     "time": "fmq.clock",
 }
-NEEDS_NO_DOOR = {"fmq.cli", "fmq.testing"}
+NEEDS_NO_DOOR = {"fmq.cli", "fmq.testing", "fmq.spark"}
 
 # Too slow or too much for everybody who writes `import fmq`.
 NOT_LOADED_BY_FMQ = {

@@ -8,8 +8,10 @@
     python3 tools/dev.py demo ...   the demonstration; what follows goes to `fmq demo`
     python3 tools/dev.py setup      only what each of the others does first
 
-Set-up makes .venv beside pyproject.toml and installs fmq there, editable, with the tools that
-pyproject.toml lists. It is done again when that list, the Python or the place has changed.
+Set-up makes .venv beside pyproject.toml and installs fmq there, editable; for all but the
+demonstration with the tools that pyproject.toml lists. It is done again when that list, the Python
+or the place has changed. Spark's tests need Java: it is installed where this may do that, and else
+it is said how, and they are left out.
 
 An old Python must come as far as saying that it is old. So the syntax of this file is that of
 Python 3.6, and annotations that 3.6 could not evaluate come after the check.
@@ -33,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "made-by-tools-dev"  # what .venv was made from; empty until it is finished
+WITH_TOOLS = "with-tools"
 
 PYTHON = "{}.{}".format(*sys.version_info)
 PYTHON_MIN = (3, 11)
@@ -60,7 +63,7 @@ def main(arguments: list[str]) -> int:
         return 0 if verb in ("-h", "--help", "help") else 2
     os.chdir(ROOT)
     try:
-        set_up()
+        set_up(with_tools=verb != "demo")
         return VERBS[verb](*rest)
     except KeyboardInterrupt:
         return 130
@@ -71,7 +74,9 @@ def ready_to_commit() -> int:
 
 
 def test(*arguments: str) -> int:
-    return subprocess.call([VENV_PYTHON, "-m", "pytest", *arguments])
+    wants_spark = not arguments or any("spark" in argument for argument in arguments)
+    without = [] if not wants_spark or have_java() else ["--ignore=tests/spark"]
+    return subprocess.call([VENV_PYTHON, "-m", "pytest", *without, *arguments])
 
 
 def demo(*arguments: str) -> int:
@@ -136,21 +141,23 @@ CANNOT_MAKE_ENVIRONMENTS = (
 )
 
 
-def set_up() -> None:
+def set_up(*, with_tools: bool) -> None:
     """Make .venv, unless the one that is there was made from what we would make it from."""
     import tomllib
 
     with open(ROOT / "pyproject.toml", "rb") as file:
         project = tomllib.load(file)
     wanted = fingerprint(project)
-    if STAMP.exists() and STAMP.read_text() == wanted and VENV_PYTHON.exists():
+    made = STAMP.read_text().split() if STAMP.exists() and VENV_PYTHON.exists() else []
+    if made == [wanted, WITH_TOOLS] or (made == [wanted] and not with_tools):
         return
     if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
         sys.exit(CANNOT_MAKE_ENVIRONMENTS)
-    remove_environment()
-    make_environment()
-    install(project["dependency-groups"]["dev"])
-    STAMP.write_text(wanted)
+    if made != [wanted]:
+        remove_environment()
+        make_environment()
+    install(project["dependency-groups"]["dev"] if with_tools else [])
+    STAMP.write_text(f"{wanted} {WITH_TOOLS}" if with_tools else wanted)
 
 
 def fingerprint(project: dict[str, Any]) -> str:
@@ -185,11 +192,54 @@ def make_environment() -> None:
 
 
 def install(tools: list[str]) -> None:
-    say("setup", "installing fmq and its tools (a minute or so)")
+    what = "fmq and its tools, Spark among them (a few minutes)" if tools else "fmq"
+    say("setup", f"installing {what}")
     pip = ["-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     done = quietly(*pip, "--editable", ROOT, *tools)
     if done.returncode:
         sys.exit(done.stdout + "setup: pip failed, see above; run this again to retry.")
+
+
+# --- Java, for Spark ---
+
+JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
+MODULE = "jdk.incubator.vector"  # Spark 4.3 wants it; it came with Java 16
+
+
+def have_java() -> bool:
+    """Whether Spark can start here: Java is fetched if this may do that, or it is said how."""
+    if java_will_do():
+        return True
+    if os.getuid() == 0 and shutil.which("apt-get"):
+        say("java", "installing, for the tests of Spark")
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update", "-q"], *(["install", "-qy", name] for name in JAVA_PACKAGES)):
+            subprocess.run(
+                ["apt-get", *command],
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
+            if java_will_do():
+                return True
+    say(
+        "java",
+        f"there is none that Spark can run on, so its tests are left out; `sudo apt-get install "
+        f"{JAVA_PACKAGES[0]}` (Debian, Ubuntu), then run this again",
+    )
+    return False
+
+
+def java_will_do() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None:
+        return False
+    try:
+        return f"{MODULE}@" in subprocess.check_output([java, "--list-modules"], text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
 
 
 # --- the documents ---
