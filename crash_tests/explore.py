@@ -143,12 +143,12 @@ class Explorer:
     def _point(self, crash_at: int, moment: Moment) -> None:
         self.tally.points += 1
         promises = moment.oracle.promises()
-        for event, state in self._crashes(moment.disk):
+        for event, state in self.crashes(moment.disk):
             self._states.add((state.fingerprint(), promises))
             if not self._try(crash_at, event, state, moment.oracle):
                 break
 
-    def _crashes(self, disk: CrashDisk) -> Iterator[tuple[Event, CrashDisk]]:
+    def crashes(self, disk: CrashDisk) -> Iterator[tuple[Event, CrashDisk]]:
         seed = self.random.randrange(1 << 30)
         for written in (True, False):
             yield {"do": "kill", "written": written}, disk.after_kill(written=written)

@@ -34,6 +34,7 @@ INVARIANTS = {
     "I11": "what recovery cuts is kept in quarantine/",
     "I12": "a segment that an export has pinned is not removed",
     "I13": "everything undecided that a recovery finds is asked about at once, and only once",
+    "I14": "a table of the journal shows what an engine shows of it",
 }
 
 

@@ -289,4 +289,22 @@ MUTANTS = (
             (" and all_zeros(file, capacity):", ":"),
         ),
     ),
+    Mutant(
+        "a table leaves out the first records of a segment",
+        "np.searchsorted(places, (start, stop))",
+        "np.searchsorted(places, (start + 65, stop))",
+        "--tier tables --rounds 3",
+    ),
+    Mutant(
+        "a table leaves out the undecided",
+        '    if view == "transactions" and journal.undecided:',
+        "    if False:",
+        "--tier tables --rounds 3",
+    ),
+    Mutant(
+        "a table gives references the bodies that lie with them",
+        "                holding, columns = self._run(piece, holder, stop)",
+        "                holding, columns = self._run(piece, int(entries.holders[0]), stop)",
+        "--tier tables --rounds 3",
+    ),
 )

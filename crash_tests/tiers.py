@@ -14,6 +14,7 @@ from crash_tests.exhaustive import Exhaustive
 from crash_tests.faults import Faults
 from crash_tests.real.tiers import REAL
 from crash_tests.seeds import Seeds
+from crash_tests.tables import Tables
 from crash_tests.tally import Tally
 
 
@@ -34,6 +35,7 @@ TIERS: dict[Tier, float] = {
     Faults(): 0.2,
     Exhaustive(): 0.25,
     Seeds(): 0.3,
+    Tables(): 0.05,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

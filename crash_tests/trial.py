@@ -128,6 +128,13 @@ class Trial:
             if disk.fingerprint() != before:
                 raise Violation("I6", "a reader changed the directory")
 
+    def as_table(self) -> None:
+        """A table shows what engines show: for the tier `tables`, as it needs more than fmq."""
+        from crash_tests.as_table import check_table
+
+        with self._then({"do": "as a table"}):
+            check_table(self._state, self._options, self._before.tx_names())
+
     # --- life goes on ---------------------------------------------------------------------------
 
     def live_on(self) -> None:
@@ -288,6 +295,7 @@ AGAIN = {
     "recover, kill": Trial.kill_and_recover_again,
     "derived files removed": Trial.rebuild,
     "read only": Trial.read_only,
+    "as a table": Trial.as_table,
     "life": Trial.live_on,
 }
 

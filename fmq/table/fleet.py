@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable, Iterator, Sequence
 
+from fmq.disk import Disk
 from fmq.errors import NotAStore
 from fmq.table.journal import Journal, see
 
@@ -16,10 +17,12 @@ def is_fleet(paths: Sequence[str]) -> bool:
     return len(paths) > 1 or any(PATTERN.intersection(path) for path in paths)
 
 
-def see_all(paths: Iterable[str], *, permissive: bool = False) -> Iterator[Journal]:
+def see_all(
+    paths: Iterable[str], *, permissive: bool = False, disk: Disk | None = None
+) -> Iterator[Journal]:
     """The journals that `paths` and patterns name."""
     for path in directories(paths):
-        yield see(path)
+        yield see(path, disk=disk)
 
 
 def directories(paths: Iterable[str]) -> list[str]:

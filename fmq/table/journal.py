@@ -10,11 +10,10 @@ import itertools
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fmq.disk import Directory, File
+from fmq.disk import Disk, File
 from fmq.errors import NotAStore, Unreadable
 from fmq.message import UndecidedTransaction
 from fmq.real_disk import RealDisk
@@ -24,7 +23,7 @@ from fmq.store.catalog import Catalog
 from fmq.store.index import LaneKey, LaneSummary, SegmentIndex
 from fmq.store.record import COMMON, FIRST, HEAD_BYTES_MIN, PREFIX_BYTES
 from fmq.store.segment import HEADER_BYTES, Segment
-from fmq.table.split import Split
+from fmq.table.split import Split, opened_file
 from fmq.table.wanted import Wanted
 from fmq.tx.outcomes import undecided_view
 
@@ -65,7 +64,13 @@ class Journal:
         return Split(self.path, self.store, self.first, self.first, end, 0, self.engine, self.host)
 
     def splits(
-        self, wanted: Wanted, *, start: int = 0, end: int | None = None, lanes: bool = True
+        self,
+        wanted: Wanted,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        lanes: bool = True,
+        disk: Disk | None = None,
     ) -> list[Split]:
         """What has to be read for the rows that are wanted, between two positions where appends
         begin. Without `lanes` the rows are not messages, so that their queues tell nothing.
@@ -79,7 +84,7 @@ class Journal:
                 continue
             if lanes and not any(wanted.lane(*lane) for lane in seen.lanes.items()):
                 continue
-            for first, last in self._pieces(seen, low, high):
+            for first, last in self._pieces(seen, low, high, disk):
                 data_end = seen.end if seen.sealed else 0
                 found.append(
                     Split(
@@ -95,17 +100,19 @@ class Journal:
                 )
         return found
 
-    def _pieces(self, seen: Seen, low: int, high: int) -> list[tuple[int, int]]:
+    def _pieces(self, seen: Seen, low: int, high: int, disk: Disk | None) -> list[tuple[int, int]]:
         if seen.large is None or high - low <= SPLIT_BYTES:
             return [(low, high)]
-        with opened_file(self.path, seen.segment.name) as file:
+        with opened_file(self.path, seen.segment.name, disk) as file:
             edges = [low, *_boundaries(file, seen.large, low, high), high]
         return list(itertools.pairwise(edges))
 
 
-def see(path: str, engine: str | None = None, host: str | None = None) -> Journal:
+def see(
+    path: str, engine: str | None = None, host: str | None = None, *, disk: Disk | None = None
+) -> Journal:
     """The journal in the directory at `path`, now; Damaged and the like as they are met."""
-    directory = RealDisk().directory(path, make=False)
+    directory = (disk or RealDisk()).directory(path, make=False)
     try:
         if look(directory).fresh:
             raise NotAStore(
@@ -161,20 +168,6 @@ def _index_to_split(
     if segment.end - segment.base <= SPLIT_BYTES:
         return None
     return in_memory.get(segment.base) or catalog.index(segment.base)
-
-
-@contextmanager
-def opened_file(path: str, name: str) -> Iterator[File]:
-    """The file `name` of the directory at `path`."""
-    directory: Directory = RealDisk().directory(path, make=False)
-    try:
-        file = directory.open(name)
-        try:
-            yield file
-        finally:
-            file.close()
-    finally:
-        directory.close()
 
 
 def _boundaries(file: File, index: SegmentIndex, low: int, high: int) -> Iterator[int]:

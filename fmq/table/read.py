@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from fmq.disk import Disk
 from fmq.errors import Damaged
 from fmq.message import UndecidedTransaction
 from fmq.table.fleet import is_fleet, see_all
@@ -21,6 +22,7 @@ from fmq.table.transactions import read_transactions, undecided_batch
 from fmq.table.wanted import EVERYTHING, Wanted
 
 Batches = Iterator[pa.RecordBatch]
+LOG = logging.getLogger(__name__)
 
 
 def read_split(
@@ -30,6 +32,7 @@ def read_split(
     wanted: Wanted = EVERYTHING,
     *,
     permissive: bool = False,
+    disk: Disk | None = None,
 ) -> Batches:
     """The rows of a split, with the columns of `schema`.
 
@@ -38,7 +41,7 @@ def read_split(
     """
     own = pa.schema([field for field in schema if field.name not in FLEET])
     try:
-        with opened(split) as source:
+        with opened(split, disk) as source:
             for batch in READ[view](source, own, wanted):
                 yield _with_origin(batch, split, schema)
     except Damaged as damage:
@@ -47,7 +50,7 @@ def read_split(
         elif not permissive:
             raise
         else:
-            print(f"fmq: {split.path}: skipped the rest of {split.file}: {damage}", file=sys.stderr)
+            LOG.warning("%s: the rest of %s is left out: %s", split.path, split.file, damage)
 
 
 def read(
@@ -56,23 +59,29 @@ def read(
     *,
     columns: Sequence[str] | None = None,
     permissive: bool = False,
+    disk: Disk | None = None,
 ) -> pa.RecordBatchReader:
     """The rows of one directory or several, in the order of their journals, as they are read.
 
-    What a live engine appends after the call is not among them.
+    What a live engine appends after the call is not among them. `disk` is the door to the
+    machine, as for `fmq.open`.
     """
     several = [paths] if isinstance(paths, str) else list(paths)
     schema = schema_of(view, columns, fleet=is_fleet(several))
-    journals = list(see_all(several, permissive=permissive))
+    journals = list(see_all(several, permissive=permissive, disk=disk))
     batches = (
-        batch for journal in journals for batch in _of_journal(journal, view, schema, permissive)
+        batch
+        for journal in journals
+        for batch in _of_journal(journal, view, schema, permissive=permissive, disk=disk)
     )
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _of_journal(journal: Journal, view: str, schema: pa.Schema, permissive: bool) -> Batches:
-    for split in journal.splits(EVERYTHING, lanes=view == "messages"):
-        yield from read_split(split, view, schema, permissive=permissive)
+def _of_journal(
+    journal: Journal, view: str, schema: pa.Schema, *, permissive: bool, disk: Disk | None
+) -> Batches:
+    for split in journal.splits(EVERYTHING, lanes=view == "messages", disk=disk):
+        yield from read_split(split, view, schema, permissive=permissive, disk=disk)
     if view == "transactions" and journal.undecided:
         yield from undecided_rows(journal.whole(), journal.undecided, schema)
 

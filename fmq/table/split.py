@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from fmq.disk import File
+from fmq.disk import Disk, File
 from fmq.errors import Damaged, Unreadable
 from fmq.real_disk import RealDisk
 from fmq.recovery.replay import index_append
@@ -15,7 +15,7 @@ from fmq.store.catalog import SUFFIX
 from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
 from fmq.store.kinds import Record
 from fmq.store.scan import Finding, Scan
-from fmq.store.segment import HEADER_BYTES, segment_name
+from fmq.store.segment import segment_name
 from fmq.table.errors import Overtaken
 
 
@@ -41,9 +41,10 @@ class Split:
 class OpenSplit:
     """A split with its segment's file."""
 
-    def __init__(self, split: Split, file: File) -> None:
+    def __init__(self, split: Split, file: File, disk: Disk | None) -> None:
         self.split = split
         self.file = file
+        self._disk = disk
         self.seed = zlib.crc32(split.store)
 
     def appends(self) -> Iterator[list[Record]]:
@@ -73,39 +74,37 @@ class OpenSplit:
 
     def _sealed_index(self) -> SegmentIndex | None:
         """The index as it was written; None if it is not there or not sound."""
-        directory = RealDisk().directory(self.split.path, make=False)
+        split = self.split
         try:
-            file = directory.open(segment_name(self.split.base, SUFFIX))
-            try:
-                index = decode_blocks(file.read(0, file.size()), self.split.store, self.split.base)
-            finally:
-                file.close()
+            with opened_file(split.path, segment_name(split.base, SUFFIX), self._disk) as file:
+                index = decode_blocks(file.read(0, file.size()), split.store, split.base)
         except (OSError, BadIndex):
             return None
-        finally:
-            directory.close()
-        return index if index.end == self.split.data_end else None
+        return index if index.end == split.data_end else None
 
 
 @contextmanager
-def opened(split: Split) -> Iterator[OpenSplit]:
+def opened(split: Split, disk: Disk | None = None) -> Iterator[OpenSplit]:
     """`split` with its file open; Overtaken if retention has dropped it meanwhile."""
-    directory = RealDisk().directory(split.path, make=False)
-    try:
+    with ExitStack() as stack:
         try:
-            file = directory.open(split.file)
+            file = stack.enter_context(opened_file(split.path, split.file, disk))
         except FileNotFoundError:
             raise Overtaken(split.path, split.file) from None
         except OSError as error:
             raise Unreadable(split.path, error) from error
+        yield OpenSplit(split, file, disk)
+
+
+@contextmanager
+def opened_file(path: str, name: str, disk: Disk | None) -> Iterator[File]:
+    """The file `name` of the directory at `path`, on this machine unless another is handed in."""
+    directory = (disk or RealDisk()).directory(path, make=False)
+    try:
+        file = directory.open(name)
     finally:
         directory.close()
     try:
-        yield OpenSplit(split, file)
+        yield file
     finally:
         file.close()
-
-
-def first_place(split: Split) -> int:
-    """Where the split's first record can lie in its file."""
-    return max(split.start - split.base, HEADER_BYTES)
