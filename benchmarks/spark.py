@@ -1,0 +1,223 @@
+"""Reading a journal with Spark, beside what a user would do without fmq: `python -m benchmarks.spark`.
+
+The same rows are counted, bodies included, and written out as Parquet, in turn and in one session:
+
+    fmq          spark.read.format("fmq"): records of 1,000 messages; and of one, the worst case
+    parquet      what Spark itself writes best: the same rows read from Parquet
+    row by row   a Python data source that yields what `engine.read` gives, one tuple a message
+    pandas       an outbox table in SQLite, read by pandas and handed to Spark
+    json         a JSON line a message, bodies in base64
+
+Each first runs until Java has compiled it; then the median of some rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import shutil
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+import fmq
+import fmq.spark
+
+BODY = bytes(range(100))
+BATCH = 1000
+MANY, FEW = 4_000_000, 1_000_000
+WARM, ROUNDS = 3, 5
+QUIET = {"spark__ui__enabled": "false", "spark__ui__showConsoleProgress": "false"}
+SCHEMA = "topic string, queue int, offset bigint, body binary, time timestamp"
+COLUMNS = "topic,queue,offset,body,time"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--directory", type=Path, help="where the files lie")
+    asked = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(dir=asked.directory))
+    spark = fmq.spark.session("benchmark", "local[2]", **QUIET)
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(RowByRow)
+    try:
+        Bench(spark, folder, asked.rounds).run()
+    finally:
+        spark.stop()
+        shutil.rmtree(folder)
+
+
+class Bench:
+    """The tables to count and to write, and the figures."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rounds: int) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._rounds = rounds
+
+    def run(self) -> None:
+        many = self._journal("many", MANY, BATCH)
+        print(f"count, {MANY:,} rows of {len(BODY)} B in records of {BATCH:,}")
+        self._print_rates(MANY, {
+            "fmq": lambda: self._fmq(many).count(),
+            f"fmq, only {COLUMNS}": lambda: self._fmq(many, COLUMNS).count(),
+        })  # fmt: skip
+        print(f"write Parquet, the same {MANY:,} rows")
+        self._print_writing(many)
+        singles = self._journal("single", FEW, 1)
+        few = self._journal("few", FEW, BATCH)
+        print(f"count, {FEW:,} rows: the columns {COLUMNS}")
+        self._print_rates(FEW, {
+            "fmq": lambda: self._fmq(few, COLUMNS).count(),
+            "fmq, one message a record": lambda: self._fmq(singles, COLUMNS).count(),
+            "parquet": self._bodies(self._parquet(few)),
+            "row by row": lambda: self._row_by_row(few).count(),
+            "pandas": self._pandas(few),
+            "json": self._json(few),
+        })  # fmt: skip
+
+    def _print_rates(self, rows: int, counts: dict[str, Callable[[], object]]) -> None:
+        seconds = in_turn(counts, self._rounds)
+        first = seconds["fmq"]
+        for name, took in seconds.items():
+            print(f"  {name:44} {rows / took:12,.0f} rows/s   fmq is {took / first:5.2f} x")
+
+    def _print_writing(self, many: str) -> None:
+        source = str(self._folder / "source.parquet")
+        target = str(self._folder / "target.parquet")
+        self._fmq(many).write.parquet(source)
+        read = self._spark.read
+        seconds = in_turn(
+            {
+                "fmq to Parquet": lambda: write(self._fmq(many), target),
+                "Parquet to Parquet": lambda: write(read.parquet(source), target),
+            },
+            self._rounds,
+        )
+        for name, took in seconds.items():
+            print(f"  {name:44} {took:12.2f} s")
+        ratio = seconds["fmq to Parquet"] / seconds["Parquet to Parquet"]
+        print(f"  {'fmq takes':44} {ratio:12.2f} x")
+
+    # --- the subjects -----------------------------------------------------------------------
+
+    def _journal(self, name: str, rows: int, batch: int) -> str:
+        path = str(self._folder / name)
+        with fmq.open(path, fmq.Options(sync="never")) as engine:
+            for _ in range(rows // batch):
+                engine.send_many("orders", [BODY] * batch)
+        return path
+
+    def _fmq(self, path: str, columns: str | None = None) -> DataFrame:
+        reader = self._spark.read.format("fmq")
+        return (reader.option("columns", columns) if columns else reader).load(path)
+
+    def _parquet(self, path: str) -> DataFrame:
+        target = str(self._folder / "few.parquet")
+        self._fmq(path, COLUMNS).write.parquet(target)
+        return self._spark.read.parquet(target)
+
+    @staticmethod
+    def _bodies(table: DataFrame) -> Callable[[], object]:
+        # Counting Parquet alone would read no column at all.
+        return lambda: table.selectExpr("sum(length(body))", "max(offset)", "max(time)").collect()
+
+    def _row_by_row(self, path: str) -> DataFrame:
+        return self._spark.read.format("row by row").load(path)
+
+    def _pandas(self, path: str) -> Callable[[], object]:
+        import pandas
+
+        database = sqlite3.connect(self._folder / "outbox.db")
+        database.execute("create table outbox (topic text, queue int, id integer primary key, body)")
+        database.executemany(
+            "insert into outbox (topic, queue, body) values (?, ?, ?)",
+            (("orders", 0, BODY) for _ in range(FEW)),
+        )
+        database.commit()
+
+        def count() -> object:
+            frame = pandas.read_sql("select * from outbox", database)
+            return self._spark.createDataFrame(frame).count()
+
+        return count
+
+    def _json(self, path: str) -> Callable[[], object]:
+        file = self._folder / "messages.jsonl"
+        body = base64.b64encode(BODY).decode()
+        with file.open("w") as lines:
+            for offset in range(FEW):
+                row = {"topic": "orders", "queue": 0, "offset": offset, "body": body}
+                lines.write(json.dumps(row) + "\n")
+        schema = "topic string, queue int, offset bigint, body binary"
+        return self._bodies_of_json(self._spark.read.schema(schema).json(str(file)))
+
+    @staticmethod
+    def _bodies_of_json(table: DataFrame) -> Callable[[], object]:
+        return lambda: table.selectExpr("sum(length(body))", "max(offset)").collect()
+
+
+class RowByRow(DataSource):
+    """What one writes who has only `engine.read`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "row by row"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return RowByRowReader(self.options["path"])
+
+
+class RowByRowReader(DataSourceReader):
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def partitions(self) -> list[InputPartition]:
+        half = FEW // 2
+        return [InputPartition((0, half)), InputPartition((half, FEW))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        offset, end = partition.value
+        with fmq.open(self._path, read_only=True) as engine:
+            while offset < end:
+                for message in engine.read("orders", offset=offset, limit=1000):
+                    yield "orders", 0, message.offset, message.body, message.time
+                offset += 1000
+
+
+# --- measuring ------------------------------------------------------------------------------
+
+
+def in_turn(subjects: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The median of the seconds that each takes, after some that do not count."""
+    for run in subjects.values():
+        for _ in range(WARM):
+            run()
+    seconds: dict[str, list[float]] = {name: [] for name in subjects}
+    for _ in range(rounds):
+        for name, run in subjects.items():
+            started = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - started)
+    return {name: statistics.median(each) for name, each in seconds.items()}
+
+
+def write(table: DataFrame, target: str) -> None:
+    table.write.mode("overwrite").parquet(target)
+
+
+if __name__ == "__main__":
+    main()
