@@ -150,8 +150,10 @@ class Engine:
         from fmq.bind.begin import begin_bound
 
         feedback, checkers = self._parts.feedback, self._checkers
-        names = tx_id, producer or ""
-        return begin_bound(self._manager, feedback, checkers, bind, *names, check_after)
+        names, strict = (tx_id, producer or ""), self._options.strict_bind
+        return begin_bound(
+            self._manager, feedback, checkers, bind, *names, check_after, strict=strict
+        )
 
     def outcome(self, tx_id: str) -> Outcome:
         """What became of a transaction: undecided, committed or rolled back, when and by whom."""

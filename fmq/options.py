@@ -80,6 +80,8 @@ class Options:
     check_answers_max: int = 15
     checker_threads: int = 2
     """How many threads ask the checkers registered in this process."""
+    strict_bind: bool = False
+    """Refuse to bind a database that may lose what it has committed, rather than warn."""
 
     lease_seconds: float = 30.0
     """How long a delivery is its consumer's before it is handed out again."""

@@ -75,6 +75,7 @@ def test_sizes_and_times_say_their_unit() -> None:
         "keep_unread",
         "hold_gil",
         "allow_remote",
+        "strict_bind",
     }
 
 

@@ -6,6 +6,7 @@ from fmq.bind.errors import (
     Fenced,
     InDoubt,
     NoMarkerTable,
+    NotDurable,
     WrongDatabase,
 )
 from fmq.bind.find import checker_of, create_table, purge
@@ -17,6 +18,7 @@ __all__ = [
     "Fenced",
     "InDoubt",
     "NoMarkerTable",
+    "NotDurable",
     "WrongDatabase",
     "checker_of",
     "create_table",

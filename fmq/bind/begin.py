@@ -19,12 +19,15 @@ def begin_bound(
     tx_id: str | None,
     producer: str,
     check_after: float | None,
+    *,
+    strict: bool,
 ) -> BoundTransaction:
     """A transaction that commits with that of `connection`; nothing of either has begun."""
     binding = binding_of(connection)
     if checkers.needs(producer, binding.path):
         # First the database, then the checker: one that is not registered there answers nothing.
-        binding.register(feedback.store, producer)
+        new = all(tx.producer != producer for tx in feedback.undecided())
+        binding.register(feedback.store, producer, new=new)
         checkers.add_bound(producer, binding.path, binding.check)
     tx = manager.begin(tx_id, producer or None, check_after, make=BoundTransaction)
-    return tx.bind(binding, feedback)
+    return tx.bind(binding, feedback, strict=strict)

@@ -28,8 +28,25 @@ class WrongDatabase(BindError):
     def __init__(self, database: str, producer: str) -> None:
         super().__init__(
             f"{database}: no transaction of producer {producer!r} was ever bound to this database, "
-            "so it cannot tell what became of one. Nothing was decided; name the right database."
+            "or the rows of fmq_tx that said so were deleted, so it cannot tell what became of "
+            "one. Nothing was decided; name the right database, or decide yourself, with "
+            "engine.decide."
         )
+
+
+class NotDurable(BindError):
+    """The database may lose what it commits, and `Options(strict_bind=True)` refuses that."""
+
+    def __init__(self, loss: str) -> None:
+        super().__init__(
+            f"{loss} Nothing was begun, because of Options(strict_bind=True); set the database as "
+            "it says."
+        )
+
+
+def unusable(why: object) -> BindError:
+    """The connection itself does not work."""
+    return BindError(f"this connection cannot be used here: {why} Nothing was changed.")
 
 
 def work_open(database: str) -> BindError:
@@ -37,6 +54,16 @@ def work_open(database: str) -> BindError:
     return BindError(
         f"{database}: this connection has a transaction open already, which may hold work "
         "that is not to be part of this one. Commit it or roll it back first."
+    )
+
+
+def strangers(database: str, producer: str) -> BindError:
+    """Bound for the first time, while something is undecided that the database never saw."""
+    return BindError(
+        f"{database}: transactions of producer {producer!r} are undecided, and this database has "
+        "no row that says they were bound to it: it is another one, or its rows of fmq_tx were "
+        "deleted, so it would tell that they rolled back. Nothing was begun. Bind the right "
+        "database, or decide them with engine.decide, or take another producer name."
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -14,11 +15,12 @@ from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
     BindError,
-    DurabilityWarning,
     Fenced,
     NoMarkerTable,
     WrongDatabase,
     ended_inside,
+    strangers,
+    unusable,
     work_open,
 )
 from fmq.bind.marker import (
@@ -36,7 +38,7 @@ Connection = psycopg.Connection[Any]
 
 MARK = (
     f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline) "
-    "SELECT %s, %s, 'C', %s WHERE clock_timestamp() < %s"
+    "SELECT %s, %s, 'C', %s::timestamptz WHERE clock_timestamp() < %s::timestamptz"
 )
 FENCE = (
     f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline, checked_at) "
@@ -67,39 +69,47 @@ class PostgresBinding:
     """One connection of the user's, for one transaction."""
 
     def __init__(self, connection: Connection) -> None:
+        if connection.closed:
+            raise unusable("it is closed.")
         self._connection = connection
         self._deadline: object = None
         self._certain = False
         info = connection.info
         self.path = f"postgresql://{info.host}:{info.port}/{info.dbname}"
 
-    def register(self, store: str, producer: str) -> None:
-        """Have the database know, for good, that it is the one that `producer` binds."""
+    def register(self, store: str, producer: str, *, new: bool) -> None:
+        """Have the database know, for good, that it is the one that `producer` binds; BindError
+        if it does not know that yet, and `producer` is not `new`.
+        """
         self._refuse_open_transaction()
         try:
-            self._connection.execute(REGISTER, (store, registered_as(producer)))
+            with self._named():
+                added = self._connection.execute(REGISTER, (store, registered_as(producer)))
+            if added.rowcount and not new:
+                raise strangers(self.path, producer)
             self._connection.commit()
-        except errors.UndefinedTable:
-            self._connection.rollback()
-            raise NoMarkerTable(self.path, DDL["postgres"]) from None
+        except BaseException:
+            self.rollback()
+            raise
 
-    def begin(self) -> None:
-        """Begin the database's transaction."""
+    def begin(self) -> str:
+        """Begin the database's transaction; what may take back its commits, or nothing."""
         self._refuse_open_transaction()
+        # As text: what a connection makes of times is its user's affair.
         row = self._connection.execute(
-            "SELECT clock_timestamp() + %s * interval '1 s', "
+            "SELECT (clock_timestamp() + %s * interval '1 s')::text, "
             "current_setting('synchronous_commit'), current_setting('fsync')",
             (DEADLINE_SECONDS,),
         ).fetchone()
         assert row is not None
         self._deadline, commits, fsync = row
-        if commits == "off" or fsync == "off":
-            warnings.warn(
-                f"{self.path}: with synchronous_commit={commits} and fsync={fsync} a crash of the "
-                "server may take back what was committed, and leave the messages that tell of it.",
-                DurabilityWarning,
-                stacklevel=4,
-            )
+        if commits != "off" and fsync != "off":
+            return ""
+        return (
+            f"{self.path}: with synchronous_commit={commits} and fsync={fsync} a crash of the "
+            "server may take back what was committed, and leave the messages that tell of it. "
+            "synchronous_commit=on and fsync=on keep them together."
+        )
 
     def mark(self, store: str, tx_id: str) -> None:
         """The last statement of the database's transaction; Fenced if it comes too late."""
@@ -107,11 +117,19 @@ class PostgresBinding:
         if connection.info.transaction_status == TransactionStatus.IDLE:
             raise ended_inside(self.path, tx_id)
         try:
-            marked = connection.execute(MARK, (store, tx_id, self._deadline, self._deadline))
+            with self._named():
+                marked = connection.execute(MARK, (store, tx_id, self._deadline, self._deadline))
         except errors.UniqueViolation:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked.rowcount != 1:
             raise Fenced(tx_id, TOO_OLD)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except errors.UndefinedTable:
+            raise NoMarkerTable(self.path, DDL["postgres"]) from None
 
     def commit(self) -> None:
         try:
@@ -128,6 +146,9 @@ class PostgresBinding:
         """Drop what the database's transaction has done; a lost connection has done so itself."""
         if not self._connection.closed:
             self._connection.rollback()
+
+    def leave(self) -> None:
+        """Nothing is left to do."""
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import warnings
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -12,11 +11,12 @@ from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
     BindError,
-    DurabilityWarning,
     Fenced,
     NoMarkerTable,
     WrongDatabase,
     ended_inside,
+    strangers,
+    unusable,
     work_open,
 )
 from fmq.bind.marker import (
@@ -30,27 +30,29 @@ from fmq.bind.marker import (
 )
 from fmq.feedback.question import Answer, Question
 
+# Not any fmq_tx that an attached file or a temporary table has: each file commits by itself.
+MARKERS = f"main.{TABLE}"
 NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
 MARK = (
-    f"INSERT OR ROLLBACK INTO {TABLE} (store_id, tx_id, state, deadline) "
+    f"INSERT OR ROLLBACK INTO {MARKERS} (store_id, tx_id, state, deadline) "
     f"SELECT ?, ?, 'C', ? WHERE {NOW} < ?"
 )
-LOOK = f"SELECT state FROM {TABLE} WHERE store_id = ? AND tx_id = ?"
-SEEN = f"UPDATE {TABLE} SET checked_at = {NOW} WHERE store_id = ? AND tx_id = ?"
+LOOK = f"SELECT state FROM {MARKERS} WHERE store_id = ? AND tx_id = ?"
+SEEN = f"UPDATE {MARKERS} SET checked_at = {NOW} WHERE store_id = ? AND tx_id = ?"
 TOMBSTONE = (
-    f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline, checked_at) "
+    f"INSERT INTO {MARKERS} (store_id, tx_id, state, deadline, checked_at) "
     f"VALUES (?, ?, 'R', {NOW} + {DEADLINE_SECONDS}, {NOW})"
 )
 OLD_MARKERS = (
-    f"SELECT tx_id FROM {TABLE} WHERE store_id = ? AND state = 'C' AND tx_id NOT LIKE ? "
+    f"SELECT tx_id FROM {MARKERS} WHERE store_id = ? AND state = 'C' AND tx_id NOT LIKE ? "
     f"AND created_at < {NOW} - ?"
 )
-REMOVE = f"DELETE FROM {TABLE} WHERE store_id = ? AND tx_id = ?"
+REMOVE = f"DELETE FROM {MARKERS} WHERE store_id = ? AND tx_id = ?"
 REMOVE_TOMBSTONES = (
-    f"DELETE FROM {TABLE} WHERE store_id = ? AND state = 'R' AND deadline < {NOW} - ?"
+    f"DELETE FROM {MARKERS} WHERE store_id = ? AND state = 'R' AND deadline < {NOW} - ?"
 )
 REGISTER = (
-    f"INSERT OR IGNORE INTO {TABLE} (store_id, tx_id, state, deadline) VALUES (?, ?, 'C', {NOW})"
+    f"INSERT OR IGNORE INTO {MARKERS} (store_id, tx_id, state, deadline) VALUES (?, ?, 'C', {NOW})"
 )
 
 
@@ -62,23 +64,31 @@ class SqliteBinding:
         self._deadline = 0
         self.path = path_of(connection)
 
-    def register(self, store: str, producer: str) -> None:
-        """Have the database know, for good, that it is the one that `producer` binds."""
+    def register(self, store: str, producer: str, *, new: bool) -> None:
+        """Have the database know, for good, that it is the one that `producer` binds; BindError
+        if it does not know that yet, and `producer` is not `new`.
+        """
         self._refuse_open_transaction()
         connection = self._connection
         with self._marking():
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute(REGISTER, (store, registered_as(producer)))
+            added = connection.execute(REGISTER, (store, registered_as(producer)))
+            if added.rowcount and not new:
+                connection.rollback()
+                raise strangers(self.path, producer)
             connection.commit()
 
-    def begin(self) -> None:
-        """Begin the database's transaction, and take the right to write at once."""
+    def begin(self) -> str:
+        """Begin the database's transaction, and take the right to write at once; what may take
+        back its commits, or nothing.
+        """
         self._refuse_open_transaction()
         connection = self._connection
-        warn_unless_durable(connection, self.path)
+        loss = loss_of(connection, self.path)
         connection.execute("BEGIN IMMEDIATE")
         [(now,)] = connection.execute(f"SELECT {NOW}")
         self._deadline = now + DEADLINE_SECONDS
+        return loss
 
     def mark(self, store: str, tx_id: str) -> None:
         """The last statement of the database's transaction; Fenced if it comes too late."""
@@ -123,6 +133,9 @@ class SqliteBinding:
         """Drop what the database's transaction has done."""
         if self._connection.in_transaction:
             self._connection.rollback()
+
+    def leave(self) -> None:
+        """Nothing is left to do."""
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""
@@ -181,7 +194,11 @@ def purge(
 
 def path_of(connection: sqlite3.Connection) -> str:
     """The file of the connection's own database; BindError if it has none."""
-    for _, name, file in connection.execute("PRAGMA database_list"):
+    try:
+        files = connection.execute("PRAGMA database_list").fetchall()
+    except sqlite3.ProgrammingError as error:  # closed, or another thread's
+        raise unusable(error) from None
+    for _, name, file in files:
         if name == "main" and file:
             return str(file)
     raise BindError(
@@ -190,20 +207,22 @@ def path_of(connection: sqlite3.Connection) -> str:
     )
 
 
-def warn_unless_durable(connection: sqlite3.Connection, path: str) -> None:
-    """Say so if a power cut may take back what this connection commits."""
+LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
+
+
+def loss_of(connection: sqlite3.Connection, path: str) -> str:
+    """How a power cut may take back what this connection commits; nothing if it cannot."""
     [(mode,)] = connection.execute("PRAGMA journal_mode")
     [(level,)] = connection.execute("PRAGMA synchronous")
+    # Deleting the rollback journal commits, and that the name is gone is durable with EXTRA only.
     least = 2 if mode in ("wal", "truncate", "persist") else 3
-    if mode in ("off", "memory") or level < least:
-        wanted = "FULL" if least == 2 else "EXTRA"
-        warnings.warn(
-            f"{path}: with journal_mode={mode} and synchronous={level} a power cut may take back "
-            "what was committed, and leave the messages that tell of it. "
-            f"PRAGMA synchronous={wanted}, or journal_mode=WAL with FULL, keeps them together.",
-            DurabilityWarning,
-            stacklevel=4,
-        )
+    if mode not in ("off", "memory") and level >= least:
+        return ""
+    return (
+        f"{path}: with journal_mode={mode} and synchronous={LEVELS[level]} a power cut may take "
+        "back what was committed, and leave the messages that tell of it. journal_mode=WAL with "
+        "synchronous=FULL, or journal_mode=DELETE with synchronous=EXTRA, keeps them together."
+    )
 
 
 binding = SqliteBinding

@@ -8,11 +8,12 @@ is to become of the messages.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
 
-from fmq.bind.errors import InDoubt
+from fmq.bind.errors import DurabilityWarning, InDoubt, NotDurable
 from fmq.bind.find import Binding
 from fmq.errors import FmqError, LeaseLost, WrongState
 from fmq.feedback.service import Feedback
@@ -25,17 +26,26 @@ class BoundTransaction(Transaction):
 
     _binding: Binding
     _feedback: Feedback
+    _strict: bool
 
-    def bind(self, binding: Binding, feedback: Feedback) -> BoundTransaction:
-        self._binding, self._feedback = binding, feedback
+    def bind(self, binding: Binding, feedback: Feedback, *, strict: bool) -> BoundTransaction:
+        self._binding, self._feedback, self._strict = binding, feedback, strict
         return self
 
     def __enter__(self) -> BoundTransaction:
         try:
-            self._binding.begin()
+            loss = self._binding.begin()
         except BaseException:
             super().rollback()
             raise
+        if loss:
+            try:
+                if self._strict:
+                    raise NotDurable(loss)
+                warnings.warn(loss, DurabilityWarning, stacklevel=2)
+            except BaseException as error:
+                self.__exit__(type(error), error, None)
+                raise
         return self
 
     def __exit__(
@@ -44,9 +54,15 @@ class BoundTransaction(Transaction):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self._give_up()
-            return
+        try:
+            if error is None:
+                self._commit_both()
+            else:
+                self._give_up()
+        finally:
+            self._binding.leave()
+
+    def _commit_both(self) -> None:
         try:
             self._binding.mark(self._feedback.store, self.tx_id)
             super().prepare()

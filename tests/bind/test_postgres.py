@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import fmq
 import fmq.bind
-from benchmarks.peers import find_program
 from fmq.errors import WrongState
 
-psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
-
 PRODUCER = "checkout"
-pytestmark = pytest.mark.skipif(
-    find_program("postgres") is None, reason="there is no PostgreSQL server on this machine"
-)
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A server of our own, reached over a socket of its own."""
-    from benchmarks.peers.postgres import Postgres
-
-    # Not in tmp_path, which only its owner may enter: the server has a user of its own.
-    with tempfile.TemporaryDirectory(prefix="fmq-postgres-") as folder:
-        Path(folder).chmod(0o755)
-        server = Postgres(Path(folder))
-        with server.connect() as connection:
-            host = connection.info.host
-        yield f"postgresql://postgres@/postgres?host={host}"
-        server.close()
 
 
 @pytest.fixture
@@ -47,12 +26,6 @@ def connection(address: str) -> Iterator[Any]:
         connection.commit()
         fmq.bind.create_table(connection)
         yield connection
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
-    with fmq.open(tmp_path / "shop") as engine:
-        yield engine
 
 
 def place(engine: fmq.Engine, connection: Any, order: str, tx_id: str | None = None) -> None:
@@ -119,7 +92,7 @@ def test_a_connection_that_breaks_at_commit_is_checked_at_once(
     """The server ends it right before, or after: nobody says what was done, the database knows."""
     place(engine, connection, "0")
 
-    class Breaking(psycopg.Connection):  # type: ignore[misc, name-defined]
+    class Breaking(psycopg.Connection):
         def commit(self) -> None:
             if happens:
                 super().commit()

@@ -15,12 +15,6 @@ from tests.bind.shop import PRODUCER, connect, messages, place, rows
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
-    with fmq.open(tmp_path / "shop") as engine:
-        yield engine
-
-
-@pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection = connect(tmp_path)
     yield connection

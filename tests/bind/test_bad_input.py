@@ -1,0 +1,373 @@
+"""What people do wrong with a bound database, on each of the two: nothing is lost or untold."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import fmq
+import fmq.bind
+from tests.bind.databases import Database, Postgres, Sqlite, make_tables, rows, told
+from tests.bind.shop import PRODUCER, messages
+
+
+@pytest.fixture
+def connection(database: Database) -> Iterator[Any]:
+    with contextlib.closing(database.connect()) as connection:
+        yield connection
+
+
+def insert(connection: Any, order: str) -> None:
+    connection.execute(f"INSERT INTO orders VALUES ('{order}')")
+
+
+def place(engine: fmq.Engine, connection: Any, order: str) -> None:
+    with engine.transaction(tx_id=order, producer=PRODUCER, bind=connection) as tx:
+        insert(connection, order)
+        tx.send("orders", order.encode())
+
+
+def question(engine: fmq.Engine, tx_id: str) -> fmq.Question:
+    """The question about a transaction that was prepared, and its program is gone."""
+    tx = engine.transaction(tx_id=tx_id, producer=PRODUCER, check_after=0)
+    tx.send("orders", tx_id.encode())
+    tx.prepare()
+    [found] = engine.feedback.ask(PRODUCER, wait=0)
+    return found
+
+
+def in_another_thread(call: Callable[[], object]) -> BaseException | None:
+    """What `call` raises there."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return raised[0] if raised else None
+
+
+# --- the connection -----------------------------------------------------------------------------
+
+
+def test_a_closed_connection_is_refused(engine: fmq.Engine, database: Database) -> None:
+    connection = database.connect()
+    connection.close()
+    with pytest.raises(fmq.bind.BindError, match=r"closed.* Nothing was changed"):
+        engine.transaction(bind=connection)
+
+
+def test_a_connection_that_is_closed_inside_of_the_block_ends_with_neither(
+    engine: fmq.Engine, database: Database
+) -> None:
+    connection = database.connect()
+    with (
+        pytest.raises((sqlite3.ProgrammingError, psycopg.OperationalError), match="closed"),
+        engine.transaction(bind=connection) as tx,
+    ):
+        insert(connection, "1")
+        tx.send("orders", b"1")
+        connection.close()
+    assert rows(database) == messages(engine) == []
+    assert engine.undecided() == []
+
+
+def test_a_connection_is_in_one_transaction_at_a_time(
+    engine: fmq.Engine, database: Database, connection: Any
+) -> None:
+    """A second one is refused, and the first goes on; after it the connection is free again."""
+    with engine.transaction(producer=PRODUCER, bind=connection) as tx:
+        insert(connection, "1")
+        tx.send("orders", b"1")
+        for producer in (PRODUCER, "new to the database"):
+            with (
+                pytest.raises(fmq.bind.BindError, match="a transaction open already"),
+                engine.transaction(producer=producer, bind=connection),
+            ):
+                pass
+    place(engine, connection, "2")
+    assert rows(database) == messages(engine) == ["1", "2"]
+
+
+def test_two_engines_do_not_share_a_transaction(
+    engine: fmq.Engine, database: Database, connection: Any, tmp_path: Path
+) -> None:
+    """Each would end it; and one marker table serves both, one after the other."""
+    with fmq.open(tmp_path / "another") as another:
+        with engine.transaction(bind=connection) as tx:
+            insert(connection, "1")
+            tx.send("orders", b"1")
+            with pytest.raises(fmq.bind.BindError, match="a transaction open already"):
+                another.transaction(bind=connection)
+        place(another, connection, "2")
+        assert (messages(engine), messages(another)) == (["1"], ["2"])
+    assert rows(database) == ["1", "2"]
+
+
+def test_a_sqlite_connection_of_another_thread_is_refused(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    database = Sqlite(tmp_path)
+    make_tables(database)
+    with contextlib.closing(database.connect()) as connection:
+        error = in_another_thread(lambda: engine.transaction(bind=connection))
+        assert isinstance(error, fmq.bind.BindError)
+        assert "only be used in that same thread" in str(error)
+        place(engine, connection, "1")
+    assert rows(database) == messages(engine) == ["1"]
+
+
+def test_a_block_that_another_thread_ends_loses_neither_side(
+    engine: fmq.Engine, database: Database, connection: Any
+) -> None:
+    """sqlite3 refuses that, so neither happens; psycopg's connections go from thread to thread."""
+    tx = engine.transaction(bind=connection)
+    tx.__enter__()
+    insert(connection, "1")
+    tx.send("orders", b"1")
+    error = in_another_thread(lambda: tx.__exit__(None, None, None))
+    if isinstance(database, Sqlite):
+        assert isinstance(error, sqlite3.ProgrammingError)
+        connection.rollback()
+    else:
+        assert error is None
+    assert rows(database) == messages(engine) == ([] if error else ["1"])
+    assert engine.undecided() == []
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def test_a_missing_table_is_named_with_the_statement_that_makes_it(
+    engine: fmq.Engine, database: Database, connection: Any
+) -> None:
+    told(database, "DROP TABLE fmq_tx")
+    with pytest.raises(fmq.bind.NoMarkerTable) as caught:
+        place(engine, connection, "1")
+    assert database.ddl in str(caught.value)
+    told(database, database.ddl)
+    place(engine, connection, "1")
+    assert rows(database) == messages(engine) == ["1"]
+
+
+def test_a_table_that_is_dropped_while_the_program_runs_is_named_as_well(
+    engine: fmq.Engine, database: Database, connection: Any
+) -> None:
+    """By the producer, whose transaction ends with neither, and by the checker."""
+    place(engine, connection, "1")
+    asked = question(engine, "2")
+    told(database, "DROP TABLE fmq_tx")
+    with pytest.raises(fmq.bind.NoMarkerTable) as caught:
+        place(engine, connection, "3")
+    assert database.ddl in str(caught.value)
+    with pytest.raises(fmq.bind.NoMarkerTable):
+        fmq.bind.checker_of(database.address)(asked)
+    assert rows(database) == messages(engine) == ["1"]
+    assert [tx.tx_id for tx in engine.undecided()] == ["2"]
+
+
+def test_ddl_inside_of_the_block_is_part_of_it(
+    engine: fmq.Engine, database: Database, connection: Any
+) -> None:
+    with engine.transaction(bind=connection) as tx:
+        connection.execute("DROP TABLE IF EXISTS made")
+        connection.execute("CREATE TABLE made (name varchar(9))")
+        connection.execute("INSERT INTO made VALUES ('1')")
+        tx.send("orders", b"1")
+    with pytest.raises(fmq.RollBack), engine.transaction(bind=connection) as tx:
+        connection.execute("DROP TABLE made")
+        tx.send("orders", b"2")
+        raise fmq.RollBack
+    assert told(database, "SELECT name FROM made") == [("1",)]
+    assert messages(engine) == ["1"]
+
+
+def test_a_script_that_sqlite3_commits_before_is_told(engine: fmq.Engine, tmp_path: Path) -> None:
+    """`executescript` ends the open transaction: what ran before it stands without its message."""
+    database = Sqlite(tmp_path)
+    make_tables(database)
+    with (
+        contextlib.closing(database.connect()) as connection,
+        pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
+        engine.transaction(bind=connection) as tx,
+    ):
+        insert(connection, "1")
+        tx.send("orders", b"1")
+        connection.executescript("CREATE TABLE made (name)")
+    assert (rows(database), messages(engine)) == (["1"], [])
+
+
+@pytest.mark.parametrize("elsewhere", ["attached", "temp"])
+def test_a_marker_table_of_another_file_does_not_count(
+    engine: fmq.Engine, tmp_path: Path, elsewhere: str
+) -> None:
+    """SQLite commits each file by itself, so a mark in another one says nothing of this one."""
+    database = Sqlite(tmp_path)
+    make_tables(database)
+    with contextlib.closing(database.connect()) as connection:
+        connection.execute("ATTACH ? AS attached", (str(tmp_path / "other.db"),))
+        connection.execute("DROP TABLE fmq_tx")
+        connection.execute(database.ddl.replace("fmq_tx", f"{elsewhere}.fmq_tx"))
+        connection.commit()
+        with pytest.raises(fmq.bind.NoMarkerTable):
+            place(engine, connection, "1")
+        fmq.bind.create_table(connection)
+        place(engine, connection, "1")
+        [(marks,)] = connection.execute(f"SELECT count(*) FROM {elsewhere}.fmq_tx")
+    assert marks == 0
+    assert rows(database) == messages(engine) == ["1"]
+
+
+# --- the wrong database, and rows deleted by hand -----------------------------------------------
+
+
+def test_a_database_that_never_saw_the_producer_decides_nothing(
+    engine: fmq.Engine, database: Database, connection: Any
+) -> None:
+    place(engine, connection, "1")
+    asked = question(engine, "2")
+    other = database.other()
+    make_tables(other)
+    with pytest.raises(fmq.bind.WrongDatabase, match="name the right database"):
+        fmq.bind.checker_of(other.address)(asked)
+    assert [tx.tx_id for tx in engine.undecided()] == ["2"]
+    assert fmq.bind.checker_of(database.address)(asked) == "rollback"
+
+
+def test_the_wrong_database_is_not_bound_while_something_is_undecided(
+    database: Database, connection: Any, tmp_path: Path
+) -> None:
+    """It would else be the one that is asked, and would have no row."""
+    left_undecided(tmp_path, database)
+    other = database.other()
+    make_tables(other)
+    with fmq.open(tmp_path / "crashed") as engine:
+        with (
+            contextlib.closing(other.connect()) as wrong,
+            pytest.raises(fmq.bind.BindError, match="no row that says they were bound"),
+        ):
+            place(engine, wrong, "2")
+        place(engine, connection, "2")
+        engine.settle()
+        assert rows(database) == sorted(messages(engine)) == ["1", "2", "committed"]
+    assert rows(other) == []
+    assert told(other, "SELECT * FROM fmq_tx") == []
+
+
+def left_undecided(folder: Path, database: Database) -> None:
+    """An engine's directory after a crash between the database's commit and its own."""
+    with (
+        fmq.open(folder / "crashed") as engine,
+        contextlib.closing(database.connect()) as connection,
+    ):
+        place(engine, connection, "1")
+        asked = question(engine, "committed")
+        insert(connection, "committed")
+        deadline = "now()" if isinstance(database, Postgres) else "0"
+        connection.execute(
+            f"INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES ('{asked.store}',"
+            f" 'committed', 'C', {deadline})"
+        )
+        connection.commit()
+
+
+def test_when_all_markers_were_deleted_nothing_is_decided_and_it_is_told(
+    database: Database, tmp_path: Path
+) -> None:
+    """The producers' own rows went with them; so neither who asks nor who binds goes on."""
+    left_undecided(tmp_path, database)
+    told(database, "DELETE FROM fmq_tx")
+    with fmq.open(tmp_path / "crashed", resolve={PRODUCER: database.address}) as engine:
+        assert [tx.tx_id for tx in engine.undecided()] == ["committed"]
+        with (
+            contextlib.closing(database.connect()) as connection,
+            pytest.raises(fmq.bind.BindError, match=r"rows of fmq_tx were deleted.*decide"),
+        ):
+            place(engine, connection, "2")
+        engine.decide("committed", "commit", reason="the row is there")
+        with contextlib.closing(database.connect()) as connection:
+            place(engine, connection, "2")
+        assert rows(database) == sorted(messages(engine)) == ["1", "2", "committed"]
+
+
+def test_a_marker_deleted_alone_is_taken_for_a_transaction_that_rolled_back(
+    database: Database, tmp_path: Path
+) -> None:
+    """Nobody can tell the two apart, so rows are deleted by fmq.bind.purge only (the guide)."""
+    left_undecided(tmp_path, database)
+    told(database, "DELETE FROM fmq_tx WHERE tx_id = 'committed'")
+    with fmq.open(tmp_path / "crashed", resolve={PRODUCER: database.address}) as engine:
+        assert engine.outcome("committed").state == "rolled back"
+
+
+def test_markers_deleted_while_the_program_runs_do_not_disturb_it(
+    engine: fmq.Engine, database: Database, connection: Any
+) -> None:
+    place(engine, connection, "1")
+    told(database, "DELETE FROM fmq_tx")
+    place(engine, connection, "2")
+    assert rows(database) == messages(engine) == ["1", "2"]
+
+
+# --- a checker that may not write ---------------------------------------------------------------
+
+
+def test_a_read_only_replica_answers_unknown(engine: fmq.Engine, address: str) -> None:
+    """It cannot leave a tombstone, and what it does not show may be on its way."""
+    database = Postgres(address)
+    make_tables(database)
+    with contextlib.closing(database.connect()) as connection:
+        place(engine, connection, "1")
+    asked = question(engine, "2")
+    read_only = f"{address}&options=-c%20default_transaction_read_only%3Don"
+    assert fmq.bind.checker_of(read_only)(asked) == "unknown"
+    assert fmq.bind.checker_of(address)(asked) == "rollback"
+
+
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+def test_a_file_that_cannot_be_written_answers_unknown(
+    engine: fmq.Engine, journal_mode: str
+) -> None:
+    # Not in tmp_path, which only its owner may enter: root may write anything, so we step down.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        database = Sqlite(folder)
+        make_tables(database)
+        told(database, f"PRAGMA journal_mode = {journal_mode}")
+        with contextlib.closing(database.connect()) as connection:
+            place(engine, connection, "1")
+        asked = question(engine, "2")
+        folder.chmod(0o555)
+        (folder / "shop.db").chmod(0o444)
+        with nobody_in_particular():
+            assert fmq.bind.checker_of(database.address)(asked) == "unknown"
+        folder.chmod(0o755)
+        (folder / "shop.db").chmod(0o644)
+        assert fmq.bind.checker_of(database.address)(asked) == "rollback"
+
+
+@contextlib.contextmanager
+def nobody_in_particular() -> Iterator[None]:
+    """Whoever is root is somebody else for a while."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
