@@ -176,6 +176,7 @@ MAPPED = (
     "fmq/consume",
     "fmq/feedback",
     "fmq/bind",
+    "fmq/bind/django",
     "fmq/table",
     "fmq/spark",
 )

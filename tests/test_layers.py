@@ -58,6 +58,7 @@ NEEDS_NO_DOOR = {"fmq.cli", "fmq.testing", "fmq.spark"}
 NOT_LOADED_BY_FMQ = {
     "asyncio",
     "ctypes",
+    "django",
     "hypothesis",
     "lz4.frame",
     "multiprocessing",

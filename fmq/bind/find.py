@@ -47,27 +47,28 @@ class Binding(Protocol):
 
 def binding_of(connection: Any) -> Binding:
     """What ties `connection` to a transaction; BindError if nothing here can."""
-    binding: Binding = _module_of(connection).binding(connection)
+    binding: Binding = module_of(connection).binding(connection)
     return binding
 
 
 def create_table(connection: Any) -> None:
     """Make the marker table in the connection's database, if it is not there."""
-    _module_of(connection).create_table(connection)
+    module_of(connection).create_table(connection)
 
 
 def purge(engine: Undecided, connection: Any, *, older_seconds: float = RETENTION_SECONDS) -> int:
     """Remove markers of transactions whose decision is durable in `engine`, if they are that old,
     and tombstones that no producer can run into any more; how many.
     """
-    module = _module_of(connection)
+    module = module_of(connection)
     engine.sync()  # a decision that no sync covers yet could still be asked about after a crash
     undecided = frozenset(tx.tx_id for tx in engine.undecided())
     removed: int = module.purge(connection, engine.feedback.store, undecided, older_seconds)
     return removed
 
 
-def _module_of(connection: Any) -> Any:
+def module_of(connection: Any) -> Any:
+    """What serves connections of this kind."""
     kinds = {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
     if "sqlite3" in kinds:
         from fmq.bind import sqlite
@@ -77,18 +78,23 @@ def _module_of(connection: Any) -> Any:
         from fmq.bind import postgres
 
         return postgres
+    if "django" in kinds:
+        from fmq.bind.django import binding as django
+
+        return django
     kind = type(connection)
     raise BindError(
         f"a {kind.__module__}.{kind.__qualname__} cannot be bound: it must be a connection of "
-        "sqlite3 or psycopg. Nothing was changed. With another database, prepare and decide "
-        "yourself and register a checker; the guide has the steps."
+        "sqlite3, psycopg 3 or Django. Nothing was changed. With another database, prepare and "
+        "decide yourself and register a checker; the guide has the steps."
     )
 
 
 def checker_of(address: str) -> Checker:
     """A checker that asks the database at `address`: "sqlite:///shop.db", "postgresql://...".
 
-    A file's path follows three slashes, an absolute one four.
+    A file's path follows three slashes, an absolute one four. "django://default" is what an alias
+    of Django's DATABASES says.
     """
     scheme, found, path = address.partition("://")
     if scheme == "sqlite" and path.startswith("/") and path != "/":
@@ -99,8 +105,12 @@ def checker_of(address: str) -> Checker:
         from fmq.bind import postgres
 
         return lambda question: postgres.check(address, question)
+    if scheme == "django" and path:
+        from fmq.bind.django import binding
+
+        return binding.checker(path)
     raise BadOption(
         f"{address!r} is no address of a database that can be asked: it must be like "
         "sqlite:///shop.db, with a fourth slash before an absolute path, or like "
-        "postgresql://host/name. Nothing was changed."
+        "postgresql://host/name, or django:// and an alias. Nothing was changed."
     )

@@ -130,8 +130,12 @@ class SqliteBinding:
         return True
 
     def rollback(self) -> None:
-        """Drop what the database's transaction has done."""
-        if self._connection.in_transaction:
+        """Drop what the database's transaction has done; a closed connection has done so itself."""
+        try:
+            begun = self._connection.in_transaction
+        except sqlite3.ProgrammingError:
+            return
+        if begun:
             self._connection.rollback()
 
     def leave(self) -> None:

@@ -1,0 +1,86 @@
+"""`atomic`, as Django's own: a block or a decorator, and what is sent in it commits with it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from fmq.tx.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class Engine(Protocol):
+    """An engine, as far as a block needs one."""
+
+    def transaction(
+        self, *, tx_id: str | None, producer: str | None, check_after: float | None, bind: Any
+    ) -> Transaction: ...
+
+
+@dataclass
+class Atomic:
+    """One block, or a function each of whose calls is one."""
+
+    engine: Engine | Callable[[], Engine]
+    using: str
+    producer: str | None
+    tx_id: str | None
+    check_after: float | None
+    _tx: Transaction | None = None
+
+    def __enter__(self) -> Transaction:
+        engine = self.engine() if callable(self.engine) else self.engine
+        self._tx = engine.transaction(
+            tx_id=self.tx_id,
+            producer=self.producer,
+            check_after=self.check_after,
+            bind=connections[self.using],
+        )
+        return self._tx.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._tx is not None
+        self._tx.__exit__(kind, error, traceback)
+
+    def __call__(self, function: Callable[..., T]) -> Callable[..., T]:
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(
+                f"{function.__qualname__} is a coroutine function: the block would end before it "
+                "has begun. Decorate a function, and call it through asgiref's sync_to_async."
+            )
+
+        @wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> T:
+            # A block of its own for each call: others may be in theirs.
+            with replace(self, _tx=None) as tx:
+                return function(*args, **kwargs, tx=tx)
+
+        return inside
+
+
+def atomic(
+    engine: Engine | Callable[[], Engine],
+    using: str = DEFAULT_DB_ALIAS,
+    *,
+    producer: str | None = None,
+    tx_id: str | None = None,
+    check_after: float | None = None,
+) -> Atomic:
+    """Django's `atomic(using, durable=True)`, and what the block sends commits if it does.
+
+    As a decorator it hands the transaction to the function as `tx`. `engine` may be a function
+    that returns it, for what is decorated before the engine is open.
+    """
+    return Atomic(engine, using, producer, tx_id, check_after)

@@ -1,0 +1,44 @@
+"""Makes the marker table, with the very statement that `fmq ddl` prints."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db import migrations, models
+
+from fmq.bind.django.models import Moment
+from fmq.bind.marker import DDL, TABLE
+
+DIALECTS = {"sqlite": "sqlite", "postgresql": "postgres"}
+
+
+def make(apps: object, schema_editor: Any) -> None:
+    """Unless it is there: made by hand, or by fmq.bind.create_table."""
+    connection = schema_editor.connection
+    if connection.vendor in DIALECTS and TABLE not in connection.introspection.table_names():
+        schema_editor.execute(DDL[DIALECTS[connection.vendor]], params=None)
+
+
+def drop(apps: object, schema_editor: Any) -> None:
+    if schema_editor.connection.vendor in DIALECTS:
+        schema_editor.execute(f"DROP TABLE {TABLE}")
+
+
+class Migration(migrations.Migration):
+    initial = True
+    operations: ClassVar = [
+        migrations.CreateModel(
+            name="Marker",
+            fields=[
+                ("pk", models.CompositePrimaryKey("store_id", "tx_id", serialize=False)),
+                ("store_id", models.CharField(max_length=36)),
+                ("tx_id", models.CharField(max_length=256)),
+                ("state", models.CharField(max_length=1)),
+                ("deadline", Moment()),
+                ("created_at", Moment()),
+                ("checked_at", Moment(null=True)),
+            ],
+            options={"db_table": TABLE, "managed": False},
+        ),
+        migrations.RunPython(make, drop),
+    ]

@@ -1,0 +1,59 @@
+"""The shop as a Django project: settings for this process, a model, an alias for each database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import django
+from django.conf import settings
+from django.db import connections, models
+
+from tests.bind.databases import Database, Sqlite
+
+SQLITE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": "",
+    "OPTIONS": {"init_command": "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL"},
+}
+POSTGRES = {
+    "ENGINE": "django.db.backends.postgresql",
+    "NAME": "postgres",
+    "USER": "postgres",
+    "HOST": "",
+}
+
+settings.configure(
+    DATABASES={"default": SQLITE, "postgres": POSTGRES},
+    INSTALLED_APPS=["fmq.bind.django"],
+    USE_TZ=True,
+    TIME_ZONE="Europe/Berlin",
+)
+django.setup()
+
+
+class Order(models.Model):
+    """What the shop sells."""
+
+    name = models.CharField(max_length=99, primary_key=True)
+
+    class Meta:
+        app_label = "shop"
+        db_table = "orders"
+
+
+def point_at(database: Database) -> str:
+    """Have the alias be of this database; its name."""
+    alias = "default" if isinstance(database, Sqlite) else "postgres"
+    leave(alias)
+    here: dict[str, Any] = connections[alias].settings_dict
+    if isinstance(database, Sqlite):
+        here["NAME"] = str(Path(database.folder) / "shop.db")
+    else:
+        here["HOST"] = database.address.rpartition("host=")[2]
+    return alias
+
+
+def leave(alias: str) -> None:
+    """Close this thread's connection, which the next test is not to find."""
+    connections[alias].close()
