@@ -1,0 +1,92 @@
+"""Wherever a process is killed inside of Django's block, the rows and the messages agree."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from django.db import transaction
+
+import fmq
+from fmq.bind.django import atomic
+from tests.bind.databases import Database, rows
+from tests.bind.django_shop import Order, leave, point_at
+from tests.bind.shop import PRODUCER, messages
+
+# What takes a step, in fmq, in Django or in the driver: to be killed as it is called and returns.
+STEPS = {"begin", "mark", "prepare", "commit", "leave"}
+STEPS_MAX = 99
+
+
+class Killer:
+    """A profiler that kills its process at one of the steps."""
+
+    def __init__(self, step: int) -> None:
+        self._steps_left = step
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        name = arg.__name__ if event.startswith("c_") else frame.f_code.co_name
+        if name in STEPS:
+            self._steps_left -= 1
+            if not self._steps_left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def place(engine: fmq.Engine, using: str, order: str) -> None:
+    with atomic(engine, using, producer=PRODUCER) as tx:
+        Order.objects.using(using).create(name=order)
+        with transaction.atomic(using):
+            Order.objects.using(using).create(name=f"{order}, in a savepoint")
+        for message in (order, f"{order}, in a savepoint"):
+            tx.send("orders", message.encode())
+
+
+def live(folder: Path, using: str, step: int) -> None:
+    """A process that places an order whole, and is killed at a step of the next."""
+    try:
+        with fmq.open(folder / "shop", background=False) as engine:
+            place(engine, using, f"{step} whole")
+            sys.setprofile(Killer(step))
+            place(engine, using, f"{step} cut")
+            sys.setprofile(None)
+            leave(using)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def test_a_process_that_is_killed_leaves_both_or_neither(
+    database: Database, tmp_path: Path
+) -> None:
+    """At every step of a block, as it begins and as it has ended; then life goes on.
+
+    Many processes, one after the other, on one directory and one database. Each is forked without
+    threads and connections; after its death the alias is asked what became of its order.
+    """
+    using = point_at(database)
+    cut = set()
+    for step in range(1, STEPS_MAX):
+        child = os.fork()
+        if not child:
+            live(tmp_path, using, step)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "it says why on stderr"
+        resolve = {PRODUCER: f"django://{using}"}
+        with fmq.open(tmp_path / "shop", background=False, resolve=resolve) as engine:
+            assert engine.undecided() == [], f"{step=}"
+            there = rows(database)
+            assert there == sorted(messages(engine)), f"{step=}"
+        cut.add(f"{step} cut" in there)
+        assert (f"{step} cut, in a savepoint" in there) == (f"{step} cut" in there)
+        if not os.WIFSIGNALED(status):
+            break
+    else:
+        raise AssertionError("so many steps?")
+    assert cut == {True, False}, "it died on both sides of the commit"
+    assert step > 20, "it died at many"
