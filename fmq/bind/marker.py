@@ -39,6 +39,19 @@ CREATE TABLE {TABLE} (
   PRIMARY KEY (store_id, tx_id)      -- the fence
 );
 """,
+    "mysql": f"""\
+-- fmq binds no MySQL connection: its guide has the statements that mark and that ask. They were
+-- run on MariaDB 10.11, and on MySQL (8.0.16 or newer) never. innodb_flush_log_at_trx_commit = 1.
+CREATE TABLE {TABLE} (
+  store_id   CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,  -- an engine's directory
+  tx_id      VARBINARY(260) NOT NULL,  -- bytes: as text 'A' may equal 'a', and 'a ' does 'a'
+  state      CHAR(1) CHARACTER SET ascii COLLATE ascii_bin NOT NULL CHECK (state IN ('C', 'R')),
+  deadline   BIGINT NOT NULL,          -- no C may be inserted later, by this database's clock
+  created_at BIGINT NOT NULL DEFAULT (UNIX_TIMESTAMP()),
+  checked_at BIGINT,
+  PRIMARY KEY (store_id, tx_id)        -- the fence: of a storage engine that locks rows
+) ENGINE = InnoDB;
+""",
 }
 
 
