@@ -73,11 +73,10 @@ def test_what_would_lose_a_commit_is_refused_if_strict(
     """Before anything was begun: the connection serves on, the tx_id can be used again."""
     for settings in FORGETFUL[type(database)]:
         with connection_set(database, settings) as connection:
-            with pytest.raises(fmq.bind.NotDurable, match=ADVICE) as caught:
-                place(strict, connection, "order")
-            assert "Nothing was begun" in str(caught.value)
-            connection.execute("INSERT INTO orders VALUES ('by itself')")
-            connection.rollback()
+            for _ in range(2):  # the second time, nothing is open of the first
+                with pytest.raises(fmq.bind.NotDurable, match=ADVICE) as caught:
+                    place(strict, connection, "order")
+                assert "Nothing was begun" in str(caught.value)
     assert rows(database) == []
     assert strict.read("orders") == []
     with connection_set(database, DURABLE[type(database)][0]) as connection:
