@@ -60,9 +60,12 @@ def queue(engine: fmq.Engine | fmq.ReadOnlyEngine, info: fmq.QueueInfo) -> Seen:
 def outcome(engine: fmq.Engine | fmq.ReadOnlyEngine, tx_id: str) -> Any:
     """All fields of an outcome; of one that cannot be had, the name of the error."""
     try:
-        return plain(engine.outcome(tx_id))
+        said = plain(engine.outcome(tx_id))
     except FmqError as error:
         return type(error).__name__
+    if not said["asked"]:
+        del said["asked"]  # it came later than the first directories, in bytes that are 0 there
+    return said
 
 
 def left(engine: fmq.Engine, group: str) -> dict[str, list[int]]:
