@@ -47,5 +47,10 @@ class Budget:
         """Whether neither was said, so that the tier does its share of every run."""
         return self.rounds is None and self.seconds is None
 
+    def allows(self, done: int, share: int) -> bool:
+        """Whether a tier whose share of every run is such may do one more after those done."""
+        rounds = share if self.is_unlimited else self.rounds
+        return (rounds is None or done < rounds) and not self.is_over
+
     def depth(self, share: float = 0.2) -> Depth:
         return Depth(full=share if self.full is None else self.full)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from crash_tests.budget import Budget
 from crash_tests.real.cut import Cuts
 from crash_tests.real.lies import WRITES_NOT_SYNCED
-from crash_tests.real.tally import Budget
 
 CUTS = 4
 

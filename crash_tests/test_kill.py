@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import fmq
+from crash_tests.budget import Budget
 from crash_tests.oracle import Violation
 from crash_tests.real.kills import KILLS
 from crash_tests.real.lies import SAID_TOO_EARLY
 from crash_tests.real.store import Store
-from crash_tests.real.tally import Budget
 
 NUMBER = 12
 MANY = 100

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from crash_tests.budget import Budget
 from crash_tests.real.blocks import SECTOR, Blocks, left_by, losses
 from crash_tests.real.reorder import Reordered
-from crash_tests.real.tally import Budget
 
 
 def test_what_was_acknowledged_survives_whatever_a_device_loses(tmp_path: Path) -> None:

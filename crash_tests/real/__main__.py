@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from crash_tests.budget import Budget
 from crash_tests.real.cut import EXT4, XFS
 from crash_tests.real.kills import KILLS
 from crash_tests.real.reorder import BELOW_EXT4, BELOW_XFS
-from crash_tests.real.tally import Budget, Tally
+from crash_tests.real.tally import Tally
 
 
 class Tier(Protocol):
@@ -61,7 +62,7 @@ def arguments() -> argparse.Namespace:
 
 def run(tier: Tier, budget: Budget) -> Tally:
     if sys.stdout.isatty():
-        budget.tell = lambda tally: print(f"\r{tally}", end="", flush=True)
+        budget.tell = lambda tally, _: print(f"\r{tally}", end="", flush=True)
     tally = tier.run(budget)
     print(f"\r{tally}" if sys.stdout.isatty() else tally, flush=True)
     for failure in tally.failures:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+from crash_tests.budget import Budget
 from crash_tests.oracle import Violation
 from crash_tests.real.filesystem import FileSystem, scratch_below, why_not
 from crash_tests.real.lies import NAMES_NOT_SYNCED, WRITES_NOT_SYNCED
 from crash_tests.real.life import Moment
 from crash_tests.real.store import Store
-from crash_tests.real.tally import Budget, Tally
+from crash_tests.real.tally import Tally
 
 SHARE = 20  # cuts of a run that is given no budget
 CUTS_OF_ONE = 10  # then a fresh file system
@@ -55,10 +56,8 @@ class Cuts:
         tally.stores += 1
         files.make()
         try:
-            for _ in range(CUTS_OF_ONE):
-                if budget.allows(tally.rounds, SHARE):
-                    live_to_a_cut(store, files, random)
-                    tally.add_round(budget)
+            for _ in tally.rounds_of(budget, SHARE, CUTS_OF_ONE):
+                live_to_a_cut(store, files, random)
             store.finish()
         except Violation as violation:
             folder = budget.failures / f"{self._kind}-{seed}"
@@ -69,16 +68,12 @@ class Cuts:
         self, lie: str, files: FileSystem, scratch: Path, budget: Budget, tally: Tally
     ) -> None:
         """Stores whose disk does not do what it says: one must be found to have lost something."""
-        try:
+        with tally.found_out(lie):
             for seed in range(budget.seed, budget.seed + CONTROL_STORES_MAX):
                 store = Store(seed, files.point / "store", scratch / "evidence", lie=lie)
                 files.make()
                 for _ in range(CONTROL_CUTS_OF_ONE):
                     cut_after_a_roll(store, files)
-        except Violation:
-            tally.controls += 1
-        else:
-            tally.failures.append(Violation("control", f"{lie}, and nothing was lost"))
 
 
 def live_to_a_cut(store: Store, files: FileSystem, random: Random) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from crash_tests.budget import Budget
 from crash_tests.oracle import Violation
 from crash_tests.real.filesystem import scratch_below
 from crash_tests.real.lies import SAID_TOO_EARLY
 from crash_tests.real.store import Store
-from crash_tests.real.tally import Budget, Tally
+from crash_tests.real.tally import Tally
 
 SHARE = 50  # kills of a run that is given no budget
 KILLS_OF_ONE = 25
@@ -39,10 +40,8 @@ class Kills:
         store = Store(seed, fresh(scratch), scratch / "evidence")
         tally.stores += 1
         try:
-            for _ in range(KILLS_OF_ONE):
-                if budget.allows(tally.rounds, SHARE):
-                    store.live("kill")
-                    tally.add_round(budget)
+            for _ in tally.rounds_of(budget, SHARE, KILLS_OF_ONE):
+                store.live("kill")
             store.finish()
         except Violation as violation:
             tally.failures.append(store.save(violation, budget.failures / f"kills-{seed}"))
@@ -50,13 +49,9 @@ class Kills:
 
     def _control(self, scratch: Path, budget: Budget, tally: Tally) -> None:
         store = Store(budget.seed, fresh(scratch), scratch / "evidence", lie=SAID_TOO_EARLY)
-        try:
+        with tally.found_out(SAID_TOO_EARLY):
             for _ in range(CONTROL_KILLS_MAX):
                 store.live("kill")
-        except Violation:
-            tally.controls += 1
-        else:
-            tally.failures.append(Violation("control", f"{SAID_TOO_EARLY}, and nothing was lost"))
 
 
 def fresh(scratch: Path) -> Path:

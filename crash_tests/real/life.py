@@ -26,7 +26,9 @@ SECONDS_MAX = 60.0  # that a life may say nothing
 LOOK_BACK = 30  # messages
 
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload([load.__name__])
+# By name, as this imports nothing of those; one that cannot be imported is left out.
+PRELOAD = ("crash_tests.bound.producer", "crash_tests.bound.postgres")
+processes.set_forkserver_preload([load.__name__, *PRELOAD])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 
+from crash_tests.budget import Budget
 from crash_tests.oracle import Violation
 from crash_tests.real import fuse
 from crash_tests.real.blocks import Write, left_by, losses
@@ -21,7 +22,7 @@ from crash_tests.real.filesystem import FileSystem, scratch_below, unmount, why_
 from crash_tests.real.lies import WRITES_NOT_SYNCED
 from crash_tests.real.life import processes
 from crash_tests.real.store import Store
-from crash_tests.real.tally import Budget, Tally
+from crash_tests.real.tally import Tally
 
 SHARE = 20  # futures of a run that is given no budget
 CONTROL_CUTS_MAX = 10
@@ -77,15 +78,10 @@ class Reordered:
         """A store whose disk does not sync what it writes must be found to have lost something."""
         lie = WRITES_NOT_SYNCED
         store = Store(budget.seed, files.point / "store", scratch / "evidence", lie)
-        try:
+        with tally.found_out(lie):
             for _ in all_futures(store, files, scratch, Random(budget.seed), CONTROL_CUTS_MAX):
                 pass
-        except Violation:
-            tally.controls += 1
-        else:
-            tally.failures.append(Violation("control", f"{lie}, and nothing was lost"))
-        finally:
-            files.unmount()
+        files.unmount()
 
 
 def all_futures(

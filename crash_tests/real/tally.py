@@ -1,51 +1,22 @@
-"""How much a tier may try, and what came of it."""
+"""What a tier of real crashes has tried, and what came of it."""
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from crash_tests.budget import Budget
+from crash_tests.failure import Failure
 from crash_tests.oracle import Violation
-
-
-def _nobody(*_: object) -> None:
-    pass
-
-
-@dataclass(slots=True)
-class Budget:
-    """What a tier is given. Without `seconds` and `rounds` it does its share of every run."""
-
-    seed: int
-    seconds: float | None = None
-    rounds: int | None = None  # crashes
-    directory: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
-    failures: Path = Path("crash-failures")  # what is kept of a failure
-    tell: Callable[[Tally], None] = _nobody  # how far it is, after each round
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def is_over(self) -> bool:
-        return self.seconds is not None and time.monotonic() >= self.began + self.seconds
-
-    def rounds_of(self, share: int) -> int | None:
-        """How many rounds to make; None if time alone decides."""
-        if self.rounds is None and self.seconds is None:
-            return share
-        return self.rounds
-
-    def allows(self, done: int, share: int) -> bool:
-        """Whether one more round may follow those that are done."""
-        rounds = self.rounds_of(share)
-        return (rounds is None or done < rounds) and not self.is_over
+from crash_tests.tally import Tally as Sum
+from crash_tests.workload import Workload
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a tier has tried; `not_run` says why it did not."""
+    """In numbers; `not_run` says why nothing was tried."""
 
     name: str
     rounds: int = 0
@@ -55,16 +26,52 @@ class Tally:
     seconds: float = 0.0
     failures: list[Violation] = field(default_factory=list)
     not_run: str | None = None
+    note: str = ""  # what whoever reads the summary may want to know
     began: float = field(default_factory=time.monotonic)
+
+    def rounds_of(self, budget: Budget, share: int, most: int) -> Iterator[None]:
+        """As many rounds as the budget allows, at most so many; each that ends is counted."""
+        for _ in range(most):
+            if not budget.allows(self.rounds, share):
+                return
+            yield
+            self.add_round(budget)
 
     def add_round(self, budget: Budget) -> None:
         """One more crash has been survived."""
         self.rounds += 1
         self.stop()
-        budget.tell(self)
+        budget.tell(self.summed(self.name), f"store {self.stores}")
+
+    @contextmanager
+    def found_out(self, lie: str) -> Iterator[None]:
+        """A control: whoever tells this `lie` must be caught in here."""
+        try:
+            yield
+        except Violation:
+            self.controls += 1
+        else:
+            self.failures.append(Violation("control", f"{lie}, and nothing was lost"))
 
     def stop(self) -> None:
         self.seconds = time.monotonic() - self.began
+
+    def summed(self, name: str) -> Sum:
+        """As the other tiers count: stores are workloads, and crashes are points.
+
+        A failure needs no file: it has a folder.
+        """
+        note = f"{self.promises:,} promises, {self.controls} controls found out"
+        return Sum(
+            name,
+            workloads=self.stores,
+            points=self.rounds,
+            recoveries=self.rounds,
+            seconds=self.seconds,
+            failures=[Failure(Workload(name, []), -1, [], each) for each in self.failures],
+            not_run=self.not_run,
+            note="; ".join(filter(None, (note, self.note))),
+        )
 
     def __str__(self) -> str:
         if self.not_run is not None:
@@ -73,4 +80,5 @@ class Tally:
             f"{self.name}: {self.rounds:,} crashes of {self.stores:,} stores, "
             f"{self.promises:,} promises, {self.controls} controls found out, "
             f"{self.seconds:,.0f} s, {len(self.failures)} failures"
+            f"{self.note and '; '}{self.note}"
         )

@@ -1,0 +1,121 @@
+"""What a shop needs of its database, whichever it is; and the one in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import fmq.bind
+from crash_tests.bound.steps import Stage, Step
+from fmq.bind.sqlite import LOOK, MARK
+
+
+class Database(Protocol):
+    """Orders, one row each, beside the table of markers. Goes to other processes."""
+
+    @property
+    def address(self) -> str:
+        """As `resolve` takes it."""
+
+    @property
+    def error(self) -> type[Exception]:
+        """What is raised when the database is not there, or not now."""
+
+    def make(self) -> None:
+        """The tables, empty."""
+
+    def connect(self, stage: Stage) -> Any:
+        """A connection that tells the stage of its steps."""
+
+    def insert(self, connection: Any, order: str) -> None: ...
+
+    def rows(self) -> list[str]:
+        """The names of all orders."""
+
+    def look(self, store: str, tx_id: str) -> str | None:
+        """The state of a marker, as a plain SELECT sees it."""
+
+    def cut(self, connection: Any) -> None:
+        """Break the connection, as a network does."""
+
+    def process_of(self, connection: Any) -> int:
+        """The process of the server that serves it; 0 if there is none."""
+
+
+class SteppingSqlite(sqlite3.Connection):
+    stage: Stage
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement != MARK:
+            return super().execute(statement, *values)
+        with self.stage.marking():
+            return super().execute(statement, *values)
+
+    def commit(self) -> None:
+        if not self.stage.is_marked:
+            super().commit()
+            return
+        self.stage.reached(Step.PREPARED)
+        # Whoever hears of it is in time for the middle of it, more or less.
+        self.stage.reached(Step.COMMITTING, waits=False)
+        super().commit()
+        self.stage.reached(Step.COMMITTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Sqlite:
+    """A file; as durable as fmq is, in either of its ways."""
+
+    path: str
+    wal: bool
+
+    @property
+    def address(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    @property
+    def error(self) -> type[Exception]:
+        return sqlite3.Error
+
+    def make(self) -> None:
+        with self._opened() as connection:
+            connection.execute("CREATE TABLE orders (name TEXT PRIMARY KEY)")
+            fmq.bind.create_table(connection)
+
+    def connect(self, stage: Stage) -> SteppingSqlite:
+        connection = sqlite3.connect(self.path, factory=SteppingSqlite)
+        self._set_up(connection)
+        connection.stage = stage
+        return connection
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self.path)
+        self._set_up(connection)
+        yield connection
+        connection.close()
+
+    def _set_up(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA journal_mode = {'WAL' if self.wal else 'DELETE'}")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self.wal else 'EXTRA'}")
+
+    def insert(self, connection: sqlite3.Connection, order: str) -> None:
+        connection.execute("INSERT INTO orders VALUES (?)", (order,))
+
+    def rows(self) -> list[str]:
+        with self._opened() as connection:
+            return [name for (name,) in connection.execute("SELECT name FROM orders")]
+
+    def look(self, store: str, tx_id: str) -> str | None:
+        with self._opened() as connection:
+            row = connection.execute(LOOK, (store, tx_id)).fetchone()
+            return None if row is None else str(row[0])
+
+    def cut(self, connection: sqlite3.Connection) -> None:
+        raise NotImplementedError("there is nothing between a program and its file")
+
+    def process_of(self, connection: sqlite3.Connection) -> int:
+        return 0

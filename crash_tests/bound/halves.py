@@ -1,0 +1,28 @@
+"""A disk of this machine on which something may happen in the middle of a write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from crash_tests.bound.steps import Stage
+from fmq.disk import Buffer
+from fmq.real_disk import RealDisk
+
+
+class Halves(RealDisk):
+    """Where the stage says so, half of a write is written before the rest."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self._stage = stage
+        self._writer = self._write
+
+    def _write(self, fd: int, buffers: Sequence[Buffer], offset: int, flags: int) -> int:
+        step = self._stage.splits()
+        if step is None:
+            return os.pwritev(fd, buffers, offset, flags)
+        data = b"".join(buffers)
+        written = os.pwritev(fd, (data[: len(data) // 2],), offset, flags)
+        self._stage.reached(step)
+        return written  # a short one, so the rest is written next

@@ -1,0 +1,241 @@
+"""One shop over many lives: each ends or is hit somewhere, and then row and messages must agree."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from random import Random
+
+import fmq
+from crash_tests.bound import producer
+from crash_tests.bound.database import Database
+from crash_tests.bound.producer import Life, settle
+from crash_tests.bound.promises import Promises
+from crash_tests.bound.server import Server
+from crash_tests.bound.steps import LEAVES_THE_PRODUCER, OF_A_CHECKER, Blow, Step
+from crash_tests.bound.ways import PRODUCER, RIGHT, TOPICS, Way
+from crash_tests.oracle import Violation
+from crash_tests.real.life import processes
+
+SECONDS_MAX = 60.0  # that a life may say nothing
+MOMENT_SECONDS_MAX = 0.15  # since its beginning, when it has something happen at any moment
+COMMIT_SECONDS = 0.002  # that a database is given to be in the middle of one
+AWAY_SECONDS_MAX = 0.1
+NTH_MAX = 3
+THREADS_MAX = 3
+LEAVES_UNDECIDED = (Step.PREPARED, Step.COMMITTED)
+
+
+class Story:
+    """A directory, its database, and what their producers have said."""
+
+    def __init__(
+        self,
+        folder: Path,
+        database: Database,
+        seed: int,
+        way: Way = RIGHT,
+        server: Server | None = None,
+    ) -> None:
+        """`database` and `folder` are made anew."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        database.make()
+        self._folder = folder
+        self._store = str(folder / "shop")
+        self._database = database
+        self._server = server
+        self._way = way
+        self._random = Random(seed)
+        self._lives = 0
+        self.promises = Promises()
+        self.seed = seed
+        self._told = [f"seed {seed}, {way.name}, {database}"]
+
+    def live(self, blow: Blow, step: Step | None) -> None:
+        """One more life, which `blow` hits at `step`, or at any moment; then some are looked at."""
+        if step in OF_A_CHECKER:
+            # Somebody must have left something to be asked about.
+            self._live(Blow.PRODUCER, self._random.choice(LEAVES_UNDECIDED))
+        self._live(blow, step)
+        if self._random.random() < 0.7:  # else what is left is for the next one
+            self.look()
+
+    def _live(self, blow: Blow, step: Step | None) -> None:
+        life = Life(
+            self._store,
+            self._database,
+            self._way,
+            self._lives,
+            self._random.randint(1, THREADS_MAX) if step is None else 1,
+            blow,
+            step,
+            self._random.randint(1, NTH_MAX),
+        )
+        self._lives += 1
+        self._told.append(f"life {life.number}: {blow}, {step or 'at any moment'}")
+        ours, theirs = processes.Pipe()
+        process = processes.Process(target=producer.main, args=(life, theirs))
+        process.start()
+        theirs.close()
+        try:
+            self._spend(life, process, Ear(ours, self.promises))
+        finally:
+            process.kill()
+            process.join()
+            process.close()
+            ours.close()
+
+    def _spend(self, life: Life, process: BaseProcess, ear: Ear) -> None:
+        """Let it live until it is hit, and if it survives that see it go on, and end."""
+        backend = self._moment(life, ear)
+        self._strike(life.blow, process, backend, ear.go_on)
+        if life.blow not in LEAVES_THE_PRODUCER:
+            ear.listen_to_the_end()
+            return
+        ear.go_on()
+        ear.listen_until("placed")
+        ear.end()
+        ear.listen_until("closed")
+        if ear.left:
+            raise Violation("undecided", f"{len(ear.left)} are undecided after settle()")
+
+    def _moment(self, life: Life, ear: Ear) -> int:
+        """Wait for the moment of the blow; the process of the server that is to be hit, if any."""
+        if life.step is not None:
+            backend = ear.listen_until("at")
+            if life.step is Step.COMMITTING:
+                time.sleep(self._random.uniform(0, COMMIT_SECONDS))
+            return backend
+        ear.listen(self._random.uniform(0, MOMENT_SECONDS_MAX))
+        if life.blow is not Blow.BACKEND:
+            return 0
+        ear.listen_until("placed")
+        assert self._server is not None
+        return self._random.choice(self._server.backends() or [0])
+
+    def _strike(
+        self, blow: Blow, process: BaseProcess, backend: int, go_on: Callable[[], None]
+    ) -> None:
+        server = self._server
+        match blow:
+            case Blow.PRODUCER:
+                process.kill()
+            case Blow.BACKEND if backend:
+                assert server is not None
+                server.kill_one(backend)
+                go_on()
+                server.wait_until_it_serves()
+            case Blow.SERVER | Blow.BOTH | Blow.IMMEDIATE:
+                assert server is not None
+                server.stop_at_once() if blow is Blow.IMMEDIATE else server.kill()
+                process.kill() if blow is Blow.BOTH else go_on()
+                time.sleep(self._random.uniform(0, AWAY_SECONDS_MAX))
+                server.start()
+
+    def look(self) -> None:
+        """Open it, have everything decided, and compare."""
+        with self._opened() as engine:
+            left = settle(engine)
+            if left:
+                raise Violation("undecided", f"{len(left)} are undecided behind settle()")
+            topics = {topic: _messages(engine, topic) for topic in TOPICS}
+            rows = self._database.rows()
+            self.promises.compare(rows, topics)
+            for order in self.promises.doubtful:
+                committed = engine.outcome(order).state == "committed"
+                if committed != (order in rows):
+                    raise Violation("agree", f"{order}: its outcome says {committed=}")
+        problems = fmq.check(self._store).problems
+        if problems:
+            raise Violation("I10", str(problems[0]))
+
+    def save(self, violation: Violation, folder: Path) -> Violation:
+        """Keep all that is known of a failure in `folder`; the violation with its story."""
+        text = "\n".join((violation.what, *self._told, f"kept in {folder}"))
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self._folder, folder)
+        (folder / "story.txt").write_text(f"{violation.invariant}: {text}\n")
+        return Violation(violation.invariant, text)
+
+    def _opened(self) -> fmq.Engine:
+        if self._way is RIGHT:
+            return fmq.open(self._store, resolve={PRODUCER: self._database.address})
+        engine = fmq.open(self._store)
+        engine.checker(PRODUCER)(self._way.checker(self._database))
+        return engine
+
+
+def _messages(engine: fmq.Engine, topic: str) -> list[str]:
+    return [bytes(each.body).decode() for each in engine.read(topic, limit=1_000_000)]
+
+
+class Ear:
+    """Hears what a life says, and tells it when to go on and when to end."""
+
+    def __init__(self, pipe: Connection, promises: Promises) -> None:
+        self._pipe = pipe
+        self._promises = promises
+        self.left: list[str] = []  # undecided when it was settled
+
+    def go_on(self) -> None:
+        self._say("go on")
+
+    def end(self) -> None:
+        self._say("end")
+
+    def _say(self, what: str) -> None:
+        with suppress(BrokenPipeError):  # why nobody listens any more is heard next
+            self._pipe.send(what)
+
+    def listen(self, seconds: float) -> None:
+        """For so long, if there is anything to be heard."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self._pipe.poll(left):
+            self._hear()
+
+    def listen_until(self, wanted: str) -> int:
+        """Until it says so; with what number."""
+        while True:
+            what, said = self._hear()
+            if what == wanted:
+                return said if isinstance(said, int) else 0
+
+    def listen_to_the_end(self) -> None:
+        try:
+            while True:
+                self._hear()
+        except Silence:
+            pass
+
+    def _hear(self) -> tuple[str, object]:
+        if not self._pipe.poll(SECONDS_MAX):
+            raise Violation("alive", f"nothing was heard for {SECONDS_MAX} seconds")
+        try:
+            what, *said = self._pipe.recv()
+        except (EOFError, OSError):  # the latter in the middle of a word
+            raise Silence("alive", "the process ended, and nothing had happened to it") from None
+        promises = self._promises
+        match what, *said:
+            case "placed", order:
+                promises.placed.add(order)
+            case "refused", order, error:
+                promises.refused[order] = error
+            case "doubt", order, state:
+                promises.doubtful[order] = state
+            case "answered", answer:
+                promises.answers[answer] += 1
+            case "settled", left:
+                self.left = left
+            case "broke", error:
+                raise Violation("typed errors", error)
+        return what, said[0] if said else None
+
+
+class Silence(Violation):
+    """Nobody is at the other end any more."""

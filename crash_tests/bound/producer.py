@@ -1,0 +1,171 @@
+"""A process that places orders, and tells over a pipe what became of each, until it is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from multiprocessing.connection import Connection
+from typing import Any
+
+import fmq
+import fmq.bind
+from crash_tests.bound.database import Database
+from crash_tests.bound.halves import Halves
+from crash_tests.bound.steps import Blow, Stage, Step
+from crash_tests.bound.ways import PRODUCER, Refused, Shop, Way
+from crash_tests.real.load import Teller
+
+SETTLE_SECONDS = 10.0
+AGAIN_SECONDS = 0.01  # after an order that was not placed
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a process needs to know to live one."""
+
+    store: str
+    database: Database
+    way: Way
+    number: int
+    threads: int
+    blow: Blow
+    step: Step | None  # None: at any moment
+    nth: int  # the order at whose step it happens
+
+
+def main(life: Life, pipe: Connection) -> None:
+    """The whole process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it will kill it
+    producer = Producer(life, pipe)
+    guarded(producer.live, producer.tell)
+    os._exit(0)
+
+
+def guarded(work: Callable[[], None], tell: Callable[..., None]) -> None:
+    """Nothing may end a thread but the end."""
+    try:
+        work()
+    except BaseException:
+        tell("broke", traceback.format_exc())
+
+
+class Producer:
+    """One life."""
+
+    def __init__(self, life: Life, pipe: Connection) -> None:
+        self.life = life
+        self.tell = Teller(pipe).tell
+        self.over = threading.Event()
+        self._pipe = pipe
+        self._go_on = threading.Event()
+        self._stage = Stage(life.step, life.nth, self._happen)
+        self._check = life.way.checker(life.database)
+
+    def live(self) -> None:
+        """Recover · place orders, all threads at once · when told so settle, and close."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        with fmq.open(self.life.store, disk=Halves(self._stage)) as self.engine:
+            self.engine.checker(PRODUCER)(self._checker)
+            self.engine.settle()
+            nothing = Stage(None, 0, self._happen)
+            self._tills = [
+                Till(self, number, nothing if number else self._stage)
+                for number in range(self.life.threads)
+            ]
+            threads = [
+                threading.Thread(target=guarded, args=(till.work, self.tell))
+                for till in self._tills
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.tell("settled", settle(self.engine))
+        self.tell("closed")
+
+    def _listen(self) -> None:
+        while self._pipe.recv() != "end":
+            self._go_on.set()
+        self.over.set()
+
+    def _checker(self, question: fmq.Question) -> fmq.Answer:
+        self._stage.asked(Step.ASKED)
+        answer = self._check(question)
+        self._stage.asked(Step.FENCED)
+        self.tell("answered", answer)
+        return answer
+
+    def _happen(self, waits: bool) -> None:
+        """It happens now: here, or by whoever hears of it."""
+        database = self.life.database
+        match self.life.blow:
+            case Blow.CONNECTION:
+                database.cut(self._tills[0].connection)
+                self.tell("at", 0)
+            case Blow.ASKED:
+                self.engine.settle()
+                self.tell("at", 0)
+            case Blow.BACKEND:
+                self.tell("at", database.process_of(self._tills[0].connection))
+                self._go_on.wait()
+            case _:
+                self.tell("at", 0)
+                if waits:
+                    self._go_on.wait()
+
+
+def settle(engine: fmq.Engine) -> list[str]:
+    """What is still undecided when everything was asked about, and what was unknown again."""
+    until = time.monotonic() + SETTLE_SECONDS
+    while True:
+        found = engine.settle()
+        left = [*found.unknown, *found.unasked]
+        if not left or time.monotonic() > until:
+            return left
+
+
+class Till:
+    """One thread that places orders, over one connection after the other."""
+
+    def __init__(self, producer: Producer, number: int, stage: Stage) -> None:
+        self._producer = producer
+        self._number = number
+        self._stage = stage
+        self.connection: Any = None
+
+    def work(self) -> None:
+        producer = self._producer
+        for number in count():
+            if producer.over.is_set():
+                return
+            if not self._place(f"{producer.life.number}-{self._number}-{number}"):
+                self.connection = None
+                producer.over.wait(AGAIN_SECONDS)
+
+    def _place(self, order: str) -> bool:
+        """Whether it was placed; told is what may be believed of it."""
+        producer, database = self._producer, self._producer.life.database
+        if self.connection is None:
+            try:
+                self.connection = database.connect(self._stage)
+            except database.error:
+                return False
+        self._stage.begin()
+        shop = Shop(producer.engine, database, self.connection, self._stage)
+        try:
+            producer.life.way.place(shop, order)
+        except fmq.bind.InDoubt as error:
+            producer.tell("doubt", order, error.outcome and error.outcome.state)
+            return False
+        except (Refused, fmq.bind.Fenced, database.error) as error:
+            producer.tell("refused", order, repr(error))
+            return False
+        self._stage.reached(Step.CONFIRMED)
+        producer.tell("placed", order)
+        return True

@@ -1,0 +1,174 @@
+"""A PostgreSQL server of our own: begun, killed in every way, begun again on what is left."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+USER = "postgres"  # whose it is if we are root: it refuses to run as root
+PROGRAM_PLACES = "/usr/lib/postgresql/*/bin"  # Debian keeps the server out of PATH
+SECONDS_MAX = 60.0
+POLL_SECONDS = 0.005
+PR_SET_CHILD_SUBREAPER = 36
+# All that makes it safe is left as it is: fsync, synchronous_commit, full_page_writes.
+SETTINGS = ("listen_addresses=", "shared_buffers=16MB", "max_connections=30")
+
+
+def program(name: str) -> str | None:
+    """The path of an installed program of PostgreSQL."""
+    places = [os.environ.get("PATH", ""), *sorted(glob.glob(PROGRAM_PLACES), reverse=True)]
+    return shutil.which(name, path=os.pathsep.join(places))
+
+
+def why_not() -> str | None:
+    """Why no server can be run here; None if one can."""
+    if importlib.util.find_spec("psycopg") is None:
+        return "the Python package psycopg is not installed"
+    missing = [name for name in ("postgres", "initdb", "pg_ctl") if program(name) is None]
+    if missing:
+        return f"PostgreSQL is not installed: there is no {missing[0]}"
+    return None
+
+
+class Server:
+    """One cluster, which outlives every process that serves it. Gone when left."""
+
+    def __init__(self) -> None:
+        # Not in a folder of the run's, which perhaps only its owner may enter: the server has a
+        # user of its own. And the path of a socket may have no more than a hundred bytes.
+        self._folder = Path(tempfile.mkdtemp(prefix="fmq-postgres-"))
+        self._user = USER if os.geteuid() == 0 else None
+        if self._user:
+            entry = pwd.getpwnam(self._user)
+            os.chown(self._folder, entry.pw_uid, entry.pw_gid)
+        self._cluster = self._folder / "cluster"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = f"postgresql://{USER}@/postgres?host={self._folder}"
+
+    def __enter__(self) -> Server:
+        _adopt(1)
+        try:
+            self._run("initdb", "-U", USER, "-N", "-A", "trust", "--locale=C", "-E", "UTF8")
+            self.start()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        _adopt(0)
+        self._remove()
+
+    def _remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = str(program(name)), "-D", str(self._cluster), *arguments
+        done = subprocess.run(
+            command, user=self._user, capture_output=True, text=True, check=False, cwd="/"
+        )
+        if done.returncode:
+            raise RuntimeError(f"{name}: {done.stdout}{done.stderr}")
+
+    def start(self) -> None:
+        """Begin it, on what is there; returns when it serves."""
+        settings = [word for each in SETTINGS for word in ("-c", each)]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                (str(program("postgres")), "-D", self._cluster, "-k", self._folder, *settings),
+                user=self._user, stdout=log, stderr=log, cwd="/",
+            )  # fmt: skip
+        self.wait_until_it_serves()
+
+    def wait_until_it_serves(self) -> None:
+        import psycopg  # only here, so that without it a run can say so
+
+        until = time.monotonic() + SECONDS_MAX
+        while True:
+            with suppress(psycopg.OperationalError), psycopg.connect(self.address):
+                return
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > until:
+                said = (self._folder / "log").read_text(errors="replace")
+                raise RuntimeError(f"the server does not serve: {said[-2000:]}")
+            time.sleep(POLL_SECONDS)
+
+    def kill(self) -> None:
+        """All its processes at an instant, as when the machine goes down."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        # Once it is stopped it begins no other process, nor notices that one has died.
+        process.send_signal(signal.SIGSTOP)
+        while _stat(process.pid)[0] not in "TZ":
+            time.sleep(POLL_SECONDS)
+        children = _children(process.pid)
+        for pid in (process.pid, *children):
+            _kill(pid)
+        process.wait()
+        for pid in children:
+            with suppress(ChildProcessError):  # it had died before its parent, and was fetched
+                os.waitpid(pid, 0)
+
+    def kill_one(self, pid: int) -> None:
+        """One of its processes. It then ends all others and recovers by itself."""
+        _kill(pid)
+        while _stat(pid)[0] != "X":  # until then it may not have noticed, and serve as if nothing
+            time.sleep(POLL_SECONDS)
+
+    def stop_at_once(self) -> None:
+        """What `pg_ctl stop -m immediate` does: recovery is needed, as after a crash."""
+        self._run("pg_ctl", "stop", "-m", "immediate", "-W")
+        assert self._process is not None
+        self._process.wait()
+
+    def backends(self) -> list[int]:
+        """The processes that serve connections now, but for the one that tells."""
+        import psycopg
+
+        with psycopg.connect(self.address) as connection:
+            rows = connection.execute(
+                "SELECT pid FROM pg_stat_activity"
+                " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            ).fetchall()
+        return [pid for (pid,) in rows]
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _stat(pid: int | str) -> list[str]:
+    """State, parent and more of a process; as of a dead one if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["X", "0"]
+
+
+def _adopt(orphans: int) -> None:
+    """Whether processes that lose their parent become our children, so that we know their end."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, orphans, 0, 0, 0)
+
+
+def _children(pid: int) -> list[int]:
+    everybody = (each for each in os.listdir("/proc") if each.isdigit())
+    return [int(each) for each in everybody if _stat(each)[1] == str(pid)]

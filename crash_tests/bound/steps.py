@@ -1,0 +1,107 @@
+"""The steps of a bound transaction by name, and what happens to a process at one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """Where a transaction is, or who asks about it."""
+
+    UNMARKED = "before mark"
+    MARKED = "after mark"
+    PREPARING = "inside prepare"
+    PREPARED = "after prepare"
+    COMMITTING = "inside the database's commit"
+    COMMITTED = "after the database's commit"
+    CONFIRMING = "inside confirm"
+    CONFIRMED = "after confirm"
+    ASKED = "asked by a checker, before the fence"
+    FENCED = "behind the fence, before the answer"
+
+
+# At these a call of the engine's disk is under way, so nothing else may be asked of the engine.
+INSIDE_A_WRITE = (Step.PREPARING, Step.CONFIRMING)
+# Somebody who comes later asks about what a dead producer left.
+OF_A_CHECKER = (Step.ASKED, Step.FENCED)
+
+
+class Blow(StrEnum):
+    """What happens."""
+
+    PRODUCER = "the producer is killed"
+    SERVER = "the server is killed with all its processes"
+    BOTH = "both are killed"
+    BACKEND = "one process of the server is killed"
+    IMMEDIATE = "the server is stopped at once"
+    CONNECTION = "the connection is cut"
+    ASKED = "somebody asks"
+
+
+AT_ANY_MOMENT = (Blow.PRODUCER, Blow.SERVER, Blow.BOTH, Blow.BACKEND, Blow.IMMEDIATE)
+LEAVES_THE_PRODUCER = (Blow.SERVER, Blow.BACKEND, Blow.IMMEDIATE, Blow.CONNECTION, Blow.ASKED)
+
+
+def may_happen(blow: Blow, step: Step) -> bool:
+    """Whether there is something to hit."""
+    if blow is Blow.ASKED:
+        return step not in INSIDE_A_WRITE + OF_A_CHECKER
+    # A checker's connection is its own, and its process of the server is, too.
+    return step not in OF_A_CHECKER or blow not in (Blow.CONNECTION, Blow.BACKEND)
+
+
+class Stage:
+    """Follows the orders of one thread, and has something happen once, at `step` of order `nth`."""
+
+    def __init__(self, step: Step | None, nth: int, happen: Callable[[bool], None]) -> None:
+        """`happen` is told whether what is under way may wait until it has happened."""
+        self._step = step
+        self._left = nth
+        self._happen = happen
+        self._latest: Step | None = None
+        self._thread = 0
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """The next order begins, in this thread."""
+        self._left -= 1
+        self._latest = None
+        self._thread = threading.get_ident()
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the order under way has its mark, so that the next commit is the one."""
+        return self._latest in (Step.MARKED, Step.PREPARING)
+
+    @contextlib.contextmanager
+    def marking(self) -> Iterator[None]:
+        """The mark is set in here."""
+        self.reached(Step.UNMARKED)
+        yield
+        self.reached(Step.MARKED)
+
+    def reached(self, step: Step, *, waits: bool = True) -> None:
+        """The order under way is at `step`."""
+        self._latest = step
+        if self._left < 0:
+            self._at(step, waits)
+
+    def asked(self, step: Step) -> None:
+        """A checker is at `step`, in a thread of its own."""
+        with self._lock:
+            self._at(step, True)
+
+    def _at(self, step: Step, waits: bool) -> None:
+        if step is self._step:
+            self._step = None
+            self._happen(waits)
+
+    def splits(self) -> Step | None:
+        """The step at which this write of the journal is to be interrupted, if it is one."""
+        follows = {Step.MARKED: Step.PREPARING, Step.COMMITTED: Step.CONFIRMING}
+        step = None if self._latest is None else follows.get(self._latest)
+        ours = self._left < 0 and threading.get_ident() == self._thread
+        return step if ours and step is self._step else None
