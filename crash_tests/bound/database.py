@@ -38,8 +38,8 @@ class Database(Protocol):
     def look(self, store: str, tx_id: str) -> str | None:
         """The state of a marker, as a plain SELECT sees it."""
 
-    def cut(self, connection: Any) -> None:
-        """Break the connection, as a network does."""
+    def cut(self, connection: Any, *, answers_only: bool) -> None:
+        """Break the connection, as a network does; maybe in one direction only."""
 
     def process_of(self, connection: Any) -> int:
         """The process of the server that serves it; 0 if there is none."""
@@ -59,8 +59,7 @@ class SteppingSqlite(sqlite3.Connection):
             super().commit()
             return
         self.stage.reached(Step.PREPARED)
-        # Whoever hears of it is in time for the middle of it, more or less.
-        self.stage.reached(Step.COMMITTING, waits=False)
+        self.stage.reached(Step.COMMITTING)
         super().commit()
         self.stage.reached(Step.COMMITTED)
 
@@ -114,7 +113,7 @@ class Sqlite:
             row = connection.execute(LOOK, (store, tx_id)).fetchone()
             return None if row is None else str(row[0])
 
-    def cut(self, connection: sqlite3.Connection) -> None:
+    def cut(self, connection: sqlite3.Connection, *, answers_only: bool) -> None:
         raise NotImplementedError("there is nothing between a program and its file")
 
     def process_of(self, connection: sqlite3.Connection) -> int:

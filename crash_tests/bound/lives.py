@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -93,50 +94,65 @@ class Story:
 
     def _spend(self, life: Life, process: BaseProcess, ear: Ear) -> None:
         """Let it live until it is hit, and if it survives that see it go on, and end."""
-        backend = self._moment(life, ear)
-        self._strike(life.blow, process, backend, ear.go_on)
+        strike = self._aim(life.blow, process, self._moment(life, ear))
+        if life.step is Step.COMMITTING:
+            ear.go_on()
+            time.sleep(self._random.uniform(0, COMMIT_SECONDS))
+        strike()
+        if life.blow in LEAVES_THE_PRODUCER:
+            ear.go_on()
+        self._mend(life.blow)
         if life.blow not in LEAVES_THE_PRODUCER:
             ear.listen_to_the_end()
             return
-        ear.go_on()
         ear.listen_until("placed")
         ear.end()
         ear.listen_until("closed")
         if ear.left:
             raise Violation("undecided", f"{len(ear.left)} are undecided after settle()")
 
-    def _moment(self, life: Life, ear: Ear) -> int:
-        """Wait for the moment of the blow; the process of the server that is to be hit, if any."""
+    def _moment(self, life: Life, ear: Ear) -> int | None:
+        """Wait for the moment of the blow; the process of the server that it is to hit, if any."""
         if life.step is not None:
-            backend = ear.listen_until("at")
-            if life.step is Step.COMMITTING:
-                time.sleep(self._random.uniform(0, COMMIT_SECONDS))
-            return backend
+            return ear.listen_until("at")
         ear.listen(self._random.uniform(0, MOMENT_SECONDS_MAX))
         if life.blow is not Blow.BACKEND:
-            return 0
+            return None
         ear.listen_until("placed")
         assert self._server is not None
-        return self._random.choice(self._server.backends() or [0])
+        backends = self._server.backends()
+        return self._random.choice(backends) if backends else None
 
-    def _strike(
-        self, blow: Blow, process: BaseProcess, backend: int, go_on: Callable[[], None]
-    ) -> None:
+    def _aim(self, blow: Blow, process: BaseProcess, backend: int | None) -> Callable[[], None]:
+        """The blow itself: all that takes time has been done when this returns."""
         server = self._server
-        match blow:
-            case Blow.PRODUCER:
-                process.kill()
-            case Blow.BACKEND if backend:
-                assert server is not None
-                server.kill_one(backend)
-                go_on()
-                server.wait_until_it_serves()
-            case Blow.SERVER | Blow.BOTH | Blow.IMMEDIATE:
-                assert server is not None
-                server.stop_at_once() if blow is Blow.IMMEDIATE else server.kill()
-                process.kill() if blow is Blow.BOTH else go_on()
-                time.sleep(self._random.uniform(0, AWAY_SECONDS_MAX))
-                server.start()
+        if blow is Blow.PRODUCER:
+            return process.kill
+        if server is None or blow in (Blow.CONNECTION, Blow.ASKED):
+            return lambda: None  # it has done that itself
+        if blow is Blow.BACKEND:
+            return partial(server.kill_one, backend) if backend else lambda: None
+        if blow is Blow.IMMEDIATE:
+            return server.stop_at_once
+        targets = server.processes()
+        if blow is Blow.SERVER:
+            return partial(server.kill, targets)
+
+        def both() -> None:
+            process.kill()
+            server.kill(targets)
+
+        return both
+
+    def _mend(self, blow: Blow) -> None:
+        """Have the server serve again, after a while."""
+        if self._server is None:
+            return
+        if blow in (Blow.SERVER, Blow.BOTH, Blow.IMMEDIATE):
+            time.sleep(self._random.uniform(0, AWAY_SECONDS_MAX))
+            self._server.start()
+        elif blow is Blow.BACKEND:
+            self._server.wait_until_it_serves()
 
     def look(self) -> None:
         """Open it, have everything decided, and compare."""
@@ -199,12 +215,12 @@ class Ear:
         while (left := until - time.monotonic()) > 0 and self._pipe.poll(left):
             self._hear()
 
-    def listen_until(self, wanted: str) -> int:
-        """Until it says so; with what number."""
+    def listen_until(self, wanted: str) -> int | None:
+        """Until it says so; the number that it says with it."""
         while True:
             what, said = self._hear()
             if what == wanted:
-                return said if isinstance(said, int) else 0
+                return said if isinstance(said, int) else None
 
     def listen_to_the_end(self) -> None:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +17,7 @@ Query = psycopg.abc.Query
 
 
 class SteppingPostgres(psycopg.Connection[Any]):
-    """Tells of its steps. Inside the commit, COMMIT has been sent and the answer not been read."""
-
     stage: Stage
-    _commits = False
 
     def execute(self, query: Query, *arguments: Any, **options: Any) -> psycopg.Cursor[Any]:
         if query != MARK:
@@ -34,25 +30,9 @@ class SteppingPostgres(psycopg.Connection[Any]):
             super().commit()
             return
         self.stage.reached(Step.PREPARED)
-        self._commits = True
-        try:
-            super().commit()
-        finally:
-            self._commits = False
+        self.stage.reached(Step.COMMITTING)
+        super().commit()
         self.stage.reached(Step.COMMITTED)
-
-    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
-        return super().wait(self._interrupted(gen) if self._commits else gen, *arguments, **options)
-
-    def _interrupted(self, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """The same, but that something may happen once it waits for the server."""
-        try:
-            waits_for = next(generator)
-            self.stage.reached(Step.COMMITTING)
-            while True:
-                waits_for = generator.send((yield waits_for))
-        except StopIteration as end:
-            return end.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +68,9 @@ class Postgres:
             row = connection.execute(LOOK, (store, tx_id)).fetchone()
             return None if row is None else str(row[0])
 
-    def cut(self, connection: psycopg.Connection[Any]) -> None:
+    def cut(self, connection: psycopg.Connection[Any], *, answers_only: bool) -> None:
         with socket.socket(fileno=os.dup(connection.fileno())) as ours:
-            ours.shutdown(socket.SHUT_RDWR)
+            ours.shutdown(socket.SHUT_RD if answers_only else socket.SHUT_RDWR)
 
     def process_of(self, connection: psycopg.Connection[Any]) -> int:
         return connection.info.backend_pid

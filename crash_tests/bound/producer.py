@@ -65,6 +65,7 @@ class Producer:
         self._pipe = pipe
         self._go_on = threading.Event()
         self._stage = Stage(life.step, life.nth, self._happen)
+        self._tills: list[Till] = []
         self._check = life.way.checker(life.database)
 
     def live(self) -> None:
@@ -101,23 +102,20 @@ class Producer:
         self.tell("answered", answer)
         return answer
 
-    def _happen(self, waits: bool) -> None:
-        """It happens now: here, or by whoever hears of it."""
-        database = self.life.database
-        match self.life.blow:
+    def _happen(self) -> None:
+        """It happens now: here, or by whoever hears of it and says when to go on."""
+        life, connection = self.life, self._tills[0].connection if self._tills else None
+        match life.blow:
             case Blow.CONNECTION:
-                database.cut(self._tills[0].connection)
+                # What is sent inside a commit arrives, and its answer does not.
+                life.database.cut(connection, answers_only=life.step is Step.COMMITTING)
                 self.tell("at", 0)
             case Blow.ASKED:
                 self.engine.settle()
                 self.tell("at", 0)
-            case Blow.BACKEND:
-                self.tell("at", database.process_of(self._tills[0].connection))
-                self._go_on.wait()
             case _:
-                self.tell("at", 0)
-                if waits:
-                    self._go_on.wait()
+                self.tell("at", connection and life.database.process_of(connection))
+                self._go_on.wait()
 
 
 def settle(engine: fmq.Engine) -> list[str]:

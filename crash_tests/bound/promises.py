@@ -18,6 +18,7 @@ class Promises:
         self.placed: set[str] = set()
         self.refused: dict[str, str] = {}  # with the error that said so
         self.doubtful: dict[str, str | None] = {}  # with what a check found out at once
+        self.committed = 0  # of the doubtful
         self.answers: Counter[str] = Counter()  # of checkers
 
     @property
@@ -36,6 +37,7 @@ class Promises:
             raise Violation("I1", f"placed and gone: {sorted(self.placed - there)[:5]}")
         for order in there & self.refused.keys():
             raise Violation("I3", f"{order} was refused and is there: {self.refused[order]}")
+        self.committed = len(there & self.doubtful.keys())
         for order, state in self.doubtful.items():
             if state is not None and (state == "committed") != (order in there):
                 raise Violation("I4", f"{order} was found out to be {state}, and is not")

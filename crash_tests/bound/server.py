@@ -21,6 +21,7 @@ PROGRAM_PLACES = "/usr/lib/postgresql/*/bin"  # Debian keeps the server out of P
 SECONDS_MAX = 60.0
 POLL_SECONDS = 0.005
 PR_SET_CHILD_SUBREAPER = 36
+DEAD = "X"
 # All that makes it safe is left as it is: fsync, synchronous_commit, full_page_writes.
 SETTINGS = ("listen_addresses=", "shared_buffers=16MB", "max_connections=30")
 
@@ -35,7 +36,7 @@ def why_not() -> str | None:
     """Why no server can be run here; None if one can."""
     if importlib.util.find_spec("psycopg") is None:
         return "the Python package psycopg is not installed"
-    missing = [name for name in ("postgres", "initdb", "pg_ctl") if program(name) is None]
+    missing = [name for name in ("postgres", "initdb") if program(name) is None]
     if missing:
         return f"PostgreSQL is not installed: there is no {missing[0]}"
     return None
@@ -110,33 +111,40 @@ class Server:
                 raise RuntimeError(f"the server does not serve: {said[-2000:]}")
             time.sleep(POLL_SECONDS)
 
-    def kill(self) -> None:
-        """All its processes at an instant, as when the machine goes down."""
+    def processes(self) -> list[int]:
+        """All of them now, the one that begins the others first."""
+        assert self._process is not None
+        first = self._process.pid
+        return [first, *(pid for pid in _all_processes() if _stat(pid)[2] == str(first))]
+
+    def kill(self, targets: list[int] | None = None) -> None:
+        """All its processes at an instant, as when the machine goes down; `targets` are those."""
         process = self._process
         if process is None or process.poll() is not None:
             return
-        # Once it is stopped it begins no other process, nor notices that one has died.
-        process.send_signal(signal.SIGSTOP)
-        while _stat(process.pid)[0] not in "TZ":
-            time.sleep(POLL_SECONDS)
-        children = _children(process.pid)
-        for pid in (process.pid, *children):
+        for pid in targets or self.processes():
             _kill(pid)
         process.wait()
-        for pid in children:
-            with suppress(ChildProcessError):  # it had died before its parent, and was fetched
+        self._kill_orphans()
+
+    def _kill_orphans(self) -> None:
+        """What had just begun; and wait until all have ended, or a new server would refuse."""
+        for pid in _all_processes():
+            name, _, parent, *_ = _stat(pid)
+            if name == "postgres" and parent == str(os.getpid()):
+                _kill(pid)
                 os.waitpid(pid, 0)
 
     def kill_one(self, pid: int) -> None:
         """One of its processes. It then ends all others and recovers by itself."""
         _kill(pid)
-        while _stat(pid)[0] != "X":  # until then it may not have noticed, and serve as if nothing
+        while _stat(pid)[1] != DEAD:  # until then it may not have noticed, and serve as if nothing
             time.sleep(POLL_SECONDS)
 
     def stop_at_once(self) -> None:
         """What `pg_ctl stop -m immediate` does: recovery is needed, as after a crash."""
-        self._run("pg_ctl", "stop", "-m", "immediate", "-W")
         assert self._process is not None
+        self._process.send_signal(signal.SIGQUIT)
         self._process.wait()
 
     def backends(self) -> list[int]:
@@ -156,12 +164,15 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _stat(pid: int | str) -> list[str]:
-    """State, parent and more of a process; as of a dead one if there is none."""
+def _stat(pid: int) -> list[str]:
+    """Name, state and parent of a process, and more; as of a dead one if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return ["X", "0"]
+        return ["", DEAD, "0"]
+    _, _, text = text.partition("(")
+    name, _, rest = text.rpartition(")")
+    return [name, *rest.split()]
 
 
 def _adopt(orphans: int) -> None:
@@ -169,6 +180,5 @@ def _adopt(orphans: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, orphans, 0, 0, 0)
 
 
-def _children(pid: int) -> list[int]:
-    everybody = (each for each in os.listdir("/proc") if each.isdigit())
-    return [int(each) for each in everybody if _stat(each)[1] == str(pid)]
+def _all_processes() -> list[int]:
+    return [int(each) for each in os.listdir("/proc") if each.isdigit()]

@@ -23,8 +23,8 @@ class Step(StrEnum):
     FENCED = "behind the fence, before the answer"
 
 
-# At these a call of the engine's disk is under way, so nothing else may be asked of the engine.
-INSIDE_A_WRITE = (Step.PREPARING, Step.CONFIRMING)
+# At these a call is under way that nobody can look into, or that keeps others waiting.
+INSIDE = (Step.PREPARING, Step.COMMITTING, Step.CONFIRMING)
 # Somebody who comes later asks about what a dead producer left.
 OF_A_CHECKER = (Step.ASKED, Step.FENCED)
 
@@ -48,7 +48,7 @@ LEAVES_THE_PRODUCER = (Blow.SERVER, Blow.BACKEND, Blow.IMMEDIATE, Blow.CONNECTIO
 def may_happen(blow: Blow, step: Step) -> bool:
     """Whether there is something to hit."""
     if blow is Blow.ASKED:
-        return step not in INSIDE_A_WRITE + OF_A_CHECKER
+        return step not in INSIDE + OF_A_CHECKER
     # A checker's connection is its own, and its process of the server is, too.
     return step not in OF_A_CHECKER or blow not in (Blow.CONNECTION, Blow.BACKEND)
 
@@ -56,8 +56,7 @@ def may_happen(blow: Blow, step: Step) -> bool:
 class Stage:
     """Follows the orders of one thread, and has something happen once, at `step` of order `nth`."""
 
-    def __init__(self, step: Step | None, nth: int, happen: Callable[[bool], None]) -> None:
-        """`happen` is told whether what is under way may wait until it has happened."""
+    def __init__(self, step: Step | None, nth: int, happen: Callable[[], None]) -> None:
         self._step = step
         self._left = nth
         self._happen = happen
@@ -83,21 +82,21 @@ class Stage:
         yield
         self.reached(Step.MARKED)
 
-    def reached(self, step: Step, *, waits: bool = True) -> None:
+    def reached(self, step: Step) -> None:
         """The order under way is at `step`."""
         self._latest = step
         if self._left < 0:
-            self._at(step, waits)
+            self._at(step)
 
     def asked(self, step: Step) -> None:
         """A checker is at `step`, in a thread of its own."""
         with self._lock:
-            self._at(step, True)
+            self._at(step)
 
-    def _at(self, step: Step, waits: bool) -> None:
+    def _at(self, step: Step) -> None:
         if step is self._step:
             self._step = None
-            self._happen(waits)
+            self._happen()
 
     def splits(self) -> Step | None:
         """The step at which this write of the journal is to be interrupted, if it is one."""

@@ -56,22 +56,21 @@ class Seen:
     """What has happened, and how it looked to producers and checkers."""
 
     rounds: Counter[Round] = field(default_factory=Counter)
-    doubts: Counter[str | None] = field(default_factory=Counter)
+    doubts: int = 0
+    committed: int = 0
     refused: int = 0
     unknown: int = 0
 
     def add(self, promises: Promises) -> None:
-        self.doubts.update(promises.doubtful.values())
+        self.doubts += len(promises.doubtful)
+        self.committed += promises.committed
         self.refused += len(promises.refused)
         self.unknown += promises.answers["unknown"]
 
     def __str__(self) -> str:
         named = {each: times for each, times in self.rounds.items() if each[1] is not None}
-        doubts = ", ".join(
-            f"{times} {state or 'not known yet'}" for state, times in self.doubts.items()
-        )
         return (
-            f"{self.refused} refused, {self.doubts.total()} in doubt ({doubts}), "
+            f"{self.refused} refused, {self.doubts} in doubt ({self.committed} had committed), "
             f"{self.unknown} answers unknown; {sum(named.values())} at named steps, {len(named)}"
         )
 
