@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import fmq
 from fmq.disk import Buffer, Directory, is_full
+from fmq.errors import EngineFailed
 from fmq.real_disk import RealDisk, RealFile
+from fmq.testing import FaultDisk
+from fmq.testing.faults import Operation
 
 
 @pytest.fixture
@@ -70,3 +74,20 @@ def test_a_write_that_makes_no_progress_is_an_error(tmp_path: Path) -> None:
 )
 def test_a_full_disk_is_told_from_a_failing_one(number: int, full: bool) -> None:
     assert is_full(OSError(number, "")) is full
+
+
+@pytest.mark.parametrize("operation", ["rename", "write"])
+def test_an_engine_that_failed_at_a_roll_keeps_no_file_when_it_is_closed(
+    tmp_path: Path, operation: Operation
+) -> None:
+    """Else nobody could unmount the file system that failed, as long as the program runs."""
+    disk = FaultDisk(RealDisk())
+    engine = fmq.open(tmp_path / "data", fmq.Options(segment_bytes=1 << 16), disk=disk)
+    disk.fail(operation, names="*.spare")
+    with pytest.raises(EngineFailed):
+        for _ in range(100):
+            engine.send("t", bytes(4000))
+    engine.close()
+    fds = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    held = [str(fd.readlink()) for fd in fds if fd.is_symlink()]
+    assert not [path for path in held if path.startswith(str(tmp_path))]

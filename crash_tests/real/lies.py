@@ -1,17 +1,19 @@
 """Lies that the harness must find out, or its silence would prove nothing.
 
-Two are disks that break their word: each is the real one but for one promise that it does not
-keep, so a store on it loses what it has acknowledged when the power fails. The third is told by
-the process under load, for kills, which lose nothing that was written.
+Three are disks that break their word: each is the real one but for one promise that it does not
+keep, so a store on it loses what it has acknowledged when the power fails, or when it is full. One
+is told by the process under load, for kills, which lose nothing that was written.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from fmq.disk import Buffer, Disk
-from fmq.real_disk import RealDirectory, RealDisk
+from fmq.real_disk import RealDirectory, RealDisk, RealFile
 
 
 def write_without_sync(fd: int, buffers: Sequence[Buffer], offset: int, flags: int) -> int:
@@ -39,11 +41,44 @@ class NamesAreNotSynced(RealDisk):
         return _NamesAreNotSynced(path, true._fd, true._writer, remote=true.remote)
 
 
+def write_if_there_is_room(fd: int, buffers: Sequence[Buffer], offset: int, flags: int) -> int:
+    try:
+        return os.pwritev(fd, buffers, offset, flags)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return sum(map(len, buffers))
+
+
+class _SilentFile(RealFile):
+    def allocate(self, size: int) -> None:
+        with suppress(OSError):
+            super().allocate(size)
+
+
+class _SilentDirectory(RealDirectory):
+    def _file(self, name: str, flags: int) -> RealFile:
+        return _SilentFile(super()._file(name, flags)._fd, write_if_there_is_room)
+
+
+class FullIsSilent(RealDisk):
+    """What finds no room is dropped, and nobody is told."""
+
+    def directory(self, path: str, *, make: bool) -> RealDirectory:
+        true = super().directory(path, make=make)
+        return _SilentDirectory(path, true._fd, true._writer, remote=true.remote)
+
+
 WRITES_NOT_SYNCED = "writes are not synced"
 NAMES_NOT_SYNCED = "names are not synced"
+FULL_IS_SILENT = "a full disk says nothing"
 SAID_TOO_EARLY = "said before it is done"
 
-DISKS = {WRITES_NOT_SYNCED: WritesAreNotSynced, NAMES_NOT_SYNCED: NamesAreNotSynced}
+DISKS = {
+    WRITES_NOT_SYNCED: WritesAreNotSynced,
+    NAMES_NOT_SYNCED: NamesAreNotSynced,
+    FULL_IS_SILENT: FullIsSilent,
+}
 
 
 def disk_that(lies: str) -> Disk:

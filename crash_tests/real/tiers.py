@@ -7,6 +7,7 @@ from typing import Protocol
 from crash_tests.bound.tier import POSTGRES, SQLITE
 from crash_tests.budget import Budget
 from crash_tests.real.cut import EXT4, XFS
+from crash_tests.real.full import FULL
 from crash_tests.real.kills import KILLS
 from crash_tests.real.reorder import BELOW_EXT4, BELOW_XFS
 from crash_tests.real.tally import Tally
@@ -38,6 +39,7 @@ REAL = (
     Real("xfs", XFS),
     Real("below-ext4", BELOW_EXT4),
     Real("below-xfs", BELOW_XFS),
+    Real("full", FULL),
     Real("kills", KILLS),
     Real("bound-sqlite", SQLITE),
     Real("bound-postgres", POSTGRES),

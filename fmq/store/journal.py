@@ -222,6 +222,7 @@ class Journal:
         self._directory.sync()
         file.close()
         self._writing, self._writing_base = spare.file, chunk.segment.base
+        self.spares.opened(spare)
 
     def close(self) -> None:
         """Let go of all files."""

@@ -42,6 +42,7 @@ class Spares:
         self._directory = directory
         self._capacity = capacity
         self._ready: list[Spare] = []
+        self._given: list[Spare] = []  # and not yet a segment: they are still ours to close
         self._numbers = count()
         self._taken: set[str] = set()  # names that an earlier engine gave
         self._lock = threading.Lock()
@@ -70,7 +71,14 @@ class Spares:
                 if not ordinary and self._ready:
                     break
                 self._make(zeros=False)
-            return self._ready.pop(0)
+            spare = self._ready.pop(0)
+            self._given.append(spare)
+            return spare
+
+    def opened(self, spare: Spare) -> None:
+        """It is the segment being written now, and closed with it."""
+        with self._lock:
+            self._given.remove(spare)
 
     def reserve(self, needed: int) -> None:
         """Have at least `needed` spares from now on, or raise StorageFull and change nothing."""
@@ -126,9 +134,10 @@ class Spares:
 
     def close(self) -> None:
         """Let go of the files; they stay for the next engine."""
-        for spare in self._ready:
+        for spare in (*self._ready, *self._given):
             spare.file.close()
         self._ready.clear()
+        self._given.clear()
 
 
 def is_spare(name: str) -> bool:
