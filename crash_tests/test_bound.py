@@ -1,25 +1,34 @@
-"""Producers with a database of their own, hit at named steps and anywhere: a few here, more by
-command.
+"""Producers with a database of their own, hit at named steps and anywhere: a few here, several
+hundred with `python -m crash_tests --tier bound-postgres --rounds 400`.
+
+Where there is no PostgreSQL its part is skipped, and says so.
 """
 
 from __future__ import annotations
 
 import random
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from crash_tests.bound.tier import POSTGRES, SQLITE, Bound
+from crash_tests.bound.steps import Blow, Step
+from crash_tests.bound.tier import POSTGRES, SQLITE, Bound, Place
+from crash_tests.bound.ways import NO_MARKER, PLAIN_SELECT, Way
 from crash_tests.budget import Budget
+from crash_tests.oracle import Violation
 
-NUMBER = 10
+NUMBER = 8
+LIVES_MAX = 20
 
 
 @pytest.mark.parametrize(("tier", "controls"), [(SQLITE, 2), (POSTGRES, 3)])
 def test_the_row_and_its_messages_are_there_or_neither_whatever_is_killed(
     tier: Bound, controls: int, tmp_path: Path
 ) -> None:
-    """And the ways in which people do it wrongly are found out by the same comparison."""
+    """And the ways in which people do it wrongly are found out by the same comparison: no
+    marker, a plain SELECT, a rollback because COMMIT raised.
+    """
     seed = random.randrange(1 << 20)
     tally = tier.run(Budget(seed, rounds=NUMBER, directory=tmp_path, failures=tmp_path / "f"))
     if tally.not_run is not None:
@@ -27,3 +36,36 @@ def test_the_row_and_its_messages_are_there_or_neither_whatever_is_killed(
     assert not tally.failures, f"{seed=}: {tally.failures[0]}"
     assert (tally.rounds, tally.controls) == (NUMBER, controls)
     assert tally.promises > 0
+
+
+@pytest.mark.parametrize("way", [NO_MARKER, PLAIN_SELECT], ids=lambda way: way.name)
+def test_a_wrong_way_leaves_a_row_without_its_messages_and_that_is_kept(
+    way: Way, tmp_path: Path
+) -> None:
+    """With its story, the directory and the database, as the last life left them."""
+    assert way.shown_by is not None
+    story = Place(tmp_path, None).story(7, way)
+    with pytest.raises(Violation, match="a row without its messages") as caught:
+        for _ in range(LIVES_MAX):
+            story.live(*way.shown_by)
+    kept = story.save(caught.value, tmp_path / "kept")
+    told = (tmp_path / "kept" / "story.txt").read_text()
+    assert told == f"{kept}\n"
+    assert f"\nlife 0: {way.shown_by[0]}, {way.shown_by[1]}\n" in told
+    assert {each.name for each in (tmp_path / "kept").iterdir()} >= {"shop", "shop.db"}
+
+
+@pytest.mark.parametrize("tier", [SQLITE, POSTGRES], ids=lambda tier: tier.name)
+def test_the_plan_has_everything_at_every_step_and_as_much_under_load(tier: Bound) -> None:
+    named = tier.named()
+    plan = list(islice(tier.plan(random.Random(7)), 2 * len(named)))
+    assert sorted(each for each in plan if each[1] is not None) == sorted(named)
+    assert sum(step is None for _, step in plan) == len(named)
+    assert {step for blow, step in named if blow is Blow.PRODUCER} == set(Step)
+
+
+def test_a_tier_that_cannot_run_says_so_loudly(tmp_path: Path) -> None:
+    tier = Bound("a database", tuple(Blow), (), why_not=lambda: "it is not installed")
+    tally = tier.run(Budget(7, directory=tmp_path))
+    assert str(tally) == "NOT RUN: producers bound to a database: it is not installed"
+    assert str(tally.summed("bound")) == "NOT RUN: it is not installed"

@@ -20,6 +20,7 @@ from crash_tests.bound.halves import Halves
 from crash_tests.bound.steps import Blow, Stage, Step
 from crash_tests.bound.ways import PRODUCER, Refused, Shop, Way
 from crash_tests.real.load import Teller
+from fmq.errors import AlreadyDecided
 
 SETTLE_SECONDS = 10.0
 AGAIN_SECONDS = 0.01  # after an order that was not placed
@@ -160,6 +161,9 @@ class Till:
             producer.life.way.place(shop, order)
         except fmq.bind.InDoubt as error:
             producer.tell("doubt", order, error.outcome and error.outcome.state)
+            return False
+        except AlreadyDecided as error:  # the database had committed, and a checker said no
+            producer.tell("doubt", order, error.outcome.state)
             return False
         except (Refused, fmq.bind.Fenced, database.error) as error:
             producer.tell("refused", order, repr(error))

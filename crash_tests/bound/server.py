@@ -122,7 +122,9 @@ class Server:
         process = self._process
         if process is None or process.poll() is not None:
             return
-        for pid in targets or self.processes():
+        first, *others = targets or self.processes()
+        process.send_signal(signal.SIGSTOP)  # it must not see the others die, and tell anybody
+        for pid in (*others, first):
             _kill(pid)
         process.wait()
         self._kill_orphans()

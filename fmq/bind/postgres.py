@@ -61,6 +61,7 @@ REGISTER = (
 )
 # The server said itself that it had rolled back: constraints, a dead transaction, serialization.
 ROLLED_BACK = ("23", "25", "40")
+NOT_KNOWN_EITHER = "40003"  # statement_completion_unknown: CockroachDB, poolers
 # No server, a lost connection, a lock not given in time, a deadlock; or only a replica.
 NOT_NOW = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
 
@@ -135,7 +136,8 @@ class PostgresBinding:
         try:
             self._connection.commit()
         except psycopg.Error as error:
-            self._certain = (error.sqlstate or "").startswith(ROLLED_BACK)
+            state = error.sqlstate or ""
+            self._certain = state.startswith(ROLLED_BACK) and state != NOT_KNOWN_EITHER
             raise
 
     def rolled_back_for_sure(self) -> bool:
@@ -144,7 +146,7 @@ class PostgresBinding:
 
     def rollback(self) -> None:
         """Drop what the database's transaction has done; a lost connection has done so itself."""
-        if not self._connection.closed:
+        with contextlib.suppress(psycopg.OperationalError):
             self._connection.rollback()
 
     def leave(self) -> None:

@@ -106,6 +106,43 @@ def test_a_connection_that_breaks_at_commit_is_checked_at_once(
     assert rows(address) == messages(engine) == (["0", "1"] if happens else ["0"])
 
 
+def test_a_commit_of_which_the_server_does_not_know_is_in_doubt(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
+    """40003 is of the class of serialization failures, which roll back, and says that it is not
+    known: so CockroachDB says it. Here a commit happens, and a function raises it then.
+    """
+    place(engine, connection, "0")
+
+    class Ambiguous(psycopg.Connection):  # type: ignore[misc, name-defined]
+        def commit(self) -> None:
+            super().commit()
+            if self.execute("SELECT count(*) > 1 FROM orders").fetchone() == (True,):
+                self.execute("DO $$ BEGIN RAISE 'ambiguous' USING ERRCODE = '40003'; END $$")
+
+    with pytest.raises(fmq.bind.InDoubt) as caught, Ambiguous.connect(address) as ambiguous:
+        place(engine, ambiguous, "1", tx_id="order-1")
+    assert caught.value.outcome is not None
+    assert caught.value.outcome.state == "committed"
+    assert rows(address) == messages(engine) == ["0", "1"]
+
+
+def test_an_error_of_the_program_stays_when_the_connection_is_lost_as_well(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
+    """The server has rolled back by itself, so that it cannot be told to is no news."""
+    with psycopg.connect(address) as lost:
+        with pytest.raises(ZeroDivisionError), engine.transaction(bind=lost) as tx:
+            lost.execute("INSERT INTO orders VALUES ('1')")
+            tx.send("orders", b"1")
+            connection.execute("SELECT pg_terminate_backend(%s, 5000)", (lost.info.backend_pid,))
+            raise ZeroDivisionError
+        with pytest.raises(fmq.bind.BindError, match="closed"):
+            place(engine, lost, "2")
+    assert engine.undecided() == []
+    assert rows(address) == messages(engine) == []
+
+
 def test_while_the_producer_is_at_it_the_answer_is_unknown(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
