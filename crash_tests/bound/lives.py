@@ -24,7 +24,8 @@ from crash_tests.oracle import Violation
 from crash_tests.real.life import processes
 
 SECONDS_MAX = 60.0  # that a life may say nothing
-MOMENT_SECONDS_MAX = 0.15  # since its beginning, when it has something happen at any moment
+AT_WORK = 0.7  # of those that are hit at any moment; the others may be while they recover
+MOMENT_SECONDS_MAX = 0.15
 COMMIT_SECONDS = 0.002  # that a database is given to be in the middle of one
 AWAY_SECONDS_MAX = 0.1
 NTH_MAX = 3
@@ -115,10 +116,11 @@ class Story:
         """Wait for the moment of the blow; the process of the server that it is to hit, if any."""
         if life.step is not None:
             return ear.listen_until("at")
+        if life.blow is Blow.BACKEND or self._random.random() < AT_WORK:
+            ear.listen_until("placed")
         ear.listen(self._random.uniform(0, MOMENT_SECONDS_MAX))
         if life.blow is not Blow.BACKEND:
             return None
-        ear.listen_until("placed")
         assert self._server is not None
         backends = self._server.backends()
         return self._random.choice(backends) if backends else None
@@ -217,10 +219,12 @@ class Ear:
 
     def listen_until(self, wanted: str) -> int | None:
         """Until it says so; the number that it says with it."""
-        while True:
+        until = time.monotonic() + SECONDS_MAX
+        while time.monotonic() < until:
             what, said = self._hear()
             if what == wanted:
                 return said if isinstance(said, int) else None
+        raise Violation("alive", f"{wanted!r} was not heard for {SECONDS_MAX} seconds")
 
     def listen_to_the_end(self) -> None:
         try:
