@@ -114,7 +114,7 @@ def test_a_commit_of_which_the_server_does_not_know_is_in_doubt(
     """
     place(engine, connection, "0")
 
-    class Ambiguous(psycopg.Connection):  # type: ignore[misc, name-defined]
+    class Ambiguous(psycopg.Connection):
         def commit(self) -> None:
             super().commit()
             if self.execute("SELECT count(*) > 1 FROM orders").fetchone() == (True,):
