@@ -1,4 +1,4 @@
-"""Reading a journal with Spark, beside what a user would do without fmq: `python -m benchmarks.spark`.
+"""Spark reading a journal, beside what one would do without fmq: `python -m benchmarks.spark`.
 
 The same rows are counted, bodies included, and written out as Parquet, in turn and in one session:
 
@@ -139,7 +139,9 @@ class Bench:
         import pandas
 
         database = sqlite3.connect(self._folder / "outbox.db")
-        database.execute("create table outbox (topic text, queue int, id integer primary key, body)")
+        database.execute(
+            "create table outbox (topic text, queue int, id integer primary key, body)"
+        )
         database.executemany(
             "insert into outbox (topic, queue, body) values (?, ?, ?)",
             (("orders", 0, BODY) for _ in range(FEW)),
