@@ -79,13 +79,14 @@ class Explorer:
 
     def start(self, crash_at: int | None = None) -> Run:
         """A run that has not begun, in a directory that was made and closed, or in none."""
+        return Run(self.workload, self.start_disk(crash_at), crash_at=crash_at)
+
+    def start_disk(self, crash_at: int | None = None) -> CrashDisk:
         honest = self.depth.honest
         if self.workload.fresh:
-            disk = CrashDisk(crash_at, honest=honest)
-        else:
-            options = json.dumps(self.workload.all_options())
-            disk = closed_directory(options, honest=honest).after_kill(crash_at=crash_at)
-        return Run(self.workload, disk, crash_at=crash_at)
+            return CrashDisk(crash_at, honest=honest)
+        options = json.dumps(self.workload.all_options())
+        return closed_directory(options, honest=honest).after_kill(crash_at=crash_at)
 
     def moments(self) -> Iterator[tuple[int, Moment]]:
         """The moments, with their numbers; Violation if it goes wrong without any crash."""
@@ -119,7 +120,7 @@ class Explorer:
         try:
             for point, moment in self.moments():
                 if crash_at in (None, point):
-                    self._point(point, moment)
+                    self.point(point, moment)
                     yield self._note(began)
                 if self.tally.failures:
                     break
@@ -140,7 +141,8 @@ class Explorer:
         failure.violation.__cause__ = error
         self.tally.failures.append(failure)
 
-    def _point(self, crash_at: int, moment: Moment) -> None:
+    def point(self, crash_at: int, moment: Moment) -> None:
+        """Everything that a crash at this moment may leave."""
         self.tally.points += 1
         promises = moment.oracle.promises()
         for event, state in self.crashes(moment.disk):

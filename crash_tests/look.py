@@ -21,6 +21,13 @@ def look(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> 
 
     Of any other group only whether it is done with anything.
     """
+    seen = look_at(engine, names, groups)
+    check_everything_is_asked(engine)
+    return seen
+
+
+def look_at(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> Seen:
+    """The same of an engine that goes on running, where not everything is to be asked about."""
     lanes = read_lanes(engine)
     undecided = {tx.tx_id: tx.messages for tx in engine.undecided()}
     outcomes = {name: outcome_of(engine, name, lanes) for name in names}
@@ -31,7 +38,6 @@ def look(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) -> 
         if info.group not in groups
         and info.unread != len(lanes.get((info.topic, info.queue), (0, []))[1])
     }
-    check_everything_is_asked(engine)
     return Seen(lanes, undecided, outcomes, delivered, others)
 
 

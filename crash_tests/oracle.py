@@ -35,6 +35,7 @@ INVARIANTS = {
     "I12": "a segment that an export has pinned is not removed",
     "I13": "everything undecided that a recovery finds is asked about at once, and only once",
     "I14": "a table of the journal shows what an engine shows of it",
+    "I15": "however threads meet, each of their calls ends",
 }
 
 
@@ -214,6 +215,9 @@ class Oracle:
 
     def lanes(self) -> set[Lane]:
         return {lane for unit in self.units.values() for lane in unit.bodies}
+
+    def arrange(self, seen: Seen) -> None:
+        """One thread's calls have the order in which they were made, whatever was seen."""
 
     # --- asked by workloads ---------------------------------------------------------------------
 

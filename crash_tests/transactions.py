@@ -89,7 +89,7 @@ def rollback(run: Run, name: str) -> None:
 
 def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) -> None:
     oracle, engine = run.oracle, run.live
-    if name not in oracle.units or not _may_decide(run, name):
+    if name not in oracle.units or not may_decide(run, name):
         return
     oracle.trying_decision(name, decision)
     if tx is None:
@@ -107,7 +107,7 @@ def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) ->
         told(run, name, receipts)
 
 
-def _may_decide(run: Run, name: str) -> bool:
+def may_decide(run: Run, name: str) -> bool:
     """Whether it is undecided; where that is unknown, as an application would, ask."""
     fate = run.oracle.fate(name)
     if fate is not None:

@@ -1,8 +1,8 @@
 """Whether what was read after a crash keeps what was promised before it.
 
 From then on it is promised itself: of the fates that a unit may have had, it has the one that
-was seen. The workload runs in one thread, so the content of every queue follows from the fates
-exactly, and it is compared exactly. Like the oracle this imports nothing of fmq.
+was seen. The oracle knows, or finds, one order of all calls, so the content of every queue follows
+from the fates exactly, and it is compared exactly. Like the oracle this imports nothing of fmq.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from crash_tests.oracle import OUTCOMES, Fate, Lane, Oracle, Place, Seen, Unit, 
 
 def check(oracle: Oracle, seen: Seen) -> None:
     """Violation unless `seen` keeps every promise; from then on it is promised itself."""
+    oracle.arrange(seen)
     _settle(oracle, seen, _no_phantoms(oracle, seen))
     for lane in oracle.lanes() | seen.lanes.keys():
         _check_lane(oracle, lane, *seen.lanes.get(lane, (0, [])))
@@ -61,7 +62,7 @@ def _settle(oracle: Oracle, seen: Seen, visible: set[bytes]) -> None:
     skipped = ""
     unsettled = [unit for unit in oracle.units.values() if len(unit.fates) > 1]
     for unit in sorted(unsettled, key=lambda unit: unit.tried_at):
-        fate = _observed(oracle, unit, visible, seen)
+        fate = observed(oracle, unit, visible, seen)
         if fate not in unit.fates:
             allowed = " or ".join(sorted(unit.fates))
             which = "I2" if fate is Fate.VISIBLE else "I4"
@@ -75,7 +76,8 @@ def _settle(oracle: Oracle, seen: Seen, visible: set[bytes]) -> None:
             oracle.published.remove(unit.name)
 
 
-def _observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fate:
+def observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fate:
+    """What has become of `unit`, as `seen` has it."""
     there = [body in visible for bodies in unit.bodies.values() for body in bodies]
     if any(there):
         if not all(there) and oracle.rules.retain_bytes is None:

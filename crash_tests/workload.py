@@ -19,6 +19,7 @@ tiny, so that a short workload crosses segments, checkpoints, relocation and ret
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 Step = list[Any]
@@ -41,20 +42,26 @@ class Workload:
     steps: list[Step]
     options: dict[str, Any] = field(default_factory=dict)
     fresh: bool = False  # whether the directory is made by the workload, too
+    threads: list[list[Step]] = field(default_factory=list)  # what each does, after the steps
+    background: bool = False  # whether the engine has a thread of its own beside them
 
     def all_options(self) -> dict[str, Any]:
         return {**TINY, **self.options}
 
     def groups(self) -> set[str]:
         """Those that it reads as, and one that it may never have heard of."""
-        reading = {step[1] for step in self.steps if step[0] in ("consume", "batch")}
-        acking = {step[3] for step in self.steps if step[0] in ("tx", "prepare") and step[3]}
+        steps = [*self.steps, *chain.from_iterable(self.threads)]
+        reading = {step[1] for step in steps if step[0] in ("consume", "batch")}
+        acking = {step[3] for step in steps if step[0] in ("tx", "prepare") and step[3]}
         return {"g"} | reading | acking
 
     def as_json(self) -> dict[str, Any]:
-        return {
+        data = {
             "name": self.name,
             "steps": self.steps,
             "options": self.options,
             "fresh": self.fresh,
         }
+        if self.threads:
+            data |= {"threads": self.threads, "background": self.background}
+        return data

@@ -1,0 +1,370 @@
+"""Runs threads one at a time: at each seam somebody decides who goes on.
+
+The threads are real ones, because the engine tells them apart by their numbers; each sleeps on a
+gate of its own until it is its turn. A thread that would wait for a lock is not let run before
+the lock is free, so nobody ever really waits; if nobody can go on, that is a deadlock, and told.
+Sleeping costs nothing: time passes when nothing else can happen.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Protocol
+
+from crash_tests.oracle import Violation
+from crash_tests.threads.seams import LOCK, Watch, place_of, value_of, watch_of
+from fmq.clock import Waitable
+from fmq.testing import FakeClock
+
+SEAMS_MAX = 200_000  # of one schedule; whoever needs more goes round in circles
+NAPS_MAX = 100  # how often time may pass, and nobody but those who wait for it goes on
+PATIENCE_SECONDS = 5.0  # for a thread that is told to end, or to begin
+
+
+class Abandoned(BaseException):
+    """The schedule is over before its threads are."""
+
+
+class Task:
+    """One thread, and what it waits for."""
+
+    def __init__(self, name: str, *, daemon: bool = False) -> None:
+        self.name = name
+        self.daemon = daemon  # whether the schedule may end without it
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.seams = 0  # how many it has come to
+        self.lock: Waitable | None = None
+        self.until: float | None = None  # it waits no longer
+        self.joins: threading.Thread | None = None
+        self.over = False
+        self.error: BaseException | None = None
+        self.thread: threading.Thread | None = None
+        self.place = ""
+
+    def can_go(self, now: float) -> bool:
+        if self.over:
+            return False
+        if self.lock is not None and self.lock.locked():  # type: ignore[attr-defined]
+            return self.until is not None and now >= self.until
+        return self.joins is None
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One thread stopped at its seam number `seam`, and another one went on."""
+
+    stopped: str  # "": none, as the last one had ended, or none had begun
+    seam: int
+    goes_on: str
+    place: str = ""  # where the one that stopped is
+
+
+class Chooser(Protocol):
+    """Who decides."""
+
+    def choose(self, task: Task, others: list[Task], default: Task) -> Task:
+        """Who goes on: `default`, which is `task` if it can, or any of `others`."""
+
+
+class Scheduler:
+    """The threads of one schedule. Made and run by a thread that is none of them."""
+
+    def __init__(self, chooser: Chooser, *, lines: bool) -> None:
+        """With `lines`, each line where threads meet is a seam, too."""
+        self.clock = ScheduledClock(self)
+        self.switches: list[Switch] = []
+        self.on_switch: Callable[[], None] = lambda: None
+        self.seams = 0
+        self._chooser = chooser
+        self._lines = lines
+        self._tasks: list[Task] = []
+        self._nobody = Task("")
+        self._gate = threading.Lock()  # of who runs all this
+        self._gate.acquire()
+        self._ended: Task | None = None
+        self._failure: Violation | None = None
+        self._naps = 0
+        self._aborting = False
+        self._holders: dict[int, tuple[Any, Task, int, int]] = {}  # by lock
+        self._arrivals = threading.Semaphore(0)
+
+    # --- beginning ------------------------------------------------------------------------------
+
+    def start(self, name: str, work: Callable[[], object]) -> None:
+        """Have a thread that will do `work`."""
+        task = Task(name)
+
+        def run() -> None:
+            task.gate.acquire()
+            sys.settrace(self._tracer(task))
+            try:
+                if not self._aborting:
+                    work()
+            except Abandoned:
+                pass
+            except BaseException as error:
+                task.error = error
+            finally:
+                sys.settrace(None)
+                self._end(task)
+
+        task.thread = threading.Thread(target=run, name=name, daemon=True)
+        self._tasks.append(task)
+        task.thread.start()
+
+    def adopt(self, begin: Callable[[], None], count: int) -> None:
+        """Call `begin`, and let the `count` threads that it starts be daemons of this schedule."""
+        threading.settrace(self._adopted)
+        try:
+            begin()
+            for _ in range(count):
+                assert self._arrivals.acquire(timeout=PATIENCE_SECONDS), "no thread has begun"
+        finally:
+            threading.settrace(None)  # type: ignore[arg-type]
+
+    def _adopted(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """The first call of a thread that the engine has started."""
+        thread = threading.current_thread()
+        task = Task(thread.name.removeprefix("fmq "), daemon=True)
+        task.thread = thread
+        self._tasks.append(task)
+        self._arrivals.release()
+        task.gate.acquire()
+        sys.settrace(self._tracer(task))
+
+        def until_its_end(frame: FrameType, event: str, argument: Any) -> Any:
+            if event == "return":
+                self._end(task)
+            return until_its_end
+
+        return until_its_end
+
+    def _end(self, task: Task) -> None:
+        task.over = True
+        self._ended = task
+        self._gate.release()
+
+    # --- running --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until all threads but daemons are over; Violation if they cannot be."""
+        while self._failure is None and any(not (t.over or t.daemon) for t in self._tasks):
+            self._nobody.seams += 1
+            able = self._able()
+            if not able:
+                self._fail_stuck()
+                break
+            following = self._decide(self._nobody, able, able[0])
+            self._wake(self._nobody, following)
+            self._gate.acquire()
+            self._bury()
+        if self._failure is not None:
+            raise self._failure
+
+    def _bury(self) -> None:
+        """Whoever has ended is gone for good before another one goes on."""
+        ended, self._ended = self._ended, None
+        if ended is None:
+            return
+        assert ended.thread is not None
+        ended.thread.join()
+        for task in self._tasks:
+            if task.joins is ended.thread:
+                task.joins = None
+        if ended.error is not None:
+            raise ended.error
+
+    def _able(self, but: Task | None = None) -> list[Task]:
+        """Those that can go on; if that takes time, it passes."""
+        while True:
+            now = self.clock.monotonic()
+            able = [task for task in self._tasks if task is not but and task.can_go(now)]
+            if able or but is not None:
+                return able
+            waits = [t.until for t in self._tasks if not t.over and t.until is not None]
+            if not waits or self._naps >= NAPS_MAX:
+                return []
+            self._naps += 1
+            self.clock.advance(max(0.000_001, min(waits) - now))
+
+    def seam(self, task: Task, frame: FrameType | None, operation: str = "") -> None:
+        """The thread of `task` is at a seam, and may have to wait there."""
+        if self._aborting:
+            return
+        task.seams += 1
+        self.seams += 1
+        if self.seams > SEAMS_MAX:
+            self._fail("I14", f"{SEAMS_MAX} seams, and no end: {self._standing()}")
+        others = self._able(but=task)
+        goes_on = task.can_go(self.clock.monotonic())
+        if not others and goes_on:
+            return
+        if not (others or goes_on):
+            others = self._able()
+            if task in others:
+                return
+        following = task
+        if others:
+            # The one behind it in turn, so that each gets one.
+            at = self._tasks.index(task)
+            default = task if goes_on else next((t for t in others if self._at(t) > at), others[0])
+            following = self._decide(task, others, default)
+        if following is not task or not others:
+            task.place = self._place(task, frame, operation)
+        if not others:
+            self._fail_stuck()
+        if following is not task:
+            self._wake(task, following)
+            self._sleep(task)
+
+    def _at(self, task: Task) -> int:
+        return self._tasks.index(task)
+
+    def _decide(self, task: Task, others: list[Task], default: Task) -> Task:
+        following = self._chooser.choose(task, others, default)
+        if not following.daemon:
+            self._naps = 0
+        return following
+
+    @staticmethod
+    def _place(task: Task, frame: FrameType | None, operation: str) -> str:
+        if frame is None:
+            return operation
+        if operation and frame.f_back is not None:
+            return f"{place_of(frame.f_back)}  [{operation}]"
+        return place_of(frame)
+
+    def _wake(self, task: Task, following: Task) -> None:
+        self.switches.append(Switch(task.name, task.seams, following.name, task.place))
+        self.on_switch()
+        following.gate.release()
+
+    def _sleep(self, task: Task) -> None:
+        task.gate.acquire()
+        if self._aborting:
+            raise Abandoned
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def wait(self, lock: Waitable, until: float | None) -> bool:
+        """What a thread of this schedule does in `Clock.wait`."""
+        task = self._current()
+        task.lock, task.until = lock, until
+        self.seam(task, sys._getframe(2))
+        task.lock = task.until = None
+        return lock.acquire(False)
+
+    def _current(self) -> Task:
+        me = threading.current_thread()
+        return next(task for task in self._tasks if task.thread is me)
+
+    def is_ours(self) -> bool:
+        """Whether who asks is a thread of this schedule."""
+        me = threading.current_thread()
+        return any(task.thread is me for task in self._tasks)
+
+    def _tracer(self, task: Task) -> Callable[[FrameType, str, Any], Any]:
+        """What CPython calls before each function, and line, of this thread."""
+
+        def call(frame: FrameType, event: str, argument: Any) -> Any:
+            watch = watch_of(frame.f_code)
+            if watch is None:
+                return None
+            if watch.operation:
+                self.seam(task, frame, watch.operation)
+                return None
+            return line if watch.waits or self._lines else None
+
+        def line(frame: FrameType, event: str, argument: Any) -> Any:
+            if event == "line":
+                watch = watch_of(frame.f_code)
+                assert watch is not None
+                self._line(task, frame, watch)
+            return line
+
+        return call
+
+    def _line(self, task: Task, frame: FrameType, watch: Watch) -> None:
+        number = frame.f_lineno
+        if number not in watch.waits:
+            if watch.meeting and self._lines:
+                self.seam(task, frame)
+            return
+        for written in watch.waits[number]:
+            what = value_of(written, frame)
+            if type(what) is LOCK:
+                self._take(task, frame, what, number)
+            elif isinstance(what, threading.Thread):
+                task.joins = what if any(t.thread is what and not t.over for t in self._tasks) else None
+                self.seam(task, frame)
+
+    def _take(self, task: Task, frame: FrameType, lock: Any, number: int) -> None:
+        """Let it come to the lock only when that is free."""
+        mine = (lock, task, id(frame), number)
+        if self._holders.get(id(lock)) == mine and lock.locked():
+            if self._lines:
+                self.seam(task, frame)  # it leaves the block of a `with`, and lets go of the lock
+            return
+        task.lock = lock
+        self.seam(task, frame)
+        task.lock = None
+        self._holders[id(lock)] = mine
+
+    # --- ending badly ---------------------------------------------------------------------------
+
+    def _fail_stuck(self) -> None:
+        self._fail("I14", f"nobody can go on: {self._standing()}")
+
+    def _fail(self, invariant: str, what: str) -> None:
+        """Tell who runs all this, and sleep for good."""
+        self._failure = Violation(invariant, what)
+        if self.is_ours():
+            self._gate.release()
+            self._sleep(self._current())
+
+    def _standing(self) -> str:
+        """Where each thread is, and who has what it waits for."""
+        told = []
+        for task in self._tasks:
+            if task.over:
+                continue
+            held = self._holders.get(id(task.lock)) if task.lock is not None else None
+            by = f", which {held[1].name} has taken" if held is not None else ""
+            told.append(f"{task.name} at {task.place}{by}")
+        return "; ".join(told)
+
+    def abandon(self) -> None:
+        """Let all threads end where they are; what they still do does not count."""
+        self._aborting = True
+        for task in self._tasks:
+            if task.over or task.thread is None:
+                continue
+            self._free_locks()
+            task.gate.release()
+            task.thread.join(PATIENCE_SECONDS)
+        self._free_locks()
+
+    def _free_locks(self) -> None:
+        """Those who would have released them do not go on as they should."""
+        for lock, *_ in self._holders.values():
+            if lock.locked():
+                lock.release()
+
+
+class ScheduledClock(FakeClock):
+    """Time passes when nobody can go on without it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+
+    def wait(self, lock: Waitable, timeout: float | None) -> bool:
+        if not self._scheduler.is_ours():
+            return super().wait(lock, timeout)
+        until = None if timeout is None else self.monotonic() + timeout
+        return self._scheduler.wait(lock, until)

@@ -1,0 +1,101 @@
+"""Where a thread of fmq may be stopped: before it takes a lock, waits, or asks the disk.
+
+The engine's sources are looked at instead of being changed: their syntax tree says on which
+lines a lock is taken, and the frame that runs the line says which one it is. So nothing in fmq
+knows that it is being watched. Where many threads meet, every line is a seam, if that is asked
+for: what is read without a lock can only go wrong between two lines.
+"""
+
+from __future__ import annotations
+
+import ast
+import threading
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import fmq
+import fmq.testing
+
+HOME = str(Path(fmq.__file__).parent) + "/"
+FAKES = str(Path(fmq.testing.__file__).parent) + "/"
+LOCK = type(threading.Lock())
+
+# What of a disk is a seam by itself, before it happens.
+OPERATIONS = {
+    *(f"CrashFile.{name}" for name in ("read", "write", "sync", "allocate", "write_zeros")),
+    *(f"CrashDirectory.{name}" for name in ("open", "create", "rename", "remove", "sync")),
+}
+# Where threads meet; what only encodes, decodes or computes is left out, as nobody else sees it.
+MEETING = (
+    "background.py", "checkpointing.py", "ending.py", "engine.py", "housekeeping.py", "parts.py",
+    "consume/consumer.py", "consume/groups.py", "store/group.py", "store/journal.py",
+    "store/spares.py", "tx/manager.py", "tx/messages.py", "tx/publication.py",
+    "tx/relocation.py", "tx/transaction.py", "tx/writer.py",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is a seam in one function: its call, some lines, or all of them."""
+
+    operation: str = ""  # of the disk
+    waits: dict[int, list[ast.expr]] = field(default_factory=dict)  # by line, on what
+    meeting: bool = False  # whether each line is one
+
+
+@cache
+def watch_of(code: CodeType) -> Watch | None:
+    """What is to be watched in a function; None if nothing is."""
+    file = code.co_filename
+    if not file.startswith(HOME) or code.co_name == "__del__":
+        return None  # a destructor may run at any time, in any thread
+    if file.startswith(FAKES):
+        named = code.co_qualname in OPERATIONS
+        return Watch(code.co_qualname.partition(".")[2]) if named else None
+    lines = {line for _, _, line in code.co_lines()}
+    waits = {line: found for line, found in waits_in(file).items() if line in lines}
+    meeting = file.removeprefix(HOME) in MEETING
+    return Watch("", waits, meeting) if waits or meeting else None
+
+
+@cache
+def waits_in(file: str) -> dict[int, list[ast.expr]]:
+    """By line of the file: what a thread may have to wait for there, as it is written."""
+    found: dict[int, list[ast.expr]] = {}
+    for node in ast.walk(ast.parse(Path(file).read_text())):
+        if isinstance(node, ast.With):
+            for item in node.items:
+                if isinstance(item.context_expr, ast.Attribute | ast.Name):
+                    found.setdefault(node.lineno, []).append(item.context_expr)
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("acquire", "join")
+            and isinstance(node.func.value, ast.Attribute | ast.Name)
+        ):
+            found.setdefault(node.lineno, []).append(node.func.value)
+    return found
+
+
+def value_of(written: ast.expr, frame: FrameType) -> Any:
+    """What a name, or an attribute of one, stands for in `frame`."""
+    if isinstance(written, ast.Attribute):
+        return getattr(value_of(written.value, frame), written.attr)
+    assert isinstance(written, ast.Name)
+    found = frame.f_locals.get(written.id, frame.f_globals)
+    return frame.f_globals.get(written.id) if found is frame.f_globals else found
+
+
+def place_of(frame: FrameType) -> str:
+    """Where a frame is, and what it is about to do."""
+    file = frame.f_code.co_filename
+    line = _lines(file)[frame.f_lineno - 1].strip()
+    return f"{file.removeprefix(HOME)}:{frame.f_lineno} in {frame.f_code.co_name}: {line}"
+
+
+@cache
+def _lines(file: str) -> list[str]:
+    return Path(file).read_text().splitlines()

@@ -1,0 +1,51 @@
+"""What a step does in a thread that is not alone; most do what they do in a single one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from crash_tests import steps
+from crash_tests.carry_on import call, plain, told
+from crash_tests.oracle import OUTCOMES
+from crash_tests.run import Run
+from crash_tests.threads.promised import ThreadsOracle
+from crash_tests.transactions import may_decide
+from fmq.errors import AlreadyDecided
+
+
+def decide(run: Run, name: str, decision: str) -> None:
+    """Others may be deciding the same, in the same way or the other one."""
+    oracle, engine = run.oracle, run.live
+    if name not in oracle.units or not may_decide(run, name):
+        return
+    oracle.trying_decision(name, decision)
+
+    def act() -> Any:
+        try:
+            return engine.decide(name, decision)  # type: ignore[arg-type]
+        except AlreadyDecided as error:
+            assert isinstance(oracle, ThreadsOracle)
+            oracle.decided_otherwise(name, OUTCOMES[error.outcome.state])
+            raise
+
+    outcome = call(run, name, act)
+    if outcome is not None:
+        told(run, name, list(outcome.receipts))
+
+
+def close(run: Run) -> None:
+    """Whoever calls later is refused; who is at it already is served."""
+    if plain(run, run.live.close):
+        run.oracle.synced()
+
+
+STEPS: dict[str, Callable[..., None]] = {**steps.STEPS, "decide": decide, "close": close}
+
+
+def do(run: Run, at: int, step: list[Any]) -> None:
+    """Do one step; bodies are named after its number `at`."""
+    assert isinstance(run.oracle, ThreadsOracle)
+    run.at = at
+    run.oracle.begin_step()
+    STEPS[step[0]](run, *step[1:])
