@@ -28,6 +28,7 @@ from crash_tests.findings import Findings
 from crash_tests.report import Report
 from crash_tests.story import tell_again
 from crash_tests.tally import Tally
+from crash_tests.threads.programs import PROGRAMS
 from crash_tests.tiers import NAMES, Tier, chosen, seconds_of
 
 
@@ -58,11 +59,12 @@ def arguments(given: list[str]) -> argparse.Namespace:
     add("--minutes", type=float, help="go on for so long, all tiers together")
     add("--seed", type=int, help="the first seed; default: from the clock")
     add("--tier", action="append", choices=NAMES, default=[], help="only this one; may be repeated")
-    add("--workload", choices=sorted(WORKLOADS), help="only this one, by hand")
+    add("--workload", choices=sorted({**WORKLOADS, **PROGRAMS}), help="only this one, by hand")
     add("--rounds", type=int, help="so many workloads of each tier")
     add("--seeds", type=int, help="so many seeds, and nothing else")
     add("--from", type=int, default=0, dest="first", help="the first of the short workloads")
     add("--crash-at", type=int, help="only the crash at this operation")
+    add("--preemptions", type=int, help="every schedule of threads with at most so many")
     add("--full", type=float, help="share of states put through everything, from 0 to 1")
     add("--no-shrink", action="store_true", help="leave failures as they are found")
     add("--directory", type=Path, default=Path(gettempdir()), help="for real file systems")
@@ -72,7 +74,9 @@ def arguments(given: list[str]) -> argparse.Namespace:
     if options.seeds is not None:
         options.tier, options.rounds = ["seeds"], options.seeds
     elif options.workload and not options.tier:
-        options.tier = ["hand"]
+        options.tier = ["threads" if options.workload in PROGRAMS else "hand"]
+    elif options.preemptions is not None and not options.tier:
+        options.tier = ["threads"]
     elif options.crash_at is not None and not options.tier:
         options.tier, options.rounds = ["seeds"], 1
     return options
@@ -111,6 +115,7 @@ def budget_of(options: argparse.Namespace, seed: int, seconds: float | None) -> 
         options.first,
         options.workload,
         options.crash_at,
+        options.preemptions,
         options.full,
         options.directory,
         failures=options.out,

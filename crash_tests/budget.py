@@ -27,6 +27,7 @@ class Budget:
     first: int = 0  # where to go on, of what is numbered
     workload: str | None = None  # only this one
     crash_at: int | None = None  # only this operation
+    preemptions: int | None = None  # every schedule of threads with at most so many
     full: float | None = None  # the share of states put through everything; None: the tier's own
     directory: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     failures: Path = Path("crash-failures")

@@ -125,18 +125,28 @@ class Explorer:
                 if self.tally.failures:
                     break
         except Exception as error:
-            self._failed(-1, [], error)
+            self.failed(-1, [], error)
         self._note(began)
 
     def _note(self, began: float) -> Tally:
+        tally = self.count()
+        tally.seconds = time.monotonic() - began
+        return tally
+
+    def count(self) -> Tally:
+        """What there is by now."""
         tally = self.tally
         tally.states = len(self._states)
         tally.deeper = max(0, self._memory.states - len(self._states))
         tally.recoveries = self._memory.recoveries
-        tally.seconds = time.monotonic() - began
         return tally
 
-    def _failed(self, crash_at: int, path: list[Event], error: BaseException) -> None:
+    def is_new(self, moment: Moment) -> bool:
+        """Whether no moment before had the same disk and promises; now one has."""
+        return self._memory.is_new("moment", moment.disk, moment.oracle)
+
+    def failed(self, crash_at: int, path: list[Event], error: BaseException) -> None:
+        """A promise was broken at that moment; -1: without any crash."""
         failure = Failure(self.workload, crash_at, path, violation_of(error))
         failure.violation.__cause__ = error
         self.tally.failures.append(failure)
@@ -158,15 +168,15 @@ class Explorer:
             assert state.loss is not None
             yield power(state.loss), state
 
-    def crashed(self, run: Run, event: Event) -> CrashDisk:
+    def crashed(self, at: Run | Moment, event: Event) -> CrashDisk:
         """What `event` leaves of the disk of a run that has come so far."""
         if event["do"] == "kill":
-            return run.disk.after_kill(written=event["written"])
-        return run.disk.after_kill().after(Loss.from_json(event))
+            return at.disk.after_kill(written=event["written"])
+        return at.disk.after_kill().after(Loss.from_json(event))
 
-    def trial_of(self, run: Run, event: Event) -> Trial:
+    def trial_of(self, at: Run | Moment, event: Event) -> Trial:
         """What becomes of that."""
-        return Trial(self._options, self.crashed(run, event), run.oracle, [event], self.random)
+        return Trial(self._options, self.crashed(at, event), at.oracle, [event], self.random)
 
     def replay(self, failure: Failure) -> Violation | None:
         """What breaks now where `failure` broke; None if nothing does."""
@@ -194,6 +204,6 @@ class Explorer:
             chain = self.depth.chain and (full or event["do"] == "kill")
             trial.go(full=full, chain=chain)
         except Exception as error:
-            self._failed(crash_at, trial.path, error)
+            self.failed(crash_at, trial.path, error)
             return False
         return True

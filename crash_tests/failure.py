@@ -9,6 +9,7 @@ from typing import Any
 
 from crash_tests.oracle import Violation
 from crash_tests.orders import Order
+from crash_tests.threads.schedule import Schedule
 from crash_tests.workload import Workload
 from fmq.testing import Loss
 
@@ -28,16 +29,23 @@ class Failure:
     path: list[Event]
     violation: Violation
     order: Order | None = None  # what was made to fail, instead of a crash
+    schedule: Schedule | None = None  # of threads: then `crash_at` counts its moments
     planted: str = ""  # the planted bug with which it fails again, once it is mended
 
     def __str__(self) -> str:
         story = " · ".join(map(tell, self.path)) or "nothing"
         if self.order is not None:
             story = str(self.order)
+        steps, at = f"{len(self.workload.steps)} steps", f"operation {self.crash_at}"
+        if self.schedule is not None:
+            threads = self.workload.threads
+            steps += f", then {sum(map(len, threads))} in {len(threads)} threads"
+            steps += f", {self.schedule}"
+            at = f"moment {self.crash_at}"
         return (
             f"{self.violation}\n"
-            f"  workload: {self.workload.name}, {len(self.workload.steps)} steps\n"
-            f"  crash at: {'none' if self.crash_at < 0 else f'operation {self.crash_at}'}\n"
+            f"  workload: {self.workload.name}, {steps}\n"
+            f"  crash at: {'none' if self.crash_at < 0 else at}\n"
             f"  then:     {story}"
         )
 
@@ -49,6 +57,7 @@ class Failure:
             "crash_at": self.crash_at,
             "path": self.path,
             "order": None if self.order is None else self.order.as_json(),
+            "schedule": None if self.schedule is None else self.schedule.as_json(),
             "planted": self.planted,
         }
 
@@ -74,6 +83,7 @@ def load(path: Path) -> Failure:
         data["path"],
         Violation(data["invariant"], data["what"]),
         Order.from_json(data["order"]) if data.get("order") else None,
+        Schedule.from_json(data["schedule"]) if data.get("schedule") else None,
         data.get("planted", ""),
     )
 

@@ -45,12 +45,12 @@ def generate(seed: int, length: int = 16) -> Workload:
         options["sync"] = random.choice(("interval", "never"))
     if random.random() < 0.2:
         options["compress_bytes_min"] = 64
-    maker = _Maker(random, options["segment_bytes"])
+    maker = Maker(random, options["segment_bytes"])
     steps = [maker.step() for _ in range(length)]
     return Workload(f"seed {seed}", steps, options, fresh=random.random() < 0.1)
 
 
-class _Maker:
+class Maker:
     """Draws steps that mostly make sense one after the other."""
 
     def __init__(self, random: Random, segment_bytes: int) -> None:

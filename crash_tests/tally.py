@@ -14,6 +14,7 @@ class Tally:
 
     name: str = ""
     workloads: int = 0
+    schedules: int = 0  # of threads
     points: int = 0
     states: int = 0  # distinct disks that crashes of the workload left, with what was promised
     deeper: int = 0  # the same, after crashes inside recovery and of what came after it
@@ -50,8 +51,9 @@ class Tally:
         if self.not_run is not None:
             return f"NOT RUN: {self.not_run}"
         faults = f"{self.faults:,} faults, " if self.faults else ""
+        schedules = f"{self.schedules:,} schedules, " if self.schedules else ""
         return (
-            f"{self.workloads:,} workloads, {self.points:,} crash points, {faults}"
+            f"{self.workloads:,} workloads, {schedules}{self.points:,} crash points, {faults}"
             f"{self.all_states:,} distinct states ({self.deeper:,} of them deeper), "
             f"{self.recoveries:,} recoveries, {self.rate:,.0f} states/s, "
             f"{len(self.failures)} failures{self.note and '; '}{self.note}"

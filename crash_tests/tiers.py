@@ -16,6 +16,7 @@ from crash_tests.real.tiers import REAL
 from crash_tests.seeds import Seeds
 from crash_tests.tables import Tables
 from crash_tests.tally import Tally
+from crash_tests.threads.tier import Threads
 
 
 class Tier(Protocol):
@@ -36,6 +37,7 @@ TIERS: dict[Tier, float] = {
     Exhaustive(): 0.25,
     Seeds(): 0.3,
     Tables(): 0.05,
+    Threads(): 0.2,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

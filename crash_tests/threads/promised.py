@@ -114,7 +114,8 @@ class ThreadsOracle(Oracle):
             self.units[name] = replace(unit, fates=unit.fates - {goal})
 
     def decided_otherwise(self, name: str, fate: Fate) -> None:
-        """A decision was refused because the other one is durable."""
+        """The calling thread's decision was refused because the other one is durable."""
+        self._tries[name].pop(get_ident())
         unit = self.units[name]
         if fate not in unit.fates:
             raise Violation("I4", f"{name} is said to be {fate}, and is {self.fate(name)}")

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from crash_tests.oracle import Violation
+from crash_tests.threads.schedule import Choice
 from crash_tests.threads.seams import LOCK, Watch, place_of, value_of, watch_of
 from fmq.clock import Waitable
 from fmq.testing import FakeClock
@@ -78,6 +79,7 @@ class Scheduler:
         """With `lines`, each line where threads meet is a seam, too."""
         self.clock = ScheduledClock(self)
         self.switches: list[Switch] = []
+        self.choices: list[Choice] = []  # where it was not as by default
         self.on_switch: Callable[[], None] = lambda: None
         self.seams = 0
         self._chooser = chooser
@@ -146,8 +148,9 @@ class Scheduler:
 
     def _end(self, task: Task) -> None:
         task.over = True
-        self._ended = task
-        self._gate.release()
+        if not self._aborting:
+            self._ended = task
+            self._gate.release()
 
     # --- running --------------------------------------------------------------------------------
 
@@ -227,6 +230,9 @@ class Scheduler:
 
     def _decide(self, task: Task, others: list[Task], default: Task) -> Task:
         following = self._chooser.choose(task, others, default)
+        if following is not default:
+            preempts = default is task
+            self.choices.append(Choice(task.name, task.seams, following.name, preempts))
         if not following.daemon:
             self._naps = 0
         return following

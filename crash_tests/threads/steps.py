@@ -12,26 +12,38 @@ from crash_tests.run import Run
 from crash_tests.threads.promised import ThreadsOracle
 from crash_tests.transactions import may_decide
 from fmq.errors import AlreadyDecided
+from fmq.message import Receipt
+from fmq.tx.transaction import Transaction
 
 
-def decide(run: Run, name: str, decision: str) -> None:
+def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) -> None:
     """Others may be deciding the same, in the same way or the other one."""
     oracle, engine = run.oracle, run.live
     if name not in oracle.units or not may_decide(run, name):
         return
     oracle.trying_decision(name, decision)
 
-    def act() -> Any:
-        try:
-            return engine.decide(name, decision)  # type: ignore[arg-type]
-        except AlreadyDecided as error:
-            assert isinstance(oracle, ThreadsOracle)
-            oracle.decided_otherwise(name, OUTCOMES[error.outcome.state])
-            raise
+    def act() -> list[Receipt]:
+        if tx is None:
+            return list(engine.decide(name, decision).receipts)  # type: ignore[arg-type]
+        return tx.commit() if decision == "commit" else tx.rollback() or []
 
-    outcome = call(run, name, act)
-    if outcome is not None:
-        told(run, name, list(outcome.receipts))
+    try:
+        receipts = call(run, name, act)
+    except AlreadyDecided as error:
+        assert isinstance(oracle, ThreadsOracle)
+        oracle.decided_otherwise(name, OUTCOMES[error.outcome.state])
+    else:
+        if isinstance(receipts, list):
+            told(run, name, receipts)
+
+
+def commit(run: Run, name: str) -> None:
+    decide(run, name, "commit", run.transactions.pop(name, None))
+
+
+def rollback(run: Run, name: str) -> None:
+    decide(run, name, "rollback", run.transactions.pop(name, None))
 
 
 def close(run: Run) -> None:
@@ -40,7 +52,13 @@ def close(run: Run) -> None:
         run.oracle.synced()
 
 
-STEPS: dict[str, Callable[..., None]] = {**steps.STEPS, "decide": decide, "close": close}
+STEPS: dict[str, Callable[..., None]] = {
+    **steps.STEPS,
+    "commit": commit,
+    "rollback": rollback,
+    "decide": decide,
+    "close": close,
+}
 
 
 def do(run: Run, at: int, step: list[Any]) -> None:

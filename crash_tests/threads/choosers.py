@@ -1,54 +1,11 @@
-"""Who decides at a seam: a list of choices, or chance.
-
-By default a thread goes on until it must wait, or ends. A choice says that at its n-th seam
-another one goes on instead; so a schedule is written down as the few choices in which it differs
-from the default. One that stops a thread which could have gone on is a preemption.
-"""
+"""Who decides at a seam: a schedule that is given, or chance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from random import Random
-from typing import Any, Self
 
+from crash_tests.threads.schedule import Choice, Schedule
 from crash_tests.threads.scheduler import Task
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The thread `stopped`, at its seam number `seam`, lets `goes_on` go on; "" is none."""
-
-    stopped: str
-    seam: int
-    goes_on: str
-    preempts: bool = True
-
-    def as_json(self) -> list[Any]:
-        return [self.stopped, self.seam, self.goes_on, self.preempts]
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """The choices, and which seams they count."""
-
-    lines: bool  # whether each line where threads meet is one
-    choices: tuple[Choice, ...] = ()
-
-    @property
-    def preemptions(self) -> int:
-        return sum(choice.preempts for choice in self.choices)
-
-    def but(self, dropped: Iterable[Choice]) -> Schedule:
-        gone = set(dropped)
-        return Schedule(self.lines, tuple(each for each in self.choices if each not in gone))
-
-    def as_json(self) -> dict[str, Any]:
-        return {"lines": self.lines, "choices": [each.as_json() for each in self.choices]}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(data["lines"], tuple(Choice(*each) for each in data["choices"]))
 
 
 class Follow:
@@ -56,7 +13,8 @@ class Follow:
 
     def __init__(self, schedule: Schedule) -> None:
         self._wanted = {(each.stopped, each.seam): each.goes_on for each in schedule.choices}
-        self._last = (schedule.choices[-1].stopped, schedule.choices[-1].seam, ) if schedule.choices else None
+        last = schedule.choices[-1] if schedule.choices else None
+        self._last = None if last is None else (last.stopped, last.seam)
         self.open: list[Choice] = []  # what could have been chosen behind the last choice
 
     def choose(self, task: Task, others: list[Task], default: Task) -> Task:

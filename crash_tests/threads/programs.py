@@ -1,0 +1,138 @@
+"""What threads do at once: short programs by hand, each for one meeting, and mixed ones by chance."""
+
+from __future__ import annotations
+
+from random import Random
+
+from crash_tests.seeds import Maker
+from crash_tests.workload import Step, Workload
+
+ONE = ["send", "a", 0, 20]
+T1: list[Step] = [["prepare", "t1", [["a", 0, 1, 100], ["b", 1, 1, 20]], None]]
+
+PROGRAMS = {
+    each.name: each
+    for each in (
+        Workload(
+            "shared-sync",  # each is served by the next sync, and hands the lead on
+            [],
+            threads=[[ONE, ONE], [ONE], [ONE]],
+        ),
+        Workload(
+            "one-order",  # one order for all queues
+            [ONE],
+            threads=[
+                [["many", "a", 0, 2, 20], ["tx", "t1", [["b", 0, 1, 20], ["b", 1, 1, 20]], None]],
+                [["tx", "t2", [["b", 1, 1, 20], ["a", 0, 1, 20], ["b", 0, 1, 20]], None]],
+                [["many", "c", 0, 2, 20]],
+            ],
+        ),
+        Workload(
+            "no-waiting",  # what nobody waits for is served with what somebody does
+            [],
+            {"sync": "interval"},
+            threads=[
+                [["lazy", "a", 0, 20], ["lazy", "a", 0, 20], ["sync"]],
+                [["lazy", "a", 0, 30], ["send", "a", 0, 30]],
+                [["prepare", "t1", [["a", 0, 1, 100]], None]],
+            ],
+            background=True,
+        ),
+        Workload(
+            "roll-together",  # who rolls, who writes behind it, and the spare that somebody makes
+            [["send", "a", 0, 2600]],
+            threads=[
+                [["send", "a", 0, 700], ["send", "a", 0, 900]],
+                [["send", "b", 0, 700], ["send", "b", 0, 900]],
+            ],
+            background=True,
+        ),
+        Workload(
+            "rivals",  # the first decision wins, whoever made it
+            T1,
+            threads=[
+                [["decide", "t1", "commit"]],
+                [["decide", "t1", "rollback"]],
+                [["decide", "t1", "commit"], ONE],
+            ],
+        ),
+        Workload(
+            "two-phases-at-once",
+            [ONE],
+            threads=[
+                [*T1, ["commit", "t1"]],
+                [["prepare", "t2", [["b", 1, 2, 100]], None], ["rollback", "t2"], ONE],
+                [["decide", "t1", "rollback"], ["read", "b", 1], ["read", "a", 0]],
+            ],
+        ),
+        Workload(
+            "one-group",  # a message goes to one of them
+            [["many", "a", 0, 3, 20]],
+            threads=[
+                [["consume", "g", 1, 1], ["consume", "g", 1, 1]],
+                [["consume", "g", 2, 1]],
+                [["tx", "t1", [["b", 0, 1, 20]], "g"], ONE],
+            ],
+        ),
+        Workload(
+            "reading-along",  # what is shown is durable
+            [ONE],
+            threads=[
+                [["send", "a", 0, 30], ["many", "b", 0, 2, 30]],
+                [["read", "a", 0], ["read", "b", 0], ["read", "a", 0]],
+                [["tx", "t1", [["a", 0, 1, 30], ["b", 0, 1, 30]], None]],
+            ],
+        ),
+        Workload(
+            "checkpoint-beside",  # of one instant, while others go on
+            [ONE, *T1],
+            threads=[
+                [["checkpoint"], ["checkpoint"]],
+                [["send", "a", 0, 200], ["commit", "t1"]],
+                [["prepare", "t2", [["b", 0, 1, 300]], None], ["consume", "g", 1, 1]],
+            ],
+            background=True,
+        ),
+        Workload(
+            "close-beside",  # who is at it is served, who comes later is refused
+            [ONE],
+            threads=[
+                [["close"]],
+                [["send", "a", 0, 30], ["send", "a", 0, 30]],
+                [*T1, ["commit", "t1"]],
+            ],
+            background=True,
+        ),
+    )
+}
+
+
+def generate(seed: int) -> Workload:
+    """Two to four threads with up to three steps each, made from `seed`."""
+    random = Random(seed)
+    options = {
+        "segment_bytes": random.choice((3072, 4096, 8192)),
+        "checkpoint_bytes": random.choice((1024, 2048, 100_000)),
+        "reference_bytes_min": random.choice((1, 64, 10_000)),
+        "sync": random.choice(("always", "always", "always", "interval", "never")),
+    }
+    maker = Maker(random, options["segment_bytes"])
+    first = [step for step in (maker.step() for _ in range(random.randint(1, 3))) if _fits(step)]
+    threads = [
+        [step for step in (maker.step() for _ in range(random.randint(1, 3))) if _fits(step)]
+        for _ in range(random.choice((2, 2, 3, 3, 4)))
+    ]
+    if random.random() < 0.1:
+        random.choice(threads).append(["close"])
+    return Workload(
+        f"threads {seed}",
+        first,
+        options,
+        threads=[steps or [ONE] for steps in threads],
+        background=random.random() < 0.5,
+    )
+
+
+def _fits(step: Step) -> bool:
+    """Not with a process of its own, or by looking at a disk that others change."""
+    return step[0] not in ("reopen", "kill", "fill", "clock")

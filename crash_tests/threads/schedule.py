@@ -1,0 +1,45 @@
+"""A schedule as data: the few choices in which it differs from the default.
+
+By default a thread goes on until it must wait, or ends. A choice says that at its n-th seam
+another one goes on; one that stops a thread which could have gone on is a preemption.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The thread `stopped`, at its seam number `seam`, lets `goes_on` go on; "" is none."""
+
+    stopped: str
+    seam: int
+    goes_on: str
+    preempts: bool = True  # whether the one that stopped could have gone on
+
+    def as_json(self) -> list[Any]:
+        return [self.stopped, self.seam, self.goes_on, self.preempts]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The choices, and which seams they count."""
+
+    lines: bool  # whether each line where threads meet is a seam
+    choices: tuple[Choice, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.preemptions} preemptions"
+
+    @property
+    def preemptions(self) -> int:
+        return sum(choice.preempts for choice in self.choices)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"lines": self.lines, "choices": [each.as_json() for each in self.choices]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(data["lines"], tuple(Choice(*each) for each in data["choices"]))
