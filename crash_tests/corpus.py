@@ -13,6 +13,7 @@ from crash_tests.failure import Failure, load
 from crash_tests.faults import check_again
 from crash_tests.oracle import Violation
 from crash_tests.tally import Tally
+from crash_tests.threads.tour import Tour, replayed
 
 FOLDER = Path(__file__).parent / "corpus"
 
@@ -25,6 +26,8 @@ def again(failure: Failure) -> Violation | None:
     """What breaks now where `failure` broke; None if nothing does."""
     if failure.order is not None:
         return check_again(failure)
+    if failure.schedule is not None:
+        return replayed(failure)[1]
     return Explorer(failure.workload).replay(failure)
 
 
@@ -46,9 +49,11 @@ class Corpus:
         return total
 
     def _try(self, failure: Failure, budget: Budget) -> Tally:
-        explorer = Explorer(failure.workload, budget.seed, budget.depth())
         violation = again(failure)
+        if violation is None and failure.schedule is not None:
+            return Tour(failure.workload, budget.seed, budget.depth()).follow(failure.schedule)[0]
         if violation is None:
+            explorer = Explorer(failure.workload, budget.seed, budget.depth())
             return explorer.explore(until=budget.until)
         failure.violation = violation
         return Tally(workloads=1, failures=[failure])

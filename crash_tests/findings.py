@@ -9,6 +9,7 @@ from pathlib import Path
 from crash_tests.explore import Depth
 from crash_tests.failure import Failure
 from crash_tests.shrink import shrink
+from crash_tests.threads import shrink as threads
 
 
 class Findings:
@@ -26,13 +27,20 @@ class Findings:
         self._say(str(failure))
         if cause is not None:
             self._say("".join(traceback.format_exception(cause, limit=-4)).rstrip())
-        if not failure.workload.steps:
+        if not (failure.workload.steps or failure.workload.threads):
             return  # a real crash: what there is to keep lies in a folder of its own
-        smaller = failure if self._depth is None else shrink(failure, self._depth)
+        smaller = failure
+        if self._depth is not None:
+            make_small = shrink if failure.schedule is None else threads.shrink
+            smaller = make_small(failure, self._depth)
         self._folder.mkdir(exist_ok=True)
         kind = "" if failure.order is None else "-fault"
         file = self._folder / f"{failure.workload.name.replace(' ', '-')}{kind}.json"
         smaller.save(file)
         self.files[str(file)] = str(failure.violation).partition("\n")[0]
-        self._say(f"shrunk: {smaller}\n  steps:    {smaller.workload.steps}")
+        self._say(f"shrunk: {smaller}\n  steps:    {smaller.workload.steps}{_of_threads(smaller)}")
         self._say(f"  again:    python -m crash_tests replay {file}")
+
+
+def _of_threads(failure: Failure) -> str:
+    return "".join(f"\n            {steps}" for steps in failure.workload.threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from crash_tests.explore import Depth, Explorer
 from crash_tests.failure import Failure
@@ -12,6 +13,7 @@ from crash_tests.faults import FaultTour
 from crash_tests.oracle import Violation
 from crash_tests.workload import Step, Workload
 
+T = TypeVar("T")
 SMALL_BYTES = 20
 
 
@@ -26,7 +28,7 @@ def shrink(failure: Failure, depth: Depth, seconds: float = 20.0) -> Failure:
 
 
 def _smaller(failure: Failure, depth: Depth, deadline: float) -> Failure | None:
-    for steps in _fewer(failure.workload.steps):
+    for steps in fewer_or_smaller(failure.workload.steps):
         if time.monotonic() >= deadline:
             break
         found = _find(failure, replace(failure.workload, steps=steps), depth, deadline)
@@ -35,13 +37,18 @@ def _smaller(failure: Failure, depth: Depth, deadline: float) -> Failure | None:
     return None
 
 
-def _fewer(steps: list[Step]) -> Iterator[list[Step]]:
-    """The steps without some of them, many first; then with one that is smaller."""
-    size = len(steps) // 2
+def fewer(items: list[T]) -> Iterator[list[T]]:
+    """The list without some of them, many first."""
+    size = len(items) // 2 or len(items)
     while size:
-        for at in range(len(steps) - size, -1, -size):
-            yield steps[:at] + steps[at + size :]
+        for at in range(len(items) - size, -1, -size):
+            yield items[:at] + items[at + size :]
         size //= 2
+
+
+def fewer_or_smaller(steps: list[Step]) -> Iterator[list[Step]]:
+    """Steps without some of them; then with one that is smaller."""
+    yield from fewer(steps)
     for at, step in enumerate(steps):
         if step[0] in ("send", "lazy", "many") and step[-1] > SMALL_BYTES:
             yield [*steps[:at], [*step[:-1], SMALL_BYTES], *steps[at + 1 :]]

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from crash_tests.corpus import again
 from crash_tests.engines import abandon, open_engine, options_of
-from crash_tests.explore import Explorer
+from crash_tests.explore import Explorer, Moment
 from crash_tests.failure import Event, Failure, load, tell
 from crash_tests.look import look
 from crash_tests.oracle import INVARIANTS, Oracle, Seen, Violation
 from crash_tests.run import Run
+from crash_tests.threads.story import text_of, threads_of, turns_of
+from crash_tests.threads.tour import replayed
 from crash_tests.trial import Trial
-from crash_tests.workload import Step
 from fmq.errors import FmqError
 from fmq.options import Options
 from fmq.testing import CrashDisk, Loss
@@ -44,35 +45,38 @@ def _story(failure: Failure) -> Iterator[str]:
     if failure.order is not None:
         yield "Steps"
         for i, step in enumerate(failure.workload.steps):
-            yield f"  {i:3}  {_text(step)}"
+            yield f"  {i:3}  {text_of(step)}"
         yield f"\nOn a disk on which {failure.order}"
         return
     explorer = Explorer(failure.workload)
-    run = explorer.start(None if failure.crash_at < 0 else failure.crash_at)
-    yield from _steps(run)
-    yield from _promises(run.oracle)
+    at: Run | Moment
+    if failure.schedule is not None:
+        play, _ = replayed(failure)
+        yield from threads_of(failure.workload)
+        yield from turns_of(play, failure.crash_at)
+        at = play.moments[failure.crash_at] if failure.crash_at >= 0 else play.now()
+    else:
+        at = explorer.start(None if failure.crash_at < 0 else failure.crash_at)
+        yield from _steps(at)
+    yield from _promises(at.oracle)
     if failure.crash_at >= 0:
-        yield from _crash(run, failure.path[0])
-        state = explorer.crashed(run, failure.path[0])
-        yield from _recovery(state, options_of(failure.workload), run.oracle)
-        yield from _what_followed(explorer.trial_of(run, failure.path[0]), failure.path[1:])
+        yield from _crash(at, failure.path[0])
+        state = explorer.crashed(at, failure.path[0])
+        yield from _recovery(state, options_of(failure.workload), at.oracle)
+        yield from _what_followed(explorer.trial_of(at, failure.path[0]), failure.path[1:])
 
 
 def _what_followed(trial: Trial, path: list[Event]) -> Iterator[str]:
     for event in path[:-1]:
         yield f"\nThen {tell(event)}"
         if event["do"] == "life":
-            yield from (f"       {_text(step)}" for step in trial.life_steps())
+            yield from (f"       {text_of(step)}" for step in trial.life_steps())
     with contextlib.suppress(Exception):  # it is told below
         trial.replay(path)
     if path and trial.cut is not None:
         yield from _cut(*trial.cut)
     elif path:
         yield f"\nThen {tell(path[-1])}"
-
-
-def _text(step: Step) -> str:
-    return " ".join(map(str, step))
 
 
 def _steps(run: Run) -> Iterator[str]:
@@ -88,7 +92,7 @@ def _steps(run: Run) -> Iterator[str]:
     if run.at < 0:
         yield f"       the opening: the power fails {run.lost}"
     for i, step in enumerate(run.workload.steps):
-        text = f"  {i:3}  {_text(step):48} "
+        text = f"  {i:3}  {text_of(step):48} "
         if i < len(ends):
             yield text + (f"up to {ends[i] - 1}" if ends[i] != begin else "none")
             begin = ends[i]
@@ -110,10 +114,10 @@ def _promises(oracle: Oracle) -> Iterator[str]:
         yield "  nothing"
 
 
-def _crash(run: Run, event: Event) -> Iterator[str]:
+def _crash(at: Run | Moment, event: Event) -> Iterator[str]:
     """What the crash took, change by change."""
     if event["do"] == "power":
-        yield from _cut(run.disk, Loss.from_json(event))
+        yield from _cut(at.disk, Loss.from_json(event))
     else:
         yield f"\n{tell(event).capitalize()}"
 

@@ -363,10 +363,10 @@ class Engine:
         if self._thread is not None:
             self._thread.stop()
         try:
-            if drain(self._parts, refusal):
-                with suppress(OSError):
-                    # It is a hint: without it the next open replays a little more.
-                    self._parts.chores.checkpoint(clean=True)
+            drained = drain(self._parts, refusal)
+            with suppress(OSError):
+                # It is a hint: without it the next open replays a little more.
+                self._parts.chores.end(clean=drained)
         finally:
             self._parts.close()
             self._unlock()

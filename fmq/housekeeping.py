@@ -14,7 +14,7 @@ import threading
 from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
 from fmq.disk import Directory
-from fmq.errors import EngineFailed, StorageFull
+from fmq.errors import Closed, EngineFailed, StorageFull
 from fmq.options import Options
 from fmq.retention import Retention
 from fmq.store.catalog import Catalog
@@ -53,9 +53,15 @@ class Housekeeping:
     # --- one round --------------------------------------------------------------------------
 
     def round(self) -> None:
-        """Do whatever is due."""
+        """Do whatever is due; EngineFailed, or Closed, if nothing is done any more."""
         with self._running:
+            self._check()
             self._round()
+
+    def _check(self) -> None:
+        """Once `end` is done the directory may be somebody else's."""
+        with self._group.lock:
+            self._group.check()
 
     def _round(self) -> None:
         try:
@@ -83,7 +89,7 @@ class Housekeeping:
         """
         try:
             self.round()
-        except EngineFailed:
+        except (EngineFailed, Closed):
             return False
         except BaseException as error:
             # Nobody foresaw it: better no engine than a wrong one.
@@ -148,10 +154,19 @@ class Housekeeping:
         applied = self._ledger.applied_upto == self.checkpointer.upto
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
 
-    def checkpoint(self, *, clean: bool = False) -> None:
+    def checkpoint(self) -> None:
         """Write a checkpoint of this instant now."""
         with self._running:
-            self._checkpoint(clean=clean)
+            self._check()
+            self._checkpoint(clean=False)
+
+    def end(self, *, clean: bool) -> None:
+        """The engine takes nothing any more: wait for what is being done, and let nothing follow
+        but the last checkpoint, which there is only of an engine that was drained: `clean`.
+        """
+        with self._running:
+            if clean:
+                self._checkpoint(clean=True)
 
     def _checkpoint(self, *, clean: bool) -> None:
         if self._options.sync == "never" and not clean:

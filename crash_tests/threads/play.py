@@ -26,7 +26,7 @@ class Play:
         self.scheduler = Scheduler(chooser, lines=lines)
         self.oracle = ThreadsOracle(rules_of(workload))
         self.moments: list[Moment] = []
-        self.names: list[str] = []  # of the moments: what was just to happen
+        self.places: list[tuple[int, str]] = []  # of the moments: after how many switches, what next
         self._workload = workload
         self._known = (-1, 0)
         self._runs: list[Run] = []
@@ -41,6 +41,8 @@ class Play:
             self._disk.watch(self._note)
             self.scheduler.on_switch = partial(self._note, "")
             for number, steps in enumerate(self._workload.threads):
+                if not steps:
+                    continue  # shrunk; the others keep their names
                 at = STEPS_APART * (number + 1)
                 work = partial(self._work, self._a_run(), at, steps)
                 self.scheduler.start(NAMES[number], work)
@@ -105,8 +107,12 @@ class Play:
         known = self._disk.operations, self.oracle.promises()
         if operation or known != self._known:
             self._known = known
-            self.moments.append(Moment(self._disk.stopped(), self.oracle.copy()))
-            self.names.append(operation or "a switch")
+            self.moments.append(self.now())
+            self.places.append((len(self.scheduler.switches), operation))
+
+    def now(self) -> Moment:
+        """Where it has come to."""
+        return Moment(self._disk.stopped(), self.oracle.copy())
 
     def _let_go(self) -> None:
         self._disk.watch(None)

@@ -57,12 +57,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One thread stopped at its seam number `seam`, and another one went on."""
+    """One thread stopped, and another one went on."""
 
     stopped: str  # "": none, as the last one had ended, or none had begun
-    seam: int
     goes_on: str
     place: str = ""  # where the one that stopped is
+    waits: bool = False  # whether it must
 
 
 class Chooser(Protocol):
@@ -246,7 +246,8 @@ class Scheduler:
         return place_of(frame)
 
     def _wake(self, task: Task, following: Task) -> None:
-        self.switches.append(Switch(task.name, task.seams, following.name, task.place))
+        waits = not task.can_go(self.clock.monotonic())
+        self.switches.append(Switch(task.name, following.name, task.place, waits))
         self.on_switch()
         following.gate.release()
 
