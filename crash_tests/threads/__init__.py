@@ -1,1 +1,1 @@
-"""Threads of one engine, run one at a time in an order that is chosen, and crashed at the switches."""
+"""Threads of one engine: one goes on at a time, and they are crashed where they take turns."""

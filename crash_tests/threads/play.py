@@ -22,11 +22,15 @@ STEPS_APART = 100  # between the numbers of the steps of one thread and those of
 class Play:
     """Threads on an engine of their own."""
 
-    def __init__(self, workload: Workload, chooser: Chooser, *, lines: bool, honest: bool = True) -> None:
+    def __init__(
+        self, workload: Workload, chooser: Chooser, *, lines: bool, honest: bool = True
+    ) -> None:
         self.scheduler = Scheduler(chooser, lines=lines)
         self.oracle = ThreadsOracle(rules_of(workload))
         self.moments: list[Moment] = []
-        self.places: list[tuple[int, str]] = []  # of the moments: after how many switches, what next
+        self.places: list[
+            tuple[int, str]
+        ] = []  # of the moments: after how many switches, what next
         self._workload = workload
         self._known = (-1, 0)
         self._runs: list[Run] = []

@@ -1,4 +1,4 @@
-"""What threads do at once: short programs by hand, each for one meeting, and mixed ones by chance."""
+"""What threads do at once: short programs by hand, each for one meeting, and mixed ones."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ PROGRAMS = {
             "shared-sync",  # each is served by the next sync, and hands the lead on
             [],
             threads=[[ONE, ONE], [ONE], [ONE]],
+            background=True,  # without, who was answered too early would flush by itself
         ),
         Workload(
             "one-order",  # one order for all queues
@@ -103,6 +104,7 @@ PROGRAMS = {
             ],
             background=True,
         ),
+        Workload("checkpoint-and-close", [ONE], threads=[[["checkpoint"]], [["close"]], [ONE]]),
     )
 }
 
@@ -110,13 +112,14 @@ PROGRAMS = {
 def generate(seed: int) -> Workload:
     """Two to four threads with up to three steps each, made from `seed`."""
     random = Random(seed)
+    segment_bytes = random.choice((3072, 4096, 8192))
     options = {
-        "segment_bytes": random.choice((3072, 4096, 8192)),
+        "segment_bytes": segment_bytes,
         "checkpoint_bytes": random.choice((1024, 2048, 100_000)),
         "reference_bytes_min": random.choice((1, 64, 10_000)),
         "sync": random.choice(("always", "always", "always", "interval", "never")),
     }
-    maker = Maker(random, options["segment_bytes"])
+    maker = Maker(random, segment_bytes)
     first = [step for step in (maker.step() for _ in range(random.randint(1, 3))) if _fits(step)]
     threads = [
         [step for step in (maker.step() for _ in range(random.randint(1, 3))) if _fits(step)]

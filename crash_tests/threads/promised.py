@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from threading import get_ident
 
 from crash_tests.oracle import Fate, Lane, Oracle, Place, Rules, Seen, Unit, Violation
@@ -189,7 +190,7 @@ class ThreadsOracle(Oracle):
         for name in self.units:
             sorter.add(name, *self._before[name])
         for chain in self._chains(seen):
-            for earlier, later in zip(chain, chain[1:], strict=False):
+            for earlier, later in pairwise(chain):
                 sorter.add(later, earlier)
         try:
             sorter.prepare()

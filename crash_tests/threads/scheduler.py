@@ -3,7 +3,8 @@
 The threads are real ones, because the engine tells them apart by their numbers; each sleeps on a
 gate of its own until it is its turn. A thread that would wait for a lock is not let run before
 the lock is free, so nobody ever really waits; if nobody can go on, that is a deadlock, and told.
-Sleeping costs nothing: time passes when nothing else can happen.
+Sleeping costs nothing: where somebody has asked for a timeout and nothing else can happen, time
+passes at once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from fmq.clock import Waitable
 from fmq.testing import FakeClock
 
 SEAMS_MAX = 200_000  # of one schedule; whoever needs more goes round in circles
-NAPS_MAX = 100  # how often time may pass, and nobody but those who wait for it goes on
 PATIENCE_SECONDS = 5.0  # for a thread that is told to end, or to begin
 
 
@@ -90,7 +90,6 @@ class Scheduler:
         self._gate.acquire()
         self._ended: Task | None = None
         self._failure: Violation | None = None
-        self._naps = 0
         self._aborting = False
         self._holders: dict[int, tuple[Any, Task, int, int]] = {}  # by lock
         self._arrivals = threading.Semaphore(0)
@@ -127,7 +126,7 @@ class Scheduler:
             for _ in range(count):
                 assert self._arrivals.acquire(timeout=PATIENCE_SECONDS), "no thread has begun"
         finally:
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
 
     def _adopted(self, frame: FrameType, event: str, argument: Any) -> Any:
         """The first call of a thread that the engine has started."""
@@ -189,11 +188,11 @@ class Scheduler:
             able = [task for task in self._tasks if task is not but and task.can_go(now)]
             if able or but is not None:
                 return able
-            waits = [t.until for t in self._tasks if not t.over and t.until is not None]
-            if not waits or self._naps >= NAPS_MAX:
-                return []
-            self._naps += 1
-            self.clock.advance(max(0.000_001, min(waits) - now))
+            waiting = [task for task in self._tasks if not task.over and task.until is not None]
+            if all(task.daemon for task in waiting):
+                return []  # no call of fmq needs one of the engine's own pauses to end
+            untils = [task.until for task in waiting if task.until is not None]
+            self.clock.advance(max(0.0, min(untils) - now))
 
     def seam(self, task: Task, frame: FrameType | None, operation: str = "") -> None:
         """The thread of `task` is at a seam, and may have to wait there."""
@@ -233,8 +232,6 @@ class Scheduler:
         if following is not default:
             preempts = default is task
             self.choices.append(Choice(task.name, task.seams, following.name, preempts))
-        if not following.daemon:
-            self._naps = 0
         return following
 
     @staticmethod
@@ -307,7 +304,9 @@ class Scheduler:
             if type(what) is LOCK:
                 self._take(task, frame, what, number)
             elif isinstance(what, threading.Thread):
-                task.joins = what if any(t.thread is what and not t.over for t in self._tasks) else None
+                task.joins = (
+                    what if any(t.thread is what and not t.over for t in self._tasks) else None
+                )
                 self.seam(task, frame)
 
     def _take(self, task: Task, frame: FrameType, lock: Any, number: int) -> None:
@@ -325,7 +324,7 @@ class Scheduler:
     # --- ending badly ---------------------------------------------------------------------------
 
     def _fail_stuck(self) -> None:
-        self._fail("I14", f"nobody can go on: {self._standing()}")
+        self._fail("I14", f"they wait for each other: {self._standing()}")
 
     def _fail(self, invariant: str, what: str) -> None:
         """Tell who runs all this, and sleep for good."""

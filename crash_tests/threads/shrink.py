@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeVar
 
 from crash_tests.explore import Depth
 from crash_tests.failure import Failure
 from crash_tests.shrink import fewer, fewer_or_smaller
+from crash_tests.threads.schedule import Schedule
 from crash_tests.threads.tour import Tour
 from crash_tests.workload import Workload
 
-T = TypeVar("T")
 SEARCH_SECONDS = 1.5  # for another schedule, where the old one does not fail any more
 
 
 def shrink(failure: Failure, depth: Depth, seconds: float = 20.0) -> Failure:
     """The smallest failure of the same invariant that is found in time."""
-    deadline = time.monotonic() + seconds
-    find = _Finder(failure.violation.invariant, depth)
+    finder = _Finder(failure.violation.invariant, depth, time.monotonic() + seconds)
     smaller: Failure | None = failure
-    while smaller is not None and time.monotonic() < deadline:
+    while smaller is not None:
         failure = smaller
-        smaller = _first(_smaller(failure.workload), lambda each: find.any(each, failure), deadline)
+        smaller = finder.with_fewer_steps(failure)
     smaller = failure
-    while smaller is not None and time.monotonic() < deadline:
+    while smaller is not None:
         failure = smaller
-        assert failure.schedule is not None
-        schedule = failure.schedule
-        shorter = (replace(schedule, choices=tuple(each)) for each in fewer(list(schedule.choices)))
-        smaller = _first(
-            shorter, lambda each: find.same(replace(failure, schedule=each)), deadline
-        )
+        smaller = finder.with_fewer_choices(failure)
     return failure
-
-
-def _first(each: Iterator[T], find: Callable[[T], Failure | None], until: float) -> Failure | None:
-    for one in each:
-        if time.monotonic() >= until:
-            break
-        found = find(one)
-        if found is not None:
-            return found
-    return None
 
 
 def _smaller(workload: Workload) -> Iterator[Workload]:
@@ -64,31 +47,48 @@ def _smaller(workload: Workload) -> Iterator[Workload]:
 
 
 class _Finder:
-    """Looks for the same invariant broken."""
+    """Looks for the same invariant broken, as long as there is time."""
 
-    def __init__(self, invariant: str, depth: Depth) -> None:
+    def __init__(self, invariant: str, depth: Depth, deadline: float) -> None:
         self._invariant = invariant
         self._depth = depth
+        self._deadline = deadline
 
-    def same(self, failure: Failure) -> Failure | None:
-        """Under the same schedule."""
-        assert failure.schedule is not None
-        tour = Tour(failure.workload, 0, self._depth)
-        tour.follow(failure.schedule)
+    def with_fewer_steps(self, failure: Failure) -> Failure | None:
+        """Under the schedule of `failure`, or else under a simple one, or any."""
+        for workload in _smaller(failure.workload):
+            found = self._follow(workload, failure.schedule) or self._search(workload)
+            if found is not None or self._is_late():
+                return found
+        return None
+
+    def with_fewer_choices(self, failure: Failure) -> Failure | None:
+        schedule = failure.schedule
+        assert schedule is not None
+        for choices in fewer(list(schedule.choices)):
+            found = self._follow(failure.workload, replace(schedule, choices=tuple(choices)))
+            if found is not None or self._is_late():
+                return found
+        return None
+
+    def _follow(self, workload: Workload, schedule: Schedule | None) -> Failure | None:
+        assert schedule is not None
+        tour = Tour(workload, 0, self._depth)
+        tour.follow(schedule)
         return self._of(tour)
 
-    def any(self, workload: Workload, failure: Failure) -> Failure | None:
-        """Under that of `failure`, or else under a simple one, or any."""
-        found = self.same(replace(failure, workload=workload))
+    def _search(self, workload: Workload) -> Failure | None:
         until = time.monotonic() + SEARCH_SECONDS
         tour = Tour(workload, 0, self._depth)
         simple = tour.all_of(1)
-        while found is None and tour.failure is None and time.monotonic() < until:
-            next(simple, None)
-            if tour.failure is None:
+        while tour.failure is None and time.monotonic() < until:
+            if next(simple, None) is None or tour.failure is None:
                 tour.by_chance()
-        return found or self._of(tour)
+        return self._of(tour)
 
     def _of(self, tour: Tour) -> Failure | None:
         found = tour.failure
         return found if found is not None and found.violation.invariant == self._invariant else None
+
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self._deadline

@@ -26,7 +26,10 @@ def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) ->
     def act() -> list[Receipt]:
         if tx is None:
             return list(engine.decide(name, decision).receipts)  # type: ignore[arg-type]
-        return tx.commit() if decision == "commit" else tx.rollback() or []
+        if decision == "commit":
+            return tx.commit()
+        tx.rollback()
+        return []
 
     try:
         receipts = call(run, name, act)

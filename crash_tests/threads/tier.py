@@ -55,12 +55,9 @@ class Threads:
     def _every(self, budget: Budget) -> Iterator[tuple[str, Tally]]:
         assert budget.preemptions is not None
         for tour in self._programs(budget):
-            done = 0
-            for tally, left in tour.all_of(budget.preemptions):
-                done += 1
-                tally.note = f"{tour.workload.name}: {done:,} schedules" + (
-                    f", and at least {left:,} more" if left else ", which are all"
-                )
+            for done, (tally, left) in enumerate(tour.all_of(budget.preemptions), 1):
+                rest = f", and at least {left:,} more" if left else ", which are all"
+                tally.note = f"{tour.workload.name}: {done:,} schedules{rest}"
                 yield tour.workload.name, tally
                 if done == budget.rounds or tour.failure is not None:
                     break
