@@ -12,21 +12,20 @@ class Follow:
     """Follows a schedule; what it does not say is as by default."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self._wanted = {(each.stopped, each.seam): each.goes_on for each in schedule.choices}
-        last = schedule.choices[-1] if schedule.choices else None
-        self._last = None if last is None else (last.stopped, last.seam)
+        self._wanted = {each.seam: each.goes_on for each in schedule.choices}
+        self._last = schedule.choices[-1].seam if schedule.choices else None
         self.open: list[Choice] = []  # what could have been chosen behind the last choice
 
     def choose(self, task: Task, others: list[Task], default: Task) -> Task:
-        key = task.name, task.seams
-        wanted = self._wanted.get(key)
         if self._last is None:
-            for other in others:
-                if other is not default:
-                    preempts = default is task
-                    self.open.append(Choice(*key, other.name, preempts))
-        elif key == self._last:
+            self.open += [
+                Choice(*task.seam, other.name, default is task)
+                for other in others
+                if other is not default
+            ]
+        elif task.seam == self._last:
             self._last = None
+        wanted = self._wanted.get(task.seam)
         if wanted is None:
             return default
         return next((other for other in others if other.name == wanted), default)

@@ -1,7 +1,8 @@
 """A schedule as data: the few choices in which it differs from the default.
 
-By default a thread goes on until it must wait, or ends. A choice says that at its n-th seam
-another one goes on; one that stops a thread which could have gone on is a preemption.
+By default a thread goes on until it must wait, or ends. A choice says that at a seam another one
+goes on; one that stops a thread which could have gone on is a preemption. A seam is named by what
+stands in the source there, so that a schedule outlives what is changed elsewhere.
 """
 
 from __future__ import annotations
@@ -12,15 +13,23 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The thread `stopped`, at its seam number `seam`, lets `goes_on` go on; "" is none."""
+    """The thread `stopped`, when it is at `place` for the n-th time, lets `goes_on` go on.
+
+    If none is stopped, as none has begun or the last one has ended, both are "".
+    """
 
     stopped: str
-    seam: int
+    place: str
+    nth: int
     goes_on: str
     preempts: bool = True  # whether the one that stopped could have gone on
 
+    @property
+    def seam(self) -> tuple[str, str, int]:
+        return self.stopped, self.place, self.nth
+
     def as_json(self) -> list[Any]:
-        return [self.stopped, self.seam, self.goes_on, self.preempts]
+        return [self.stopped, self.place, self.nth, self.goes_on, self.preempts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,14 +38,22 @@ class Task:
         self.daemon = daemon  # whether the schedule may end without it
         self.gate = threading.Lock()
         self.gate.acquire()
-        self.seams = 0  # how many it has come to
+        self.place = ""  # where it came to a seam last
+        self._visits: dict[str, int] = {}  # how often it was there
         self.lock: Waitable | None = None
         self.until: float | None = None  # it waits no longer
         self.joins: threading.Thread | None = None
         self.over = False
         self.error: BaseException | None = None
         self.thread: threading.Thread | None = None
-        self.place = ""
+
+    @property
+    def seam(self) -> tuple[str, str, int]:
+        return self.name, self.place, self._visits[self.place]
+
+    def come_to(self, place: str) -> None:
+        self.place = place
+        self._visits[place] = self._visits.get(place, 0) + 1
 
     def can_go(self, now: float) -> bool:
         if self.over:
@@ -156,7 +164,7 @@ class Scheduler:
     def run(self) -> None:
         """Until all threads but daemons are over; Violation if they cannot be."""
         while self._failure is None and any(not (t.over or t.daemon) for t in self._tasks):
-            self._nobody.seams += 1
+            self._nobody.come_to("")
             able = self._able()
             if not able:
                 self._fail_stuck()
@@ -194,35 +202,30 @@ class Scheduler:
             untils = [task.until for task in waiting if task.until is not None]
             self.clock.advance(max(0.0, min(untils) - now))
 
-    def seam(self, task: Task, frame: FrameType | None, operation: str = "") -> None:
+    def seam(self, task: Task, place: str) -> None:
         """The thread of `task` is at a seam, and may have to wait there."""
         if self._aborting:
             return
-        task.seams += 1
+        task.come_to(place)
         self.seams += 1
         if self.seams > SEAMS_MAX:
             self._fail("I14", f"{SEAMS_MAX} seams, and no end: {self._standing()}")
         others = self._able(but=task)
         goes_on = task.can_go(self.clock.monotonic())
-        if not others and goes_on:
-            return
         if not (others or goes_on):
-            others = self._able()
+            others = self._able()  # once time has passed
+            if not others:
+                self._fail_stuck()
             if task in others:
                 return
-        following = task
         if others:
-            # The one behind it in turn, so that each gets one.
-            at = self._tasks.index(task)
+            # By default the one behind it in turn, so that each gets one.
+            at = self._at(task)
             default = task if goes_on else next((t for t in others if self._at(t) > at), others[0])
             following = self._decide(task, others, default)
-        if following is not task or not others:
-            task.place = self._place(task, frame, operation)
-        if not others:
-            self._fail_stuck()
-        if following is not task:
-            self._wake(task, following)
-            self._sleep(task)
+            if following is not task:
+                self._wake(task, following)
+                self._sleep(task)
 
     def _at(self, task: Task) -> int:
         return self._tasks.index(task)
@@ -231,16 +234,8 @@ class Scheduler:
         following = self._chooser.choose(task, others, default)
         if following is not default:
             preempts = default is task
-            self.choices.append(Choice(task.name, task.seams, following.name, preempts))
+            self.choices.append(Choice(*task.seam, following.name, preempts))
         return following
-
-    @staticmethod
-    def _place(task: Task, frame: FrameType | None, operation: str) -> str:
-        if frame is None:
-            return operation
-        if operation and frame.f_back is not None:
-            return f"{place_of(frame.f_back)}  [{operation}]"
-        return place_of(frame)
 
     def _wake(self, task: Task, following: Task) -> None:
         waits = not task.can_go(self.clock.monotonic())
@@ -259,7 +254,7 @@ class Scheduler:
         """What a thread of this schedule does in `Clock.wait`."""
         task = self._current()
         task.lock, task.until = lock, until
-        self.seam(task, sys._getframe(2))
+        self.seam(task, place_of(sys._getframe(2)))
         task.lock = task.until = None
         return lock.acquire(False)
 
@@ -280,7 +275,8 @@ class Scheduler:
             if watch is None:
                 return None
             if watch.operation:
-                self.seam(task, frame, watch.operation)
+                assert frame.f_back is not None
+                self.seam(task, f"{place_of(frame.f_back)}  [{watch.operation}]")
                 return None
             return line if watch.waits or self._lines else None
 
@@ -297,7 +293,7 @@ class Scheduler:
         number = frame.f_lineno
         if number not in watch.waits:
             if watch.meeting and self._lines:
-                self.seam(task, frame)
+                self.seam(task, place_of(frame))
             return
         for written in watch.waits[number]:
             what = value_of(written, frame)
@@ -307,17 +303,19 @@ class Scheduler:
                 task.joins = (
                     what if any(t.thread is what and not t.over for t in self._tasks) else None
                 )
-                self.seam(task, frame)
+                self.seam(task, place_of(frame))
 
     def _take(self, task: Task, frame: FrameType, lock: Any, number: int) -> None:
         """Let it come to the lock only when that is free."""
         mine = (lock, task, id(frame), number)
         if self._holders.get(id(lock)) == mine and lock.locked():
             if self._lines:
-                self.seam(task, frame)  # it leaves the block of a `with`, and lets go of the lock
+                self.seam(
+                    task, place_of(frame)
+                )  # it leaves the block of a `with`, and lets go of the lock
             return
         task.lock = lock
-        self.seam(task, frame)
+        self.seam(task, place_of(frame))
         task.lock = None
         self._holders[id(lock)] = mine
 

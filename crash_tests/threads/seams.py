@@ -46,9 +46,19 @@ class Watch:
     meeting: bool = False  # whether each line is one
 
 
-@cache
+# By the number of the code, which is kept beside: to hash code is to hash all that it says.
+_watches: dict[int, tuple[CodeType, Watch | None]] = {}
+
+
 def watch_of(code: CodeType) -> Watch | None:
     """What is to be watched in a function; None if nothing is."""
+    known = _watches.get(id(code))
+    if known is None:
+        known = _watches[id(code)] = code, _look_at(code)
+    return known[1]
+
+
+def _look_at(code: CodeType) -> Watch | None:
     file = code.co_filename
     if not file.startswith(HOME) or code.co_name == "__del__":
         return None  # a destructor may run at any time, in any thread
@@ -89,11 +99,19 @@ def value_of(written: ast.expr, frame: FrameType) -> Any:
     return frame.f_globals.get(written.id) if found is frame.f_globals else found
 
 
+_places: dict[tuple[int, int], str] = {}
+
+
 def place_of(frame: FrameType) -> str:
-    """Where a frame is, and what it is about to do."""
-    file = frame.f_code.co_filename
-    line = _lines(file)[frame.f_lineno - 1].strip()
-    return f"{file.removeprefix(HOME)}:{frame.f_lineno} in {frame.f_code.co_name}: {line}"
+    """Where a frame is: what it is about to do, and not on which line, as lines move."""
+    key = id(frame.f_code), frame.f_lineno
+    place = _places.get(key)
+    if place is None:
+        file = frame.f_code.co_filename
+        line = _lines(file)[frame.f_lineno - 1].strip()
+        place = f"{file.removeprefix(HOME)} {frame.f_code.co_name}: {line}"
+        _places[key] = place
+    return place
 
 
 @cache
