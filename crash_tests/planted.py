@@ -357,4 +357,18 @@ MUTANTS = (
         "            self._checkpoint(clean=False)",
         "--workload checkpoint-and-close --rounds 100",
     ),
+    Mutant(
+        "a checkpoint notes what others wrote behind its sync",
+        "            with self._group.lock:\n                if self._group.broken():",
+        "            if self._syncs and not clean:\n"
+        "                self._group.flush(force=True)\n"
+        "            with self._group.lock:\n                if self._group.broken():",
+        "--workload checkpoint-of-unsynced --rounds 100",
+        (
+            (
+                "            if self._syncs and not clean:\n                # Only now",
+                "            if False:\n                # Only now",
+            ),
+        ),
+    ),
 )

@@ -1,8 +1,8 @@
 """Taking a checkpoint of a running engine: noted at one instant, written while others go on.
 
 The order makes it true whenever it is read: the indexes of sealed segments are on the disk
-before; then, under the lock, everything is noted; then the part of the index, durable; then
-the slot.
+before; then, under the lock, everything is noted; then what was noted is made durable, if nobody
+has; then the part of the index, durable; then the slot.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Checkpointer:
         self._journal = writer.journal
         self._ledger = writer.ledger
         self._group = writer.group
+        self._syncs = writer.options.sync == "never"  # what is applied may not be durable yet
         last = found.checkpoint
         self._slots = CheckpointWriter(directory, last.generation if last else 0)
         self._part_base = self._ledger.index.base
@@ -43,6 +44,9 @@ class Checkpointer:
                     # Not even a checkpoint: after a failed sync nothing on the disk is certain.
                     raise self._group.failed_error()
                 checkpoint, part, part_at, part_base = self._note(clean)
+            if self._syncs and not clean:
+                # Only now: what others have written since an earlier sync is noted, too.
+                self._group.flush(force=True)
             if part:
                 self._append_part(part_base, part, part_at)
             self._slots.write(checkpoint)

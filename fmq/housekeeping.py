@@ -169,8 +169,6 @@ class Housekeeping:
                 self._checkpoint(clean=True)
 
     def _checkpoint(self, *, clean: bool) -> None:
-        if self._options.sync == "never" and not clean:
-            self._group.flush(force=True)
         self._write_indexes()
         self.checkpointer.take(clean=clean)
 

@@ -104,6 +104,12 @@ PROGRAMS = {
             ],
             background=True,
         ),
+        Workload(
+            "checkpoint-of-unsynced",  # what is shown before it is durable
+            [ONE],
+            {"sync": "never"},
+            threads=[[["checkpoint"]], [["many", "b", 0, 2, 20]], [["lazy", "a", 0, 20], *T1]],
+        ),
         Workload("checkpoint-and-close", [ONE], threads=[[["checkpoint"]], [["close"]], [ONE]]),
     )
 }
