@@ -209,7 +209,7 @@ class Scheduler:
         task.come_to(place)
         self.seams += 1
         if self.seams > SEAMS_MAX:
-            self._fail("I14", f"{SEAMS_MAX} seams, and no end: {self._standing()}")
+            self._fail("I15", f"{SEAMS_MAX} seams, and no end: {self._standing()}")
         others = self._able(but=task)
         goes_on = task.can_go(self.clock.monotonic())
         if not (others or goes_on):
@@ -322,7 +322,7 @@ class Scheduler:
     # --- ending badly ---------------------------------------------------------------------------
 
     def _fail_stuck(self) -> None:
-        self._fail("I14", f"they wait for each other: {self._standing()}")
+        self._fail("I15", f"they wait for each other: {self._standing()}")
 
     def _fail(self, invariant: str, what: str) -> None:
         """Tell who runs all this, and sleep for good."""

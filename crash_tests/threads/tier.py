@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 
 from crash_tests.budget import Budget
+from crash_tests.explore import Depth
 from crash_tests.tally import Tally
 from crash_tests.threads.programs import PROGRAMS, generate
 from crash_tests.threads.tour import Tour
@@ -36,7 +38,11 @@ class Threads:
 
     def _programs(self, budget: Budget) -> list[Tour]:
         names = PROGRAMS if budget.workload is None else [budget.workload]
-        return [Tour(PROGRAMS[name], budget.seed, budget.depth(FULL)) for name in names]
+        return [Tour(PROGRAMS[name], budget.seed, self._depth(budget)) for name in names]
+
+    def _depth(self, budget: Budget) -> Depth:
+        """What follows a recovery is the same without threads; other tiers look deeper into it."""
+        return replace(budget.depth(FULL), chain=budget.seconds is not None)
 
     def _by_chance(self, budget: Budget) -> Iterator[tuple[str, Tally]]:
         """A schedule of each program and some of a seed, and so on."""
@@ -45,7 +51,7 @@ class Threads:
             turn = list(tours)
             if budget.workload is None:
                 seed = generate(budget.seed + number)
-                turn += [Tour(seed, budget.seed, budget.depth(FULL))] * OF_EACH_SEED
+                turn += [Tour(seed, budget.seed, self._depth(budget))] * OF_EACH_SEED
             for tour in turn:
                 if tour.failure is None:
                     yield tour.workload.name, tour.by_chance()

@@ -19,7 +19,7 @@ from crash_tests.threads.schedule import Schedule
 from crash_tests.threads.scheduler import Chooser
 from crash_tests.workload import Workload
 
-STATES_MAX = 10  # of one moment
+STATES_MAX = 6  # of one moment
 POINTS_MAX = 4  # of one random schedule
 LINES = 0.7  # the share of random schedules in which any line may be where a thread is stopped
 

@@ -8,6 +8,7 @@ import pytest
 
 import fmq
 from fmq import Options
+from fmq.errors import Closed
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import HEAD, SLOTS, Checkpoint, decode, encode
 from fmq.testing import FakeClock
@@ -204,3 +205,15 @@ def test_a_checkpoint_knows_no_time_of_what_is_only_planned() -> None:
         assert len(bodies(engine, "t")) == 1
         engine._parts.chores.checkpoint()
         check(disk.after_kill())
+
+
+def test_nothing_follows_the_checkpoint_of_a_close() -> None:
+    """A call of another thread may still be on its way; the directory may be somebody else's."""
+    disk = CrashDisk()
+    engine = opened(disk)
+    engine.close()
+    before = disk.operations
+    with pytest.raises(Closed):
+        engine._parts.chores.checkpoint()
+    assert not engine._parts.chores.attempt()
+    assert disk.operations == before

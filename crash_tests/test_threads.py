@@ -1,0 +1,119 @@
+"""Schedules of threads: all kept, the same each time, and found out where the engine lies."""
+
+import json
+import threading
+from random import Random
+
+import pytest
+
+from crash_tests.__main__ import arguments
+from crash_tests.budget import Budget
+from crash_tests.explore import Depth
+from crash_tests.failure import Failure, load
+from crash_tests.mutants import caught
+from crash_tests.oracle import Violation
+from crash_tests.planted import MUTANTS
+from crash_tests.threads.choosers import Chance, Follow
+from crash_tests.threads.play import Play
+from crash_tests.threads.programs import PROGRAMS, generate
+from crash_tests.threads.schedule import Schedule
+from crash_tests.threads.scheduler import Scheduler
+from crash_tests.threads.shrink import shrink
+from crash_tests.threads.tier import Threads
+from crash_tests.threads.tour import Tour, replayed
+
+FEW = (
+    "who planned during a write is answered with it",
+    "the lead is not handed on",
+    "a send is planned before the lock is taken",
+)
+WITHOUT_SEED = Schedule(lines=False)
+
+
+def test_some_schedules_of_each_program_keep_every_promise() -> None:
+    found: list[Failure] = []
+    tally = Threads().run(Budget(seed=1, rounds=60, full=0.0, found=found.append))
+    assert not found, found[0]
+    assert tally.schedules == 60
+    assert tally.states > 1000
+
+
+def test_every_schedule_with_one_preemption_is_one_of_them() -> None:
+    """They are all different, and there is at least one for each place where a thread can stop."""
+    tour = Tour(PROGRAMS["rivals"], 1, Depth(full=0.0))
+    left = [left for _, left in tour.all_of(1)]
+    assert tour.failure is None, tour.failure
+    assert left[-1] == 0
+    assert len(left) > left[0] > 20
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_schedule_is_the_same_each_time(lines: bool) -> None:
+    """Its choices alone bring about the same turns, operations and moments as chance did."""
+    for seed in range(5):
+        workload = generate(seed)
+        first = Play(workload, Chance(Random(seed), 3, 50), lines=lines)
+        first.go()
+        schedule = Schedule(lines, tuple(first.scheduler.choices))
+        schedule = Schedule.from_json(json.loads(json.dumps(schedule.as_json())))
+        again = Play(workload, Follow(schedule), lines=lines)
+        again.go()
+        assert again.scheduler.switches == first.scheduler.switches, seed
+        assert again.places == first.places, seed
+
+
+def test_threads_that_wait_for_each_other_are_told() -> None:
+    """Each takes one lock and wants the other's; nothing hangs, and nobody is left behind."""
+    before = threading.active_count()
+    one, other, nobodys = threading.Lock(), threading.Lock(), threading.Lock()
+    scheduler = Scheduler(Follow(WITHOUT_SEED), lines=False)
+    nobodys.acquire()
+
+    def take(first: threading.Lock, second: threading.Lock) -> None:
+        scheduler.clock.wait(first, None)
+        scheduler.clock.wait(nobodys, 1.0)  # lets the other one begin
+        scheduler.clock.wait(second, None)
+
+    scheduler.start("A", lambda: take(one, other))
+    scheduler.start("B", lambda: take(other, one))
+    with pytest.raises(Violation, match=r"I15.*A at.*B at"):
+        scheduler.run()
+    scheduler.abandon()
+    assert threading.active_count() == before
+
+
+def test_time_passes_only_for_who_has_asked_for_it() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    scheduler = Scheduler(Follow(WITHOUT_SEED), lines=False)
+    woken: list[bool] = []
+    scheduler.start("A", lambda: woken.append(scheduler.clock.wait(lock, 3600.0)))
+    scheduler.run()
+    assert woken == [False]
+    assert scheduler.clock.monotonic() == 3600.0
+
+
+def test_a_disk_that_only_pretends_to_sync_is_found_out_made_small_and_replayed(tmp_path) -> None:
+    depth = Depth(full=0.0, honest=False)
+    tour = Tour(PROGRAMS["one-order"], 1, depth)
+    while tour.failure is None:
+        tour.by_chance()
+    smaller = shrink(tour.failure, depth, seconds=3)
+    assert sum(map(len, smaller.workload.threads)) == 1
+    assert smaller.schedule is not None
+    assert not smaller.schedule.choices
+    smaller.save(tmp_path / "failure.json")
+    _, again = replayed(load(tmp_path / "failure.json"), honest=False)
+    assert again is not None
+    assert again.invariant == smaller.violation.invariant
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_bug_between_threads_is_caught(name: str) -> None:
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
+    assert caught(mutant)
+
+
+def test_a_program_and_a_bound_choose_the_tier() -> None:
+    assert arguments(["--workload", "rivals"]).tier == ["threads"]
+    assert arguments(["--preemptions", "2"]).tier == ["threads"]
