@@ -73,6 +73,8 @@ def arguments(given: list[str]) -> argparse.Namespace:
     options = parser.parse_args(given)
     if options.seeds is not None:
         options.tier, options.rounds = ["seeds"], options.seeds
+    elif options.workload in PROGRAMS and options.tier not in ([], ["threads"]):
+        parser.error(f"{options.workload} is one of threads")
     elif options.workload and not options.tier:
         options.tier = ["threads" if options.workload in PROGRAMS else "hand"]
     elif options.preemptions is not None and not options.tier:

@@ -14,7 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from crash_tests.planted import MUTANTS, Mutant
+from crash_tests.mutant import Mutant
+from crash_tests.planted import MUTANTS
 
 ROOT = Path(__file__).parent.parent
 SECONDS_MAX = 120

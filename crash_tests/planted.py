@@ -1,23 +1,9 @@
-"""Bugs to plant in fmq, each with the workload that meets it.
-
-A bug is a text that one file of fmq has, and what takes its place.
-"""
+"""Bugs to plant in fmq, each with the workload that meets it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A bug: `old` becomes `new`, and `arguments` make the harness meet it."""
-
-    name: str
-    old: str
-    new: str
-    arguments: str
-    more: tuple[tuple[str, str], ...] = ()  # further replacements that belong to it
-
+from crash_tests.mutant import Mutant
+from crash_tests.threads.planted import BETWEEN_THREADS
 
 MUTANTS = (
     Mutant(
@@ -307,68 +293,5 @@ MUTANTS = (
         "                holding, columns = self._run(piece, int(entries.holders[0]), stop)",
         "--tier tables --rounds 3",
     ),
-    Mutant(
-        "who planned during a write is answered with it",
-        "                    self._wake_served(turn)\n                    self._hand_on()",
-        "                    self._wake_served(turn + 1)\n                    self._hand_on()",
-        "--workload shared-sync --rounds 40",
-    ),
-    Mutant(
-        "the lead is not handed on",
-        "                    self._wake_served(turn)\n                    self._hand_on()",
-        "                    self._wake_served(turn)\n                    self._leader = 0",
-        "--workload shared-sync --rounds 40",
-    ),
-    Mutant(
-        "published in another order than the journal's",
-        "        for append in appends:\n            if append[0].position >= self._limit:",
-        "        for append in reversed(appends):\n"
-        "            if append[0].position >= self._limit:",
-        "--workload one-order --rounds 40",
-    ),
-    Mutant(
-        "a send is planned before the lock is taken",
-        "            self.group.plan([*topics, *runs])\n\n        self.group.run(plan, wait",
-        "            self.group.plan([*topics, *runs])\n\n"
-        "        plan()\n        self.group.run(lambda: None, wait",
-        "--workload shared-sync --rounds 100",
-    ),
-    Mutant(
-        "a sync vouches for what was planned meanwhile",
-        "                    journal.durable_to = end\n",
-        "                    journal.durable_to = journal.position\n",
-        "--workload shared-sync --rounds 40",
-    ),
-    Mutant(
-        "a decision does not look whether another one was faster",
-        "            if entry.busy or self._ledger.undecided.get(entry.tx) is not entry:",
-        "            if False:",
-        "--workload rivals --rounds 40",
-    ),
-    Mutant(
-        "a checkpoint takes what is planned for written",
-        "journal.written_to, journal.written_chain = end, chain",
-        "journal.written_to, journal.written_chain = journal.position, journal.current.chain",
-        "--workload checkpoint-beside --rounds 100",
-    ),
-    Mutant(
-        "a checkpoint does not look whether the engine was closed",
-        "            self._check()\n            self._checkpoint(clean=False)",
-        "            self._checkpoint(clean=False)",
-        "--workload checkpoint-and-close --rounds 100",
-    ),
-    Mutant(
-        "a checkpoint notes what others wrote behind its sync",
-        "            with self._group.lock:\n                if self._group.broken():",
-        "            if self._syncs and not clean:\n"
-        "                self._group.flush(force=True)\n"
-        "            with self._group.lock:\n                if self._group.broken():",
-        "--workload checkpoint-of-unsynced --rounds 100",
-        (
-            (
-                "            if self._syncs and not clean:\n                # Only now",
-                "            if False:\n                # Only now",
-            ),
-        ),
-    ),
+    *BETWEEN_THREADS,
 )

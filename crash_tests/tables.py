@@ -47,7 +47,8 @@ class Tables:
         if budget.workload is not None:
             yield WORKLOADS[budget.workload]
             return
-        yield from (load(file).workload for file in files())
+        found = (load(file).workload for file in files())
+        yield from (workload for workload in found if not workload.threads)
         if not budget.is_unlimited:
             yield from WORKLOADS.values()
 

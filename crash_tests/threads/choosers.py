@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from crash_tests.threads.schedule import Choice, Schedule
-from crash_tests.threads.scheduler import Task
+from crash_tests.threads.tracing import Task
 
 
 class Follow:

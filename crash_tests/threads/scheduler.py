@@ -18,7 +18,8 @@ from typing import Any, Protocol
 
 from crash_tests.oracle import Violation
 from crash_tests.threads.schedule import Choice
-from crash_tests.threads.seams import LOCK, Watch, place_of, value_of, watch_of
+from crash_tests.threads.seams import place_of
+from crash_tests.threads.tracing import Task, Tracing
 from fmq.clock import Waitable
 from fmq.testing import FakeClock
 
@@ -28,39 +29,6 @@ PATIENCE_SECONDS = 5.0  # for a thread that is told to end, or to begin
 
 class Abandoned(BaseException):
     """The schedule is over before its threads are."""
-
-
-class Task:
-    """One thread, and what it waits for."""
-
-    def __init__(self, name: str, *, daemon: bool = False) -> None:
-        self.name = name
-        self.daemon = daemon  # whether the schedule may end without it
-        self.gate = threading.Lock()
-        self.gate.acquire()
-        self.place = ""  # where it came to a seam last
-        self._visits: dict[str, int] = {}  # how often it was there
-        self.lock: Waitable | None = None
-        self.until: float | None = None  # it waits no longer
-        self.joins: threading.Thread | None = None
-        self.over = False
-        self.error: BaseException | None = None
-        self.thread: threading.Thread | None = None
-
-    @property
-    def seam(self) -> tuple[str, str, int]:
-        return self.name, self.place, self._visits[self.place]
-
-    def come_to(self, place: str) -> None:
-        self.place = place
-        self._visits[place] = self._visits.get(place, 0) + 1
-
-    def can_go(self, now: float) -> bool:
-        if self.over:
-            return False
-        if self.lock is not None and self.lock.locked():  # type: ignore[attr-defined]
-            return self.until is not None and now >= self.until
-        return self.joins is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +59,6 @@ class Scheduler:
         self.on_switch: Callable[[], None] = lambda: None
         self.seams = 0
         self._chooser = chooser
-        self._lines = lines
         self._tasks: list[Task] = []
         self._nobody = Task("")
         self._gate = threading.Lock()  # of who runs all this
@@ -99,7 +66,7 @@ class Scheduler:
         self._ended: Task | None = None
         self._failure: Violation | None = None
         self._aborting = False
-        self._holders: dict[int, tuple[Any, Task, int, int]] = {}  # by lock
+        self._tracing = Tracing(self.seam, lines=lines)
         self._arrivals = threading.Semaphore(0)
 
     # --- beginning ------------------------------------------------------------------------------
@@ -110,7 +77,7 @@ class Scheduler:
 
         def run() -> None:
             task.gate.acquire()
-            sys.settrace(self._tracer(task))
+            sys.settrace(self._tracing.of(task))
             try:
                 if not self._aborting:
                     work()
@@ -144,7 +111,7 @@ class Scheduler:
         self._tasks.append(task)
         self._arrivals.release()
         task.gate.acquire()
-        sys.settrace(self._tracer(task))
+        sys.settrace(self._tracing.of(task))
 
         def until_its_end(frame: FrameType, event: str, argument: Any) -> Any:
             if event == "return":
@@ -183,9 +150,6 @@ class Scheduler:
             return
         assert ended.thread is not None
         ended.thread.join()
-        for task in self._tasks:
-            if task.joins is ended.thread:
-                task.joins = None
         if ended.error is not None:
             raise ended.error
 
@@ -267,58 +231,6 @@ class Scheduler:
         me = threading.current_thread()
         return any(task.thread is me for task in self._tasks)
 
-    def _tracer(self, task: Task) -> Callable[[FrameType, str, Any], Any]:
-        """What CPython calls before each function, and line, of this thread."""
-
-        def call(frame: FrameType, event: str, argument: Any) -> Any:
-            watch = watch_of(frame.f_code)
-            if watch is None:
-                return None
-            if watch.operation:
-                assert frame.f_back is not None
-                self.seam(task, f"{place_of(frame.f_back)}  [{watch.operation}]")
-                return None
-            return line if watch.waits or self._lines else None
-
-        def line(frame: FrameType, event: str, argument: Any) -> Any:
-            if event == "line":
-                watch = watch_of(frame.f_code)
-                assert watch is not None
-                self._line(task, frame, watch)
-            return line
-
-        return call
-
-    def _line(self, task: Task, frame: FrameType, watch: Watch) -> None:
-        number = frame.f_lineno
-        if number not in watch.waits:
-            if watch.meeting and self._lines:
-                self.seam(task, place_of(frame))
-            return
-        for written in watch.waits[number]:
-            what = value_of(written, frame)
-            if type(what) is LOCK:
-                self._take(task, frame, what, number)
-            elif isinstance(what, threading.Thread):
-                task.joins = (
-                    what if any(t.thread is what and not t.over for t in self._tasks) else None
-                )
-                self.seam(task, place_of(frame))
-
-    def _take(self, task: Task, frame: FrameType, lock: Any, number: int) -> None:
-        """Let it come to the lock only when that is free."""
-        mine = (lock, task, id(frame), number)
-        if self._holders.get(id(lock)) == mine and lock.locked():
-            if self._lines:
-                self.seam(
-                    task, place_of(frame)
-                )  # it leaves the block of a `with`, and lets go of the lock
-            return
-        task.lock = lock
-        self.seam(task, place_of(frame))
-        task.lock = None
-        self._holders[id(lock)] = mine
-
     # --- ending badly ---------------------------------------------------------------------------
 
     def _fail_stuck(self) -> None:
@@ -337,8 +249,8 @@ class Scheduler:
         for task in self._tasks:
             if task.over:
                 continue
-            held = self._holders.get(id(task.lock)) if task.lock is not None else None
-            by = f", which {held[1].name} has taken" if held is not None else ""
+            holder = self._tracing.holder_of(task.lock)
+            by = f", which {holder.name} has taken" if holder is not None else ""
             told.append(f"{task.name} at {task.place}{by}")
         return "; ".join(told)
 
@@ -348,16 +260,10 @@ class Scheduler:
         for task in self._tasks:
             if task.over or task.thread is None:
                 continue
-            self._free_locks()
+            self._tracing.free_locks()
             task.gate.release()
             task.thread.join(PATIENCE_SECONDS)
-        self._free_locks()
-
-    def _free_locks(self) -> None:
-        """Those who would have released them do not go on as they should."""
-        for lock, *_ in self._holders.values():
-            if lock.locked():
-                lock.release()
+        self._tracing.free_locks()
 
 
 class ScheduledClock(FakeClock):

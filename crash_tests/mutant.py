@@ -1,0 +1,16 @@
+"""A bug to plant: a text that one file of fmq has, and what takes its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A bug: `old` becomes `new`, and `arguments` make the harness meet it."""
+
+    name: str
+    old: str
+    new: str
+    arguments: str
+    more: tuple[tuple[str, str], ...] = ()  # further replacements that belong to it
