@@ -11,11 +11,12 @@ from crash_tests.budget import Budget
 from crash_tests.explore import Depth
 from crash_tests.failure import Failure, load
 from crash_tests.mutants import caught
-from crash_tests.oracle import Violation
+from crash_tests.oracle import Fate, Rules, Unit, Violation
 from crash_tests.planted import MUTANTS
 from crash_tests.threads.choosers import Chance, Follow
 from crash_tests.threads.play import Play
 from crash_tests.threads.programs import PROGRAMS, generate
+from crash_tests.threads.promised import ThreadsOracle
 from crash_tests.threads.schedule import Schedule
 from crash_tests.threads.scheduler import Scheduler
 from crash_tests.threads.shrink import shrink
@@ -106,6 +107,25 @@ def test_a_disk_that_only_pretends_to_sync_is_found_out_made_small_and_replayed(
     _, again = replayed(load(tmp_path / "failure.json"), honest=False)
     assert again is not None
     assert again.invariant == smaller.violation.invariant
+
+
+def test_a_prepare_vouches_for_no_more_than_had_returned_when_it_began() -> None:
+    """It may return after somebody else has decided, and that without any sync."""
+    oracle = ThreadsOracle(Rules())
+    oracle.trying_prepare(Unit("t1", {("a", 0): [b"1"]}, is_tx=True))
+
+    def decide() -> None:
+        oracle.trying(Unit("x", {("a", 0): [b"2"]}))
+        oracle.returned("x", durable=False)
+        oracle.trying_decision("t1", "commit")
+        oracle.returned("t1", durable=False)
+
+    other = threading.Thread(target=decide)
+    other.start()
+    other.join()
+    oracle.returned("t1", durable=True)
+    assert oracle.units["x"].fates == {Fate.ABSENT, Fate.VISIBLE}
+    assert oracle.units["t1"].fates == {Fate.UNDECIDED, Fate.VISIBLE}
 
 
 @pytest.mark.parametrize("name", FEW)

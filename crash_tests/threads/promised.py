@@ -26,6 +26,7 @@ class ThreadsOracle(Oracle):
         self.ordered = False
         self._before: dict[str, frozenset[str]] = {}  # those that had returned when it began
         self._tries: dict[str, dict[int, Fate]] = {}  # what each thread wants of a unit
+        self._behind: dict[tuple[str, int], frozenset[str]] = {}  # the same, of one thread's try
         self._since: dict[int, frozenset[str]] = {}  # had returned when the thread's step began
         self._places: dict[Place, bytes] = {}
         self._at: dict[str, int] = {}  # positions, of those that were told one
@@ -76,21 +77,24 @@ class ThreadsOracle(Oracle):
             before &= self._before[name]  # a rival decision has begun before this one
         self._before[name] = before
         tries[get_ident()] = unit.goal
+        self._behind[name, get_ident()] = before
 
     def returned(self, name: str, *, durable: bool = True) -> None:
         if self.ordered:
             super().returned(name, durable=durable)
             return
         goal, unit = self._tries[name][get_ident()], self.units[name]
+        vouched = self._behind[name, get_ident()]
         if goal is Fate.UNDECIDED and unit.goal is not goal:
-            # Prepared, and somebody is already deciding.
+            # Prepared, and somebody is already deciding, or has decided.
             self.units[name] = replace(unit, fates=unit.fates - {Fate.ABSENT})
         elif goal not in unit.fates:
             raise Violation("I4", f"{name} was told to be {goal}, and is {self.fate(name)}")
         else:
             self.units[name] = replace(unit, returned=True, goal=goal)
+            vouched |= {name}
         if durable:
-            self._settle({name} | self._before[name])
+            self._settle(vouched)
 
     def synced(self) -> None:
         """What had returned when the calling thread's step began is durable now."""
