@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import errors
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
+from fmq.bind import kinds
 from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
@@ -23,45 +25,17 @@ from fmq.bind.errors import (
     unusable,
     work_open,
 )
-from fmq.bind.marker import (
-    BUSY_SECONDS,
-    DDL,
-    DEADLINE_SECONDS,
-    GRACE_SECONDS,
-    REGISTERED,
-    TABLE,
-    registered_as,
-)
+from fmq.bind.kinds import POSTGRES, key_of, rolled_back_by_server
+from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.question import Answer, Question
 
 Connection = psycopg.Connection[Any]
 
-MARK = (
-    f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline) "
-    "SELECT %s, %s, 'C', %s::timestamptz WHERE clock_timestamp() < %s::timestamptz"
-)
+SAY = POSTGRES.statements.in_format()
 FENCE = (
-    f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline, checked_at) "
-    f"VALUES (%s, %s, 'R', now() + interval '{DEADLINE_SECONDS} s', now()) "
-    "ON CONFLICT (store_id, tx_id) DO UPDATE SET checked_at = now() RETURNING state"
+    f"{SAY.tombstone} ON CONFLICT (store_id, tx_id) DO UPDATE SET checked_at = now() "
+    "RETURNING state"
 )
-LOOK = f"SELECT state FROM {TABLE} WHERE store_id = %s AND tx_id = %s"
-OLD_MARKERS = (
-    f"SELECT tx_id FROM {TABLE} WHERE store_id = %s AND state = 'C' AND tx_id NOT LIKE %s "
-    "AND created_at < now() - %s * interval '1 s'"
-)
-REMOVE = f"DELETE FROM {TABLE} WHERE store_id = %s AND tx_id = ANY(%s)"
-REMOVE_TOMBSTONES = (
-    f"DELETE FROM {TABLE} WHERE store_id = %s AND state = 'R' "
-    "AND deadline < now() - %s * interval '1 s'"
-)
-REGISTER = (
-    f"INSERT INTO {TABLE} (store_id, tx_id, state, deadline) VALUES (%s, %s, 'C', now()) "
-    "ON CONFLICT DO NOTHING"
-)
-# The server said itself that it had rolled back: constraints, a dead transaction, serialization.
-ROLLED_BACK = ("23", "25", "40")
-NOT_KNOWN_EITHER = "40003"  # statement_completion_unknown: CockroachDB, poolers
 # No server, a lost connection, a lock not given in time, a deadlock; or only a replica.
 NOT_NOW = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
 
@@ -73,7 +47,7 @@ class PostgresBinding:
         if connection.closed:
             raise unusable("it is closed.")
         self._connection = connection
-        self._deadline: object = None
+        self._deadline = 0
         self._certain = False
         info = connection.info
         self.path = f"postgresql://{info.host}:{info.port}/{info.dbname}"
@@ -85,7 +59,8 @@ class PostgresBinding:
         self._refuse_open_transaction()
         try:
             with self._named():
-                added = self._connection.execute(REGISTER, (store, registered_as(producer)))
+                key = key_of(store, registered_as(producer))
+                added = self._connection.execute(SAY.register, key)
             if added.rowcount and not new:
                 raise strangers(self.path, producer)
             self._connection.commit()
@@ -96,30 +71,18 @@ class PostgresBinding:
     def begin(self) -> str:
         """Begin the database's transaction; what may take back its commits, or nothing."""
         self._refuse_open_transaction()
-        # As text: what a connection makes of times is its user's affair.
-        row = self._connection.execute(
-            "SELECT (clock_timestamp() + %s * interval '1 s')::text, "
-            "current_setting('synchronous_commit'), current_setting('fsync')",
-            (DEADLINE_SECONDS,),
-        ).fetchone()
-        assert row is not None
-        self._deadline, commits, fsync = row
-        if commits != "off" and fsync != "off":
-            return ""
-        return (
-            f"{self.path}: with synchronous_commit={commits} and fsync={fsync} a crash of the "
-            "server may take back what was committed, and leave the messages that tell of it. "
-            "synchronous_commit=on and fsync=on keep them together."
-        )
+        self._deadline, loss = POSTGRES.deadline(_plain(self._connection).execute, self.path)
+        return loss
 
     def mark(self, store: str, tx_id: str) -> None:
         """The last statement of the database's transaction; Fenced if it comes too late."""
         connection = self._connection
         if connection.info.transaction_status == TransactionStatus.IDLE:
             raise ended_inside(self.path, tx_id)
+        values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
             with self._named():
-                marked = connection.execute(MARK, (store, tx_id, self._deadline, self._deadline))
+                marked = connection.execute(SAY.mark, values)
         except errors.UniqueViolation:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked.rowcount != 1:
@@ -136,8 +99,7 @@ class PostgresBinding:
         try:
             self._connection.commit()
         except psycopg.Error as error:
-            state = error.sqlstate or ""
-            self._certain = state.startswith(ROLLED_BACK) and state != NOT_KNOWN_EITHER
+            self._certain = rolled_back_by_server(error.sqlstate)
             raise
 
     def rolled_back_for_sure(self) -> bool:
@@ -179,15 +141,13 @@ def check(address: str, question: Question) -> Answer:
 
 
 def _fence(connection: Connection, address: str, question: Question) -> Answer:
-    key = question.store, question.tx_id
-    timeout = sql.Literal(f"{BUSY_SECONDS * 1000:.0f}ms")
-    connection.execute(sql.SQL("SET lock_timeout = {}").format(timeout))
-    connection.execute("SET synchronous_commit = on")  # it covers the producer's commit, too
-    registered = question.store, registered_as(question.producer)
-    if connection.execute(LOOK, registered).fetchone() is None:
+    for statement in POSTGRES.asking:
+        connection.execute(statement)
+    registered = key_of(question.store, registered_as(question.producer))
+    if connection.execute(SAY.look, registered).fetchone() is None:
         raise WrongDatabase(shown(address), question.producer)
     # It waits for the row of a transaction that is still open, and returns what stands then.
-    row = connection.execute(FENCE, key).fetchone()
+    row = connection.execute(FENCE, key_of(question.store, question.tx_id)).fetchone()
     assert row is not None
     return "commit" if row[0] == "C" else "rollback"
 
@@ -200,7 +160,7 @@ def shown(address: str) -> str:
 
 def create_table(connection: Connection) -> None:
     """Make the marker table if it is not there."""
-    found = connection.execute("SELECT to_regclass(%s)", (TABLE,)).fetchone()
+    found = _plain(connection).execute("SELECT to_regclass(%s)", (TABLE,)).fetchone()
     if found is None or found[0] is None:
         connection.execute(DDL["postgres"])
     connection.commit()
@@ -210,12 +170,14 @@ def purge(
     connection: Connection, store: str, undecided: frozenset[str], older_seconds: float
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
-    old = connection.execute(OLD_MARKERS, (store, REGISTERED + "%", older_seconds)).fetchall()
-    gone = [tx_id for (tx_id,) in old if tx_id not in undecided]
-    connection.execute(REMOVE, (store, gone))
-    tombstones = connection.execute(REMOVE_TOMBSTONES, (store, GRACE_SECONDS)).rowcount
+    removed = kinds.purge(_plain(connection), SAY, store, undecided, older_seconds)
     connection.commit()
-    return len(gone) + tombstones
+    return removed
+
+
+def _plain(connection: Connection) -> psycopg.Cursor[Any]:
+    """A cursor whose rows are tuples, whatever those of the connection are."""
+    return connection.cursor(row_factory=tuple_row)
 
 
 binding = PostgresBinding

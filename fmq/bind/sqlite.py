@@ -7,10 +7,10 @@ import sqlite3
 from collections.abc import Iterator
 from urllib.parse import quote
 
+from fmq.bind import kinds
 from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
-    BindError,
     Fenced,
     NoMarkerTable,
     WrongDatabase,
@@ -19,41 +19,11 @@ from fmq.bind.errors import (
     unusable,
     work_open,
 )
-from fmq.bind.marker import (
-    BUSY_SECONDS,
-    DDL,
-    DEADLINE_SECONDS,
-    GRACE_SECONDS,
-    REGISTERED,
-    TABLE,
-    registered_as,
-)
+from fmq.bind.kinds import SQLITE, key_of, sqlite_path
+from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.question import Answer, Question
 
-# Not any fmq_tx that an attached file or a temporary table has: each file commits by itself.
-MARKERS = f"main.{TABLE}"
-NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
-MARK = (
-    f"INSERT OR ROLLBACK INTO {MARKERS} (store_id, tx_id, state, deadline) "
-    f"SELECT ?, ?, 'C', ? WHERE {NOW} < ?"
-)
-LOOK = f"SELECT state FROM {MARKERS} WHERE store_id = ? AND tx_id = ?"
-SEEN = f"UPDATE {MARKERS} SET checked_at = {NOW} WHERE store_id = ? AND tx_id = ?"
-TOMBSTONE = (
-    f"INSERT INTO {MARKERS} (store_id, tx_id, state, deadline, checked_at) "
-    f"VALUES (?, ?, 'R', {NOW} + {DEADLINE_SECONDS}, {NOW})"
-)
-OLD_MARKERS = (
-    f"SELECT tx_id FROM {MARKERS} WHERE store_id = ? AND state = 'C' AND tx_id NOT LIKE ? "
-    f"AND created_at < {NOW} - ?"
-)
-REMOVE = f"DELETE FROM {MARKERS} WHERE store_id = ? AND tx_id = ?"
-REMOVE_TOMBSTONES = (
-    f"DELETE FROM {MARKERS} WHERE store_id = ? AND state = 'R' AND deadline < {NOW} - ?"
-)
-REGISTER = (
-    f"INSERT OR IGNORE INTO {MARKERS} (store_id, tx_id, state, deadline) VALUES (?, ?, 'C', {NOW})"
-)
+SAY = SQLITE.statements
 
 
 class SqliteBinding:
@@ -72,7 +42,7 @@ class SqliteBinding:
         connection = self._connection
         with self._marking():
             connection.execute("BEGIN IMMEDIATE")
-            added = connection.execute(REGISTER, (store, registered_as(producer)))
+            added = connection.execute(SAY.register, key_of(store, registered_as(producer)))
             if added.rowcount and not new:
                 connection.rollback()
                 raise strangers(self.path, producer)
@@ -84,10 +54,8 @@ class SqliteBinding:
         """
         self._refuse_open_transaction()
         connection = self._connection
-        loss = loss_of(connection, self.path)
+        self._deadline, loss = SQLITE.deadline(_plain(connection).execute, self.path)
         connection.execute("BEGIN IMMEDIATE")
-        [(now,)] = connection.execute(f"SELECT {NOW}")
-        self._deadline = now + DEADLINE_SECONDS
         return loss
 
     def mark(self, store: str, tx_id: str) -> None:
@@ -95,10 +63,10 @@ class SqliteBinding:
         connection = self._connection
         if not connection.in_transaction:
             raise ended_inside(self.path, tx_id)
-        values = store, tx_id, self._deadline, self._deadline
+        values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
             with self._marking():
-                marked = connection.execute(MARK, values).rowcount
+                marked = connection.execute(SAY.mark, values).rowcount
         except sqlite3.IntegrityError:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked != 1:
@@ -158,20 +126,26 @@ def check(path: str, question: Question) -> Answer:
 
 def _fence(path: str, question: Question) -> Answer:
     uri = f"file:{quote(path)}?mode=rw"
-    store, tx_id = question.store, question.tx_id
-    with contextlib.closing(
-        sqlite3.connect(uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
-    ) as connection:
-        connection.execute("PRAGMA synchronous = EXTRA")  # what is answered stays true
+    key = key_of(question.store, question.tx_id)
+    registered = key_of(question.store, registered_as(question.producer))
+    with contextlib.closing(sqlite3.connect(uri, isolation_level=None, uri=True)) as connection:
+        for statement in SQLITE.asking:
+            connection.execute(statement)
         connection.execute("BEGIN IMMEDIATE")
-        known = connection.execute(LOOK, (store, registered_as(question.producer))).fetchone()
-        if known is None:
+        if connection.execute(SAY.look, registered).fetchone() is None:
             raise WrongDatabase(path, question.producer)
-        found = connection.execute(LOOK, (store, tx_id)).fetchone()
+        found = connection.execute(SAY.look, key).fetchone()
         # Written either way: the sync of this commit covers the producer's, too.
-        connection.execute(TOMBSTONE if found is None else SEEN, (store, tx_id))
+        connection.execute(SAY.tombstone if found is None else SAY.seen, key)
         connection.execute("COMMIT")
     return "commit" if found is not None and found[0] == "C" else "rollback"
+
+
+def _plain(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    """A cursor whose rows are tuples, whatever those of the connection are."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor
 
 
 def create_table(connection: sqlite3.Connection) -> None:
@@ -188,45 +162,17 @@ def purge(
     connection: sqlite3.Connection, store: str, undecided: frozenset[str], older_seconds: float
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
-    old = connection.execute(OLD_MARKERS, (store, REGISTERED + "%", older_seconds)).fetchall()
-    gone = [(store, tx_id) for (tx_id,) in old if tx_id not in undecided]
-    connection.executemany(REMOVE, gone)
-    tombstones = connection.execute(REMOVE_TOMBSTONES, (store, GRACE_SECONDS)).rowcount
+    removed = kinds.purge(_plain(connection), SAY, store, undecided, older_seconds)
     connection.commit()
-    return len(gone) + tombstones
+    return removed
 
 
 def path_of(connection: sqlite3.Connection) -> str:
     """The file of the connection's own database; BindError if it has none."""
     try:
-        files = connection.execute("PRAGMA database_list").fetchall()
+        return sqlite_path(_plain(connection).execute)
     except sqlite3.ProgrammingError as error:  # closed, or another thread's
         raise unusable(error) from None
-    for _, name, file in files:
-        if name == "main" and file:
-            return str(file)
-    raise BindError(
-        "a database in memory is gone with its process, so it can tell nothing after a crash. "
-        "Nothing was changed. Bind one that has a file."
-    )
-
-
-LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
-
-
-def loss_of(connection: sqlite3.Connection, path: str) -> str:
-    """How a power cut may take back what this connection commits; nothing if it cannot."""
-    [(mode,)] = connection.execute("PRAGMA journal_mode")
-    [(level,)] = connection.execute("PRAGMA synchronous")
-    # Deleting the rollback journal commits, and that the name is gone is durable with EXTRA only.
-    least = 2 if mode in ("wal", "truncate", "persist") else 3
-    if mode not in ("off", "memory") and level >= least:
-        return ""
-    return (
-        f"{path}: with journal_mode={mode} and synchronous={LEVELS[level]} a power cut may take "
-        "back what was committed, and leave the messages that tell of it. journal_mode=WAL with "
-        "synchronous=FULL, or journal_mode=DELETE with synchronous=EXTRA, keeps them together."
-    )
 
 
 binding = SqliteBinding

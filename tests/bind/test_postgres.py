@@ -85,6 +85,16 @@ def test_a_commit_that_the_server_refuses_rolls_both_back(
     assert engine.outcome("order-1").state == "rolled back"
 
 
+def test_rows_may_be_whatever_the_program_likes(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
+    """A row factory is the program's; what is asked here comes as tuples."""
+    with psycopg.connect(address, row_factory=psycopg.rows.dict_row) as other:
+        place(engine, other, "1")
+        assert fmq.bind.purge(engine, other, older_seconds=-9) == 1
+    assert rows(address) == messages(engine) == ["1"]
+
+
 @pytest.mark.parametrize("happens", [True, False])
 def test_a_connection_that_breaks_at_commit_is_checked_at_once(
     engine: fmq.Engine, connection: Any, address: str, happens: bool

@@ -195,11 +195,24 @@ def test_a_database_that_may_forget_is_warned_about(engine: fmq.Engine, tmp_path
     connection = connect(tmp_path)
     connection.execute("PRAGMA synchronous = NORMAL")
     with (
-        pytest.warns(fmq.bind.DurabilityWarning, match="synchronous=FULL"),
+        pytest.warns(fmq.bind.DurabilityWarning, match="synchronous=FULL") as warned,
         engine.transaction(bind=connection),
     ):
         pass
+    assert warned[0].filename == __file__
     connection.close()
+
+
+def test_rows_may_be_whatever_the_program_likes(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """A row factory is the program's; what is asked here comes as tuples."""
+    connection.row_factory = lambda cursor, row: {
+        column[0]: value for column, value in zip(cursor.description, row, strict=True)
+    }
+    place(engine, connection, "one")
+    assert rows(tmp_path) == messages(engine) == ["one"]
+    assert fmq.bind.purge(engine, connection, older_seconds=-9) == 1
 
 
 # --- what a checker does ------------------------------------------------------------------------

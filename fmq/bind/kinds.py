@@ -1,0 +1,204 @@
+"""What SQLite, PostgreSQL and MySQL say alike, and what not, whichever driver reaches them.
+
+Parameters are named, as in :tx_id, and times are seconds since 1970 by the database's clock.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fmq.bind.errors import BindError
+from fmq.bind.marker import BUSY_SECONDS, DEADLINE_SECONDS, GRACE_SECONDS, REGISTERED, TABLE
+
+Execute = Callable[[str], Iterable[Any]]
+"""Runs a statement without parameters; its rows."""
+
+BUSY_MS = round(BUSY_SECONDS * 1000)
+KEY = "store_id = :store AND tx_id = :tx_id"
+
+
+class Statements:
+    """The statements on the marker table, for a database whose clock is read as given."""
+
+    def __init__(
+        self,
+        now: str,
+        *,
+        table: str = TABLE,
+        time: str = "{}",
+        seconds: str = "{}",
+        text: str = "{}",
+        source: str = "",
+        unless_there: str = "ON CONFLICT DO NOTHING",
+    ) -> None:
+        """`time` is one made of a number of seconds, `seconds` a span; `source` is no table."""
+        begin = f"INSERT INTO {table} (store_id, tx_id, state, deadline"
+        self.mark = (
+            f"{begin}) SELECT :store, :tx_id, 'C', {time.format(':deadline')}"
+            f"{source} WHERE {now} < {time.format(':deadline')}"
+        )
+        self.look = f"SELECT state FROM {table} WHERE {KEY}"
+        self.seen = f"UPDATE {table} SET checked_at = {now} WHERE {KEY}"
+        self.tombstone = (
+            f"{begin}, checked_at) "
+            f"VALUES (:store, :tx_id, 'R', {now} + {seconds.format(DEADLINE_SECONDS)}, {now})"
+        )
+        self.register = f"{begin}) VALUES (:store, :tx_id, 'C', {now}) {unless_there}"
+        self.old = (
+            f"SELECT {text.format('tx_id')} FROM {table} WHERE store_id = :store AND state = 'C' "
+            "AND tx_id NOT LIKE :registered "
+            f"AND created_at < {now} - {seconds.format(':older')}"
+        )
+        self.remove = f"DELETE FROM {table} WHERE {KEY}"
+        self.remove_tombstones = (
+            f"DELETE FROM {table} WHERE store_id = :store AND state = 'R' "
+            f"AND deadline < {now} - {seconds.format(GRACE_SECONDS)}"
+        )
+
+    def in_format(self) -> Statements:
+        """The same, with parameters written as in %(tx_id)s."""
+        other = copy.copy(self)
+        for name, text in vars(self).items():
+            setattr(other, name, re.sub(r":(\w+)", r"%(\1)s", text))
+        return other
+
+
+class Cursor(Protocol):
+    """Of DB-API, or like one."""
+
+    def execute(self, statement: str, values: dict[str, Any], /) -> Any: ...
+
+    def executemany(self, statement: str, values: list[dict[str, Any]], /) -> Any: ...
+
+
+def key_of(store: str, tx_id: str) -> dict[str, Any]:
+    """The values that name a row."""
+    return {"store": store, "tx_id": tx_id}
+
+
+def purge(
+    cursor: Cursor, say: Statements, store: str, undecided: frozenset[str], older_seconds: float
+) -> int:
+    """Remove markers that nobody can ask about any more; how many."""
+    which = {"store": store, "registered": REGISTERED + "%", "older": older_seconds}
+    old = cursor.execute(say.old, which).fetchall()
+    gone = [key_of(store, tx_id) for (tx_id,) in old if tx_id not in undecided]
+    if gone:
+        cursor.executemany(say.remove, gone)
+    tombstones: int = cursor.execute(say.remove_tombstones, {"store": store}).rowcount
+    return len(gone) + tombstones
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of database."""
+
+    ddl: str  # its name in marker.DDL
+    statements: Statements
+    asking: tuple[str, ...]  # begins a checker's connection: do not wait for long, stay durable
+    deadline: Callable[[Execute, str], tuple[int, str]]  # and what may take back commits, if any
+
+
+# --- SQLite ------------------------------------------------------------------------------------
+
+
+def sqlite_path(execute: Execute) -> str:
+    """The file of the connection's own database; BindError if it has none."""
+    for _, name, file in execute("PRAGMA database_list"):
+        if name == "main" and file:
+            return str(file)
+    raise BindError(
+        "a database in memory is gone with its process, so it can tell nothing after a crash. "
+        "Nothing was changed. Bind one that has a file."
+    )
+
+
+LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
+
+
+def _sqlite_deadline(execute: Execute, path: str) -> tuple[int, str]:
+    [(mode,)] = execute("PRAGMA journal_mode")
+    [(level,)] = execute("PRAGMA synchronous")
+    [(deadline,)] = execute(f"SELECT {SQLITE_NOW} + {DEADLINE_SECONDS}")
+    # Deleting the rollback journal commits, and that the name is gone is durable with EXTRA only.
+    least = 2 if mode in ("wal", "truncate", "persist") else 3
+    if mode not in ("off", "memory") and level >= least:
+        return int(deadline), ""
+    return int(deadline), (
+        f"{path}: with journal_mode={mode} and synchronous={LEVELS[level]} a power cut may take "
+        "back what was committed, and leave the messages that tell of it. journal_mode=WAL with "
+        "synchronous=FULL, or journal_mode=DELETE with synchronous=EXTRA, keeps them together."
+    )
+
+
+SQLITE_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
+SQLITE = Kind(
+    "sqlite",
+    # Not any fmq_tx that an attached file or a temporary table has: each file commits by itself.
+    Statements(SQLITE_NOW, table=f"main.{TABLE}"),
+    (f"PRAGMA busy_timeout = {BUSY_MS}", "PRAGMA synchronous = EXTRA"),
+    _sqlite_deadline,
+)
+
+
+# --- PostgreSQL --------------------------------------------------------------------------------
+
+
+def _postgres_deadline(execute: Execute, path: str) -> tuple[int, str]:
+    [(deadline, commits, fsync)] = execute(
+        f"SELECT CAST(extract(epoch FROM clock_timestamp()) AS bigint) + {DEADLINE_SECONDS}, "
+        "current_setting('synchronous_commit'), current_setting('fsync')"
+    )
+    if commits != "off" and fsync != "off":
+        return int(deadline), ""
+    return int(deadline), (
+        f"{path}: with synchronous_commit={commits} and fsync={fsync} a crash of the "
+        "server may take back what was committed, and leave the messages that tell of it. "
+        "synchronous_commit=on and fsync=on keep them together."
+    )
+
+
+def rolled_back_by_server(sqlstate: str | None) -> bool:
+    """Whether an error of COMMIT is PostgreSQL's own statement that it has rolled back."""
+    # Constraints, a dead transaction, serialization; but 40003 is "completion unknown".
+    return sqlstate is not None and sqlstate[:2] in ("23", "25", "40") and sqlstate != "40003"
+
+
+POSTGRES = Kind(
+    "postgres",
+    Statements("clock_timestamp()", time="to_timestamp({})", seconds="{} * interval '1 s'"),
+    (f"SET lock_timeout = '{BUSY_MS}ms'", "SET synchronous_commit = on"),
+    _postgres_deadline,
+)
+
+
+# --- MySQL -------------------------------------------------------------------------------------
+
+
+def _mysql_deadline(execute: Execute, path: str) -> tuple[int, str]:
+    [(deadline, flush)] = execute(
+        f"SELECT unix_timestamp() + {DEADLINE_SECONDS}, @@innodb_flush_log_at_trx_commit"
+    )
+    if int(flush) == 1:
+        return int(deadline), ""
+    return int(deadline), (
+        f"{path}: with innodb_flush_log_at_trx_commit={flush} a crash may take back what was "
+        "committed, and leave the messages that tell of it. With 1 they stay together."
+    )
+
+
+MYSQL = Kind(
+    "mysql",
+    Statements(
+        "unix_timestamp()",
+        text="convert({} USING utf8mb4)",
+        source=" FROM dual",
+        unless_there="ON DUPLICATE KEY UPDATE state = 'C'",
+    ),
+    ("SET SESSION innodb_lock_wait_timeout = 1",),  # seconds, and not less
+    _mysql_deadline,
+)
