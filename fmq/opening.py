@@ -29,7 +29,7 @@ def open(
     disk: Disk | None = ...,
     clock: Clock | None = ...,
     background: bool = ...,
-    resolve: Mapping[str, str] | None = ...,
+    resolve: Mapping[str, object] | None = ...,
 ) -> Engine: ...
 @overload
 def open(
@@ -49,7 +49,7 @@ def open(
     disk: Disk | None = None,
     clock: Clock | None = None,
     background: bool = True,
-    resolve: Mapping[str, str] | None = None,
+    resolve: Mapping[str, object] | None = None,
 ) -> Engine | ReadOnlyEngine:
     """Open the directory at `path`, made if it is not there; recovery needs no other call.
 
@@ -58,7 +58,7 @@ def open(
     doors to the machine; tests hand in others. Without `background` the engine has no thread
     and does its housekeeping at the end of its calls. `resolve` names, for each producer that
     binds its transactions, the database that tells what a crash left undecided, such as
-    "sqlite:///shop.db"; it is asked before this returns.
+    "sqlite:///shop.db", or an engine of SQLAlchemy; it is asked before this returns.
     """
     options = options or Options()
     where = path if isinstance(path, str) else path.__fspath__()
@@ -84,7 +84,7 @@ def open(
     return engine
 
 
-def _resolve(engine: Engine, databases: Mapping[str, str]) -> None:
+def _resolve(engine: Engine, databases: Mapping[str, object]) -> None:
     from fmq.bind.find import checker_of
 
     for producer, address in databases.items():

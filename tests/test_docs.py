@@ -177,6 +177,7 @@ MAPPED = (
     "fmq/feedback",
     "fmq/bind",
     "fmq/bind/django",
+    "fmq/bind/sqlalchemy",
     "fmq/table",
     "fmq/spark",
 )

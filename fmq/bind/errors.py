@@ -76,6 +76,14 @@ def ended_inside(database: str, tx_id: str) -> BindError:
     )
 
 
+def each_by_itself(database: str) -> BindError:
+    """The connection has no transactions."""
+    return BindError(
+        f"{database}: this connection commits each statement by itself, so there is "
+        "nothing to bind. Nothing was changed; use one without autocommit."
+    )
+
+
 RULED_OUT = "a checker found it undecided and has ruled it out"
 TOO_OLD = f"it has been open for more than {DEADLINE_SECONDS} seconds"
 

@@ -47,6 +47,9 @@ class Binding(Protocol):
 
 def binding_of(connection: Any) -> Binding:
     """What ties `connection` to a transaction; BindError if nothing here can."""
+    if "fmq" in _packages_of(connection):
+        found: Binding = connection  # a session that is followed comes as one
+        return found
     binding: Binding = module_of(connection).binding(connection)
     return binding
 
@@ -67,36 +70,50 @@ def purge(engine: Undecided, connection: Any, *, older_seconds: float = RETENTIO
     return removed
 
 
+def _packages_of(connection: Any) -> set[str]:
+    return {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
+
+
 def module_of(connection: Any) -> Any:
     """What serves connections of this kind."""
-    kinds = {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
-    if "sqlite3" in kinds:
+    packages = _packages_of(connection)
+    if "sqlite3" in packages:
         from fmq.bind import sqlite
 
         return sqlite
-    if "psycopg" in kinds:
+    if "psycopg" in packages:
         from fmq.bind import postgres
 
         return postgres
-    if "django" in kinds:
+    if "django" in packages:
         from fmq.bind.django import binding as django
 
         return django
+    if "sqlalchemy" in packages:
+        from fmq.bind.sqlalchemy import binding as sqlalchemy
+
+        return sqlalchemy
     kind = type(connection)
     raise BindError(
         f"a {kind.__module__}.{kind.__qualname__} cannot be bound: it must be a connection of "
-        "sqlite3, psycopg 3 or Django. Nothing was changed. With another database, prepare and "
-        "decide yourself and register a checker; the guide has the steps."
+        "sqlite3, psycopg 3 or Django, or a session or connection of SQLAlchemy. Nothing was "
+        "changed. With another database, prepare and decide yourself and register a checker; the "
+        "guide has the steps."
     )
 
 
-def checker_of(address: str) -> Checker:
+def checker_of(address: object) -> Checker:
     """A checker that asks the database at `address`: "sqlite:///shop.db", "postgresql://...".
 
     A file's path follows three slashes, an absolute one four. "django://default" is what an alias
-    of Django's DATABASES says.
+    of Django's DATABASES says. An address with a driver, such as "postgresql+psycopg://...", is one
+    of SQLAlchemy's, and so may be one of its engines.
     """
-    scheme, found, path = address.partition("://")
+    if "sqlalchemy" in _packages_of(address) or "+" in str(address).partition("://")[0]:
+        from fmq.bind.sqlalchemy.database import database_at
+
+        return database_at(address).check
+    scheme, found, path = str(address).partition("://")
     if scheme == "sqlite" and path.startswith("/") and path != "/":
         from fmq.bind import sqlite
 
@@ -104,7 +121,7 @@ def checker_of(address: str) -> Checker:
     if scheme in ("postgresql", "postgres") and found:
         from fmq.bind import postgres
 
-        return lambda question: postgres.check(address, question)
+        return lambda question: postgres.check(str(address), question)
     if scheme == "django" and path:
         from fmq.bind.django import binding
 

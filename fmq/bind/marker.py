@@ -40,7 +40,7 @@ CREATE TABLE {TABLE} (
 );
 """,
     "mysql": f"""\
--- fmq binds no MySQL connection: its guide has the statements that mark and that ask. They were
+-- fmq binds it through SQLAlchemy; its guide has the statements that mark and that ask. They were
 -- run on MariaDB 10.11, and on MySQL (8.0.16 or newer) never. innodb_flush_log_at_trx_commit = 1.
 CREATE TABLE {TABLE} (
   store_id   CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,  -- an engine's directory

@@ -16,10 +16,10 @@ from fmq.bind import kinds
 from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
-    BindError,
     Fenced,
     NoMarkerTable,
     WrongDatabase,
+    each_by_itself,
     ended_inside,
     strangers,
     unusable,
@@ -121,10 +121,7 @@ class PostgresBinding:
 
     def _refuse_open_transaction(self) -> None:
         if self._connection.autocommit:
-            raise BindError(
-                f"{self.path}: this connection commits each statement by itself, so there is "
-                "nothing to bind. Nothing was changed; use one with autocommit=False."
-            )
+            raise each_by_itself(self.path)
         if self._connection.info.transaction_status != TransactionStatus.IDLE:
             raise work_open(self.path)
 

@@ -9,13 +9,14 @@ is to become of the messages.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
 
 from fmq.bind.errors import DurabilityWarning, InDoubt, NotDurable
 from fmq.bind.find import Binding
-from fmq.errors import FmqError, LeaseLost, WrongState
+from fmq.errors import WrongState
 from fmq.feedback.service import Feedback
 from fmq.message import Outcome, Receipt
 from fmq.tx.transaction import Phase, Transaction
@@ -38,14 +39,11 @@ class BoundTransaction(Transaction):
         except BaseException:
             super().rollback()
             raise
-        if loss:
-            try:
-                if self._strict:
-                    raise NotDurable(loss)
-                warnings.warn(loss, DurabilityWarning, stacklevel=2)
-            except BaseException as error:
-                self.__exit__(type(error), error, None)
-                raise
+        try:
+            self.heed(loss)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         return self
 
     def __exit__(
@@ -58,33 +56,60 @@ class BoundTransaction(Transaction):
             if error is None:
                 self._commit_both()
             else:
-                self._give_up()
+                self.give_up()
         finally:
             self._binding.leave()
 
     def _commit_both(self) -> None:
-        try:
-            self._binding.mark(self._feedback.store, self.tx_id)
-            super().prepare()
-        except BaseException:
-            self._give_up()
-            raise
+        self.seal()
         try:
             self._binding.commit()
         except BaseException as failed:
             if self._binding.rolled_back_for_sure():
                 super().rollback()
                 raise
-            if not isinstance(failed, Exception):
-                failed.add_note(
-                    f"fmq: it came while the database committed, so what became of transaction "
-                    f"{self.tx_id!r} is asked; engine.outcome({self.tx_id!r}) will tell."
-                )
+            doubt = self.in_doubt(failed)
+            if doubt is None:
                 raise
-            raise InDoubt(self.tx_id, failed, self._check_now()) from failed
+            raise doubt from failed
+        self.confirm()
+
+    # --- the steps, also for whoever is told of them by events of the database's driver ----------
+
+    def heed(self, loss: str) -> None:
+        """Warn of what may take back the database's commits, if something may; or refuse it."""
+        if loss and self._strict:
+            raise NotDurable(loss)
+        if loss:
+            warnings.warn(loss, DurabilityWarning, stacklevel=3)
+
+    def seal(self) -> None:
+        """Mark, as the last statement of the database's transaction, and prepare."""
+        self._require(Phase.OPEN, "prepare")
+        try:
+            self._binding.mark(self._feedback.store, self.tx_id)
+            super().prepare()
+        except BaseException:
+            self.give_up()
+            raise
+
+    def confirm(self) -> None:
+        """The database has committed: show the messages."""
         super().commit()
 
-    def _give_up(self) -> None:
+    def in_doubt(self, failed: BaseException) -> InDoubt | None:
+        """The database's commit failed, and may have happened: the error that says so, and what
+        was found out at once. None if the program is told to end: the checkers will ask.
+        """
+        if isinstance(failed, Exception):
+            return InDoubt(self.tx_id, failed, self.ask())
+        failed.add_note(
+            f"fmq: it came while the database committed, so what became of transaction "
+            f"{self.tx_id!r} is asked; engine.outcome({self.tx_id!r}) will tell."
+        )
+        return None
+
+    def give_up(self) -> None:
         """The database was not told to commit, so nothing is in doubt: end both.
 
         What cannot be rolled back now is rolled back when somebody asks: no mark was committed.
@@ -95,13 +120,29 @@ class BoundTransaction(Transaction):
             if self.phase in (Phase.OPEN, Phase.PREPARED):
                 super().rollback()
 
-    def _check_now(self) -> Outcome | None:
+    def ask(self) -> Outcome | None:
         """Ask on a new connection what the database did; None if it could not be found out."""
-        with suppress(FmqError):
+        with suppress(Exception):  # the checkers go on asking, and tell what is in the way
             for question in self._feedback.ask_about(self.tx_id):
-                with suppress(LeaseLost):
-                    return self._feedback.answer(question, self._binding.check(question))
+                return self._feedback.answer(question, self._binding.check(question))
         return None
+
+    def savepoint(self) -> Callable[[], None]:
+        """Where it stands; calling what this returns drops all that was added since."""
+        runs = {place: len(run) for place, run in self.runs.items()}
+        size, messages, acks, ackables = self.bytes, self.messages, [*self.acks], len(self.ackables)
+
+        def back() -> None:
+            self._require(Phase.OPEN, "rolling back to a savepoint")
+            self._take_back(size, messages, runs)
+            self.acks[:] = acks
+            for ackable in self.ackables[ackables:]:
+                ackable.release_from_transaction()
+            del self.ackables[ackables:]
+
+        return back
+
+    # --- not by hand ----------------------------------------------------------------------------
 
     def prepare(self) -> NoReturn:
         """Not by hand: the end of the block does it."""

@@ -1,0 +1,6 @@
+"""SQLAlchemy 2: sessions and connections, messages sent when a session commits, migrations."""
+
+from fmq.bind.sqlalchemy.events import Outbox, attach
+from fmq.bind.sqlalchemy.table import create_marker_table, drop_marker_table, marker_table
+
+__all__ = ["Outbox", "attach", "create_marker_table", "drop_marker_table", "marker_table"]

@@ -1,0 +1,213 @@
+"""A database as one of SQLAlchemy's engines reaches it, on connections of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import BigInteger, Connection, Engine, bindparam, create_engine, inspect, text
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    OperationalError,
+    ProgrammingError,
+)
+from sqlalchemy.pool import NullPool
+
+from fmq.bind import kinds
+from fmq.bind.errors import (
+    RULED_OUT,
+    TOO_OLD,
+    BindError,
+    Fenced,
+    NoMarkerTable,
+    WrongDatabase,
+    strangers,
+)
+from fmq.bind.kinds import MYSQL, POSTGRES, SQLITE, Kind, key_of, sqlite_path
+from fmq.bind.marker import DDL, TABLE, registered_as
+from fmq.errors import BadOption
+from fmq.feedback.question import Answer, Question
+
+T = TypeVar("T")
+
+KINDS = {"sqlite": SQLITE, "postgresql": POSTGRES, "mysql": MYSQL, "mariadb": MYSQL}
+DEADLINE = bindparam("deadline", type_=BigInteger)  # a plain int would be one of 32 bits
+
+_PATHS: WeakKeyDictionary[Engine, str] = WeakKeyDictionary()
+
+
+class Database:
+    """What is behind one engine; it does not keep any of its connections."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.kind = kind_of(engine.dialect.name)
+        self.engine = engine
+
+    @cached_property
+    def _own(self) -> Engine:
+        # The user's pool may have no connection left, as who is asked about still has one, or be
+        # disposed of. Made anew it connects in the same way, whatever hooks there are for that.
+        return create_engine(self.engine.url, pool=self.engine.pool.recreate())
+
+    def apart(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, done on a new connection: what it sets there is for nobody else."""
+        if self.engine.dialect.is_async:
+            from fmq.bind.sqlalchemy.on_loop import apart  # here: asyncio is slow to import
+
+            return apart(self.engine, work)
+        with self._own.connect() as connection:
+            connection.detach()
+            return work(connection)
+
+    def within(self, work: Callable[[Connection], T]) -> T:
+        """The same in one transaction."""
+
+        def begun(connection: Connection) -> T:
+            with connection.begin():
+                return work(connection)
+
+        return self.apart(begun)
+
+    @property
+    def path(self) -> str:
+        """Its name; the same as that of a plain connection of the driver's, if we know that."""
+        if self.engine not in _PATHS:
+            _PATHS[self.engine] = self.apart(lambda connection: _path_of(connection, self.kind))
+        return _PATHS[self.engine]
+
+    def register(self, store: str, producer: str, *, new: bool) -> None:
+        """Have the database know, for good, that it is the one that `producer` binds; BindError
+        if it does not know that yet, and `producer` is not `new`.
+        """
+        values = key_of(store, registered_as(producer))
+
+        def added(own: Connection) -> None:
+            done = own.execute(text(self.kind.statements.register), values)
+            if done.rowcount and not new:
+                raise strangers(self.path, producer)
+
+        with self._needing_table():
+            self.within(added)
+
+    def mark(self, connection: Connection, store: str, tx_id: str, deadline: int) -> None:
+        """The last statement of a transaction; Fenced if it comes too late."""
+        statement = text(self.kind.statements.mark).bindparams(DEADLINE)
+        values = key_of(store, tx_id) | {"deadline": deadline}
+        try:
+            with self._needing_table():
+                marked = connection.execute(statement, values).rowcount
+        except IntegrityError:
+            raise Fenced(tx_id, RULED_OUT) from None
+        if marked != 1:
+            raise Fenced(tx_id, TOO_OLD)
+
+    def check(self, question: Question) -> Answer:
+        """Whether the database committed: asked behind the fence, so it is final."""
+        try:
+            return self.apart(lambda own: self._fence(own, question))
+        except ProgrammingError:
+            raise
+        except DBAPIError:
+            return "unknown"  # perhaps the producer is still at it; or no server, or a replica
+
+    def _fence(self, connection: Connection, question: Question) -> Answer:
+        say = self.kind.statements
+        key = key_of(question.store, question.tx_id)
+        registered = key_of(question.store, registered_as(question.producer))
+        for statement in self.kind.asking:
+            connection.exec_driver_sql(statement)
+        connection.commit()
+        with self._needing_table(), connection.begin():
+            known = connection.execute(text(say.look), registered).first()
+        if known is None:
+            raise WrongDatabase(self.path, question.producer)
+        with suppress(IntegrityError), connection.begin():
+            # It waits for the row of a transaction that is still open.
+            connection.execute(text(say.tombstone), key)
+            return "rollback"
+        # Somebody was first; what stands there is read in a new transaction.
+        with connection.begin():
+            connection.execute(text(say.seen), key)  # its sync covers the producer's commit, too
+            state = connection.scalar(text(say.look), key)
+        return "commit" if state == "C" else "rollback" if state == "R" else "unknown"
+
+    @contextmanager
+    def _needing_table(self) -> Iterator[None]:
+        """NoMarkerTable, if that is why a statement failed."""
+        try:
+            yield
+        except (OperationalError, ProgrammingError):
+            if not self._has_table():
+                raise NoMarkerTable(self.path, DDL[self.kind.ddl]) from None
+            raise
+
+    def _has_table(self) -> bool:
+        with suppress(DBAPIError):
+            return self.apart(lambda own: inspect(own).has_table(TABLE))
+        return True  # it could not be asked, so that is not why
+
+    def create_table(self) -> None:
+        """Make the marker table if it is not there."""
+        if not self.apart(lambda own: inspect(own).has_table(TABLE)):
+            self.within(lambda own: own.execute(text(DDL[self.kind.ddl])))
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Remove markers that nobody can ask about any more; how many."""
+        say = self.kind.statements
+        return self.within(
+            lambda own: kinds.purge(_Cursor(own), say, store, undecided, older_seconds)
+        )
+
+
+def database_at(address: Any) -> Database:
+    """That of one of SQLAlchemy's URLs or engines; BadOption if it is neither."""
+    if isinstance(address, Engine):
+        return Database(address)
+    try:
+        return Database(create_engine(address, poolclass=NullPool))
+    except (ArgumentError, ImportError) as error:
+        raise BadOption(
+            f"{address!r} is no address of a database that SQLAlchemy can reach here: {error}. "
+            "Nothing was changed."
+        ) from error
+
+
+class _Cursor:
+    """A connection of SQLAlchemy as a cursor of DB-API."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: dict[str, Any]) -> Any:
+        return self._connection.execute(text(statement), values)
+
+    def executemany(self, statement: str, values: list[dict[str, Any]]) -> Any:
+        return self._connection.execute(text(statement), values)
+
+
+def kind_of(dialect: str) -> Kind:
+    """Which kind of database that is, by SQLAlchemy's name for it."""
+    if dialect not in KINDS:
+        raise BindError(
+            f"a database of kind {dialect!r} cannot be bound; these can: {', '.join(KINDS)}. "
+            "Nothing was changed. With another one, prepare and decide yourself and register a "
+            "checker; the guide has the steps."
+        )
+    return KINDS[dialect]
+
+
+def _path_of(connection: Connection, kind: Kind) -> str:
+    if kind is SQLITE:
+        return sqlite_path(connection.exec_driver_sql)
+    url = connection.engine.url
+    place: Any = url.host, url.port, url.database
+    info: Any = getattr(connection.connection.driver_connection, "info", None)
+    if kind is POSTGRES and hasattr(info, "dbname"):
+        place = info.host, info.port, info.dbname  # what the URL leaves out, psycopg knows
+    host, port, name = place
+    return f"{url.get_backend_name()}://{host or ''}{f':{port}' if port else ''}/{name or ''}"

@@ -1,0 +1,234 @@
+"""Messages of a session: sent when it commits, by whoever calls `session.commit()`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionmaker
+
+from fmq.bind.errors import BindError, InDoubt
+from fmq.bind.kinds import SQLITE
+from fmq.bind.sqlalchemy.binding import Side, database_of
+from fmq.bind.transaction import BoundTransaction
+from fmq.tx.transaction import Phase, Transaction
+
+
+class Sends(Protocol):
+    """An engine of fmq, as far as it is needed here."""
+
+    def transaction(
+        self, *, producer: str | None = ..., check_after: float | None = ..., bind: Any = ...
+    ) -> Transaction: ...
+
+
+def attach(
+    sessions: sessionmaker[Any] | scoped_session[Any] | Session,
+    engine: Sends,
+    *,
+    producer: str | None = None,
+    check_after: float | None = None,
+) -> Outbox:
+    """Have `engine` send what the outbox is given for one of `sessions` when that one commits.
+
+    Messages and rows are there, or neither are, whatever crashes when. The marker table must be
+    there already.
+    """
+    return Outbox(sessions, engine, producer, check_after)
+
+
+class Outbox:
+    """Made by `attach`: messages that follow the transactions of sessions."""
+
+    def __init__(
+        self,
+        sessions: sessionmaker[Any] | scoped_session[Any] | Session,
+        engine: Sends,
+        producer: str | None,
+        check_after: float | None,
+    ) -> None:
+        self._sessions = sessions
+        self._engine = engine
+        self._names: dict[str, Any] = {"producer": producer, "check_after": check_after}
+        self._sealed: WeakKeyDictionary[Connection, _Followed] = WeakKeyDictionary()
+        example = sessions if isinstance(sessions, Session) else sessions()
+        self._database = database = database_of(example)
+        # This registers the producer: later its own session might be in the way.
+        engine.transaction(**self._names, bind=_Following(Side(database), example))
+        event.listen(database.engine, "handle_error", self._failed)
+        if database.kind is SQLITE:
+            event.listen(database.engine, "savepoint", _begin_before)
+        for name in EVENTS:
+            event.listen(sessions, name, getattr(self, f"_{name}"))
+
+    def of(self, session: Session | scoped_session[Any]) -> Transaction:
+        """Where to send what is to be there if, and only if, `session` commits.
+
+        It is over when the session's transaction is; ask again for the next one. What was sent
+        inside of a savepoint that is rolled back is dropped with it.
+        """
+        one: Session = session() if isinstance(session, scoped_session) else session
+        self._refuse_strange(one)
+        if not one.in_transaction():
+            one.begin()
+        followed = self._followed(one)
+        if followed.tx is None:
+            tx = self._engine.transaction(**self._names, bind=_Following(followed.side, one))
+            assert isinstance(tx, BoundTransaction)
+            followed.tx, followed.empty = tx, tx.savepoint()
+        return followed.tx
+
+    def _refuse_strange(self, session: Session) -> None:
+        makers = self._sessions
+        if isinstance(makers, scoped_session):
+            makers = makers.session_factory
+        if isinstance(makers, sessionmaker):
+            ours = isinstance(session, makers.class_)
+        else:
+            ours = session is makers or (isinstance(makers, type) and isinstance(session, makers))
+        if not ours:
+            raise BindError(
+                f"{session!r} is not one of those that this outbox is attached to, so its commit "
+                "would send nothing. Nothing was sent; attach its sessionmaker."
+            )
+
+    def _followed(self, session: Session) -> _Followed:
+        followed: _Followed | None = session.info.get(self)
+        if followed is None:
+            followed = session.info[self] = _Followed(Side(self._database))
+        return followed
+
+    # --- what sessions tell ----------------------------------------------------------------------
+
+    def _after_begin(
+        self, session: Session, transaction: SessionTransaction, connection: Connection
+    ) -> None:
+        self._followed(session).side.joined(session, transaction, connection)
+
+    def _after_transaction_create(self, session: Session, transaction: SessionTransaction) -> None:
+        followed = self._followed(session)
+        if transaction.nested and followed.tx is not None:
+            followed.savepoints[transaction] = followed.tx.savepoint()
+
+    def _after_soft_rollback(self, session: Session, previous: SessionTransaction) -> None:
+        if previous.nested:
+            self._followed(session).back_to(previous)
+
+    def _before_commit(self, session: Session) -> None:
+        followed = self._followed(session)
+        tx = followed.tx
+        if session.in_nested_transaction() or tx is None or not (tx.messages or tx.acks):
+            return  # it is only a savepoint, or nothing is to be sent
+        connection = session.connection()
+        tx.heed(followed.side.look_at(connection))
+        self._sealed[connection] = followed
+        tx.seal()
+
+    def _after_commit(self, session: Session) -> None:
+        if not session.in_nested_transaction():
+            self._followed(session).committed = True
+
+    def _after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
+        """Also of one that was closed, or rolled back, which is no proof that it did not commit."""
+        if transaction.parent is None:
+            followed = self._followed(session)
+            del session.info[self]
+            followed.end()
+
+    def _failed(self, context: ExceptionContext) -> InDoubt | None:
+        """A statement has failed, which may be COMMIT: the error that says what that means."""
+        followed = self._sealed.get(context.connection) if context.connection else None
+        if followed is None or followed.failed:
+            return None
+        tx, error = followed.tx, context.original_exception
+        if tx is None or tx.phase is not Phase.PREPARED:
+            return None
+        followed.failed = True  # and its end asks, if nobody does here
+        if context.statement is not None or followed.side.said_so(error):
+            return None
+        return tx.in_doubt(error)
+
+
+EVENTS = (
+    "after_begin",
+    "after_transaction_create",
+    "after_soft_rollback",
+    "before_commit",
+    "after_commit",
+    "after_transaction_end",
+)
+
+
+class _Followed:
+    """One transaction of a session, and what is to be sent with it."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self.tx: BoundTransaction | None = None
+        self.empty: Callable[[], None] = lambda: None
+        self.savepoints: dict[SessionTransaction, Callable[[], None]] = {}
+        self.failed = False  # something did after the mark: what COMMIT says proves nothing then
+        self.committed = False
+
+    def back_to(self, savepoint: SessionTransaction) -> None:
+        """It was rolled back; one from before the first message is not known here."""
+        if self.tx is not None and self.tx.phase is Phase.OPEN:
+            self.savepoints.pop(savepoint, self.empty)()
+
+    def end(self) -> None:
+        """The session's transaction is over."""
+        tx = self.tx
+        if tx is None:
+            return
+        if tx.phase is Phase.OPEN:
+            tx.give_up()
+        elif tx.phase is Phase.PREPARED and self.committed and not self.failed:
+            tx.confirm()
+        elif tx.phase is Phase.PREPARED:
+            tx.ask()
+
+
+class _Following:
+    """A session that begins and ends by itself, as a bound transaction sees it."""
+
+    def __init__(self, side: Side, session: Session) -> None:
+        self._side = side
+        self._session = session
+        self.path = side.database.path
+        self.register = side.database.register
+        self.check = side.database.check
+
+    def mark(self, store: str, tx_id: str) -> None:
+        self._session.flush()
+        self._side.mark(self._session.connection(), store, tx_id)
+
+    def begin(self) -> NoReturn:
+        self._refuse()
+
+    def commit(self) -> NoReturn:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise BindError(
+            f"{self.path}: this transaction is its session's, so there is no block to begin or "
+            "end. Nothing was changed; send, and commit the session."
+        )
+
+    def rollback(self) -> None:
+        """Whoever has the session does, as the error tells."""
+
+    def rolled_back_for_sure(self) -> bool:
+        return False
+
+    def leave(self) -> None:
+        """Nothing is left to do."""
+
+
+def _begin_before(connection: Connection, name: str) -> None:
+    """A savepoint comes first: without this, sqlite3 would commit when it is released."""
+    driver: Any = connection.connection.dbapi_connection
+    if not driver.in_transaction:
+        connection.exec_driver_sql("BEGIN")

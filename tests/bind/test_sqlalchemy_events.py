@@ -1,0 +1,363 @@
+"""Messages that follow a session which commits by itself: with its rows, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event, text
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+import fmq
+import fmq.bind
+from fmq.bind.sqlalchemy import Outbox, attach
+from fmq.errors import WrongState
+from tests.bind.orm import AnswerLost, Order, driver_of, rows
+from tests.bind.orm import database as made
+from tests.bind.shop import PRODUCER, messages
+
+Sessions = sessionmaker[Session]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
+    with fmq.open(tmp_path / "shop") as engine:
+        yield engine
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Engine]:
+    # With one connection, which a session has while its commit is asked about.
+    options = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 1}
+    database = made(tmp_path, connect_args={"factory": AnswerLost}, **options)
+    yield database
+    database.dispose()
+
+
+@pytest.fixture
+def sessions(database: Engine) -> Sessions:
+    return sessionmaker(database)
+
+
+@pytest.fixture
+def outbox(sessions: Sessions, engine: fmq.Engine) -> Outbox:
+    return attach(sessions, engine, producer=PRODUCER)
+
+
+def order(outbox: Outbox, session: Session, name: str) -> None:
+    session.add(Order(name=name))
+    outbox.of(session).send("orders", name.encode())
+
+
+def test_messages_are_sent_when_their_session_commits(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    with sessions() as session:
+        order(outbox, session, "one")
+        order(outbox, session, "two")
+        assert messages(engine) == []
+        session.commit()
+        assert messages(engine) == ["one", "two"]
+        order(outbox, session, "three")
+        session.commit()
+    with sessions.begin() as session:
+        order(outbox, session, "four")
+    assert rows(database) == messages(engine) == ["one", "two", "three", "four"]
+    assert engine.undecided() == []
+
+
+def test_messages_of_a_session_that_does_not_commit_are_dropped(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    """It was rolled back, closed, or left by an exception; and what comes next is not affected."""
+    with sessions() as session:
+        for end in (session.rollback, session.close, session.invalidate):
+            order(outbox, session, "one")
+            end()
+            session.commit()
+        order(outbox, session, "one")
+    with pytest.raises(fmq.RollBack), sessions.begin() as session:
+        order(outbox, session, "one")
+        raise fmq.RollBack
+    with sessions.begin() as session:
+        order(outbox, session, "two")
+    assert rows(database) == messages(engine) == ["two"]
+    assert engine.undecided() == []
+
+
+def test_a_session_without_messages_marks_nothing(
+    database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    with sessions.begin() as session:
+        outbox.of(session)
+        session.add(Order(name="one"))
+    with database.connect() as connection:
+        marks = connection.scalar(text("SELECT count(*) FROM fmq_tx"))
+    assert rows(database) == ["one"]
+    assert marks == 1, "its producer's"
+
+
+def test_a_message_of_a_savepoint_that_is_rolled_back_is_dropped(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    with sessions() as session:
+        with contextlib.suppress(ValueError), session.begin_nested():
+            order(outbox, session, "before the first message")
+            raise ValueError
+        order(outbox, session, "one")
+        with contextlib.suppress(ValueError), session.begin_nested():
+            order(outbox, session, "two")
+            with session.begin_nested():
+                order(outbox, session, "three")
+            raise ValueError
+        with session.begin_nested():
+            order(outbox, session, "four")
+            assert messages(engine) == []
+        assert messages(engine) == [], "the release of a savepoint is no commit"
+        with contextlib.suppress(IntegrityError), session.begin_nested():
+            order(outbox, session, "one")
+        session.commit()
+    assert rows(database) == messages(engine) == ["one", "four"]
+
+
+def test_the_release_of_a_savepoint_that_comes_first_commits_nothing(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    with sessions() as session:
+        with session.begin_nested():
+            order(outbox, session, "one")
+        session.rollback()
+    assert rows(database) == messages(engine) == []
+
+
+def test_a_savepoint_that_is_open_at_the_end_is_committed_along(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    with sessions() as session:
+        session.begin_nested()
+        order(outbox, session, "one")
+        session.commit()
+    assert rows(database) == messages(engine) == ["one"]
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_a_commit_of_unknown_outcome_is_checked_at_once(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, happens: bool
+) -> None:
+    """Whoever has called commit is told what was found, by a typed error."""
+    with sessions() as session:
+        order(outbox, session, "one")
+        tx_id = outbox.of(session).tx_id
+        driver_of(session).happens = happens
+        with pytest.raises(fmq.bind.InDoubt) as caught:
+            session.commit()
+        assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+        assert caught.value.outcome == engine.outcome(tx_id)
+        session.rollback()
+        order(outbox, session, "two")
+        session.commit()
+    assert rows(database) == messages(engine) == (["one", "two"] if happens else ["two"])
+
+
+def test_a_commit_that_the_database_refuses_rolls_both_back(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    """A deferred foreign key fails at COMMIT, and the transaction is still open: no doubt."""
+    with database.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE lines (name REFERENCES orders DEFERRABLE INITIALLY DEFERRED)"
+        )
+    with pytest.raises(IntegrityError), sessions.begin() as session:
+        session.execute(text("INSERT INTO lines VALUES ('no such order')"))
+        order(outbox, session, "one")
+        tx_id = outbox.of(session).tx_id
+    assert rows(database) == messages(engine) == []
+    assert engine.outcome(tx_id).state == "rolled back"
+
+
+def test_an_interrupt_while_the_database_commits_is_asked_about(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    """`after_rollback` comes, though the database has committed: it proves nothing."""
+
+    def interrupt(session: Session) -> None:
+        raise KeyboardInterrupt
+
+    event.listen(sessions, "after_commit", interrupt, insert=True)
+    with pytest.raises(KeyboardInterrupt), sessions.begin() as session:
+        order(outbox, session, "one")
+    assert rows(database) == messages(engine) == ["one"]
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_the_release_of_a_savepoint_does_not_vouch_for_the_commit(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, happens: bool
+) -> None:
+    """`after_commit` comes for both; here it does not for the second, which was interrupted."""
+    with pytest.raises(KeyboardInterrupt), sessions.begin() as session:
+        with session.begin_nested():
+            order(outbox, session, "one")
+        driver = driver_of(session)
+        driver.happens, driver.error = happens, KeyboardInterrupt()
+    assert rows(database) == messages(engine) == (["one"] if happens else [])
+
+
+def test_what_was_to_be_acked_comes_again_if_the_session_does_not_commit(
+    engine: fmq.Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    engine.send("wishes", b"one")
+    with sessions() as session, engine.consumer("wishes", group="shop") as consumer:
+        [wish] = consumer.poll()
+        outbox.of(session).ack(wish)
+        session.rollback()
+        wish.release()
+        [wish] = consumer.poll()
+        outbox.of(session).ack(wish)
+        session.commit()
+        assert consumer.poll() == []
+    assert engine.groups("shop")[0].unread == 0
+
+
+def test_what_another_hook_swallows_after_the_mark_is_asked_about(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    """PostgreSQL would roll back at COMMIT and say that all was well, so nobody is believed."""
+
+    def swallow(session: Session) -> None:
+        with contextlib.suppress(OperationalError):
+            session.execute(text("INSERT INTO nonsense VALUES (1)"))
+
+    event.listen(sessions, "before_commit", swallow)
+    with sessions.begin() as session:
+        order(outbox, session, "one")
+        tx_id = outbox.of(session).tx_id
+    assert engine.outcome(tx_id).decided_by == "checker"
+    assert rows(database) == messages(engine) == ["one"]
+
+
+def test_objects_that_cannot_be_flushed_prepare_nothing(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    with sessions.begin() as session:
+        order(outbox, session, "one")
+    with sessions() as session:
+        order(outbox, session, "one")
+        tx_id = outbox.of(session).tx_id
+        with pytest.raises(IntegrityError):
+            session.commit()
+        session.rollback()
+        order(outbox, session, "two")
+        session.commit()
+    assert rows(database) == messages(engine) == ["one", "two"]
+    with pytest.raises(fmq.errors.UnknownTransaction):
+        engine.outcome(tx_id)
+
+
+def test_a_commit_that_was_refused_cannot_be_tried_again_without_its_messages(
+    tmp_path: Path, database: Engine
+) -> None:
+    """Prepare was refused: the rows must not be committed alone afterwards."""
+    sessions = sessionmaker(database)
+    with fmq.open(tmp_path / "small", fmq.Options(transactions_max=1)) as engine:
+        other = engine.transaction()
+        other.prepare()
+        outbox = attach(sessions, engine, producer=PRODUCER)
+        with sessions() as session:
+            order(outbox, session, "one")
+            with pytest.raises(fmq.errors.TooMany):
+                session.commit()
+            with pytest.raises(WrongState):
+                session.commit()
+            with pytest.raises(WrongState):
+                outbox.of(session).send("orders", b"one more")
+            session.rollback()
+            other.commit()
+            order(outbox, session, "two")
+            session.commit()
+        assert rows(database) == messages(engine) == ["two"]
+
+
+def test_a_database_that_may_forget_is_refused_if_the_user_says_so(
+    tmp_path: Path, database: Engine, sessions: Sessions
+) -> None:
+    """As for a block, though the session has begun: nothing of it is committed."""
+    database.dispose()
+    event.listen(
+        database, "connect", lambda driver, record: driver.execute("PRAGMA synchronous = NORMAL")
+    )
+    for strict in (True, False):
+        options = fmq.Options(strict_bind=strict)
+        with fmq.open(tmp_path / f"{strict}", options) as engine, sessions() as session:
+            outbox = attach(session, engine, producer=PRODUCER)
+            order(outbox, session, "one")
+            error = fmq.bind.NotDurable if strict else fmq.bind.DurabilityWarning
+            with pytest.raises(error, match="synchronous=NORMAL"):
+                session.commit()  # warnings are errors here
+            session.rollback()
+            assert rows(database) == messages(engine) == []
+
+
+def test_a_session_of_somebody_else_is_refused(
+    database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    """Its commit would send nothing, and nobody would be told."""
+    with pytest.raises(fmq.bind.BindError, match="attach its sessionmaker"):
+        outbox.of(Session(database))
+    with pytest.raises(fmq.bind.BindError, match="attach its sessionmaker"):
+        outbox.of(sessionmaker(database)())
+
+
+def test_one_session_and_a_scoped_one_can_be_attached_as_well(
+    engine: fmq.Engine, database: Engine
+) -> None:
+    with Session(database) as session:
+        order(attach(session, engine), session, "one")
+        session.commit()
+    scoped = scoped_session(sessionmaker(database))
+    outbox = attach(scoped, engine)
+    scoped.add(Order(name="two"))
+    outbox.of(scoped).send("orders", b"two")
+    scoped.commit()
+    scoped.remove()
+    assert rows(database) == messages(engine) == ["one", "two"]
+
+
+def test_a_session_that_works_in_another_database_is_refused(
+    engine: fmq.Engine, database: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = made(tmp_path / "other")
+    sessions = sessionmaker(database, binds={Order: other})
+    outbox = attach(sessions, engine)
+    with pytest.raises(fmq.bind.BindError, match="another database"), sessions.begin() as session:
+        order(outbox, session, "one")
+    assert rows(database) == rows(other) == messages(engine) == []
+    other.dispose()
+
+
+def test_the_transaction_is_its_sessions_to_end(sessions: Sessions, outbox: Outbox) -> None:
+    with sessions() as session:
+        tx = outbox.of(session)
+        with pytest.raises(fmq.bind.BindError, match="commit the session"), tx:
+            pass
+    with sessions() as session:
+        for step in (outbox.of(session).prepare, outbox.of(session).commit):
+            with pytest.raises(WrongState):
+                step()
+
+
+def test_without_the_table_nothing_is_attached(
+    engine: fmq.Engine, database: Engine, sessions: Sessions
+) -> None:
+    with database.begin() as connection:
+        connection.execute(text("DROP TABLE fmq_tx"))
+    with pytest.raises(fmq.bind.NoMarkerTable):
+        attach(sessions, engine)
+    fmq.bind.create_table(database)
+    with sessions.begin() as session:
+        order(attach(sessions, engine), session, "one")
+    assert messages(engine) == ["one"]
