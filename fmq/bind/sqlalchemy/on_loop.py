@@ -21,12 +21,11 @@ def apart(engine: Engine, work: Callable[[Connection], T]) -> T:
 
     async def connected() -> T:
         own = create_async_engine(engine.url, pool=engine.pool.recreate())
-        async with own.connect() as connection:
-            return await connection.run_sync(detached)
-
-    def detached(connection: Connection) -> T:
-        connection.detach()
-        return work(connection)
+        try:
+            async with own.connect() as connection:
+                return await connection.run_sync(work)
+        finally:
+            await own.dispose()
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, connected()).result()
