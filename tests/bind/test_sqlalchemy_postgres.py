@@ -201,6 +201,20 @@ def test_a_connection_that_breaks_at_commit_is_checked_at_once(
     assert rows(database) == messages(engine) == (["1", "2"] if happens else ["2"])
 
 
+def test_an_error_of_the_program_stays_when_the_connection_is_lost_as_well(
+    engine: fmq.Engine, session: Session, database: Engine
+) -> None:
+    """Rolling back fails then, which says less."""
+    with pytest.raises(ValueError, match="the program's"), engine.transaction(bind=session) as tx:
+        tx.send("orders", b"1")
+        backend = driver_of(session).info.backend_pid
+        with database.connect() as other:
+            other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+        raise ValueError("the program's")
+    place(engine, session, "2")
+    assert rows(database) == messages(engine) == ["2"]
+
+
 def test_while_the_producer_is_at_it_the_answer_is_unknown(
     engine: fmq.Engine, session: Session, address: str
 ) -> None:

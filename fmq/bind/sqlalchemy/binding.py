@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from fmq.bind.errors import BindError, each_by_itself, ended_inside, unusable, work_open
@@ -71,8 +71,12 @@ class SqlAlchemyBinding:
         return self._certain
 
     def rollback(self) -> None:
-        """Drop what the database's transaction has done."""
-        self._bound.rollback()
+        """Drop what the database's transaction has done; a lost connection has done so itself."""
+        try:
+            self._bound.rollback()
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
 
     def leave(self) -> None:
         """Listen no more."""
