@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from fmq.background import HousekeepingThread
 from fmq.clock import Clock
@@ -39,6 +39,9 @@ from fmq.store.segment import STORE_BYTES
 from fmq.tx.names import DRAWN_BYTES, check_name
 from fmq.tx.receipts import receipts_of
 from fmq.tx.transaction import Transaction
+
+if TYPE_CHECKING:
+    from fmq.bind.transaction import BoundTransaction
 
 
 class Engine:
@@ -130,6 +133,26 @@ class Engine:
 
     # --- transactions ---------------------------------------------------------------------------
 
+    @overload
+    def transaction(
+        self,
+        *,
+        tx_id: str | None = None,
+        producer: str | None = None,
+        check_after: float | None = None,
+        bind: None = None,
+    ) -> Transaction: ...
+
+    @overload
+    def transaction(
+        self,
+        *,
+        tx_id: str | None = None,
+        producer: str | None = None,
+        check_after: float | None = None,
+        bind: Any,
+    ) -> BoundTransaction: ...
+
     def transaction(
         self,
         *,
@@ -142,7 +165,7 @@ class Engine:
 
         `check_after` is for how many seconds after prepare nobody is asked about it. With `bind`,
         a connection to the user's database, the block begins and ends the database's transaction
-        as well, and both commit or neither does.
+        as well, and both commit or neither does; with one of asyncio it is `async with`.
         """
         self._check()
         if bind is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fmq.bind.find import binding_of
+from fmq.bind.find import Binding, binding_of, is_of_asyncio
 from fmq.bind.transaction import BoundTransaction
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
@@ -23,11 +23,30 @@ def begin_bound(
     strict: bool,
 ) -> BoundTransaction:
     """A transaction that commits with that of `connection`; nothing of either has begun."""
-    binding = binding_of(connection)
+    names = tx_id, producer or None, check_after
+    if not is_of_asyncio(connection):
+        binding = _met(feedback, checkers, producer, connection)
+        tx = manager.begin(*names, make=BoundTransaction)
+        return tx.bind(binding, feedback, strict=strict)
+    from fmq.bind.on_loop import AsyncBoundTransaction  # here: asyncio is slow to import
+
+    later = manager.begin(*names, make=AsyncBoundTransaction)
+
+    def meet(bridge: Any) -> None:
+        binding = _met(feedback, checkers, producer, connection, bridge)
+        later.bind(binding, feedback, strict=strict)
+
+    return later.bind_on_loop(connection, meet)
+
+
+def _met(
+    feedback: Feedback, checkers: Checkers, producer: str, connection: Any, bridge: Any = None
+) -> Binding:
+    """What ties the connection, once its database and `producer` know each other."""
+    binding = binding_of(connection, bridge)
     if checkers.needs(producer, binding.path):
         # First the database, then the checker: one that is not registered there answers nothing.
         new = all(tx.producer != producer for tx in feedback.undecided())
         binding.register(feedback.store, producer, new=new)
         checkers.add_bound(producer, binding.path, binding.check)
-    tx = manager.begin(tx_id, producer or None, check_after, make=BoundTransaction)
-    return tx.bind(binding, feedback, strict=strict)
+    return binding

@@ -67,6 +67,14 @@ def strangers(database: str, producer: str) -> BindError:
     )
 
 
+def wrong_with(block: str, kind: str) -> BindError:
+    """`with` for `async with`, or the reverse."""
+    return BindError(
+        f"the connection is {kind}, so write `{block} engine.transaction(bind=connection) as tx`. "
+        "Nothing was begun or changed."
+    )
+
+
 def ended_inside(database: str, tx_id: str) -> BindError:
     """The program has ended the database's transaction itself."""
     return BindError(
@@ -111,8 +119,9 @@ class InDoubt(TransactionError):
         else:
             did = "did" if outcome.state == "committed" else "did not"
             found = f"a check since found that it {did}"
+        why = str(error) or type(error).__name__
         super().__init__(
-            f"transaction {tx_id!r}: the database's commit failed ({error}), which does not say "
+            f"transaction {tx_id!r}: the database's commit failed ({why}), which does not say "
             f"whether it happened; {found}. engine.outcome({tx_id!r}) tells what became of it."
         )
         self.outcome = outcome

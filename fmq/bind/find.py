@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
 from fmq.bind.errors import BindError
@@ -45,29 +46,46 @@ class Binding(Protocol):
     def check(self, question: Question) -> Answer: ...
 
 
-def binding_of(connection: Any) -> Binding:
-    """What ties `connection` to a transaction; BindError if nothing here can."""
+def binding_of(connection: Any, bridge: Any = None) -> Binding:
+    """What ties `connection` to a transaction; BindError if nothing here can.
+
+    One of asyncio is used through its `bridge`.
+    """
     if "fmq" in _packages_of(connection):
         found: Binding = connection  # a session that is followed comes as one
         return found
-    binding: Binding = module_of(connection).binding(connection)
+    binding: Binding = module_of(connection).binding(bridge or connection)
     return binding
+
+
+def is_of_asyncio(connection: Any) -> bool:
+    """Whether what is asked of `connection` has to be awaited."""
+    return iscoroutinefunction(getattr(connection, "commit", None))
 
 
 def create_table(connection: Any) -> None:
     """Make the marker table in the connection's database, if it is not there."""
-    module_of(connection).create_table(connection)
+    _blocking_module_of(connection).create_table(connection)
 
 
 def purge(engine: Undecided, connection: Any, *, older_seconds: float = RETENTION_SECONDS) -> int:
     """Remove markers of transactions whose decision is durable in `engine`, if they are that old,
     and tombstones that no producer can run into any more; how many.
     """
-    module = module_of(connection)
+    module = _blocking_module_of(connection)
     engine.sync()  # a decision that no sync covers yet could still be asked about after a crash
     undecided = frozenset(tx.tx_id for tx in engine.undecided())
     removed: int = module.purge(connection, engine.feedback.store, undecided, older_seconds)
     return removed
+
+
+def _blocking_module_of(connection: Any) -> Any:
+    if is_of_asyncio(connection):
+        raise BindError(
+            "this is done with a connection that blocks, and the one given is asyncio's. Nothing "
+            "was changed; give one of sqlite3, or of psycopg.connect."
+        )
+    return module_of(connection)
 
 
 def _packages_of(connection: Any) -> set[str]:
@@ -77,7 +95,7 @@ def _packages_of(connection: Any) -> set[str]:
 def module_of(connection: Any) -> Any:
     """What serves connections of this kind."""
     packages = _packages_of(connection)
-    if "sqlite3" in packages:
+    if packages & {"sqlite3", "aiosqlite"}:
         from fmq.bind import sqlite
 
         return sqlite
@@ -96,9 +114,9 @@ def module_of(connection: Any) -> Any:
     kind = type(connection)
     raise BindError(
         f"a {kind.__module__}.{kind.__qualname__} cannot be bound: it must be a connection of "
-        "sqlite3, psycopg 3 or Django, or a session or connection of SQLAlchemy. Nothing was "
-        "changed. With another database, prepare and decide yourself and register a checker; the "
-        "guide has the steps."
+        "sqlite3, aiosqlite, psycopg 3 or Django, or a session or connection of SQLAlchemy. "
+        "Nothing was changed. With another database, prepare and decide yourself and register a "
+        "checker; the guide has the steps."
     )
 
 

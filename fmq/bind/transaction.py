@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
 
-from fmq.bind.errors import DurabilityWarning, InDoubt, NotDurable
+from fmq.bind.errors import DurabilityWarning, InDoubt, NotDurable, wrong_with
 from fmq.bind.find import Binding
 from fmq.errors import WrongState
 from fmq.feedback.service import Feedback
@@ -37,7 +37,7 @@ class BoundTransaction(Transaction):
         try:
             loss = self._binding.begin()
         except BaseException:
-            super().rollback()
+            self._let_go()
             raise
         try:
             self.heed(loss)
@@ -74,6 +74,18 @@ class BoundTransaction(Transaction):
             raise doubt from failed
         self.confirm()
 
+    async def __aenter__(self) -> BoundTransaction:
+        self._let_go()
+        raise wrong_with("with", "one that blocks")
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        raise AssertionError("it was never entered")
+
     # --- the steps, also for whoever is told of them by events of the database's driver ----------
 
     def heed(self, loss: str) -> None:
@@ -108,6 +120,10 @@ class BoundTransaction(Transaction):
             f"{self.tx_id!r} is asked; engine.outcome({self.tx_id!r}) will tell."
         )
         return None
+
+    def _let_go(self) -> None:
+        """Nothing has begun: its id is free again."""
+        super().rollback()
 
     def give_up(self) -> None:
         """The database was not told to commit, so nothing is in doubt: end both.

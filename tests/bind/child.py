@@ -1,19 +1,22 @@
-"""Places orders until it dies in the middle of one: `python child.py FOLDER CALL before|after`.
+"""Places orders until it dies in the middle of one: `child.py FOLDER CALL before|after KIND`.
 
 Dies at its CALL-th call of the connection, before or after that has done its work; prints
-"done" if it had fewer.
+"done" if it had fewer. The KIND of connection is "sqlite3", or "aiosqlite" over the same.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
+
 import fmq
-from tests.bind.shop import connect, place
+from tests.bind.shop import connect, place, place_on_loop
 
 
 class Mortal(sqlite3.Connection):
@@ -52,5 +55,23 @@ def main(folder: Path, call: int, when: str) -> None:
     print("done")
 
 
+async def main_on_loop(folder: Path, call: int, when: str) -> None:
+    connect(folder).close()
+    async with aiosqlite.connect(folder / "shop.db", factory=Mortal) as connection:
+        mortal = connection._conn
+        assert isinstance(mortal, Mortal)
+        with fmq.open(folder / "shop") as engine:
+            await place_on_loop(engine, connection, "whole")
+            mortal.after = when == "after"
+            mortal.calls_left = call
+            await place_on_loop(engine, connection, "cut")
+            mortal.calls_left = -1
+    print("done")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    arguments = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    if sys.argv[4] == "aiosqlite":
+        asyncio.run(main_on_loop(*arguments))
+    else:
+        main(*arguments)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import aiosqlite
+
 import fmq
 import fmq.bind
 
@@ -29,6 +31,15 @@ def place(
     """One order: a row and a message, or neither."""
     with engine.transaction(tx_id=tx_id, producer=PRODUCER, bind=connection) as tx:
         connection.execute("INSERT INTO orders VALUES (?)", (order,))
+        tx.send("orders", order.encode())
+
+
+async def place_on_loop(
+    engine: fmq.Engine, connection: aiosqlite.Connection, order: str, tx_id: str | None = None
+) -> None:
+    """The same with asyncio."""
+    async with engine.transaction(tx_id=tx_id, producer=PRODUCER, bind=connection) as tx:
+        await connection.execute("INSERT INTO orders VALUES (?)", (order,))
         tx.send("orders", order.encode())
 
 

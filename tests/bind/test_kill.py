@@ -15,15 +15,16 @@ ROOT = Path(__file__).parent.parent.parent
 CALLS_MAX = 20
 
 
+@pytest.mark.parametrize("kind", ["sqlite3", "aiosqlite"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_process_that_dies_leaves_both_or_neither(tmp_path: Path, when: str) -> None:
+def test_a_process_that_dies_leaves_both_or_neither(tmp_path: Path, when: str, kind: str) -> None:
     """At every call of its connection, before and after it; then life goes on."""
     seen = set()
     for call in range(1, CALLS_MAX):
         folder = tmp_path / str(call)
         folder.mkdir()
         child = subprocess.run(
-            [sys.executable, "-m", "tests.bind.child", str(folder), str(call), when],
+            [sys.executable, "-m", "tests.bind.child", str(folder), str(call), when, kind],
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert child.returncode in (0, 1), child.stderr

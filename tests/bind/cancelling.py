@@ -1,0 +1,70 @@
+"""Cancelling a coroutine at a step that is counted, so that all of them can be tried.
+
+A step is a suspension: wherever the coroutine, or a task that was started since, waits for the
+loop. Steps are counted by a task factory, so nothing needs to know what is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
+from typing import Any
+
+
+class Cancelling:
+    """Cancels at step `at`: the program's task, or everything, as the end of a program does."""
+
+    def __init__(self, at: int, *, everything: bool = False) -> None:
+        self._left = at
+        self._everything = everything
+        self._program: asyncio.Task[None] | None = None
+        self._started: list[asyncio.Task[Any]] = []
+
+    @property
+    def came(self) -> bool:
+        """Whether there were so many steps."""
+        return self._left <= 0
+
+    async def run(self, program: Coroutine[Any, Any, None]) -> None:
+        """Run it to its end; no task of it is left then."""
+        loop, before = asyncio.get_running_loop(), asyncio.all_tasks()
+        loop.set_task_factory(self._counted)
+        self._program = task = asyncio.ensure_future(program)
+        await asyncio.wait((task,))
+        loop.set_task_factory(None)
+        assert asyncio.all_tasks() == before
+        if not task.cancelled():
+            task.result()
+
+    def _counted(self, loop: Any, story: Any, **named: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(self._steps_of(story), loop=loop, **named)
+        self._started.append(task)
+        return task
+
+    async def _steps_of(self, story: Coroutine[Any, Any, Any]) -> Any:
+        return await self._steps(story)
+
+    @coroutine
+    def _steps(self, story: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        go_on: Callable[[], Any] = lambda: story.send(None)  # noqa: E731
+        while True:
+            try:
+                awaited = go_on()
+            except StopIteration as end:
+                return end.value
+            self._step()
+            try:
+                yield awaited
+            except BaseException as error:
+                thrown = error
+                go_on = lambda: story.throw(thrown)  # noqa: B023, E731
+            else:
+                go_on = lambda: story.send(None)  # noqa: E731
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            assert self._program is not None
+            for task in self._started if self._everything else [self._program]:
+                task.cancel()

@@ -1,0 +1,289 @@
+"""A transaction bound to a connection of asyncio: the rows and the messages, whoever cancels."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event, get_ident
+from typing import Any
+
+import aiosqlite
+import pytest
+
+import fmq
+import fmq.bind
+from fmq.testing import CrashDisk
+from tests.bind.cancelling import Cancelling
+from tests.bind.shop import PRODUCER, connect, messages, place_on_loop, rows
+
+STEPS_MAX = 60
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
+    connect(tmp_path).close()
+    with fmq.open(tmp_path / "shop") as engine:
+        yield engine
+
+
+def shop(folder: Path, kind: type[sqlite3.Connection] = sqlite3.Connection) -> aiosqlite.Connection:
+    return aiosqlite.connect(folder / "shop.db", factory=kind)
+
+
+def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    async def program() -> None:
+        async with shop(tmp_path) as connection:
+            await place_on_loop(engine, connection, "one", tx_id="order-1")
+            with pytest.raises(fmq.RollBack):
+                async with engine.transaction(producer=PRODUCER, bind=connection) as tx:
+                    await connection.execute("INSERT INTO orders VALUES ('two')")
+                    tx.send("orders", b"two")
+                    raise fmq.RollBack
+            await place_on_loop(engine, connection, "three")
+
+    asyncio.run(program())
+    assert rows(tmp_path) == messages(engine) == ["one", "three"]
+    assert engine.outcome("order-1").state == "committed"
+    assert engine.undecided() == []
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_wherever_it_is_cancelled_both_are_there_or_neither(
+    engine: fmq.Engine, tmp_path: Path, everything: bool
+) -> None:
+    """At each step at which it, or what it has started, waits for the loop. Cancelled alone it
+    knows what became of it, and its connection can go on; with everything else, as at the end of
+    a program, the checker may have to be asked.
+    """
+
+    async def program(cancelling: Cancelling, order: str) -> None:
+        async with shop(tmp_path) as connection:
+            await cancelling.run(place_on_loop(engine, connection, order))
+            if not everything:
+                await place_on_loop(engine, connection, f"after {order}")
+
+    ends = set()
+    for at in range(1, STEPS_MAX):
+        order = f"cut at {at}"
+        cancelling = Cancelling(at, everything=everything)
+        asyncio.run(program(cancelling, order))
+        if everything:
+            engine.settle()
+        assert engine.undecided() == []
+        assert rows(tmp_path) == messages(engine), order
+        ends.add(order in messages(engine))
+        if not cancelling.came:
+            break
+    else:
+        raise AssertionError("so many steps?")
+    assert ends == {True, False}
+
+
+def test_who_is_cancelled_at_the_end_is_told_what_became_of_it(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    """A note on the CancelledError, if it came when the block itself was over."""
+
+    async def block(connection: aiosqlite.Connection, tx_id: str, notes: list[str]) -> None:
+        over = False
+        try:
+            async with engine.transaction(tx_id=tx_id, producer=PRODUCER, bind=connection):
+                over = True  # nothing is awaited between this and the end
+        except asyncio.CancelledError as error:
+            if over:
+                notes += error.__notes__
+            raise
+
+    async def program(cancelling: Cancelling, tx_id: str, notes: list[str]) -> None:
+        async with shop(tmp_path) as connection:
+            await cancelling.run(block(connection, tx_id, notes))
+
+    told = 0
+    for at in range(1, STEPS_MAX):
+        cancelling, tx_id, notes = Cancelling(at), f"order-{at}", list[str]()
+        asyncio.run(program(cancelling, tx_id, notes))
+        if not cancelling.came:
+            break
+        for note in notes:
+            assert f"{tx_id!r} was ended" in note
+            assert f"it is {engine.outcome(tx_id).state}" in note
+            assert engine.outcome(tx_id).state == "committed", "nothing was in its way"
+            told += 1
+    assert told
+
+
+class AnswerLost(sqlite3.Connection):
+    """A connection whose commit does its work, or not, and fails in a way that tells neither."""
+
+    commits = 1  # that of the registration goes well
+    happens = True
+
+    def commit(self) -> None:
+        self.commits -= 1
+        if self.commits >= 0 or self.happens:
+            super().commit()
+        else:
+            super().rollback()
+        if self.commits < 0:
+            raise sqlite3.OperationalError("disk I/O error")
+
+
+class AnswerLostBefore(AnswerLost):
+    happens = False
+
+
+@pytest.mark.parametrize("kind", [AnswerLost, AnswerLostBefore])
+def test_a_commit_of_unknown_outcome_is_checked_at_once(
+    engine: fmq.Engine, tmp_path: Path, kind: type[AnswerLost]
+) -> None:
+    async def program() -> None:
+        async with shop(tmp_path, kind) as connection:
+            with pytest.raises(fmq.bind.InDoubt) as caught:
+                await place_on_loop(engine, connection, "one", tx_id="order-1")
+            assert caught.value.outcome == engine.outcome("order-1")
+
+    asyncio.run(program())
+    assert rows(tmp_path) == messages(engine) == (["one"] if kind.happens else [])
+
+
+class Hesitant(sqlite3.Connection):
+    """A connection whose last commit waits until somebody looks whether it is over, for a while."""
+
+    commits = 1  # that of the registration goes at once
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.begun, self.looked_at = Event(), Event()
+
+    def commit(self) -> None:
+        self.commits -= 1
+        if self.commits < 0:
+            self.begun.set()
+            self.looked_at.wait(0.2)
+        super().commit()
+
+    @property
+    def in_transaction(self) -> bool:
+        found = super().in_transaction
+        if self.begun.is_set():
+            self.looked_at.set()
+        return found
+
+
+def test_a_commit_that_was_abandoned_is_not_looked_at_before_it_is_over(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    """aiosqlite does it in a thread, which goes on when the one that waits for it is cancelled."""
+
+    async def program() -> None:
+        async with shop(tmp_path, Hesitant) as connection:
+            placing = asyncio.ensure_future(place_on_loop(engine, connection, "one"))
+            await asyncio.to_thread(connection._conn.begun.wait)  # type: ignore[attr-defined]
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await placing
+
+    asyncio.run(program())
+    assert rows(tmp_path) == messages(engine) == ["one"]
+
+
+def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """What is written and synced between the first and the last step is so in other threads."""
+    connect(tmp_path).close()
+    disk, threads = CrashDisk(), set()
+
+    async def program(engine: fmq.Engine) -> None:
+        async with shop(tmp_path) as connection:
+            disk.watch(lambda _: threads.add(get_ident()))
+            await place_on_loop(engine, connection, "one")
+            disk.watch(None)
+
+    with fmq.open("shop", disk=disk, background=False) as engine:
+        asyncio.run(program(engine))
+        assert messages(engine) == ["one"]
+    assert threads
+    assert get_ident() not in threads
+
+
+def test_whoever_has_the_lock_gets_to_its_end(engine: fmq.Engine, tmp_path: Path) -> None:
+    """The others, who wait for it, do not take from it what it needs for that: the loop's thread
+    pool, which has one thread here.
+    """
+
+    async def program() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        await asyncio.gather(*(alone(order) for order in "123"))
+
+    async def alone(order: str) -> None:
+        async with shop(tmp_path) as connection:
+            await place_on_loop(engine, connection, order)
+
+    asyncio.run(program())
+    assert sorted(rows(tmp_path)) == sorted(messages(engine)) == ["1", "2", "3"]
+
+
+def test_the_other_with_is_named(engine: fmq.Engine, tmp_path: Path) -> None:
+    """And the id is free again."""
+
+    async def program() -> None:
+        blocking = connect(tmp_path)
+        with pytest.raises(fmq.bind.BindError, match="so write `with "):
+            async with engine.transaction(tx_id="order-1", bind=blocking):
+                pass
+        blocking.close()
+        async with shop(tmp_path) as connection:
+            with (
+                pytest.raises(fmq.bind.BindError, match="so write `async with "),
+                engine.transaction(tx_id="order-1", bind=connection),
+            ):
+                pass
+            await place_on_loop(engine, connection, "one", tx_id="order-1")
+
+    asyncio.run(program())
+    assert messages(engine) == ["one"]
+
+
+def test_what_cannot_be_bound_is_refused_when_the_block_begins(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    """Work that is open, a missing table, a database in memory; the id is free again."""
+
+    async def refused(connection: aiosqlite.Connection, why: str) -> None:
+        with pytest.raises(fmq.bind.BindError, match=why):
+            await place_on_loop(engine, connection, "one", tx_id="order-1")
+
+    async def program() -> None:
+        async with aiosqlite.connect(":memory:") as connection:
+            await refused(connection, "gone with its process")
+        async with aiosqlite.connect(tmp_path / "bare.db") as connection:
+            await refused(connection, "CREATE TABLE fmq_tx")
+            with pytest.raises(fmq.bind.BindError, match="one given is asyncio's"):
+                fmq.bind.create_table(connection)
+        async with shop(tmp_path) as connection:
+            await connection.execute("INSERT INTO orders VALUES ('begun before')")
+            await refused(connection, "a transaction open already")
+            await connection.rollback()
+            await place_on_loop(engine, connection, "one", tx_id="order-1")
+
+    asyncio.run(program())
+    assert rows(tmp_path) == messages(engine) == ["one"]
+
+
+def test_a_program_that_commits_inside_of_the_block_is_told(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    async def program() -> None:
+        async with shop(tmp_path) as connection:
+            with pytest.raises(fmq.bind.BindError, match="ended inside of the block"):
+                async with engine.transaction(producer=PRODUCER, bind=connection) as tx:
+                    tx.send("orders", b"one")
+                    await connection.commit()
+
+    asyncio.run(program())
+    assert messages(engine) == []

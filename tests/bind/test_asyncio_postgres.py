@@ -1,0 +1,149 @@
+"""A transaction bound to psycopg's AsyncConnection: the rows and the messages, or neither."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import fmq
+import fmq.bind
+from tests.bind.cancelling import Cancelling
+
+PRODUCER = "checkout"
+STEPS_MAX = 200
+Connection = psycopg.AsyncConnection[Any]
+
+
+@pytest.fixture
+def engine(tmp_path: Path, address: str) -> Iterator[fmq.Engine]:
+    """An engine, and empty tables."""
+    with psycopg.connect(address) as connection:
+        connection.execute("DROP TABLE IF EXISTS orders, fmq_tx")
+        connection.execute("CREATE TABLE orders (name text PRIMARY KEY)")
+        connection.commit()
+        fmq.bind.create_table(connection)
+    with fmq.open(tmp_path / "shop") as engine:
+        yield engine
+
+
+async def place(
+    engine: fmq.Engine, connection: Connection, order: str, tx_id: str | None = None
+) -> None:
+    async with engine.transaction(tx_id=tx_id, producer=PRODUCER, bind=connection) as tx:
+        await connection.execute("INSERT INTO orders VALUES (%s)", (order,))
+        tx.send("orders", order.encode())
+
+
+def rows(address: str) -> list[str]:
+    with psycopg.connect(address) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM orders ORDER BY name")]
+
+
+def messages(engine: fmq.Engine) -> list[str]:
+    return sorted(bytes(message.body).decode() for message in engine.read("orders", limit=9999))
+
+
+def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
+    engine: fmq.Engine, address: str
+) -> None:
+    async def program() -> None:
+        async with await Connection.connect(address) as connection:
+            await place(engine, connection, "1", tx_id="order-1")
+            with pytest.raises(psycopg.errors.UniqueViolation):
+                await place(engine, connection, "1", tx_id="order-2")
+            await place(engine, connection, "3", tx_id="order-2")
+
+    asyncio.run(program())
+    assert rows(address) == messages(engine) == ["1", "3"]
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_wherever_it_is_cancelled_both_are_there_or_neither(
+    engine: fmq.Engine, address: str, everything: bool
+) -> None:
+    """As with aiosqlite, but here a driver that is cancelled asks the server to stop."""
+
+    async def program(cancelling: Cancelling, order: str) -> None:
+        async with await Connection.connect(address) as connection:
+            await cancelling.run(place(engine, connection, order))
+            if not everything:
+                await place(engine, connection, f"after {order}")
+
+    ends = set()
+    for at in range(1, STEPS_MAX):
+        order = f"cut at {at}"
+        cancelling = Cancelling(at, everything=everything)
+        asyncio.run(program(cancelling, order))
+        if everything:
+            engine.settle()
+        assert engine.undecided() == []
+        assert rows(address) == messages(engine), order
+        ends.add(order in messages(engine))
+        if not cancelling.came:
+            break
+    else:
+        raise AssertionError("so many steps?")
+    assert ends == {True, False}
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_a_connection_that_breaks_at_commit_is_checked_at_once(
+    engine: fmq.Engine, address: str, happens: bool
+) -> None:
+    """The server ends it right before, or after: nobody says what was done, the database knows."""
+
+    class Breaking(psycopg.AsyncConnection[Any]):
+        async def commit(self) -> None:
+            if happens:
+                await super().commit()
+            with psycopg.connect(address, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", (self.info.backend_pid,))
+            await self.execute("SELECT 1")
+
+    async def program() -> None:
+        async with await Connection.connect(address) as connection:
+            await place(engine, connection, "0")
+        with pytest.raises(fmq.bind.InDoubt) as caught:
+            async with await Breaking.connect(address) as breaking:
+                await place(engine, breaking, "1", tx_id="order-1")
+        assert caught.value.outcome == engine.outcome("order-1")
+
+    asyncio.run(program())
+    assert rows(address) == messages(engine) == (["0", "1"] if happens else ["0"])
+
+
+def test_an_error_that_was_swallowed_is_found_by_the_mark(engine: fmq.Engine, address: str) -> None:
+    async def program() -> None:
+        async with await Connection.connect(address) as connection:
+            with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+                async with engine.transaction(producer=PRODUCER, bind=connection) as tx:
+                    tx.send("orders", b"1")
+                    with contextlib.suppress(psycopg.Error):
+                        await connection.execute("INSERT INTO nonsense VALUES (1)")
+
+    asyncio.run(program())
+    assert rows(address) == messages(engine) == []
+
+
+def test_what_cannot_be_bound_is_refused_when_the_block_begins(
+    engine: fmq.Engine, address: str
+) -> None:
+    async def program() -> None:
+        async with await Connection.connect(address, autocommit=True) as connection:
+            with pytest.raises(fmq.bind.BindError, match="each statement by itself"):
+                await place(engine, connection, "1", tx_id="order-1")
+        async with await Connection.connect(address) as connection:
+            await connection.execute("SELECT 1")
+            with pytest.raises(fmq.bind.BindError, match="a transaction open already"):
+                await place(engine, connection, "1", tx_id="order-1")
+            await connection.rollback()
+            await place(engine, connection, "1", tx_id="order-1")
+
+    asyncio.run(program())
+    assert rows(address) == messages(engine) == ["1"]
