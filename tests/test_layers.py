@@ -33,6 +33,8 @@ MAY_IMPORT = {
     # They read directories without an engine, where the rows are wanted: on another machine, too.
     "fmq.table": TX | {"fmq.recovery", "fmq.real_disk", "fmq.table"},
     "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
+    # Programs call these with their engine, and they call it as any program does.
+    **dict.fromkeys(["fmq.bind.tpc", "fmq.bind.zope"], TX | {"fmq", "fmq.bind"}),
     "fmq.real_disk": GROUND,
     "fmq.*": ENGINE,
     "fmq": ENGINE,

@@ -1,0 +1,139 @@
+"""The two-phase verbs of Python's database API (PEP 249), for a coordinator that drives fmq.
+
+A coordinator gives one global transaction a branch in each of its stores. It has all of them
+prepare, writes down what it has decided, and tells each. After a crash it asks each store what is
+prepared there and not decided, and tells it what it has written down.
+
+The errors are those of fmq. What PEP 249 has as ProgrammingError is WrongState when a verb does
+not follow, BadName for an xid that cannot be one, and UnknownTransaction or AlreadyDecided for one
+that is not prepared here, or has been decided otherwise; an OperationalError is StorageFull or
+EngineFailed.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from typing import Any, NamedTuple, Protocol
+
+from fmq import Engine, Transaction
+from fmq.errors import BadName, WrongState
+from fmq.tx.names import check_name
+
+FORMAT_ID_MAX = 2**31 - 1
+PART_BYTES_MAX = 64  # of a global id, or a branch: what XA allows
+TX_ID = re.compile(r"(\d{1,10})_([A-Za-z0-9+/]+={0,2})_([A-Za-z0-9+/]*={0,2})")
+
+
+class Parts(Protocol):
+    """The three of an Xid, in whatever a driver has made of them."""
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class Xid(NamedTuple):
+    """A branch of a global transaction, as XA names it."""
+
+    format_id: int
+    gtrid: str
+    bqual: str
+
+    @property
+    def tx_id(self) -> str:
+        """The same as one name, in the way of JDBC and psycopg."""
+        parts = (b64encode(part.encode()).decode() for part in (self.gtrid, self.bqual))
+        return "_".join((str(self.format_id), *parts))
+
+
+class Connection:
+    """An engine, as a coordinator sees a store: one transaction at a time, in one thread."""
+
+    def __init__(self, engine: Engine, *, producer: str) -> None:
+        """`producer` is the coordinator's own: `tpc_recover` lists what it has prepared."""
+        self._engine = engine
+        self._producer = check_name("producer", producer)
+        self._transaction: Transaction | None = None
+
+    @property
+    def transaction(self) -> Transaction:
+        """That which was begun, to send with; WrongState if there is none."""
+        if self._transaction is None:
+            raise WrongState(
+                "no transaction is begun on this connection; tpc_begin(xid) begins one, and after "
+                "a crash tpc_commit(xid) and tpc_rollback(xid) end one that tpc_recover() lists. "
+                "Nothing was changed."
+            )
+        return self._transaction
+
+    def xid(self, format_id: int, gtrid: str, bqual: str) -> Xid:
+        """The name of a branch; BadName if the parts are not what XA allows."""
+        return xid_of((format_id, gtrid, bqual))
+
+    def tpc_begin(self, xid: Parts) -> None:
+        """Begin the branch `xid`: three parts, made by `xid` here or in another driver."""
+        self._refuse_inside("tpc_begin")
+        tx_id = xid_of(xid).tx_id
+        self._transaction = self._engine.transaction(tx_id=tx_id, producer=self._producer)
+
+    def tpc_prepare(self) -> None:
+        """Make it durable and sealed: from now on it can be committed whatever crashes."""
+        self.transaction.prepare()
+
+    def tpc_commit(self, xid: Parts | None = None) -> None:
+        """Commit what was begun here, in one phase if it is not prepared; or what a crash left."""
+        if xid is None:
+            self.transaction.commit()
+            self._transaction = None
+        else:
+            self._refuse_inside("tpc_commit(xid)")
+            self._engine.decide(xid_of(xid).tx_id, "commit", decided_by=self._producer)
+
+    def tpc_rollback(self, xid: Parts | None = None) -> None:
+        """Roll back what was begun here; or what a crash left."""
+        if xid is None:
+            self.transaction.rollback()
+            self._transaction = None
+        else:
+            self._refuse_inside("tpc_rollback(xid)")
+            self._engine.decide(xid_of(xid).tx_id, "rollback", decided_by=self._producer)
+
+    def tpc_recover(self) -> list[Xid]:
+        """What is prepared and undecided, the oldest first; also what a crash has left."""
+        found = (
+            _parsed(undecided.tx_id)
+            for undecided in self._engine.undecided()
+            if undecided.producer == self._producer
+        )
+        return [xid for xid in found if xid is not None]
+
+    def _refuse_inside(self, verb: str) -> None:
+        if self._transaction is not None:
+            raise WrongState(
+                f"transaction {self._transaction.tx_id!r} is begun on this connection and not "
+                f"ended, so {verb} cannot follow. Nothing was changed; tpc_commit() or "
+                "tpc_rollback() ends it, or use another connection."
+            )
+
+
+def xid_of(parts: Parts) -> Xid:
+    """The Xid of three parts, whichever driver has made them; BadName."""
+    number, gtrid, bqual = (parts[index] for index in range(3))
+    if type(number) is not int or not 0 <= number <= FORMAT_ID_MAX:
+        raise BadName(f"format id {number!r}: must be a number from 0 to {FORMAT_ID_MAX}")
+    for what, part, least in (("global id", gtrid, 1), ("branch", bqual, 0)):
+        if not isinstance(part, str) or not least <= len(part.encode()) <= PART_BYTES_MAX:
+            raise BadName(f"{what} {part!r}: must be text of {least} to {PART_BYTES_MAX} bytes")
+    return Xid(number, gtrid, bqual)
+
+
+def _parsed(tx_id: str) -> Xid | None:
+    """The Xid whose name `tx_id` is; None if it is none."""
+    found = TX_ID.fullmatch(tx_id)
+    if found is None:
+        return None
+    try:
+        gtrid, bqual = (b64decode(part, validate=True).decode() for part in found.groups()[1:])
+    except ValueError:
+        return None
+    xid = Xid(int(found[1]), gtrid, bqual)
+    return xid if xid.tx_id == tx_id else None

@@ -1,0 +1,44 @@
+"""Is killed in the middle of a global transaction: `coordinated_child.py FOLDER ADDRESS STEP`.
+
+At its STEP-th step; prints "done" if it had fewer.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psycopg
+
+import fmq
+import fmq.bind.tpc
+from tests.bind.coordinator import Coordinator
+
+PRODUCER = "coordinator"
+
+
+def main(folder: Path, address: str, kill_at: int) -> None:
+    left = kill_at
+
+    def step() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def work() -> None:
+        database.execute("INSERT INTO orders VALUES (%s)", (order,))
+        store.transaction.send("orders", order.encode())
+
+    order = f"cut at {kill_at}"
+    with psycopg.connect(address) as database, fmq.open(folder / "shop") as engine:
+        store = fmq.bind.tpc.Connection(engine, producer=PRODUCER)
+        stores = {"postgres": database, "fmq": store}
+        Coordinator(folder / "decisions", stores, step).run(f"order-{kill_at}", work)
+    print("done")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
