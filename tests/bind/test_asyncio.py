@@ -275,6 +275,26 @@ def test_what_cannot_be_bound_is_refused_when_the_block_begins(
     assert rows(tmp_path) == messages(engine) == ["one"]
 
 
+def test_a_database_that_may_forget_is_warned_about_or_refused(tmp_path: Path) -> None:
+    """What is refused leaves nothing open."""
+
+    async def program(engine: fmq.Engine, answer: Any) -> None:
+        async with shop(tmp_path) as connection:
+            await connection.execute("PRAGMA synchronous = NORMAL")
+            with answer:
+                await place_on_loop(engine, connection, "one")
+            assert not connection.in_transaction
+
+    connect(tmp_path).close()
+    for strict, answer in (
+        (True, pytest.raises(fmq.bind.NotDurable)),
+        (False, pytest.warns(fmq.bind.DurabilityWarning, match="synchronous=FULL")),
+    ):
+        with fmq.open(tmp_path / "shop", fmq.Options(strict_bind=strict)) as engine:
+            asyncio.run(program(engine, answer))
+            assert messages(engine) == ([] if strict else ["one"])
+
+
 def test_a_program_that_commits_inside_of_the_block_is_told(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
