@@ -9,7 +9,6 @@ is to become of the messages.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
@@ -142,21 +141,6 @@ class BoundTransaction(Transaction):
             for question in self._feedback.ask_about(self.tx_id):
                 return self._feedback.answer(question, self._binding.check(question))
         return None
-
-    def savepoint(self) -> Callable[[], None]:
-        """Where it stands; calling what this returns drops all that was added since."""
-        runs = {place: len(run) for place, run in self.runs.items()}
-        size, messages, acks, ackables = self.bytes, self.messages, [*self.acks], len(self.ackables)
-
-        def back() -> None:
-            self._require(Phase.OPEN, "rolling back to a savepoint")
-            self._take_back(size, messages, runs)
-            self.acks[:] = acks
-            for ackable in self.ackables[ackables:]:
-                ackable.release_from_transaction()
-            del self.ackables[ackables:]
-
-        return back
 
     # --- not by hand ----------------------------------------------------------------------------
 

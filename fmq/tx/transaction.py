@@ -218,6 +218,21 @@ class Transaction:
         self.acks[max(acks - 1, 0) :] = last
         del self.ackables[ackables:]
 
+    def savepoint(self) -> Callable[[], None]:
+        """Where it stands; calling what this returns drops all that was added since."""
+        runs = {place: len(run) for place, run in self.runs.items()}
+        size, messages, acks, ackables = self.bytes, self.messages, [*self.acks], len(self.ackables)
+
+        def back() -> None:
+            self._require(OPEN, "rolling back to a savepoint")
+            self._take_back(size, messages, runs)
+            self.acks[:] = acks
+            for ackable in self.ackables[ackables:]:
+                ackable.release_from_transaction()
+            del self.ackables[ackables:]
+
+        return back
+
     def prepare(self) -> None:
         """Make it durable and sealed: invisible, undecided, and never ended silently."""
         self._require(OPEN, "prepare")

@@ -57,7 +57,7 @@ class Outbox:
         example = sessions if isinstance(sessions, Session) else sessions()
         self._database = database = database_of(example)
         # This registers the producer: later its own session might be in the way.
-        engine.transaction(**self._names, bind=_Following(Side(database), example))
+        engine.transaction(**self._names, bind=Following(Side(database), example))
         event.listen(database.engine, "handle_error", self._failed)
         if database.kind is SQLITE:
             event.listen(database.engine, "savepoint", _begin_before)
@@ -76,7 +76,7 @@ class Outbox:
             one.begin()
         followed = self._followed(one)
         if followed.tx is None:
-            tx = self._engine.transaction(**self._names, bind=_Following(followed.side, one))
+            tx = self._engine.transaction(**self._names, bind=Following(followed.side, one))
             assert isinstance(tx, BoundTransaction)
             followed.tx, followed.empty = tx, tx.savepoint()
         return followed.tx
@@ -191,7 +191,7 @@ class _Followed:
             tx.ask()
 
 
-class _Following:
+class Following:
     """A session that begins and ends by itself, as a bound transaction sees it."""
 
     def __init__(self, side: Side, session: Session) -> None:
