@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from fmq.bind.errors import BindError, each_by_itself, ended_inside, unusable, work_open
+from fmq.bind.find import Binding
 from fmq.bind.kinds import POSTGRES, SQLITE, rolled_back_by_server
 from fmq.bind.sqlalchemy.database import Database
 
@@ -24,12 +25,9 @@ class SqlAlchemyBinding:
         self._side = Side(database_of(self._bound))
         self._transaction: object = None
         self._certain = False
+        self.path = self._side.database.path
         self.register = self._side.database.register
         self.check = self._side.database.check  # the checkers keep it, and so not the session
-
-    @property
-    def path(self) -> str:
-        return self._side.database.path
 
     def begin(self) -> str:
         """Begin the database's transaction, in SQLite with the right to write; what may take back
@@ -197,4 +195,10 @@ def purge(
     return database_of(bound).purge(store, undecided, older_seconds)
 
 
-binding = SqlAlchemyBinding
+def binding(bound: Any) -> Binding:
+    """What ties it to a transaction; one of asyncio comes as a bridge to it."""
+    if hasattr(bound, "run_sync"):
+        from fmq.bind.sqlalchemy.on_loop import BindingOnLoop  # here: asyncio is slow to import
+
+        return BindingOnLoop(bound)
+    return SqlAlchemyBinding(bound)

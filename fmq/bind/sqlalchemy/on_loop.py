@@ -1,16 +1,52 @@
-"""SQLAlchemy's asyncio: what its engines are asked apart from everything that runs on a loop."""
+"""SQLAlchemy's asyncio: the steps of a session on its loop, and what is asked apart from it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from fmq.bind.sqlalchemy.binding import SqlAlchemyBinding
+
 T = TypeVar("T")
+
+
+class BindingOnLoop:
+    """An AsyncSession or AsyncConnection: each step is done in one piece, where its loop is."""
+
+    def __init__(self, bridge: Any) -> None:
+        """`bridge` is it, as fmq/bind/on_loop.py has it."""
+        self._run = bridge.run_sync
+        self._inner = inner = cast(SqlAlchemyBinding, self._run(SqlAlchemyBinding))
+        self.path = inner.path
+        self.register = inner.register
+        self.check = inner.check
+
+    def begin(self) -> str:
+        return str(self._on_loop(self._inner.begin))
+
+    def mark(self, store: str, tx_id: str) -> None:
+        self._on_loop(partial(self._inner.mark, store, tx_id))
+
+    def commit(self) -> None:
+        self._on_loop(self._inner.commit)
+
+    def rolled_back_for_sure(self) -> bool:
+        return self._inner.rolled_back_for_sure()
+
+    def rollback(self) -> None:
+        self._on_loop(self._inner.rollback)
+
+    def leave(self) -> None:
+        self._on_loop(self._inner.leave)
+
+    def _on_loop(self, step: Callable[[], object]) -> object:
+        return self._run(lambda _: step())
 
 
 def apart(engine: Engine, work: Callable[[Connection], T]) -> T:
