@@ -139,7 +139,7 @@ class Bench:
         import pandas
 
         database = sqlite3.connect(self._folder / "outbox.db")
-        database.execute("create table outbox (topic text, queue int, id integer primary key, body)")
+        database.execute("create table outbox (topic, queue, id integer primary key, body)")
         database.executemany(
             "insert into outbox (topic, queue, body) values (?, ?, ?)",
             (("orders", 0, BODY) for _ in range(FEW)),
