@@ -112,6 +112,18 @@ def test_a_hook_that_swallows_an_error_behind_the_mark_is_found_out(
     assert engine.outcome(tx_id).state == "rolled back"
 
 
+def test_a_block_asks_behind_the_hooks_whether_its_transaction_lives(
+    engine: fmq.Engine, session: Session, database: Engine
+) -> None:
+    """Else the server would roll back at COMMIT, report success, and the messages be shown."""
+    event.listen(session, "before_commit", swallow)
+    with pytest.raises(InternalError), engine.transaction(bind=session) as tx:
+        session.add(Order(name="1"))
+        tx.send("orders", b"1")
+    assert rows(database) == messages(engine) == []
+    assert engine.undecided() == []
+
+
 def test_a_commit_that_the_server_refuses_rolls_both_back(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:

@@ -56,6 +56,10 @@ class SqlAlchemyBinding:
         self._side.mark(_connection_of(bound), store, tx_id)
 
     def commit(self) -> None:
+        if isinstance(self._bound, Session):
+            # Behind all listeners of the program's: one that swallows an error leaves a transaction
+            # that PostgreSQL rolls back at COMMIT, and reports as committed.
+            event.listen(self._bound, "before_commit", _ask_whether_alive)
         try:
             self._bound.commit()
         except BaseException as error:
@@ -78,8 +82,17 @@ class SqlAlchemyBinding:
 
     def leave(self) -> None:
         """Listen no more."""
-        if event.contains(self._bound, "after_begin", self._side.joined):
-            event.remove(self._bound, "after_begin", self._side.joined)
+        for name, listener in (
+            ("after_begin", self._side.joined),
+            ("before_commit", _ask_whether_alive),
+        ):
+            if event.contains(self._bound, name, listener):
+                event.remove(self._bound, name, listener)
+
+
+def _ask_whether_alive(session: Session) -> None:
+    """The database's error if it would take no further statement."""
+    session.connection().exec_driver_sql("SELECT 1")
 
 
 class Side:
