@@ -16,7 +16,7 @@ from fmq.disk import Directory, Disk
 from fmq.errors import Damaged, FmqError, Locked, Unreadable
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.layout import LOCK, known_segments, look
+from fmq.recovery.layout import LOCK, LOCK_BYTES, known_segments, lock_says, look
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
@@ -113,7 +113,7 @@ def _refuse_if_open(where: str, directory: Directory) -> None:
     lock = directory.open(LOCK)
     try:
         if not lock.pin(exclusive=False):
-            raise Locked(where, lock.read(0, 100).decode("ascii", "replace").strip())
+            raise Locked(where, lock_says(lock.read(0, LOCK_BYTES)).holder)
     finally:
         lock.close()
 

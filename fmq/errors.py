@@ -95,6 +95,7 @@ class NewerFormat(StorageError):
         )
         self.file = file
         self.position = position
+        self.what = what
 
 
 class Unreadable(StorageError, OSError):

@@ -185,11 +185,12 @@ class RealDirectory:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(fd, 100, 0).decode("ascii", "replace").strip()
+            holder, *_ = os.pread(fd, 100, 0).decode("ascii", "replace").split("\n")
             os.close(fd)
             raise Locked(self.path, holder or "another process") from None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+        # The host is for whoever gets a copy of the directory, and wonders whose it is.
+        os.pwrite(fd, f"process {os.getpid()}\nhost {os.uname().nodename}\n".encode(), 0)
         owner = os.getpid()
 
         def release() -> None:
@@ -252,6 +253,11 @@ def _remote_kind(path: str) -> str | None:
             return remote_kind(os.path.realpath(path), mounts.read())
     except OSError:
         return None  # a kernel that does not say: then nobody is refused
+
+
+def absolute(path: str) -> str:
+    """`path` as it is for whoever has another working directory."""
+    return os.path.abspath(path)
 
 
 def after_fork_in_child(call: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from fmq.disk import Directory
 from fmq.errors import NotAStore
 from fmq.real_disk import RealDisk
-from fmq.recovery.layout import LOCK, QUARANTINE, look
+from fmq.recovery.layout import LOCK, LOCK_BYTES, QUARANTINE, lock_says, look
 
 LOCKS = "/proc/locks"
 
@@ -40,7 +40,7 @@ def writer_of(directory: Directory) -> str | None:
         return None
     try:
         _, inode = lock.identity()
-        holder = lock.read(0, 100).decode("ascii", "replace").strip()
+        holder = lock_says(lock.read(0, LOCK_BYTES)).holder
     finally:
         lock.close()
     return holder if _is_locked(inode) else None

@@ -10,17 +10,16 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 
 from fmq.disk import Directory, File
-from fmq.errors import Damaged, FmqError, NewerFormat
+from fmq.errors import FmqError
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.layout import known_segments, look, read_header
-from fmq.recovery.tail import Verdict, judge
+from fmq.recovery.layout import known_segment, look, store_of
+from fmq.recovery.tail import Verdict, judge, trouble_of
 from fmq.store.kinds import Record
 from fmq.store.record import aligned
-from fmq.store.scan import Ending, Finding, Scan, vouched_beyond
-from fmq.store.segment import HEADER_BYTES, Segment, segment_name
+from fmq.store.scan import Finding, Scan, vouched_beyond
+from fmq.store.segment import HEADER_BYTES, Segment
 
 Append = list[Record]
 ATTEMPTS = 5
@@ -62,22 +61,11 @@ class Walk:
 
         The other way round, the checkpoint could speak of a segment that was not there yet.
         """
-        store = self._store()
+        store = store_of(self._directory, look(self._directory))
         checkpoint = checkpoints.read(self._directory, store)
         self._seed = zlib.crc32(store)
         self._vouched = checkpoint.applied_upto if checkpoint else 0
         self._layout = look(self._directory)
-
-    def _store(self) -> bytes:
-        """The store's UUID, from the newest segment whose header is sound."""
-        newest, *older = reversed(look(self._directory).bases)
-        try:
-            return read_header(self._directory, newest).store
-        except Damaged:
-            for base in older:
-                with suppress(FmqError, FileNotFoundError):
-                    return read_header(self._directory, base).store
-            raise
 
     def _if_kept(self, base: int, behind: int | None = None) -> Iterator[Append]:
         """The appends of one segment, unless retention drops it before it can be opened."""
@@ -89,7 +77,7 @@ class Walk:
 
     def _segment(self, base: int, behind: int | None) -> Iterator[Append]:
         """The appends of one segment; `behind` is the base of the next, which tells its end."""
-        segment, trouble = self._known(base, behind)
+        segment, trouble = known_segment(self._directory, self._layout, base, behind)
         self.position = base + HEADER_BYTES
         sealed = behind is not None
         file = self._directory.open(segment.name)
@@ -105,17 +93,6 @@ class Walk:
             file.close()
         if trouble is not None:
             raise trouble
-
-    def _known(self, base: int, behind: int | None) -> tuple[Segment, FmqError | None]:
-        """The segment at `base`; beside it what is wrong with the next one's header."""
-        bases = (base,) if behind is None else (base, behind)
-        try:
-            pair = self._layout._replace(bases=bases)
-            return known_segments(self._directory, pair, None)[0], None
-        except FmqError as error:
-            if behind is None:
-                raise
-            return self._known(base, None)[0], error
 
     def _tail(self, file: File, segment: Segment) -> Iterator[Append]:
         """The last segment, where a writer may be at work.
@@ -154,14 +131,4 @@ class Walk:
         if verdict is Verdict.CUT:
             self.unfinished = ending.reason or "the file ends inside it"
         elif verdict not in (Verdict.ENDS, Verdict.GOES_ON):
-            raise trouble_of(segment, ending, verdict)
-
-
-def trouble_of(segment: Segment, ending: Ending, verdict: Verdict) -> FmqError:
-    """What recovery would refuse the journal for."""
-    if verdict is Verdict.NEWER:
-        return NewerFormat(segment_name(segment.base), ending.position, ending.reason)
-    reason = ending.reason
-    if verdict is not Verdict.MISPLACED:
-        reason = f"{reason}; this part had been durable"
-    return Damaged(segment_name(segment.base), ending.position, reason)
+            raise trouble_of(segment.name, ending, verdict)

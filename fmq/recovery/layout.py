@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
 from fmq.disk import Directory
-from fmq.errors import Damaged, NotAStore
+from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore
 from fmq.recovery.checkpoint import SLOTS, Checkpoint
 from fmq.store.segment import (
     HEADER_BYTES,
@@ -22,6 +23,7 @@ from fmq.store.segment import (
 from fmq.store.spares import is_spare
 
 LOCK = "LOCK"
+LOCK_BYTES = 200  # more than is ever written in it
 QUARANTINE = "quarantine"
 SUFFIXES = (".seg", ".idx", ".part", ".new", ".copy")
 
@@ -61,6 +63,32 @@ def _ours(name: str) -> bool:
     return belongs(name) and name.endswith(SUFFIXES)
 
 
+class Writer(NamedTuple):
+    """Who had a directory open for writing last."""
+
+    holder: str
+    host: str | None
+
+
+def lock_says(data: bytes) -> Writer:
+    """What the bytes of LOCK say: `process 4711`, and on which host."""
+    holder, *more = data.decode("utf-8", "replace").split("\n")
+    hosts = [line.removeprefix("host ") for line in more if line.startswith("host ")]
+    return Writer(holder, hosts[0] if hosts else None)
+
+
+def store_of(directory: Directory, layout: Layout) -> bytes:
+    """The store's UUID, from the newest segment whose header is sound."""
+    newest, *older = reversed(layout.bases)
+    try:
+        return read_header(directory, newest).store
+    except (Damaged, NewerFormat, OSError):
+        for base in older:
+            with suppress(FmqError, OSError):
+                return read_header(directory, base).store
+        raise
+
+
 def read_header(directory: Directory, base: int) -> Header:
     """The header of the segment at `base`, checked."""
     name = segment_name(base)
@@ -92,6 +120,19 @@ def known_segments(
         segments.append(Segment(base, header.capacity, base + HEADER_BYTES, 0))
     _check_no_gap(segments, layout, checkpoint)
     return segments
+
+
+def known_segment(
+    directory: Directory, layout: Layout, base: int, behind: int | None
+) -> tuple[Segment, FmqError | OSError | None]:
+    """The segment at `base`, and what is wrong with the one `behind` it, which tells its end."""
+    bases = (base,) if behind is None else (base, behind)
+    try:
+        return known_segments(directory, layout._replace(bases=bases), None)[0], None
+    except (FmqError, OSError) as error:
+        if behind is None:
+            raise
+        return known_segment(directory, layout, base, None)[0], error
 
 
 def _follow_on(previous: Segment, header: Header) -> None:

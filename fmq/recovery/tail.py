@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from fmq.errors import Damaged, FmqError, NewerFormat
 from fmq.store.scan import Ending, Finding
 
 
@@ -51,3 +52,13 @@ def judge(ending: Ending, durable_to: int) -> Verdict:
     if verdict is Verdict.GOES_ON and ending.append_start != ending.position:
         return Verdict.DAMAGED
     return verdict
+
+
+def trouble_of(file: str, ending: Ending, verdict: Verdict) -> FmqError:
+    """What `file` is refused for."""
+    if verdict is Verdict.NEWER:
+        return NewerFormat(file, ending.position, ending.reason)
+    reason = ending.reason or "an append is cut short"
+    if verdict is not Verdict.MISPLACED:
+        reason = f"{reason}; this part had been durable"
+    return Damaged(file, ending.position, reason)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from fmq.errors import BadOption
 from fmq.table.schema import VIEWS, check_choice
+from fmq.table.seen import SPLIT_BYTES
 
 KNOWN = {
     "view": "messages, records, transactions or damage",
     "columns": "the columns to read, separated by commas",
     "mode": "strict, or permissive to leave out what is behind damage",
+    "splitBytes": "how much of a large segment makes a partition, at least",
     "path": "the directory, or a pattern of several",
     "paths": "several, as a list in JSON; load([...]) sets it",
     "maxRecordsPerTrigger": "streaming: messages in a batch",
@@ -31,6 +33,7 @@ class ReadOptions:
     view: str = "messages"
     columns: tuple[str, ...] | None = None
     permissive: bool = False
+    split_bytes: int = SPLIT_BYTES
     records_max: int | None = None
     bytes_max: int | None = None
     from_latest: bool = False
@@ -47,11 +50,13 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
     view = values.get("view", "messages").strip().lower()
     check_choice("view", view, VIEWS)
     columns = values.get("columns")
+    permissive = _choice(values, "mode", MODES) == "permissive" or view == "damage"
     return ReadOptions(
         _paths(values),
         view,
         None if columns is None else tuple(name.strip() for name in columns.split(",")),
-        _choice(values, "mode", MODES) == "permissive",
+        permissive,
+        _number(values, "splitBytes") or SPLIT_BYTES,
         _number(values, "maxRecordsPerTrigger"),
         _number(values, "maxBytesPerTrigger"),
         _choice(values, "startingPosition", ("earliest", "latest")) == "latest",
@@ -60,14 +65,27 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
-    paths = tuple(json.loads(values["paths"])) if "paths" in values else ()
+    paths = _list(values["paths"]) if "paths" in values else ()
     if "path" in values:
         paths = (values["path"], *paths)
-    if not paths:
+    if not any(path.strip() for path in paths):
         raise BadOption(
             'no directory was named. Nothing was read; spark.read.format("fmq").load("shop") does.'
         )
     return paths
+
+
+def _list(text: str) -> tuple[str, ...]:
+    try:
+        paths = json.loads(text)
+    except ValueError:
+        paths = None
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise BadOption(
+            f'paths={text!r}: must be a list of texts in JSON, as ["/data/a", "/data/b"]. '
+            "Nothing was read; load([...]) writes it for you."
+        )
+    return tuple(paths)
 
 
 def _choice(values: Mapping[str, str], name: str, known: tuple[str, str]) -> str:

@@ -17,12 +17,12 @@ from pyspark.sql.datasource import DataSource as SparkDataSource
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from fmq.message import UndecidedTransaction
 from fmq.spark.filters import wanted_by
 from fmq.spark.options import ReadOptions, parse
 from fmq.spark.types import arrow_schema, spark_schema
 from fmq.table.fleet import is_fleet, see_all
-from fmq.table.read import read_split, undecided_rows
+from fmq.table.read import read_split, told_batch, told_rows
+from fmq.table.records import Row
 from fmq.table.schema import schema_of
 from fmq.table.split import Split
 from fmq.table.wanted import EVERYTHING, Wanted
@@ -34,12 +34,12 @@ PUSHING_MODULE = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class Part(InputPartition):
-    """One split, or what is undecided in one journal."""
+    """One split, or the rows of a journal that no split holds."""
 
-    def __init__(self, split: Split, undecided: tuple[UndecidedTransaction, ...] | None) -> None:
+    def __init__(self, split: Split, rows: tuple[Row, ...] | None = None) -> None:
         super().__init__(None)
         self.split = split
-        self.undecided = undecided
+        self.rows = rows
 
 
 class DataSource(SparkDataSource):
@@ -78,18 +78,20 @@ class Reader(DataSourceReader):
         options, found = self._options, list[InputPartition]()
         arrow_schema(options.view, self._schema)  # refused here, before anything runs
         for journal in see_all(options.paths, permissive=options.permissive):
-            splits = journal.splits(self._wanted, lanes=options.view == "messages")
-            found += [Part(split, None) for split in splits]
-            if options.view == "transactions" and journal.undecided:
-                found.append(Part(journal.whole(), journal.undecided))
+            splits = journal.splits(
+                self._wanted, lanes=options.view == "messages", split_bytes=options.split_bytes
+            )
+            found += map(Part, splits)
+            if rows := told_rows(journal, options.view, permissive=options.permissive):
+                found.append(Part(journal.whole(), rows))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
             return iter(())  # Spark's own, when there is nothing to read
         schema = arrow_schema(self._options.view, self._schema)
-        if partition.undecided is not None:
-            return undecided_rows(partition.split, partition.undecided, schema)
+        if partition.rows is not None:
+            return iter((told_batch(partition.split, partition.rows, schema),))
         return read_split(
             partition.split,
             self._options.view,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fmq.errors import StorageError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fmq.errors import Damaged, NewerFormat, StorageError
 
 
 class Overtaken(StorageError):
@@ -15,3 +18,47 @@ class Overtaken(StorageError):
             "retain_seconds), or hold it with `with fmq.table.pinned(path):` while reading."
         )
         self.path = path
+
+
+class Unsound(Damaged):
+    """Bytes of a journal that had been durable are missing or wrong, so not all can be read."""
+
+    def __init__(self, path: str, damage: Damaged) -> None:
+        self.file = f"{path}/{damage.file}"
+        self.position = damage.position
+        self.reason = damage.reason
+        StorageError.__init__(
+            self,
+            f"{self.file}, position {self.position}: {self.reason}. Nothing was changed. "
+            "`fmq verify DIR` lists everything that is wrong; restore the file from a copy, or "
+            "read what is sound in mode=permissive (fmq.table.read: permissive=True): the view "
+            "`damage` lists what that leaves out.",
+        )
+
+
+class Diverged(StorageError):
+    """Two directories began as copies of one, and an engine has written to each since."""
+
+    def __init__(self, one: str, other: str, file: str, reason: str) -> None:
+        super().__init__(
+            f"{one} and {other} are copies of one store, and both were written after they parted: "
+            f"in {file} {reason}. Nothing was read. Name only the one that counts; the other, "
+            "read by itself, shows what is in it alone. Before an engine writes to a copy, "
+            "export what it needs and begin a new directory instead."
+        )
+        self.paths = one, other
+
+
+@contextmanager
+def located(path: str) -> Iterator[None]:
+    """Have damage and newer formats told with the directory in which they are."""
+    try:
+        yield
+    except Unsound:
+        raise
+    except Damaged as damage:
+        raise Unsound(path, damage) from None
+    except NewerFormat as newer:
+        if newer.file.startswith(path):
+            raise
+        raise NewerFormat(f"{path}/{newer.file}", newer.position, newer.what) from None

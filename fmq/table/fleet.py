@@ -1,12 +1,16 @@
-"""Many directories as one: which there are, and whose rows are whose."""
+"""Many directories as one: which there are, whose they are, and which are copies of one store."""
 
 from __future__ import annotations
 
 import glob
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from fmq.disk import Disk
 from fmq.errors import NotAStore
+from fmq.real_disk import absolute
+from fmq.table.copies import as_one
 from fmq.table.journal import Journal, see
 
 PATTERN = frozenset("*?[")
@@ -20,20 +24,61 @@ def is_fleet(paths: Sequence[str]) -> bool:
 def see_all(
     paths: Iterable[str], *, permissive: bool = False, disk: Disk | None = None
 ) -> Iterator[Journal]:
-    """The journals that `paths` and patterns name."""
-    for path in directories(paths):
-        yield see(path, disk=disk)
+    """The journals that `paths` and patterns name, copies of one store as one; Diverged."""
+    by_store: dict[bytes | str, list[Journal]] = {}
+    for path in directories(paths, disk):
+        origin = origin_of(path)
+        journal = see(path, origin.engine, origin.host, permissive=permissive, disk=disk)
+        # Of a journal without a sound header nobody knows which store it is.
+        by_store.setdefault(journal.store or path, []).append(journal)
+    for copies in by_store.values():
+        yield copies[0] if len(copies) == 1 else as_one(copies, disk)
 
 
-def directories(paths: Iterable[str]) -> list[str]:
-    """The directories that `paths` name, sorted by pattern; NotAStore for what names none."""
+class Origin(NamedTuple):
+    """What a path says of the engine that wrote there."""
+
+    engine: str
+    host: str | None
+
+
+def origin_of(path: str) -> Origin:
+    """The directory's name, unless parts of the path are `engine=shop` or `host=web1`."""
+    parts = path.rstrip("/").split("/")
+    said = {key: unquote(value) for key, _, value in (part.partition("=") for part in parts)}
+    return Origin(said.get("engine") or parts[-1], said.get("host") or None)
+
+
+def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
+    """The directories that `paths` name, sorted by pattern; NotAStore for what names none.
+
+    A reader may run with another working directory, so those of this machine are absolute.
+    """
     found: dict[str, None] = {}
-    for path in paths:
+    for path in map(_local, paths):
         if not PATTERN.intersection(path):
-            found[path] = None
+            found[absolute(path) if disk is None else path] = None
             continue
-        matches = sorted(glob.glob(path))
+        # The slash, so that files are not among them.
+        matches = sorted(absolute(match) for match in glob.glob(f"{path.rstrip('/')}/"))
         if not matches:
-            raise NotAStore(f"{path}: no directory is called so. Nothing was read.")
+            raise NotAStore(
+                f"{path}: no directory is called so. Nothing was read. A * stands for a part of "
+                "one name: /data/*/shop finds /data/web1/shop, and not /data/a/b/shop."
+            )
         found.update(dict.fromkeys(matches))
     return list(found)
+
+
+def _local(path: str) -> str:
+    """`path` as this machine has it; NotAStore if it is an address of something else."""
+    scheme, _, rest = path.partition(":")
+    if scheme == "file" and rest.startswith("/"):
+        return unquote(urlsplit(path).path)
+    if rest.startswith("//"):
+        raise NotAStore(
+            f"{path}: fmq reads directories that the file system of every machine of the cluster "
+            "shows, and no addresses. Nothing was read. docs/spark.md says how to read what lies "
+            "in HDFS or in an object store."
+        )
+    return path

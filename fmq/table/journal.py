@@ -10,35 +10,28 @@ import itertools
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from fmq.disk import Disk, File
-from fmq.errors import NotAStore, Unreadable
+from fmq.disk import Directory, Disk, File
+from fmq.errors import Damaged, NewerFormat, NotAStore, Unreadable
 from fmq.message import UndecidedTransaction
 from fmq.real_disk import RealDisk
 from fmq.recovery.follow import Follower
-from fmq.recovery.layout import look
-from fmq.store.catalog import Catalog
-from fmq.store.index import LaneKey, LaneSummary, SegmentIndex
-from fmq.store.record import COMMON, FIRST, HEAD_BYTES_MIN, PREFIX_BYTES
-from fmq.store.segment import HEADER_BYTES, Segment
-from fmq.table.split import Split, opened_file
+from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, lock_says, look
+from fmq.store.catalog import SUFFIX
+from fmq.store.decoding import decode
+from fmq.store.index import SegmentIndex
+from fmq.store.record import FIRST, BadRecord, Misplaced, Newer
+from fmq.store.segment import HEADER_BYTES, segment_name
+from fmq.table.errors import located
+from fmq.table.seen import SPLIT_BYTES, LeftOut, Seen
+from fmq.table.split import Split, opened_file, read_index, seed_of
+from fmq.table.survey import catalog_of, is_shipped, lanes_of, survey
 from fmq.table.wanted import Wanted
 from fmq.tx.outcomes import undecided_view
 
-SPLIT_BYTES = 32 << 20
-
-
-class Seen(NamedTuple):
-    """A segment, as far as it can be vouched for."""
-
-    segment: Segment
-    end: int
-    sealed: bool
-    lanes: dict[LaneKey, LaneSummary]
-    large: SegmentIndex | None
-    """The index, of a segment so large that it is split."""
+HEAD_BYTES = 4 << 10  # as much of a record as shows whether an append begins with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +42,17 @@ class Journal:
     store: bytes
     visible_to: int
     segments: tuple[Seen, ...]
-    undecided: tuple[UndecidedTransaction, ...]
+    undecided: tuple[UndecidedTransaction, ...] | None
+    """None: nobody has read the records that tell; fmq/table/undecided.py does."""
     engine: str = ""
     host: str | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    """What planning met of damage; whoever reads the splits may meet more."""
 
     @property
     def first(self) -> int:
         """The position below which nothing is left."""
-        return self.segments[0].segment.base
+        return self.segments[0].segment.base if self.segments else self.visible_to
 
     def whole(self) -> Split:
         """Where this is, for rows that no part of it holds."""
@@ -70,6 +66,7 @@ class Journal:
         start: int = 0,
         end: int | None = None,
         lanes: bool = True,
+        split_bytes: int = SPLIT_BYTES,
         disk: Disk | None = None,
     ) -> list[Split]:
         """What has to be read for the rows that are wanted, between two positions where appends
@@ -82,109 +79,170 @@ class Journal:
             high = min(stop, seen.end)
             if low >= high or not wanted.stretch(low, high):
                 continue
-            if lanes and not any(wanted.lane(*lane) for lane in seen.lanes.items()):
+            if lanes and not _has_any(seen, wanted):
                 continue
-            for first, last in self._pieces(seen, low, high, disk):
-                data_end = seen.end if seen.sealed else 0
-                found.append(
-                    Split(
-                        self.path,
-                        self.store,
-                        seen.segment.base,
-                        first,
-                        last,
-                        data_end,
-                        self.engine,
-                        self.host,
-                    )
-                )
+            for first, last in self._pieces(seen, low, high, split_bytes, disk):
+                if wanted.stretch(first, last):
+                    found.append(self._split(seen, first, last))
         return found
 
-    def _pieces(self, seen: Seen, low: int, high: int, disk: Disk | None) -> list[tuple[int, int]]:
-        if seen.large is None or high - low <= SPLIT_BYTES:
+    def _split(self, seen: Seen, first: int, last: int) -> Split:
+        data_end = seen.end if seen.sealed else 0
+        where = seen.path, self.store, seen.segment.base
+        return Split(*where, first, last, data_end, self.engine, self.host)
+
+    def _pieces(
+        self, seen: Seen, low: int, high: int, split_bytes: int, disk: Disk | None
+    ) -> list[tuple[int, int]]:
+        if high - low <= split_bytes + split_bytes // 2:
             return [(low, high)]
-        with opened_file(self.path, seen.segment.name, disk) as file:
-            edges = [low, *_boundaries(file, seen.large, low, high), high]
-        return list(itertools.pairwise(edges))
+        base, index = seen.segment.base, seen.in_memory
+        if index is None:
+            index = read_index(seen.path, base, self.store, disk)
+        if index is None:
+            return [(low, high)]
+        # A file that cannot be read is told of by whoever reads it.
+        edges = [low]
+        with suppress(OSError), opened_file(seen.path, segment_name(base), disk) as file:
+            edges += _boundaries(file, index, low, high, split_bytes, seed_of(self.store))
+        return list(itertools.pairwise((*edges, high)))
+
+
+def _has_any(seen: Seen, wanted: Wanted) -> bool:
+    """Whether a segment may have messages that are wanted."""
+    return seen.lanes is None or any(wanted.lane(*lane) for lane in seen.lanes.items())
+
+
+def _boundaries(
+    file: File, index: SegmentIndex, low: int, high: int, split_bytes: int, seed: int
+) -> Iterator[int]:
+    """Positions about as far apart as a split is long, at each of which an append begins."""
+    places = sorted(place for lane in index.lanes.values() for place in lane.records)
+    base, target = index.base, low + split_bytes
+    while target + split_bytes // 2 < high:
+        i = bisect_left(places, target - base)
+        while i < len(places) and not _begins_append(file, base, places[i], seed):
+            i += 1
+        if i == len(places) or base + places[i] >= high:
+            return
+        yield base + places[i]
+        target = base + places[i] + split_bytes
+
+
+def _begins_append(file: File, base: int, place: int, seed: int) -> bool:
+    try:
+        record = decode(file.read(place, HEAD_BYTES), 0, base + place, seed, bodies=False)
+    except (BadRecord, Misplaced, Newer):
+        return False  # or its head is longer than that: then another one will do
+    return bool(record.flags & FIRST)
+
+
+# --- seeing a directory -------------------------------------------------------------------------
 
 
 def see(
-    path: str, engine: str | None = None, host: str | None = None, *, disk: Disk | None = None
+    path: str,
+    engine: str | None = None,
+    host: str | None = None,
+    *,
+    permissive: bool = False,
+    disk: Disk | None = None,
 ) -> Journal:
-    """The journal in the directory at `path`, now; Damaged and the like as they are met."""
-    directory = (disk or RealDisk()).directory(path, make=False)
-    try:
-        if look(directory).fresh:
-            raise NotAStore(
-                f"{path}: no journal was ever begun here, so there is nothing to read. Name the "
-                "directory that a program gives to fmq.open()."
-            )
-        lock = threading.Lock()
-        follower = Follower(directory, lock)
+    """The journal in the directory at `path`, now.
+
+    Damaged and the like as they are met; if `permissive`, what is not sound is left out.
+    """
+    name = engine if engine is not None else path.rstrip("/").rpartition("/")[2]
+    with located(path):
         try:
-            if follower.damage is not None:
-                raise follower.damage
-            return _seen(path, follower, engine, host)
-        finally:
-            follower.close()
-    except OSError as error:
-        if isinstance(error, Unreadable):
+            directory = (disk or RealDisk()).directory(path, make=False)
+            try:
+                where = name, host or _host_of(directory)
+                return _seen(directory, *where, permissive=permissive)
+            finally:
+                directory.close()
+        except OSError as error:
+            if isinstance(error, Unreadable):
+                raise
+            raise Unreadable(path, error) from error
+
+
+def _seen(directory: Directory, engine: str, host: str | None, *, permissive: bool) -> Journal:
+    try:
+        layout = look(directory)
+        if layout.fresh:
+            raise NotAStore(
+                f"{directory.path}: no journal was ever begun here, so there is nothing to read. "
+                "Name the directory that a program gives to fmq.open()."
+            )
+        if not is_shipped(layout):
+            return _followed(directory, layout, engine, host)
+    except (Damaged, NewerFormat, OSError):
+        if not permissive:
             raise
-        raise Unreadable(path, error) from error
+    store, segments, left_out = survey(directory, permissive=permissive)
+    end = segments[-1].end if segments else 0
+    return Journal(directory.path, store, end, segments, None, engine, host, left_out)
+
+
+def _host_of(directory: Directory) -> str | None:
+    """The host on which the directory was open for writing last."""
+    try:
+        file = directory.open(LOCK)
+    except OSError:
+        return None
+    try:
+        return lock_says(file.read(0, LOCK_BYTES)).host
     finally:
-        directory.close()
+        file.close()
 
 
-def _seen(path: str, follower: Follower, engine: str | None, host: str | None) -> Journal:
+def _followed(directory: Directory, layout: Layout, engine: str, host: str | None) -> Journal:
+    """A directory in which an engine is at work, or was."""
+    follower = Follower(directory, threading.Lock())
+    try:
+        if follower.damage is not None:
+            raise follower.damage
+        _check_ends(follower, layout)
+        return _as_followed(directory, follower, engine, host)
+    finally:
+        follower.close()
+
+
+def _check_ends(follower: Follower, layout: Layout) -> None:
+    """Nothing is missing at either end, as recovery checks it."""
+    first, floor = follower.segments[0].base, follower.ledger.floor
+    if first > floor:
+        raise Damaged(segment_name(floor), floor, "the segment is missing")
+    last = follower.segments[-1]
+    if segment_name(last.base, SUFFIX) in layout.names:
+        reason = f"the segment is missing: the one before it, {last.name}, was sealed"
+        raise Damaged(segment_name(last.limit), last.limit, reason)
+
+
+def _as_followed(
+    directory: Directory, follower: Follower, engine: str, host: str | None
+) -> Journal:
     ledger = follower.ledger
     in_memory = {index.base: index for index in (*ledger.sealed, ledger.index)}
     last = ledger.index.base
-    segments = tuple(
-        Seen(
-            segment,
-            segment.end if segment.base < last else ledger.applied_upto,
-            segment.base < last,
-            _lanes(segment, in_memory, follower.catalog),
-            _index_to_split(segment, in_memory, follower.catalog),
+    catalog = catalog_of(directory, follower.store)
+    segments = []
+    for segment in follower.segments:
+        if segment.limit <= ledger.floor or segment.base > last:
+            continue
+        index = in_memory.get(segment.base)
+        sealed = segment.base < last
+        segments.append(
+            Seen(
+                directory.path,
+                segment,
+                segment.end if sealed else ledger.applied_upto,
+                sealed,
+                lanes_of(catalog, segment.base) if index is None else index.summary(),
+                index,
+            )
         )
-        for segment in follower.segments
-        if segment.limit > ledger.floor and segment.base <= last
-    )
     undecided = tuple(undecided_view(entry) for _, entry in sorted(ledger.undecided.items()))
-    name = engine if engine is not None else path.rstrip("/").rpartition("/")[2]
-    return Journal(path, follower.store, ledger.applied_upto, segments, undecided, name, host)
-
-
-def _lanes(
-    segment: Segment, in_memory: dict[int, SegmentIndex], catalog: Catalog
-) -> dict[LaneKey, LaneSummary]:
-    index = in_memory.get(segment.base)
-    return catalog.summary(segment.base) if index is None else index.summary()
-
-
-def _index_to_split(
-    segment: Segment, in_memory: dict[int, SegmentIndex], catalog: Catalog
-) -> SegmentIndex | None:
-    if segment.end - segment.base <= SPLIT_BYTES:
-        return None
-    return in_memory.get(segment.base) or catalog.index(segment.base)
-
-
-def _boundaries(file: File, index: SegmentIndex, low: int, high: int) -> Iterator[int]:
-    """Positions about as far apart as a split is long, at each of which an append begins."""
-    places = sorted(place for lane in index.lanes.values() for place in lane.records)
-    base, target = index.base, low + SPLIT_BYTES
-    while target + SPLIT_BYTES // 2 < high:
-        i = bisect_left(places, target - base)
-        while i < len(places) and not _begins_append(file, places[i]):
-            i += 1
-        if i == len(places):
-            return
-        yield base + places[i]
-        target = base + places[i] + SPLIT_BYTES
-
-
-def _begins_append(file: File, place: int) -> bool:
-    front = file.read(place, HEAD_BYTES_MIN)
-    *_, flags, _ = COMMON.unpack_from(front, PREFIX_BYTES)
-    return bool(flags & FIRST)
+    end = ledger.applied_upto
+    return Journal(directory.path, follower.store, end, tuple(segments), undecided, engine, host)

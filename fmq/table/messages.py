@@ -43,8 +43,11 @@ def read_messages(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Itera
     entries = entries_of(index, wanted, start, stop, index.end - split.base)
     gatherer = Gatherer(schema, entries.keys, split.base)
     if BY_THEMSELVES.issuperset(schema.names):
-        return _from_index(entries, gatherer)
-    return _Reading(source, entries, gatherer, set(schema.names)).batches()
+        yield from _from_index(entries, gatherer)
+    else:
+        yield from _Reading(source, entries, gatherer, set(schema.names)).batches()
+    if source.trouble is not None:
+        raise source.trouble
 
 
 def _from_index(entries: Entries, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
@@ -73,6 +76,18 @@ class _Reading:
         self._windows = Windows(source.file, bodies=self._bodies)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """All of it; if a record is damaged, what lies before it is given first."""
+        trouble = None
+        try:
+            yield from self._full_ones()
+        except (Damaged, NewerFormat) as error:
+            trouble = error
+        if self._gatherer.rows:
+            yield self._gatherer.take()
+        if trouble is not None:
+            raise trouble
+
+    def _full_ones(self) -> Iterator[pa.RecordBatch]:
         gatherer = self._gatherer
         for piece, low, high in self._windows.over(self._entries):
             plain = PlainRecords(
@@ -88,8 +103,6 @@ class _Reading:
                     low = self._take_plain(plain, piece, low, stop)
                     if gatherer.full:
                         yield gatherer.take()
-        if gatherer.rows:
-            yield gatherer.take()
 
     def _take_plain(self, plain: PlainRecords, piece: Piece, low: int, stop: int) -> int:
         """Take as many from the entry `low` on as there is room for; the entry to go on with."""

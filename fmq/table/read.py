@@ -3,54 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from fmq.disk import Disk
-from fmq.errors import Damaged
-from fmq.message import UndecidedTransaction
+from fmq.errors import Damaged, NewerFormat, Unreadable
+from fmq.table.errors import located
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.gather import chosen
 from fmq.table.journal import Journal
 from fmq.table.messages import read_messages
-from fmq.table.records import batch_of, read_records
+from fmq.table.records import Row, batch_of, read_records
 from fmq.table.schema import FLEET, schema_of
+from fmq.table.seen import LeftOut, left_out
 from fmq.table.split import OpenSplit, Split, opened
-from fmq.table.transactions import read_transactions, undecided_batch
+from fmq.table.transactions import read_transactions, undecided_rows
+from fmq.table.undecided import undecided_of
 from fmq.table.wanted import EVERYTHING, Wanted
 
 Batches = Iterator[pa.RecordBatch]
 LOG = logging.getLogger(__name__)
-
-
-def read_split(
-    split: Split,
-    view: str,
-    schema: pa.Schema,
-    wanted: Wanted = EVERYTHING,
-    *,
-    permissive: bool = False,
-    disk: Disk | None = None,
-) -> Batches:
-    """The rows of a split, with the columns of `schema`.
-
-    Damaged if not all of it is sound; if `permissive`, what is behind the damage is left out,
-    and the view `damage` tells of it.
-    """
-    own = pa.schema([field for field in schema if field.name not in FLEET])
-    try:
-        with opened(split, disk) as source:
-            for batch in READ[view](source, own, wanted):
-                yield _with_origin(batch, split, schema)
-    except Damaged as damage:
-        if view == "damage":
-            yield _with_origin(batch_of([_row_of(split, damage)], own), split, schema)
-        elif not permissive:
-            raise
-        else:
-            LOG.warning("%s: the rest of %s is left out: %s", split.path, split.file, damage)
 
 
 def read(
@@ -63,11 +37,13 @@ def read(
 ) -> pa.RecordBatchReader:
     """The rows of one directory or several, in the order of their journals, as they are read.
 
-    What a live engine appends after the call is not among them. `disk` is the door to the
-    machine, as for `fmq.open`.
+    What a live engine appends after the call is not among them. If `permissive`, what is not
+    sound is left out, and the view `damage` lists it. `disk` is the door to the machine, as for
+    `fmq.open`.
     """
     several = [paths] if isinstance(paths, str) else list(paths)
     schema = schema_of(view, columns, fleet=is_fleet(several))
+    permissive = permissive or view == "damage"
     journals = list(see_all(several, permissive=permissive, disk=disk))
     batches = (
         batch
@@ -82,16 +58,56 @@ def _of_journal(
 ) -> Batches:
     for split in journal.splits(EVERYTHING, lanes=view == "messages", disk=disk):
         yield from read_split(split, view, schema, permissive=permissive, disk=disk)
-    if view == "transactions" and journal.undecided:
-        yield from undecided_rows(journal.whole(), journal.undecided, schema)
+    if rows := told_rows(journal, view, permissive=permissive, disk=disk):
+        yield told_batch(journal.whole(), rows, schema)
 
 
-def undecided_rows(
-    origin: Split, undecided: Sequence[UndecidedTransaction], schema: pa.Schema
+def read_split(
+    split: Split,
+    view: str,
+    schema: pa.Schema,
+    wanted: Wanted = EVERYTHING,
+    *,
+    permissive: bool = False,
+    disk: Disk | None = None,
 ) -> Batches:
-    """The rows of `transactions` that nobody has decided yet."""
-    own = pa.schema([field for field in schema if field.name not in FLEET])
-    yield _with_origin(undecided_batch(undecided, own), origin, schema)
+    """The rows of a split, with the columns of `schema`.
+
+    Unsound or NewerFormat behind the last row that is sound; if `permissive`, what is behind it
+    is left out, and the view `damage` tells of it.
+    """
+    try:
+        with located(split.path), opened(split, disk) as source:
+            for batch in READ[view](source, _own(schema), wanted):
+                yield _with_origin(batch, split, schema)
+    except (Damaged, NewerFormat, Unreadable) as error:
+        if not permissive:
+            raise
+        LOG.warning("the rest of %s/%s is left out: %s", split.path, split.file, error)
+
+
+# --- rows that no split holds -------------------------------------------------------------------
+
+
+def told_rows(
+    journal: Journal, view: str, *, permissive: bool = False, disk: Disk | None = None
+) -> tuple[Row, ...]:
+    """The rows of `view` that only whoever looked at all of `journal` can tell."""
+    if view == "transactions":
+        return undecided_rows(undecided_of(journal, permissive=permissive, disk=disk))
+    if view == "damage":
+        return tuple(_row_of(journal.path, part) for part in journal.left_out)
+    for part in journal.left_out:
+        LOG.warning("%s: %s is left out: %s", journal.path, part.file, part.reason)
+    return ()
+
+
+def told_batch(origin: Split, rows: Iterable[Row], schema: pa.Schema) -> pa.RecordBatch:
+    """Such rows as a batch."""
+    return _with_origin(batch_of(list(rows), _own(schema)), origin, schema)
+
+
+# --- the views ----------------------------------------------------------------------------------
 
 
 def _messages(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batches:
@@ -107,9 +123,14 @@ def _transactions(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batch
 
 
 def _damage(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batches:
-    for _ in source.appends():
-        pass
-    return iter(())
+    """What a reader of all records has to leave out, if anything."""
+    split = source.split
+    try:
+        for _ in source.appends():
+            pass
+    except (Damaged, NewerFormat, OSError) as error:
+        part = left_out(error, split.file, source.sound_to, split.end)
+        yield batch_of([_row_of(split.path, part)], schema)
 
 
 READ: dict[str, Callable[[OpenSplit, pa.Schema, Wanted], Batches]] = {
@@ -120,13 +141,19 @@ READ: dict[str, Callable[[OpenSplit, pa.Schema, Wanted], Batches]] = {
 }
 
 
-def _row_of(split: Split, damage: Damaged) -> dict[str, object]:
+def _row_of(path: str, part: LeftOut) -> Row:
     return {
-        "segment": damage.file,
-        "position": damage.position,
-        "skipped_bytes": max(0, split.end - damage.position),
-        "reason": damage.reason,
+        "segment": part.file,
+        "position": part.position,
+        "skipped_bytes": part.skipped_bytes,
+        "reason": part.reason,
+        "path": path,
     }
+
+
+def _own(schema: pa.Schema) -> pa.Schema:
+    """The columns that a view has by itself."""
+    return pa.schema([field for field in schema if field.name not in FLEET])
 
 
 def _with_origin(batch: pa.RecordBatch, split: Split, schema: pa.Schema) -> pa.RecordBatch:

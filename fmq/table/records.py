@@ -7,11 +7,12 @@ relocation wrote again is here twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from fmq.errors import FmqError
 from fmq.store.decoding import columns_of
 from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
 from fmq.table.gather import ROWS
@@ -23,19 +24,34 @@ Row = Mapping[str, Any]
 
 def read_records(source: OpenSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Every record of the split, in order."""
-    wants_bodies = "bodies" in schema.names
-    rows: list[Row] = []
+    return in_batches(_rows(source, wants_bodies="bodies" in schema.names), schema)
+
+
+def _rows(source: OpenSplit, *, wants_bodies: bool) -> Iterator[Row]:
     for append in source.appends():
         for record in append:
             row = row_of(record, append[0].position, source.split.file)
             if wants_bodies and isinstance(record, Run) and record.kind != Kind.REF_MESSAGE:
                 row["bodies"] = _bodies(source, record)
-            rows.append(row)
-        if len(rows) >= ROWS:
-            yield batch_of(rows, schema)
-            rows = []
-    if rows:
-        yield batch_of(rows, schema)
+            yield row
+
+
+def in_batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """`rows` as batches; if getting one fails, those before it are given first."""
+    waiting: list[Row] = []
+    trouble = None
+    try:
+        for row in rows:
+            waiting.append(row)
+            if len(waiting) >= ROWS:
+                yield batch_of(waiting, schema)
+                waiting = []
+    except FmqError as error:
+        trouble = error
+    if waiting:
+        yield batch_of(waiting, schema)
+    if trouble is not None:
+        raise trouble
 
 
 def batch_of(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:

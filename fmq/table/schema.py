@@ -86,6 +86,7 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "position": pa.int64(),
         "skipped_bytes": pa.int64(),
         "reason": pa.string(),
+        "path": pa.string(),
     },
 }
 FLEET = {"engine": pa.string(), "host": pa.string(), "store": pa.string()}

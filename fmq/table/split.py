@@ -8,12 +8,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from fmq.disk import Disk, File
-from fmq.errors import Damaged, Unreadable
+from fmq.errors import Damaged, FmqError, NewerFormat, Unreadable
 from fmq.real_disk import RealDisk
 from fmq.recovery.replay import index_append
 from fmq.store.catalog import SUFFIX
 from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
 from fmq.store.kinds import Record
+from fmq.store.record import aligned
 from fmq.store.scan import Finding, Scan
 from fmq.store.segment import segment_name
 from fmq.table.errors import Overtaken
@@ -45,55 +46,74 @@ class OpenSplit:
         self.split = split
         self.file = file
         self._disk = disk
-        self.seed = zlib.crc32(split.store)
+        self.seed = seed_of(split.store)
+        self.sound_to = split.start
+        """Behind the last whole append that was read."""
+        self.trouble: FmqError | None = None
+        """Why the index ends before the split does, if it had to be made from the records."""
 
     def appends(self) -> Iterator[list[Record]]:
-        """What was appended, in order; Damaged if it is not all there."""
+        """What was appended, in order; behind the last that is sound Damaged or NewerFormat."""
         split = self.split
-        return self._scan(split.start, split.end)
-
-    def _scan(self, start: int, end: int) -> Iterator[list[Record]]:
-        scan = Scan(self.file, self.split.base, end, start, self.seed)
-        yield from scan
+        self.sound_to = split.start
+        scan = Scan(self.file, split.base, split.end, split.start, self.seed)
+        for append in scan:
+            yield append
+            self.sound_to = append[-1].position + aligned(append[-1].size)
         ending = scan.ending
         assert ending is not None
-        if ending.finding is not Finding.END:
-            raise Damaged(
-                self.split.file, ending.position, f"{ending.reason}; this part had been durable"
-            )
+        if ending.finding is Finding.NEWER:
+            raise NewerFormat(split.file, ending.position, ending.reason)
+        if ending.finding is not Finding.END or ending.append_start != ending.position:
+            reason = ending.reason or "an append goes on behind what may be read of it"
+            raise Damaged(split.file, ending.position, f"{reason}; this part had been durable")
 
     def index(self) -> SegmentIndex:
-        """What is known of the split's messages, and perhaps of others in its segment."""
+        """What is known of the split's messages, and perhaps of others in its segment.
+
+        If it is made from records that are not all sound, it ends before them.
+        """
         split = self.split
-        if split.data_end and (found := self._sealed_index()) is not None:
-            return found
+        if split.data_end:
+            found = read_index(split.path, split.base, split.store, self._disk)
+            if found is not None and found.end == split.data_end:
+                return found
         index = SegmentIndex(split.base)
-        for append in self.appends():
-            index_append(index, append)
+        try:
+            for append in self.appends():
+                index_append(index, append)
+        except (Damaged, NewerFormat) as trouble:
+            self.trouble = trouble
         return index
 
-    def _sealed_index(self) -> SegmentIndex | None:
-        """The index as it was written; None if it is not there or not sound."""
-        split = self.split
-        try:
-            with opened_file(split.path, segment_name(split.base, SUFFIX), self._disk) as file:
-                index = decode_blocks(file.read(0, file.size()), split.store, split.base)
-        except (OSError, BadIndex):
-            return None
-        return index if index.end == split.data_end else None
+
+def seed_of(store: bytes) -> int:
+    """What the checksums of a store's records begin with."""
+    return zlib.crc32(store)
+
+
+def read_index(path: str, base: int, store: bytes, disk: Disk | None) -> SegmentIndex | None:
+    """A sealed segment's index as it was written; None if it is not there or not sound."""
+    try:
+        with opened_file(path, segment_name(base, SUFFIX), disk) as file:
+            return decode_blocks(file.read(0, file.size()), store, base)
+    except (OSError, BadIndex):
+        return None
 
 
 @contextmanager
 def opened(split: Split, disk: Disk | None = None) -> Iterator[OpenSplit]:
-    """`split` with its file open; Overtaken if retention has dropped it meanwhile."""
+    """`split` with its file open; Overtaken if retention has dropped it meanwhile, Unreadable."""
     with ExitStack() as stack:
         try:
             file = stack.enter_context(opened_file(split.path, split.file, disk))
+            yield OpenSplit(split, file, disk)
         except FileNotFoundError:
             raise Overtaken(split.path, split.file) from None
         except OSError as error:
+            if isinstance(error, Unreadable):
+                raise
             raise Unreadable(split.path, error) from error
-        yield OpenSplit(split, file, disk)
 
 
 @contextmanager

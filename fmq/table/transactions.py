@@ -6,15 +6,14 @@ of it; the undecided ones are known to whoever looked at the whole journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from fmq.message import UndecidedTransaction
 from fmq.store.kinds import Decided, Kind, Run
-from fmq.table.gather import ROWS
-from fmq.table.records import Row, batch_of
+from fmq.table.records import Row, in_batches
 from fmq.table.split import OpenSplit
 from fmq.tx.ledger import seal_text
 
@@ -23,22 +22,19 @@ STATES = {Kind.COMMIT: "committed", Kind.ROLLBACK: "rolled back"}
 
 def read_transactions(source: OpenSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The transactions that were decided in the split, in the order of their decisions."""
-    rows: list[Row] = []
+    return in_batches(_rows(source), schema)
+
+
+def _rows(source: OpenSplit) -> Iterator[Row]:
     for append in source.appends():
         decided = append[-1]
         if isinstance(decided, Decided):
-            runs = [record for record in append if isinstance(record, Run)]
-            rows.append(_decided(decided, runs))
-        if len(rows) >= ROWS:
-            yield batch_of(rows, schema)
-            rows = []
-    if rows:
-        yield batch_of(rows, schema)
+            yield _decided(decided, [record for record in append if isinstance(record, Run)])
 
 
-def undecided_batch(undecided: Sequence[UndecidedTransaction], schema: pa.Schema) -> pa.RecordBatch:
+def undecided_rows(undecided: Iterable[UndecidedTransaction]) -> tuple[Row, ...]:
     """Those that wait for their decision."""
-    return batch_of([_undecided(tx) for tx in undecided], schema)
+    return tuple(_undecided(tx) for tx in undecided)
 
 
 def _decided(decided: Decided, runs: list[Run]) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""Several copies of one store, read as one: of each segment the copy that reaches furthest.
+
+A copy is a prefix of the store that it was taken from, less what retention has dropped here or
+there since. Two that are no prefixes of one another were both written to, and no reader can
+tell which of them counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from fmq.disk import Disk
+from fmq.errors import Damaged
+from fmq.store.scan import Finding, Scan
+from fmq.store.segment import HEADER_BYTES
+from fmq.table.errors import Diverged, Unsound
+from fmq.table.journal import Journal
+from fmq.table.seen import LeftOut, Seen
+from fmq.table.split import opened_file, seed_of
+
+BLOCK_BYTES = 1 << 20
+
+
+def as_one(copies: Sequence[Journal], disk: Disk | None = None) -> Journal:
+    """The journal of which `copies` are copies; Diverged."""
+    furthest, *others = sorted(copies, key=_reach, reverse=True)
+    segments = {seen.segment.base: seen for seen in furthest.segments}
+    for other in others:
+        for seen in other.segments:
+            known = segments.get(seen.segment.base)
+            if known is None:
+                _check_is_older(seen, other, furthest)
+            else:
+                _check_same(seen, known, furthest.store, disk)
+            if known is None or known.end < seen.end:
+                segments[seen.segment.base] = seen
+    ordered = tuple(seen for _, seen in sorted(segments.items()))
+    missing = dict.fromkeys(part for copy in (furthest, *others) for part in copy.left_out)
+    hosts = (copy.host for copy in (furthest, *others) if copy.host is not None)
+    return replace(
+        furthest,
+        segments=ordered,
+        host=next(hosts, None),
+        left_out=tuple(part for part in missing if not _is_there(part, ordered)),
+    )
+
+
+def _reach(journal: Journal) -> tuple[int, int]:
+    return journal.visible_to, journal.segments[-1].segment.base if journal.segments else 0
+
+
+def _is_there(part: LeftOut, segments: Sequence[Seen]) -> bool:
+    """Whether one copy has what another left out."""
+    at = part.position
+    for seen in segments:
+        if seen.segment.base <= at < seen.segment.limit:
+            at = seen.segment.limit if seen.sealed else seen.end
+    return at >= part.position + max(1, part.skipped_bytes)
+
+
+# --- have they parted? --------------------------------------------------------------------------
+
+
+def _check_is_older(seen: Seen, other: Journal, furthest: Journal) -> None:
+    """A segment that the furthest copy lacks lies below all that it has; else Diverged."""
+    if furthest.first < seen.segment.base < furthest.visible_to and not furthest.left_out:
+        raise Diverged(other.path, furthest.path, seen.segment.name, "only one has this segment")
+
+
+def _check_same(one: Seen, two: Seen, store: bytes, disk: Disk | None) -> None:
+    """Diverged unless the shorter segment is how the longer one begins."""
+    name = one.segment.name
+    longest = max(one.end, two.end)
+    if any(seen.sealed and seen.end < longest for seen in (one, two)):
+        raise Diverged(one.path, two.path, name, f"one ends at {one.end}, the other at {two.end}")
+    if (chain := _chain(one)) is not None and (other := _chain(two)) is not None:
+        if chain != other:
+            raise Diverged(one.path, two.path, name, "the records are not the same")
+        return
+    at = _first_difference(one, two, disk)
+    if at is None:
+        return
+    # Different bytes may be damage; different sound records are not.
+    for seen in (one, two):
+        _check_sound(seen, min(one.end, two.end), store, disk)
+    raise Diverged(one.path, two.path, name, f"the records differ, at or behind position {at}")
+
+
+def _chain(seen: Seen) -> int | None:
+    """The checksum of a segment, if the header of the next one has told its end and that."""
+    return seen.segment.chain if seen.sealed and seen.segment.end == seen.end else None
+
+
+def _first_difference(one: Seen, two: Seen, disk: Disk | None) -> int | None:
+    """The position, to a block, from which on the two are not the same; None: they are."""
+    base, end = one.segment.base, min(one.end, two.end)
+    with (
+        opened_file(one.path, one.segment.name, disk) as file,
+        opened_file(two.path, two.segment.name, disk) as other,
+    ):
+        if file.identity() == other.identity():
+            return None
+        for at, size in _blocks(base + HEADER_BYTES, end):
+            if file.read(at - base, size) != other.read(at - base, size):
+                return at
+    return None
+
+
+def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
+    return ((at, min(BLOCK_BYTES, end - at)) for at in range(start, end, BLOCK_BYTES))
+
+
+def _check_sound(seen: Seen, end: int, store: bytes, disk: Disk | None) -> None:
+    base = seen.segment.base
+    with opened_file(seen.path, seen.segment.name, disk) as file:
+        scan = _exhausted(Scan(file, base, end, base + HEADER_BYTES, seed_of(store)))
+    assert scan.ending is not None
+    if scan.ending.finding is not Finding.END:
+        damage = Damaged(seen.segment.name, scan.ending.position, scan.ending.reason)
+        raise Unsound(seen.path, damage)
+
+
+def _exhausted(scan: Scan) -> Scan:
+    for _ in scan:
+        pass
+    return scan

@@ -1,0 +1,44 @@
+"""What was seen of a segment, or was to be seen and is not there or not sound."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fmq.errors import FmqError
+from fmq.store.index import LaneKey, LaneSummary, SegmentIndex
+from fmq.store.segment import Segment
+
+SPLIT_BYTES = 32 << 20
+
+
+class Seen(NamedTuple):
+    """A segment, as far as it can be vouched for."""
+
+    path: str
+    """The directory that it is read from: one of several, where there are copies."""
+    segment: Segment
+    end: int
+    sealed: bool
+    lanes: dict[LaneKey, LaneSummary] | None
+    """What it holds of each queue; None: only its records could tell."""
+    in_memory: SegmentIndex | None = None
+    """The index, if it is in memory: it may be on its way to the disk."""
+
+
+class LeftOut(NamedTuple):
+    """A stretch of the journal whose rows nobody gets."""
+
+    file: str
+    position: int
+    skipped_bytes: int
+    """How many are known to be missing; 0 where nothing tells."""
+    reason: str
+
+
+def left_out(error: FmqError | OSError, file: str, position: int, end: int) -> LeftOut:
+    """What lies in `file` from `position` to `end` is left out for `error`."""
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    at = getattr(error, "position", position)
+    if at != position:
+        reason = f"at {at}: {reason}"
+    return LeftOut(file, position, max(0, end - position), reason)

@@ -1,0 +1,202 @@
+"""Which parts of a journal can be read, where it need not be whole: shipped, or damaged.
+
+No record is applied and none is believed for what came before it: names, headers and indexes
+tell which segments there are, and of each its own bytes tell how far it goes. So a sound segment
+is found whatever became of its neighbours, and planning reads no segment but the last.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from contextlib import suppress
+from itertools import pairwise
+from typing import NamedTuple
+
+from fmq.disk import Directory
+from fmq.errors import Damaged, FmqError
+from fmq.recovery import checkpoint as checkpoints
+from fmq.recovery.checkpoint import SLOTS
+from fmq.recovery.layout import LOCK, Layout, known_segment, look, store_of
+from fmq.recovery.tail import Verdict, judge, trouble_of
+from fmq.store.catalog import SUFFIX, Catalog
+from fmq.store.index import LaneKey, LaneSummary, SegmentIndex
+from fmq.store.record import aligned
+from fmq.store.scan import Finding, Scan, vouched_beyond
+from fmq.store.segment import HEADER_BYTES, Segment, segment_name
+from fmq.table.seen import LeftOut, Seen, left_out
+
+SOUND = (Verdict.GOES_ON, Verdict.ENDS, Verdict.CUT)
+
+
+class Surveyed(NamedTuple):
+    """What there is to read, and what would be there if nothing were wrong."""
+
+    store: bytes
+    segments: tuple[Seen, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def is_shipped(layout: Layout) -> bool:
+    """Whether only segments are here, and perhaps their indexes: no engine was ever at work.
+
+    As only closed segments are shipped, the last one is closed, too.
+    """
+    return layout.names.isdisjoint((LOCK, *SLOTS))
+
+
+def survey(directory: Directory, *, permissive: bool) -> Surveyed:
+    """What can be read of `directory`; what cannot is left out or, unless `permissive`, raised."""
+    return _Survey(directory, permissive=permissive).go()
+
+
+class _Survey:
+    def __init__(self, directory: Directory, *, permissive: bool) -> None:
+        self._directory = directory
+        self._permissive = permissive
+        self._store = b""
+        self._segments: list[Seen] = []
+        self._left_out: list[LeftOut] = []
+
+    def go(self) -> Surveyed:
+        try:
+            self._store = store_of(self._directory, look(self._directory))
+        except (Damaged, OSError) as error:
+            self._leave_out(error, getattr(error, "file", self._directory.path), 0, 0)
+            return Surveyed(b"", (), tuple(self._left_out))
+        checkpoint = checkpoints.read(self._directory, self._store)
+        self._vouched = checkpoint.applied_upto if checkpoint else 0
+        # Looked at again: the checkpoint may speak of a segment that was not there before.
+        self._layout = layout = look(self._directory)
+        self._catalog = catalog_of(self._directory, self._store)
+        for base, behind in pairwise((*layout.bases, None)):
+            assert base is not None
+            self._segment(base, behind)
+        if checkpoint is not None:
+            self._check_start(checkpoint.ledger["floor"])
+        self._check_end()
+        return Surveyed(self._store, tuple(self._segments), tuple(self._left_out))
+
+    def _leave_out(self, error: FmqError | OSError, file: str, position: int, end: int) -> None:
+        if not self._permissive:
+            raise error
+        self._left_out.append(left_out(error, file, position, end))
+
+    # --- a segment --------------------------------------------------------------------------
+
+    def _segment(self, base: int, behind: int | None) -> None:
+        name = segment_name(base)
+        try:
+            segment, trouble = known_segment(self._directory, self._layout, base, behind)
+            if behind is None or trouble is not None:
+                self._by_itself(segment, sealed=behind is not None)
+            else:
+                self._add(segment, segment.end, sealed=True)
+        except FileNotFoundError:
+            return  # retention was faster
+        except (FmqError, OSError) as error:
+            self._leave_out(error, name, base, behind or base + self._size(name))
+            return
+        if trouble is not None and segment.limit == behind:
+            # It is told where that segment is looked at, unless it is for the end that it names.
+            if not self._permissive:
+                raise trouble
+        elif trouble is not None and behind is not None:
+            missing = Damaged(segment_name(segment.limit), segment.limit, "the segment is missing")
+            self._leave_out(missing, missing.file, segment.limit, behind)
+
+    def _by_itself(self, segment: Segment, *, sealed: bool) -> None:
+        """A segment behind which none names its end."""
+        with suppress(_NotBuilt):
+            end = self._catalog.index(segment.base).end
+            if segment.base + HEADER_BYTES <= end <= segment.limit:
+                self._add(segment, end, sealed=True)
+                return
+        file = self._directory.open(segment.name)
+        try:
+            start = segment.base + HEADER_BYTES
+            seed = zlib.crc32(self._store)
+            scan = Scan(file, segment.base, segment.limit, start, seed)
+            ends = [start, *(append[-1].position + aligned(append[-1].size) for append in scan)]
+            ending = scan.ending
+            assert ending is not None
+            durable_to = max(self._vouched, scan.durable_to)
+            if ending.finding not in (Finding.END, Finding.ZEROS):
+                beyond = vouched_beyond(file, segment.base, segment.limit, ending.position, seed)
+                durable_to = max(durable_to, beyond)
+        finally:
+            file.close()
+        closed = sealed or is_shipped(self._layout)
+        verdict = judge(ending, durable_to)
+        if closed:
+            # All of it was durable; where its data ends the rest is zeros, if anything.
+            rest = Finding.END, Finding.ZEROS
+            sound = ending.finding in rest and ending.position == ending.append_start
+        else:
+            sound = verdict in SOUND
+            ends = ends[: max(1, bisect_right(ends, durable_to))]
+        self._add(segment, ends[-1], sealed=False)
+        if not sound:
+            trouble = trouble_of(segment.name, ending, verdict)
+            end = segment.limit if closed or durable_to <= ends[-1] else durable_to
+            self._leave_out(trouble, segment.name, ends[-1], end)
+
+    def _add(self, segment: Segment, end: int, *, sealed: bool) -> None:
+        lanes = lanes_of(self._catalog, segment.base) if sealed else None
+        self._segments.append(Seen(self._directory.path, segment, end, sealed, lanes))
+
+    def _size(self, name: str) -> int:
+        try:
+            file = self._directory.open(name)
+        except OSError:
+            return 0
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    # --- both ends --------------------------------------------------------------------------
+
+    def _check_start(self, floor: int) -> None:
+        """Retention drops the oldest first and says so before; anything else is missing."""
+        first = self._layout.bases[0]
+        if floor < first:
+            name = segment_name(floor)
+            self._leave_out(Damaged(name, floor, "the segment is missing"), name, floor, first)
+
+    def _check_end(self) -> None:
+        """What was promised is there, or left out already."""
+        last = self._layout.bases[-1]
+        ends = [seen.end for seen in self._segments]
+        ends += [part.position + part.skipped_bytes for part in self._left_out]
+        reach = max(ends, default=last)
+        limit = max((seen.segment.limit for seen in self._segments), default=last)
+        if self._vouched > reach:
+            name = segment_name(last if reach < limit else limit)
+            reason = f"the checkpoint knows data up to {self._vouched}"
+            self._leave_out(Damaged(name, reach, reason), name, reach, self._vouched)
+        elif segment_name(last, SUFFIX) in self._layout.names and not is_shipped(self._layout):
+            # It gets its index once the segment behind it is durable and in use.
+            name, reason = segment_name(limit), "the segment is missing: the one before was sealed"
+            self._leave_out(Damaged(name, limit, reason), name, limit, limit)
+
+
+def catalog_of(directory: Directory, store: bytes) -> Catalog:
+    """The indexes of `directory`, of which none is made from its segment."""
+    return Catalog(directory, store, _not_built)
+
+
+def lanes_of(catalog: Catalog, base: int) -> dict[LaneKey, LaneSummary] | None:
+    """What the segment at `base` holds, if its index says so: no segment is read for it."""
+    try:
+        return catalog.summary(base)
+    except _NotBuilt:
+        return None
+
+
+class _NotBuilt(Exception):
+    """The index is not there, and would have to be made from its segment."""
+
+
+def _not_built(base: int) -> SegmentIndex:
+    raise _NotBuilt

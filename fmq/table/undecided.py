@@ -1,0 +1,51 @@
+"""The transactions of a journal that nobody has decided yet, where no checkpoint tells."""
+
+from __future__ import annotations
+
+from fmq.disk import Disk
+from fmq.errors import Damaged, NewerFormat, Unreadable
+from fmq.message import UndecidedTransaction
+from fmq.store.segment import HEADER_BYTES
+from fmq.table.errors import located
+from fmq.table.journal import Journal
+from fmq.table.seen import Seen
+from fmq.table.split import Split, opened
+from fmq.tx.apply import collect
+from fmq.tx.ledger import Ledger
+from fmq.tx.outcomes import undecided_view
+
+
+def undecided_of(
+    journal: Journal, *, permissive: bool = False, disk: Disk | None = None
+) -> tuple[UndecidedTransaction, ...]:
+    """Those that are undecided at the end of `journal`.
+
+    If it was seen without a checkpoint, all of it is read for that. Where something is left out,
+    a decision may be, too: then only those are known that were prepared behind it.
+    """
+    if journal.undecided is not None:
+        return journal.undecided
+    ledger = Ledger(journal.first)
+    # Where segments are missing, or the end of one, a decision may have been.
+    holes = sorted(part.position for part in journal.left_out)
+    for seen in journal.segments:
+        if holes and holes[0] <= seen.segment.base:
+            holes = [hole for hole in holes if hole > seen.segment.base]
+            ledger = Ledger(seen.segment.base)
+        try:
+            _collect(ledger, journal, seen, disk)
+        except (Damaged, NewerFormat, Unreadable):
+            if not permissive:
+                raise
+            ledger = Ledger(seen.end)
+    if holes:
+        return ()
+    return tuple(undecided_view(entry) for _, entry in sorted(ledger.undecided.items()))
+
+
+def _collect(ledger: Ledger, journal: Journal, seen: Seen, disk: Disk | None) -> None:
+    base = seen.segment.base
+    whole = Split(seen.path, journal.store, base, base + HEADER_BYTES, seen.end, 0)
+    with located(seen.path), opened(whole, disk) as source:
+        for append in source.appends():
+            collect(ledger, append)
