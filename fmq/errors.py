@@ -96,6 +96,7 @@ class NewerFormat(StorageError):
         self.file = file
         self.position = position
         self.what = what
+        self.reason = f"{what} is newer than this fmq understands"
 
 
 class Unreadable(StorageError, OSError):

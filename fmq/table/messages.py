@@ -155,6 +155,8 @@ class _Reading:
         if at < 0:
             piece = self._windows.aside(place, HEAD_BYTES_MIN)
             at = place - piece.start
+            if len(piece.data) - at < HEAD_BYTES_MIN:
+                raise BadRecord("the file ends here")
         size, head_size = SIZES.unpack_from(piece.data, at + PREFIX_BYTES)
         needed = min(size if self._bodies else head_size, stop - place)
         if at + needed > len(piece.data):

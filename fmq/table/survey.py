@@ -138,8 +138,8 @@ class _Survey:
         self._add(segment, ends[-1], sealed=False)
         if not sound:
             trouble = trouble_of(segment.name, ending, verdict)
-            end = segment.limit if closed or durable_to <= ends[-1] else durable_to
-            self._leave_out(trouble, segment.name, ends[-1], end)
+            # Where its data ended nobody knows: all of the rest may have been some.
+            self._leave_out(trouble, segment.name, ends[-1], segment.limit)
 
     def _add(self, segment: Segment, end: int, *, sealed: bool) -> None:
         lanes = lanes_of(self._catalog, segment.base) if sealed else None
@@ -172,9 +172,10 @@ class _Survey:
         reach = max(ends, default=last)
         limit = max((seen.segment.limit for seen in self._segments), default=last)
         if self._vouched > reach:
-            name = segment_name(last if reach < limit else limit)
-            reason = f"the checkpoint knows data up to {self._vouched}"
-            self._leave_out(Damaged(name, reach, reason), name, reach, self._vouched)
+            start = reach if self._vouched <= limit else max(reach, limit)
+            name = segment_name(last if start < limit else start)
+            reason = f"it is missing: the checkpoint knows data up to {self._vouched}"
+            self._leave_out(Damaged(name, start, reason), name, start, self._vouched)
         elif segment_name(last, SUFFIX) in self._layout.names and not is_shipped(self._layout):
             # It gets its index once the segment behind it is durable and in use.
             name, reason = segment_name(limit), "the segment is missing: the one before was sealed"

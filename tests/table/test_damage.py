@@ -1,0 +1,210 @@
+"""Whatever is wrong with a directory: strict refuses or is right, permissive is never wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from fmq.errors import FmqError, NewerFormat
+from fmq.store.record import aligned
+from fmq.store.segment import HEADER_BYTES, decode_header
+from tests.story import Files
+from tests.table.wounds import VIEWS, Row, Whole, closed, killed, rows_of, shipped, wounds
+
+WHOLES = {"closed": closed, "killed": killed, "shipped": shipped}
+
+
+@pytest.fixture(params=WHOLES)
+def whole(request: pytest.FixtureRequest) -> Whole:
+    make: Callable[[], Whole] = WHOLES[request.param]
+    return make()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_strict_refuses_or_gives_exactly_the_right_rows(whole: Whole, seed: int) -> None:
+    """Whatever file is damaged wherever, an error names it, or every row is there and right.
+
+    A damaged checkpoint vouches for nothing: what had been durable by its word alone, the last
+    append, is then left for the engine to decide.
+    """
+    refused = 0
+    for wound, files in wounds(whole, seed, 60):
+        for view in VIEWS:
+            try:
+                found = rows_of(files, view)
+            except FmqError as error:
+                assert "data" in str(error), wound
+                refused += 1
+                continue
+            if found != whole.rows[view]:
+                assert "checkpoint" in wound, wound
+                assert without_last_append(whole, view, found), wound
+    assert refused > 10
+
+
+def without_last_append(whole: Whole, view: str, found: Sequence[Row]) -> bool:
+    """Whether `found` lacks nothing but what the last append said."""
+    last = whole.rows["records"][-1]["append"]
+    if view == "transactions":
+        return len(found) >= len(whole.rows[view]) - 1
+    return list(found) == [row for row in whole.rows[view] if row["position"] < last]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_permissive_gives_no_wrong_row_and_lists_what_is_missing(whole: Whole, seed: int) -> None:
+    """All rows are among the right ones, in their order, and it never fails.
+
+    Truth in numbers: records and damage together cover every byte of every segment's data.
+    """
+    some_damage = 0
+    for wound, files in wounds(whole, seed, 60):
+        damage = rows_of(files, "damage")
+        for view in VIEWS:
+            found = rows_of(files, view, permissive=True)
+            assert is_part(found, whole.rows[view]), f"{wound}: {view}"
+            if view == "records":
+                missing = uncovered(whole, found, damage)
+                assert not missing or "checkpoint" in wound, f"{wound}: {missing}, {damage}"
+        some_damage += bool(damage)
+        assert all(row["reason"] and row["path"] == "data" for row in damage), wound
+    assert some_damage > 10
+
+
+def is_part(found: Sequence[Row], truth: Sequence[Row]) -> bool:
+    rest = iter(truth)
+    return all(row in rest for row in found)
+
+
+def uncovered(whole: Whole, records: Sequence[Row], damage: Sequence[Row]) -> list[int]:
+    """Positions of records that neither are rows nor lie in a stretch that is left out.
+
+    Where the journal ended nobody knows if it is the end that is missing.
+    """
+    there = {row["position"] for row in records}
+    stretches = [(row["position"], row["position"] + row["skipped_bytes"]) for row in damage]
+    last = whole.segments[-1]
+    stretches += [(row["position"], 1 << 62) for row in damage if row["segment"] == last]
+    return [
+        row["position"]
+        for row in whole.rows["records"]
+        if row["position"] not in there
+        and not any(start <= row["position"] < end for start, end in stretches)
+    ]
+
+
+# --- one thing at a time ----------------------------------------------------------------------
+
+
+def damaged(whole: Whole, name: str, place: int) -> Files:
+    data = bytearray(whole.files[name])
+    data[place] ^= 0x10
+    return {**whole.files, name: bytes(data)}
+
+
+def test_rows_before_the_damage_in_the_same_segment_are_given() -> None:
+    """And all of the other segments; the view `damage` says where, how much, and why."""
+    whole = closed()
+    name = whole.segments[1]
+    base = int(name[:20])
+    inside = [row for row in whole.rows["records"] if row["segment"] == name]
+    broken = inside[len(inside) // 2]
+    files = damaged(whole, name, broken["position"] - base + 8)
+    (row,) = rows_of(files, "damage")
+    assert (row["segment"], row["position"]) == (name, broken["append"])
+    last = inside[-1]
+    assert row["skipped_bytes"] == last["position"] + aligned(last["size"]) - broken["append"]
+    assert "checksum" in row["reason"]
+    expected = [
+        row
+        for row in whole.rows["records"]
+        if row["segment"] != name or row["position"] < broken["append"]
+    ]
+    assert rows_of(files, "records", permissive=True) == expected
+    before = [row for row in whole.rows["messages"] if row["position"] < broken["append"]]
+    assert rows_of(files, "messages", permissive=True)[: len(before)] == before
+
+
+def test_a_missing_segment_is_named_with_its_length() -> None:
+    whole = closed()
+    name = whole.segments[1]
+    files = {key: data for key, data in whole.files.items() if key != name}
+    with pytest.raises(FmqError, match=f"data/{name}, position {int(name[:20])}: the segment is m"):
+        rows_of(files, "messages")
+    rows = rows_of(files, "damage")
+    size = decode_header(whole.files[name], name).capacity
+    assert (rows[-1]["segment"], rows[-1]["position"]) == (name, int(name[:20]))
+    assert rows[-1]["skipped_bytes"] == size
+
+
+def test_a_damaged_header_leaves_out_its_segment_and_no_other() -> None:
+    """Though nothing tells the end of the one before it but its own bytes."""
+    whole = shipped()
+    name = whole.segments[1]
+    files = damaged(whole, name, 20)
+    (row,) = rows_of(files, "damage")
+    assert (row["segment"], row["reason"]) == (name, "the header's checksum does not match")
+    others = [row for row in whole.rows["records"] if row["segment"] != name]
+    assert rows_of(files, "records", permissive=True) == others
+
+
+def test_a_checkpoint_that_promises_more_is_damage() -> None:
+    """The last segment is gone: the checkpoint knows what it held."""
+    whole = closed()
+    files = {key: data for key, data in whole.files.items() if key != whole.segments[-1]}
+    with pytest.raises(FmqError, match=r"missing|shorter than promised"):
+        rows_of(files, "messages")
+    (row,) = rows_of(files, "damage")
+    assert row["segment"] == whole.segments[-1]
+    assert "the checkpoint knows" in row["reason"]
+    assert row["skipped_bytes"] > 0
+
+
+def test_a_newer_segment_is_refused_by_name() -> None:
+    """And left out in permissive mode, with that reason."""
+    whole = shipped()
+    name = whole.segments[1]
+    files = {**whole.files, name: as_format_2(whole.files[name])}
+    with pytest.raises(NewerFormat, match=f"data/{name}.*format 2 is newer than this fmq"):
+        rows_of(files, "messages")
+    (row,) = rows_of(files, "damage")
+    assert (row["segment"], row["reason"]) == (name, "format 2 is newer than this fmq understands")
+    assert row["skipped_bytes"] == len(whole.files[name])
+
+
+def as_format_2(data: bytes) -> bytes:
+    from zlib import crc32
+
+    header = bytearray(data[:HEADER_BYTES])
+    header[8] = 2
+    header[4:8] = crc32(header[8:]).to_bytes(4, "little")
+    return bytes(header) + data[HEADER_BYTES:]
+
+
+def test_a_newer_record_is_refused_by_position() -> None:
+    """A kind that nobody knows yet, with its checksum right."""
+    from zlib import crc32
+
+    whole = shipped()
+    name = whole.segments[1]
+    base = int(name[:20])
+    [row, *_] = [row for row in whole.rows["records"] if row["segment"] == name]
+    at = row["position"] - base
+    data = bytearray(whole.files[name])
+    data[at + 32] = 99
+    head_size = int.from_bytes(data[at + 12 : at + 16], "little")
+    store = decode_header(bytes(data), name).store
+    data[at + 4 : at + 8] = crc32(data[at + 8 : at + head_size], crc32(store)).to_bytes(4, "little")
+    files = {**whole.files, name: bytes(data)}
+    for view in ("records", "messages"):
+        with pytest.raises(NewerFormat, match=f"position {row['position']}: a record of kind 99"):
+            rows_of(files, view)
+    (left_out,) = rows_of(files, "damage")
+    assert left_out["reason"] == "a record of kind 99 is newer than this fmq understands"
+
+
+def test_a_directory_without_a_sound_header_is_all_damage() -> None:
+    whole = shipped()
+    files = {name: bytes(len(data)) for name, data in whole.files.items()}
+    assert rows_of(files, "messages", permissive=True) == []
+    assert len(rows_of(files, "damage")) == 1
