@@ -152,13 +152,14 @@ def _row_of(path: str, part: LeftOut) -> Row:
 
 
 def _own(schema: pa.Schema) -> pa.Schema:
-    """The columns that a view has by itself."""
-    return pa.schema([field for field in schema if field.name not in FLEET])
+    """The columns that a view has by itself; one at least, so that there is something to count."""
+    own = [field for field in schema if field.name not in FLEET]
+    return pa.schema(own or [pa.field("position", pa.int64())])
 
 
 def _with_origin(batch: pa.RecordBatch, split: Split, schema: pa.Schema) -> pa.RecordBatch:
     """`batch` with the columns that tell where its rows are from, in the order of `schema`."""
-    if len(schema) == batch.num_columns:
+    if FLEET.keys().isdisjoint(schema.names):
         return batch
     origin = {"engine": split.engine, "host": split.host, "store": split.store.hex()}
     nothing = np.zeros(batch.num_rows, np.int64)

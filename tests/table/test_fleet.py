@@ -1,0 +1,250 @@
+"""Many directories are one table, and copies of one store are read once."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+import fmq
+import fmq.table
+from fmq.errors import Damaged, NotAStore
+from fmq.table.errors import Diverged
+from fmq.table.fleet import Origin, origin_of, see_all
+
+Row = dict[str, Any]
+SMALL = fmq.Options(segment_bytes=4096)
+
+
+def rows(paths: Path | Sequence[Path], view: str = "messages", **how: Any) -> list[Row]:
+    several = [paths] if isinstance(paths, Path) else paths
+    found: list[Row] = fmq.table.read([str(path) for path in several], view, **how).read_all()
+    return found.to_pylist()  # type: ignore[attr-defined, no-any-return]
+
+
+def bodies(paths: Path | Sequence[Path], **how: Any) -> list[bytes]:
+    return [row["body"] for row in rows(paths, **how)]
+
+
+def write(path: Path, first: int = 0, count: int = 40, **more: Any) -> None:
+    """`count` messages that say which they are; some fill a segment."""
+    with fmq.open(path, fmq.Options(segment_bytes=4096, **more), background=False) as engine:
+        for number in range(first, first + count):
+            engine.send("orders", b"%05d " % number * 40)
+
+
+def numbers(paths: Path | Sequence[Path], **how: Any) -> list[int]:
+    return [int(body[:5]) for body in bodies(paths, **how)]
+
+
+def segments(path: Path) -> list[Path]:
+    return sorted(path.glob("*.seg"))
+
+
+def ship(path: Path, to: Path) -> Path:
+    """The closed segments of a directory, and nothing else."""
+    to.mkdir(parents=True, exist_ok=True)
+    for file in segments(path)[:-1]:
+        shutil.copy(file, to)
+    return to
+
+
+# --- whose rows are whose ---------------------------------------------------------------------
+
+
+def test_fifty_directories_are_one_table(tmp_path: Path) -> None:
+    """Each row says where it is from; and looking at 50 directories takes no second.
+
+    Planning is a checkpoint and the records since for each: some 5 ms, a few files opened.
+    """
+    for number in range(50):
+        path = tmp_path / f"host=web{number % 5}" / f"shop{number}"
+        path.parent.mkdir(exist_ok=True)
+        write(path, number * 100, 3)
+    started = perf_counter()
+    journals = list(see_all([f"{tmp_path}/*/*"]))
+    seconds = perf_counter() - started
+    assert len(journals) == 50
+    assert seconds < 5, "not a measurement: a hundred times as long as it should take"
+    found = rows([tmp_path / "*" / "*"], columns=["engine", "host", "store", "body"])
+    told = {(row["engine"], row["host"], int(row["body"][:5])) for row in found}
+    assert told == {
+        (f"shop{number}", f"web{number % 5}", number * 100 + each)
+        for number in range(50)
+        for each in range(3)
+    }
+    assert len({row["store"] for row in found}) == 50
+
+
+def test_the_origin_is_among_the_columns_of_several_and_can_be_asked_of_one(tmp_path: Path) -> None:
+    """The engine is the directory's name, the host is in its LOCK, the store in its segments."""
+    write(tmp_path / "shop", count=1)
+    (row,) = rows(tmp_path / "shop")
+    assert "engine" not in row
+    (asked,) = rows(tmp_path / "shop", columns=["engine", "host", "store"])
+    assert asked["engine"] == "shop"
+    assert asked["host"] == socket.gethostname()
+    assert len(bytes.fromhex(asked["store"])) == 16
+    (one,) = rows([tmp_path / "*"])
+    assert one == row | asked
+
+
+@pytest.mark.parametrize(
+    ("path", "origin"),
+    [
+        ("/data/shop", Origin("shop", None)),
+        ("/data/shop/", Origin("shop", None)),
+        ("/data/host=web1/shop", Origin("shop", "web1")),
+        ("/data/host=web1/engine=shop/fmq", Origin("shop", "web1")),
+        ("/data/engine=a%20b/day=7", Origin("a b", None)),
+        ("/data/host=/engine=", Origin("engine=", None)),
+    ],
+)
+def test_parts_of_the_path_say_whose_it_is(path: str, origin: Origin) -> None:
+    assert origin_of(path) == origin
+
+
+def test_a_shipped_directory_has_no_host_unless_its_path_says_so(tmp_path: Path) -> None:
+    write(tmp_path / "shop")
+    ship(tmp_path / "shop", tmp_path / "shipped")
+    ship(tmp_path / "shop", tmp_path / "host=web9" / "shop")
+    assert {row["host"] for row in rows(tmp_path / "shipped", columns=["host"])} == {None}
+    assert {row["host"] for row in rows(tmp_path / "host=web9/shop", columns=["host"])} == {"web9"}
+
+
+def test_a_pattern_finds_directories_and_passes_over_files(tmp_path: Path) -> None:
+    write(tmp_path / "a", 1, 1)
+    write(tmp_path / "b", 2, 1)
+    (tmp_path / "c.txt").write_text("not a directory")
+    assert numbers(tmp_path / "*") == [1, 2]
+    assert numbers(tmp_path / "[b-z]") == [2]
+    with pytest.raises(NotAStore, match=r"/x\*: no directory is called so. Nothing was read"):
+        rows(tmp_path / "x*")
+
+
+# --- copies -----------------------------------------------------------------------------------
+
+
+def test_a_store_that_was_copied_is_read_once(tmp_path: Path) -> None:
+    """Also when the copy is older, whichever is named first."""
+    shop, copy = tmp_path / "shop", tmp_path / "copy"
+    write(shop)
+    shutil.copytree(shop, copy)
+    assert numbers([shop, copy]) == list(range(40))
+    write(shop, 40)
+    assert len(segments(shop)) > len(segments(copy))
+    assert numbers([shop, copy]) == numbers([copy, shop]) == list(range(80))
+    origins = {row["engine"] for row in rows([copy, shop])}
+    assert origins == {"shop"}, "that of the copy that reaches furthest"
+
+
+def test_a_segment_that_one_copy_has_dropped_is_read_from_the_other(tmp_path: Path) -> None:
+    shop, copy = tmp_path / "shop", tmp_path / "copy"
+    write(shop)
+    shutil.copytree(shop, copy)
+    write(shop, 40, retain_bytes=8192, keep_unread=False)
+    assert numbers(shop)[0] > 40, "even the segment that the copy has in part"
+    found = numbers([shop, copy])
+    assert found == [*range(40), *numbers(shop)]
+
+
+def test_a_transaction_that_an_older_copy_has_undecided_is_decided(tmp_path: Path) -> None:
+    """And one that was prepared in segments that only the older copy has is still undecided."""
+    shop, copy = tmp_path / "shop", tmp_path / "copy"
+    with fmq.open(shop, SMALL) as engine:
+        for name in ("decided", "waiting"):
+            tx = engine.transaction(tx_id=name)
+            tx.send("orders", b"%05d" % 0)
+            tx.prepare()
+    write(shop)
+    shutil.copytree(shop, copy)
+    with fmq.open(shop, SMALL) as engine:
+        engine.decide("decided", "commit")
+    write(shop)
+    expected = {"decided": "committed", "waiting": "undecided"}
+    assert states([copy, shop]) == expected
+    shipped = ship(shop, tmp_path / "shipped")
+    segments(shipped)[0].unlink()
+    assert states([shipped]) == {"decided": "committed"}
+    assert states([copy, shipped]) == expected
+    assert states([copy]) == dict.fromkeys(expected, "undecided")
+
+
+def states(paths: Sequence[Path]) -> dict[str, str]:
+    return {row["tx_id"]: row["state"] for row in rows(paths, "transactions")}
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_copies_that_both_were_written_to_are_refused(tmp_path: Path, count: int) -> None:
+    """In the last segment that both have, or in those behind it; both are named."""
+    shop, copy = tmp_path / "shop", tmp_path / "copy"
+    write(shop)
+    shutil.copytree(shop, copy)
+    write(shop, 100, count)
+    write(copy, 200, count)
+    with pytest.raises(Diverged) as caught:
+        rows([shop, copy])
+    assert str(shop) in str(caught.value)
+    assert str(copy) in str(caught.value)
+    assert "Name only the one that counts" in str(caught.value)
+    assert numbers(shop)[-1] == 99 + count
+    assert numbers(copy)[-1] == 199 + count
+
+
+def test_a_damaged_copy_is_not_taken_for_one_that_has_diverged(tmp_path: Path) -> None:
+    """Other bytes are damage unless their checksums are right."""
+    shop, copy = tmp_path / "shop", tmp_path / "copy"
+    write(shop)
+    shutil.copytree(shop, copy)
+    last = segments(copy)[-1]
+    data = bytearray(last.read_bytes())
+    data[200] ^= 1
+    last.write_bytes(data)
+    with pytest.raises(Damaged, match=f"{last}, position") as caught:
+        rows([shop, copy])
+    assert not isinstance(caught.value, Diverged)
+
+
+# --- shipped segments -------------------------------------------------------------------------
+
+
+def test_closed_segments_that_were_shipped_alone_are_all_read(tmp_path: Path) -> None:
+    """No checkpoint, no index, no LOCK; and what retention dropped before is no gap."""
+    shop = tmp_path / "shop"
+    write(shop, count=150, retain_bytes=16384, keep_unread=False)
+    first = numbers(shop)[0]
+    assert first > 0
+    shipped = ship(shop, tmp_path / "shipped")
+    assert {file.suffix for file in shipped.iterdir()} == {".seg"}
+    end = int(segments(shop)[-1].stem)
+    expected = [row for row in rows(shop) if row["position"] < end]
+    assert rows(shipped) == expected
+    assert rows(shipped, "transactions") == rows(shipped, "damage") == []
+    shutil.copy(segments(shop)[-1], shipped)
+    assert rows(shipped) == rows(shop)
+
+
+def test_shipping_goes_on_beside_reading(tmp_path: Path) -> None:
+    """A copy of the directory and a shipment of its segments are one store."""
+    shop = tmp_path / "shop"
+    write(shop)
+    shipped = ship(shop, tmp_path / "shipped")
+    write(shop, 40)
+    ship(shop, shipped)
+    assert numbers([shop, shipped]) == numbers([shipped, shop]) == list(range(80))
+
+
+def test_a_gap_between_shipped_segments_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "shop")
+    shipped = ship(tmp_path / "shop", tmp_path / "shipped")
+    gone = segments(shipped)[1]
+    gone.unlink()
+    with pytest.raises(Damaged, match=f"{gone}, position 4096: the segment is missing"):
+        rows(shipped)
+    (row,) = rows(shipped, "damage")
+    assert (row["segment"], row["skipped_bytes"]) == (gone.name, 4096)
