@@ -86,6 +86,7 @@ def wounds(whole: Whole, seed: int, count: int) -> Iterator[tuple[str, Files]]:
     """Different damages to one file each: a bit, a stretch of zeros or noise, an end, a file."""
     random = Random(seed)
     names = sorted(name for name in whole.files if not name.endswith(".spare"))
+    names += whole.segments  # there is more to break in them
     for number in range(count):
         name = random.choice(names)
         data = bytearray(whole.files[name])
