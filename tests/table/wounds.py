@@ -30,6 +30,16 @@ class Whole:
         return sorted(name for name in self.files if name.endswith(".seg"))
 
     @property
+    def last_append(self) -> int:
+        """The position at which it begins."""
+        begins: int = self.rows["records"][-1]["append"]
+        return begins
+
+    def vouches(self, wound: str) -> bool:
+        """Whether the file that was damaged may be all that vouches for the last append."""
+        return "checkpoint" in wound or (self is killed() and self.segments[-1] in wound)
+
+    @property
     def is_shipped(self) -> bool:
         return "LOCK" not in self.files
 
