@@ -169,12 +169,7 @@ def see(
 
 def _seen(directory: Directory, engine: str, host: str | None, *, permissive: bool) -> Journal:
     try:
-        layout = look(directory)
-        if layout.fresh:
-            raise NotAStore(
-                f"{directory.path}: no journal was ever begun here, so there is nothing to read. "
-                "Name the directory that a program gives to fmq.open()."
-            )
+        layout = _layout_of(directory)
         if not is_shipped(layout):
             return _followed(directory, layout, engine, host)
     except (Damaged, NewerFormat, OSError):
@@ -183,6 +178,19 @@ def _seen(directory: Directory, engine: str, host: str | None, *, permissive: bo
     store, segments, left_out = survey(directory, permissive=permissive)
     end = segments[-1].end if segments else 0
     return Journal(directory.path, store, end, segments, None, engine, host, left_out)
+
+
+def _layout_of(directory: Directory) -> Layout:
+    """What is there; NotAStore, in the words of a reader, if it is no journal."""
+    with suppress(NotAStore):
+        layout = look(directory)
+        if not layout.fresh:
+            return layout
+    path = directory.path
+    raise NotAStore(
+        f"{path}: no journal was ever begun here, so there is nothing to read. Name the directory "
+        f"that a program gives to fmq.open(), or {path}/* for all of those in it."
+    )
 
 
 def _host_of(directory: Directory) -> str | None:

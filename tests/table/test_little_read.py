@@ -1,0 +1,189 @@
+"""Little is read: segments that can hold none of the rows are not opened, nor bodies nobody wants.
+
+What is counted is what `Disk` hands out, planning and reading apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq.table.fleet import see_all
+from fmq.table.read import read_split
+from fmq.table.schema import schema_of
+from fmq.table.wanted import EVERYTHING, Range, Wanted
+from fmq.testing import FakeClock
+from tests.table.counting import CountingDisk
+
+Row = dict[str, Any]
+SEGMENT_BYTES = 64 << 10
+BODY_BYTES = 1000
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A day of hourly topics, each filling some segments, to queue 0 in the morning."""
+    path = tmp_path_factory.mktemp("little") / "shop"
+    clock = FakeClock()
+    options = fmq.Options(segment_bytes=SEGMENT_BYTES, topic_queues={"all": 2})
+    with fmq.open(path, options, clock=clock, background=False) as engine:
+        for hour in range(8):
+            for _ in range(100):
+                queue = 0 if hour < 4 else 1
+                engine.send_many("all", [b"x" * BODY_BYTES], queue=queue)
+                engine.send(f"hour-{hour}", b"y" * BODY_BYTES)
+                clock.advance(36)
+    return str(path)
+
+
+def read(
+    path: str, wanted: Wanted = EVERYTHING, columns: list[str] | None = None
+) -> tuple[list[Row], CountingDisk, CountingDisk]:
+    """The rows, what planning read and what reading did, as a Spark job does them."""
+    planning, reading = CountingDisk(), CountingDisk()
+    schema = schema_of("messages", columns, fleet=False)
+    (journal,) = see_all([path], disk=planning)
+    rows: list[Row] = []
+    for split in journal.splits(wanted, disk=planning):
+        for batch in read_split(split, "messages", schema, wanted, disk=reading):
+            rows += batch.to_pylist()
+    return rows, planning, reading
+
+
+def test_planning_reads_the_end_of_the_last_segment_and_no_other(path: str) -> None:
+    """Beside a checkpoint and the fronts of indexes."""
+    rows, planning, reading = read(path)
+    assert len(rows) == 1600
+    assert len(reading.segments()) > 20
+    assert planning.segments() == reading.segments()[-1:]
+    assert planning.bytes_of("") < 2 * SEGMENT_BYTES
+
+
+def middle(rows: list[Row]) -> Row:
+    return rows[len(rows) // 2]
+
+
+FILTERS = {
+    "topic": lambda row: (
+        Wanted(topics=frozenset({"hour-5"})),
+        lambda row: row["topic"] == "hour-5",
+    ),
+    "queue": lambda row: (Wanted(queues=frozenset({1})), lambda row: row["queue"] == 1),
+    "offset": lambda row: (Wanted(offset=Range(350, 360)), lambda row: 350 <= row["offset"] <= 360),
+    "position": lambda row: (
+        Wanted(position=Range(row["position"])),
+        lambda each: each["position"] >= row["position"],
+    ),
+    "time": lambda row: (
+        Wanted(time_us=Range(us(row))),
+        lambda each: each["time"] >= row["time"],
+    ),
+}
+
+
+def us(row: Row) -> int:
+    return int(row["time"].timestamp() * 1_000_000)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_leaves_segments_unopened(path: str, name: str) -> None:
+    """Those that its rows do not lie in; and of the rows that it leaves none is missing."""
+    everything, _, all_of_it = read(path)
+    wanted, wants = FILTERS[name](middle(everything))
+    rows, _, reading = read(path, wanted)
+    expected = [row for row in everything if wants(row)]
+    assert [row for row in rows if wants(row)] == expected
+    holding = {row["position"] // SEGMENT_BYTES * SEGMENT_BYTES for row in expected}
+    assert set(reading.segments()) == holding
+    assert len(holding) <= len(all_of_it.segments()) * 5 / 8
+    assert reading.bytes_of(".seg") <= all_of_it.bytes_of(".seg") * 5 / 8
+
+
+def test_within_a_segment_only_what_is_wanted_is_read(path: str) -> None:
+    """A few offsets of one queue cost a few records, not their segments."""
+    wanted = Wanted(topics=frozenset({"hour-5"}), offset=Range(50, 51))
+    rows, _, reading = read(path, wanted)
+    assert [row["offset"] for row in rows] == [50, 51]
+    assert reading.bytes_of(".seg") < 10 * BODY_BYTES
+
+
+def test_bodies_that_nobody_asks_for_are_not_read(tmp_path: Path) -> None:
+    """Where they are large: reading over small ones costs less than a second read.
+
+    In sealed segments: the last one has no index yet, and is read through.
+    """
+    path = str(tmp_path / "shop")
+    with fmq.open(path, fmq.Options(segment_bytes=1 << 20), background=False) as engine:
+        for _ in range(20):
+            engine.send("images", b"\xff" * 200_000, key="k")
+    rows, _, reading = read(path, columns=["key", "time"])
+    assert {row["key"] for row in rows} == {"k"}
+    whole, _, all_of_it = read(path)
+    assert [{"key": row["key"], "time": row["time"]} for row in whole] == rows
+    last = f"{max(all_of_it.segments()):020d}.seg"
+    del reading.read[last], all_of_it.read[last]
+    assert all_of_it.bytes_of(".seg") > 15 * 200_000
+    assert reading.bytes_of(".seg") < 15 * 8_000
+
+
+def test_what_the_index_knows_is_read_from_the_index_alone(path: str) -> None:
+    """Of sealed segments; the last has no index yet."""
+    rows, _, reading = read(path, columns=["topic", "queue", "offset", "position"])
+    assert len(rows) == 1600
+    assert len(reading.segments()) == 1
+
+
+# --- splits -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", ["messages", "records", "transactions", "damage"])
+def test_however_small_the_splits_the_rows_are_the_same(tmp_path: Path, view: str) -> None:
+    """Large segments, of everything, are split where appends begin; each append is in one."""
+    from tests.spark.filled import fill
+
+    path = str(tmp_path / "shop")
+    fill(path, segment_bytes=200_000)
+    whole = rows_of_splits(path, view, 1 << 30)
+    assert bool(whole[0]) == (view != "damage")
+    counts = []
+    for split_bytes in (1 << 30, 20_000, 3000, 1):
+        rows, splits = rows_of_splits(path, view, split_bytes)
+        assert rows == whole[0]
+        counts.append(splits)
+    assert counts == sorted(counts)
+    assert counts[0] < 4 < 10 < counts[-1]
+
+
+def rows_of_splits(path: str, view: str, split_bytes: int) -> tuple[list[Row], int]:
+    schema = schema_of(view, None, fleet=False)
+    (journal,) = see_all([path])
+    splits = journal.splits(EVERYTHING, lanes=view == "messages", split_bytes=split_bytes)
+    rows = [
+        row
+        for split in splits
+        for batch in read_split(split, view, schema)
+        for row in batch.to_pylist()
+    ]
+    return rows, len(splits)
+
+
+def test_a_split_that_ends_inside_an_append_is_noticed(tmp_path: Path) -> None:
+    """No boundary of ours does; one that did would lose rows in silence."""
+    path = str(tmp_path / "shop")
+    with fmq.open(path, background=False) as engine:
+        with engine.transaction() as tx:
+            tx.send("orders", b"one")
+            tx.send("emails", b"two")
+        engine.send("orders", b"three")
+        engine.checkpoint()
+    (journal,) = see_all([path])
+    (split,) = journal.splits(EVERYTHING)
+    schema = schema_of("records", None, fleet=False)
+    rows = [row for batch in read_split(split, "records", schema) for row in batch.to_pylist()]
+    inside = next(row["position"] for row in rows if row["append"] != row["position"])
+    with pytest.raises(fmq.errors.Damaged, match="goes on behind"):
+        list(read_split(replace(split, end=inside), "records", schema))
