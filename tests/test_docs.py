@@ -168,6 +168,25 @@ def test_the_tail_table_of_the_document_is_that_of_the_code() -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("view", ["messages", "records", "transactions", "damage", "Many engines"])
+def test_every_column_of_a_view_is_documented_with_its_type(view: str) -> None:
+    """docs/spark.md has them in their order, with the types that Spark shows."""
+    from fmq.spark.types import spark_schema
+    from fmq.table.schema import FLEET, VIEWS, schema_of
+
+    names = list(VIEWS.get(view, FLEET))
+    shown = spark_schema(schema_of(view if view in VIEWS else "messages", names, fleet=True))
+    expected = [[f"`{field.name}`", f"`{field.dataType.simpleString()}`"] for field in shown]
+    assert [row[:2] for row in rows(section("spark.md", view))] == expected
+
+
+def test_every_option_of_the_data_source_is_documented() -> None:
+    """docs/spark.md has them in the order in which a wrong one is answered."""
+    from fmq.spark.options import KNOWN
+
+    assert [row[0].strip("`") for row in rows(section("spark.md", "Options"))] == list(KNOWN)
+
+
 MAPPED = (
     "fmq",
     "fmq/store",

@@ -39,7 +39,7 @@ WITH_TOOLS = "with-tools"
 
 PYTHON = "{}.{}".format(*sys.version_info)
 PYTHON_MIN = (3, 11)
-SNIPPET_TIMEOUT = 60  # seconds
+SNIPPET_TIMEOUT = 180  # seconds; a cold Spark takes ten
 
 
 def run_with_newer_python() -> None:
@@ -251,6 +251,7 @@ LINK = re.compile(r"\]\(<?([^)\s>]+)[^)]*\)|^ *\[(?!\^)[^\]]+\]: *(\S+)", re.MUL
 HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:")
 RUNNABLE = "python runnable"  # the info string of a snippet that must run as it stands
+WITH_JAVA = "python runnable java"  # and of one that needs Java for that
 
 
 def broken_links(page: Path) -> list[str]:
@@ -287,7 +288,8 @@ def failing_snippets(page: Path) -> list[str]:
     """What each runnable snippet of `page` that fails had to say."""
     troubles = []
     for match in FENCED.finditer(page.read_text()):
-        if match.group(2).strip() == RUNNABLE:
+        kind = match.group(2).strip()
+        if kind == RUNNABLE or (kind == WITH_JAVA and have_java()):
             said = run_snippet(textwrap.dedent(match.group(3)))
             line = page.read_text()[: match.start()].count("\n") + 1
             if said is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fmq.disk import Directory
 from fmq.real_disk import RealDisk
+from fmq.store.segment import HEADER_BYTES
 
 
 class CountingDisk:
@@ -26,12 +27,12 @@ class CountingDisk:
         return sum(size for name, size in self.read.items() if name.endswith(suffix))
 
     def segments(self) -> list[int]:
-        """The first positions of those of which more than a header was read."""
+        """The first positions of those of which more than headers was read."""
         return sorted(int(name[:20]) for name, size in self.read.items() if _beyond(name, size))
 
 
 def _beyond(name: str, size: int) -> bool:
-    return name.endswith(".seg") and size > 64
+    return name.endswith(".seg") and size > 4 * HEADER_BYTES
 
 
 class _Directory:

@@ -16,6 +16,7 @@ import fmq.table
 from fmq.errors import Damaged, NotAStore
 from fmq.table.errors import Diverged
 from fmq.table.fleet import Origin, origin_of, see_all
+from tests.table.counting import CountingDisk
 
 Row = dict[str, Any]
 SMALL = fmq.Options(segment_bytes=4096)
@@ -227,6 +228,20 @@ def test_closed_segments_that_were_shipped_alone_are_all_read(tmp_path: Path) ->
     assert rows(shipped, "transactions") == rows(shipped, "damage") == []
     shutil.copy(segments(shop)[-1], shipped)
     assert rows(shipped) == rows(shop)
+
+
+def test_planning_what_was_shipped_with_its_indexes_reads_headers_alone(tmp_path: Path) -> None:
+    """However much was shipped: for any view but `transactions`, which no checkpoint shortens."""
+    write(tmp_path / "shop", count=100)
+    shipped = ship(tmp_path / "shop", tmp_path / "shipped")
+    for file in segments(shipped):
+        shutil.copy((tmp_path / "shop" / file.name).with_suffix(".idx"), shipped)
+    disk = CountingDisk()
+    (journal,) = see_all([str(shipped)], disk=disk)
+    assert len(journal.segments) == len(segments(shipped)) > 4
+    assert disk.segments() == []
+    end = int(segments(tmp_path / "shop")[-1].stem)
+    assert rows(shipped) == [row for row in rows(tmp_path / "shop") if row["position"] < end]
 
 
 def test_shipping_goes_on_beside_reading(tmp_path: Path) -> None:
