@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fmq.disk import Directory
-from fmq.errors import Damaged, FmqError
+from fmq.errors import Damaged, FmqError, NewerFormat
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import SLOTS
 from fmq.recovery.layout import LOCK, Layout, known_segment, look, store_of
@@ -61,10 +61,12 @@ class _Survey:
     def go(self) -> Surveyed:
         try:
             self._store = store_of(self._directory, look(self._directory))
-        except (Damaged, OSError) as error:
+        except (Damaged, NewerFormat, OSError) as error:
             self._leave_out(error, getattr(error, "file", self._directory.path), 0, 0)
             return Surveyed(b"", (), tuple(self._left_out))
-        checkpoint = checkpoints.read(self._directory, self._store)
+        checkpoint = None
+        with suppress(OSError):  # it is only a hint
+            checkpoint = checkpoints.read(self._directory, self._store)
         self._vouched = checkpoint.applied_upto if checkpoint else 0
         # Looked at again: the checkpoint may speak of a segment that was not there before.
         self._layout = layout = look(self._directory)

@@ -37,6 +37,10 @@ READS: dict[str, tuple[Callable[[DataFrameReader, str], DataFrame], str]] = {
         lambda spark, top: spark.load(f"{top}/x*"),
         "NotAStore: {top}/x*: no directory is called so. Nothing was read.",
     ),
+    "a missing segment": (
+        lambda spark, top: spark.load(f"{top}/gap"),
+        "Unsound: {top}/gap/00000000000000016384.seg, position 16384: the segment is missing.",
+    ),
     "no path": (
         lambda spark, top: spark.load(),
         "BadOption: no directory was named. Nothing was read;",
@@ -80,6 +84,8 @@ READS: dict[str, tuple[Callable[[DataFrameReader, str], DataFrame], str]] = {
 def top(shop: Reader, tmp_path_factory: pytest.TempPathFactory) -> str:
     top = tmp_path_factory.mktemp("refusals")
     shutil.copytree(shop.path, top / "shop")
+    shutil.copytree(shop.path, top / "gap")
+    (top / "gap" / "00000000000000016384.seg").unlink()
     (top / "empty").mkdir()
     (top / "file").write_text("x")
     return str(top)

@@ -210,8 +210,11 @@ def test_a_newer_record_is_refused_by_position() -> None:
     assert left_out["reason"] == "a record of kind 99 is newer than this fmq understands"
 
 
-def test_a_directory_without_a_sound_header_is_all_damage() -> None:
-    whole = shipped()
-    files = {name: bytes(len(data)) for name, data in whole.files.items()}
-    assert rows_of(files, "messages", permissive=True) == []
+@pytest.mark.parametrize("spoil", [lambda data: bytes(len(data)), as_format_2])
+def test_a_directory_without_a_header_that_can_be_read_is_all_damage(
+    spoil: Callable[[bytes], bytes],
+) -> None:
+    files = {name: spoil(data) for name, data in shipped().files.items()}
+    for view in VIEWS:
+        assert rows_of(files, view, permissive=True) == []
     assert len(rows_of(files, "damage")) == 1
