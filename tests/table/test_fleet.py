@@ -159,9 +159,7 @@ def test_a_transaction_that_an_older_copy_has_undecided_is_decided(tmp_path: Pat
     shop, copy = tmp_path / "shop", tmp_path / "copy"
     with fmq.open(shop, SMALL) as engine:
         for name in ("decided", "waiting"):
-            tx = engine.transaction(tx_id=name)
-            tx.send("orders", b"%05d" % 0)
-            tx.prepare()
+            _prepare(engine, name)
     write(shop)
     shutil.copytree(shop, copy)
     with fmq.open(shop, SMALL) as engine:
@@ -195,6 +193,23 @@ def test_copies_that_both_were_written_to_are_refused(tmp_path: Path, count: int
     assert "Name only the one that counts" in str(caught.value)
     assert numbers(shop)[-1] == 99 + count
     assert numbers(copy)[-1] == 199 + count
+
+
+@pytest.mark.parametrize("segment_bytes", [4096, 6000])
+def test_copies_that_parted_are_told_by_any_segment_that_is_left(
+    tmp_path: Path, segment_bytes: int
+) -> None:
+    """Retention has dropped where they parted; their later segments do not agree either."""
+    shop, copy = tmp_path / "shop", tmp_path / "copy"
+    write(shop)
+    shutil.copytree(shop, copy)
+    write(shop, 100, 200, retain_bytes=40_000, keep_unread=False)
+    assert numbers(shop)[0] > 100
+    with fmq.open(copy, fmq.Options(segment_bytes=segment_bytes), background=False) as engine:
+        for _ in range(200):
+            engine.send("orders", b"other" * 40)
+    with pytest.raises(Diverged, match=r"only one has|one ends at|the records"):
+        rows([shop, copy])
 
 
 def test_a_damaged_copy_is_not_taken_for_one_that_has_diverged(tmp_path: Path) -> None:
@@ -252,6 +267,40 @@ def test_shipping_goes_on_beside_reading(tmp_path: Path) -> None:
     write(shop, 40)
     ship(shop, shipped)
     assert numbers([shop, shipped]) == numbers([shipped, shop]) == list(range(80))
+
+
+@pytest.mark.parametrize("wound", ["missing", "damaged"])
+def test_whose_decision_is_left_out_is_not_called_undecided(tmp_path: Path, wound: str) -> None:
+    """In permissive mode: whoever was prepared before the gap may have been decided in it."""
+    shop = tmp_path / "shop"
+    with fmq.open(shop, SMALL, background=False) as engine:
+        _prepare(engine, "decided")
+        _fill(engine)
+        engine.decide("decided", "commit")
+        _fill(engine)
+        gone = [file for file in segments(shop) if b"decided" in file.read_bytes()][-1]
+        _prepare(engine, "late")
+        _fill(engine)
+    shipped = ship(shop, tmp_path / "shipped")
+    assert states([shipped]) == {"decided": "committed", "late": "undecided"}
+    data = bytearray((shipped / gone.name).read_bytes())
+    (shipped / gone.name).unlink()
+    if wound == "damaged":
+        data[data.rindex(b"decided")] ^= 1
+        (shipped / gone.name).write_bytes(data)
+    found = rows(shipped, "transactions", permissive=True)
+    assert [(row["tx_id"], row["state"]) for row in found] == [("late", "undecided")]
+
+
+def _prepare(engine: fmq.Engine, name: str) -> None:
+    tx = engine.transaction(tx_id=name)
+    tx.send("orders", b"%05d" % 0)
+    tx.prepare()
+
+
+def _fill(engine: fmq.Engine) -> None:
+    for _ in range(3):
+        engine.send("orders", b"\0" * 3000)
 
 
 def test_a_gap_between_shipped_segments_is_told(tmp_path: Path) -> None:
