@@ -178,9 +178,12 @@ def states(paths: Sequence[Path]) -> dict[str, str]:
     return {row["tx_id"]: row["state"] for row in rows(paths, "transactions")}
 
 
-@pytest.mark.parametrize("count", [1, 30])
-def test_copies_that_both_were_written_to_are_refused(tmp_path: Path, count: int) -> None:
-    """In the last segment that both have, or in those behind it; both are named."""
+@pytest.mark.parametrize(
+    ("count", "how"),
+    [(1, "the records differ, at or behind"), (30, "the records are not the same")],
+)
+def test_copies_that_both_were_written_to_are_refused(tmp_path: Path, count: int, how: str) -> None:
+    """By the bytes of a segment that is not closed, by the chain of one that is; both are named."""
     shop, copy = tmp_path / "shop", tmp_path / "copy"
     write(shop)
     shutil.copytree(shop, copy)
@@ -190,9 +193,22 @@ def test_copies_that_both_were_written_to_are_refused(tmp_path: Path, count: int
         rows([shop, copy])
     assert str(shop) in str(caught.value)
     assert str(copy) in str(caught.value)
+    assert how in str(caught.value)
     assert "Name only the one that counts" in str(caught.value)
     assert numbers(shop)[-1] == 99 + count
     assert numbers(copy)[-1] == 199 + count
+
+
+def test_a_copy_that_closed_a_segment_early_has_parted(tmp_path: Path) -> None:
+    """Though up to there the records are the same."""
+    shop, copy = tmp_path / "shop", tmp_path / "copy"
+    write(shop, count=1)
+    shutil.copytree(shop, copy)
+    with fmq.open(copy, SMALL, background=False) as engine:
+        engine.send("orders", b"\0" * 3900)
+    write(shop, count=1)
+    with pytest.raises(Diverged, match="one ends at"):
+        rows([shop, copy])
 
 
 @pytest.mark.parametrize("segment_bytes", [4096, 6000])
