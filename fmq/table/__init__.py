@@ -9,7 +9,8 @@ except ImportError as error:
         "`pip install 'fmq-engine[arrow]'`. Nothing else of fmq does."
     ) from error
 
-from fmq.table.errors import Overtaken
+from fmq.table.errors import Outrun, Overtaken
+from fmq.table.pins import pinned
 from fmq.table.read import read
 
-__all__ = ["Overtaken", "read"]
+__all__ = ["Outrun", "Overtaken", "pinned", "read"]

@@ -11,13 +11,29 @@ from fmq.errors import Damaged, NewerFormat, StorageError
 class Overtaken(StorageError):
     """Retention has dropped a part of the journal that was still to be read."""
 
-    def __init__(self, path: str, what: str) -> None:
+    def __init__(
+        self, path: str, what: str, way_on: str = "Read again from what is there now"
+    ) -> None:
         super().__init__(
             f"{path}: {what} was dropped by the engine's retention before it was read. Nothing "
-            "else is missing. Read again from what is there now, keep more (retain_bytes, "
-            "retain_seconds), or hold it with `with fmq.table.pinned(path):` while reading."
+            f"else is missing. {way_on}, keep more (retain_bytes, retain_seconds), or hold it "
+            "with `with fmq.table.pinned(path):` while reading."
         )
         self.path = path
+
+
+class Outrun(Overtaken):
+    """Retention has dropped what a stream was to read next."""
+
+    def __init__(self, path: str, start: int, end: int) -> None:
+        super().__init__(
+            path,
+            f"the journal from position {start} up to {end}, {end - start:,} bytes,",
+            "Start the stream again with the option onGap=skip, which goes on behind the gap and "
+            "counts it",
+        )
+        self.start = start
+        self.end = end
 
 
 class Unsound(Damaged):

@@ -1,0 +1,117 @@
+"""Where appends begin in a part of a segment, found from its index and a little reading.
+
+An index knows where messages are published and transactions are decided, and not where the
+appends begin that do so. But a record says whether it is the first of one, and with a decision
+one ends; so a place close before the wanted one is found, and only from there on is read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+import numpy as np
+
+from fmq.errors import Damaged
+from fmq.store.index import SegmentIndex
+from fmq.store.record import (
+    COMMON,
+    FIRST,
+    HEAD_BYTES_MIN,
+    LAST,
+    MAGIC,
+    PREFIX_BYTES,
+    aligned,
+)
+from fmq.table.entries import Column
+from fmq.table.split import OpenSplit
+
+LOOK_BACK = 16  # records of one append, mostly: a transaction has that many queues at most
+
+
+class Boundaries:
+    """The appends of an open split."""
+
+    def __init__(self, source: OpenSplit, index: SegmentIndex) -> None:
+        self._source = source
+        self._base = source.split.base
+        self._low = source.split.start - self._base
+        self._high = source.split.end - self._base
+        places, counts = _runs(index)
+        first, last = np.searchsorted(places, (self._low, self._high))
+        self._places = places[first:last]
+        self._messages = np.cumsum(counts[first:last])
+        self._decisions = index.outcome_places
+
+    def messages_before(self, position: int) -> int:
+        """How many are published here before `position`."""
+        number = int(np.searchsorted(self._places, position - self._base))
+        return int(self._messages[number - 1]) if number else 0
+
+    def holding(self, messages: int) -> int:
+        """The position of the record that publishes more than so many; else the end."""
+        number = int(np.searchsorted(self._messages, messages, side="right"))
+        return self._base + int(self._places[number] if number < len(self._places) else self._high)
+
+    def before(self, position: int) -> int:
+        """The last boundary that is not behind `position`: an append begins there, or all end."""
+        near = max(self._message_near(position), self._decision_near(position))
+        for begin, end in self._appends(near):
+            if end > position:
+                return begin
+        return self._base + self._high
+
+    def after(self, boundary: int) -> int:
+        """Where the append ends that begins at `boundary`."""
+        return next(end for _, end in self._appends(boundary))
+
+    def _appends(self, start: int) -> Iterator[tuple[int, int]]:
+        """Where each append from the boundary `start` on begins and ends, by their heads alone."""
+        begin = place = start - self._base
+        while place < self._high:
+            size, flags = self._front(place)
+            if flags & FIRST:
+                begin = place
+            place += aligned(size)
+            if flags & LAST:
+                yield self._base + begin, self._base + place
+
+    def _message_near(self, position: int) -> int:
+        """Where a message stands that is the first of its append, or where all begin."""
+        stop = int(np.searchsorted(self._places, position - self._base, side="right"))
+        for place in self._places[max(0, stop - LOOK_BACK) : stop][::-1].tolist():
+            _, flags = self._front(place)
+            if flags & FIRST:
+                return self._base + int(place)
+        return self._base + self._low
+
+    def _decision_near(self, position: int) -> int:
+        """Where a decision ends, and with it an append, or where all begin."""
+        number = bisect_right(self._decisions, position - self._base)
+        for place in self._decisions[max(0, number - 2) : number][::-1]:
+            if place >= self._low:
+                size, _ = self._front(place)
+                if place + aligned(size) <= min(position - self._base, self._high):
+                    return self._base + place + aligned(size)
+        return self._base + self._low
+
+    def _front(self, place: int) -> tuple[int, int]:
+        """Size and flags of the record at `place`; Damaged."""
+        front = self._source.file.read(place, HEAD_BYTES_MIN)
+        position = self._base + place
+        if len(front) == HEAD_BYTES_MIN and front.startswith(MAGIC):
+            size, _, says, _, _, _, flags, _ = COMMON.unpack_from(front, PREFIX_BYTES)
+            if says == position and size >= HEAD_BYTES_MIN:
+                return size, flags
+        raise Damaged(self._source.split.file, position, "no record begins here, as one had")
+
+
+def _runs(index: SegmentIndex) -> tuple[Column, Column]:
+    """Where messages are published, sorted, and how many there."""
+    parts = [
+        np.stack([np.frombuffer(column, np.uint32) for column in (lane.records, lane.counts)])
+        for lane in index.lanes.values()
+    ]
+    found = np.concatenate([*parts, np.empty((2, 0), np.uint32)], axis=1).astype(np.int64)
+    places, counts = found[:, np.argsort(found[0], kind="stable")]
+    return places, counts

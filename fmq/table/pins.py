@@ -1,0 +1,61 @@
+"""Keeping retention from dropping what is being read: a shared lock on a segment's file.
+
+Retention takes an exclusive one before it drops a segment, drops the oldest first, and stops at
+the first that it may not. So one lock on the first segment keeps the whole journal, and it ends
+with the process that holds it, however that ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+
+from fmq.disk import Directory, Disk
+from fmq.real_disk import RealDisk
+from fmq.store.segment import segment_name
+from fmq.table.fleet import directories
+from fmq.table.journal import see
+
+
+@contextmanager
+def pinned(paths: str | Sequence[str], *, disk: Disk | None = None) -> Iterator[dict[str, int]]:
+    """Retention drops nothing of these journals that is there now, for as long as the block runs.
+
+    The value is the position of each directory's first segment. Nothing is written, and engines
+    go on writing; the space that retention would free is free only afterwards.
+    """
+    several = [paths] if isinstance(paths, str) else paths
+    with ExitStack() as stack:
+        yield {path: _pin(path, stack, disk) for path in directories(several)}
+
+
+def _pin(path: str, stack: ExitStack, disk: Disk | None) -> int:
+    """The position of the first segment, once it is locked until `stack` ends."""
+    with closing((disk or RealDisk()).directory(path, make=False)) as directory:
+        while True:
+            # What retention was about to drop is gone when it is looked for again.
+            base = see(path, disk=disk).first
+            if _lock(directory, segment_name(base), stack):
+                return base
+
+
+def _lock(directory: Directory, name: str, stack: ExitStack) -> bool:
+    try:
+        file = directory.open(name)
+    except FileNotFoundError:
+        return False
+    with ExitStack() as unless_locked:
+        unless_locked.callback(file.close)
+        # It may have been dropped between opening and locking it.
+        if not file.pin(exclusive=False) or not _still(directory, name, file.identity()):
+            return False
+        stack.push(unless_locked.pop_all())
+    return True
+
+
+def _still(directory: Directory, name: str, identity: tuple[int, int]) -> bool:
+    try:
+        with closing(directory.open(name)) as file:
+            return file.identity() == identity
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,143 @@
+"""Reading journals further and further: where to go on, and where a batch ends.
+
+A batch is whole appends, so it never holds a part of a transaction. What retention has dropped
+before it was read is told, and counted if that is allowed. This module knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from fmq.disk import Disk
+from fmq.errors import Damaged
+from fmq.real_disk import RealDisk
+from fmq.recovery.layout import read_header
+from fmq.store.segment import HEADER_BYTES
+from fmq.table.boundaries import Boundaries
+from fmq.table.errors import Outrun
+from fmq.table.journal import Journal, Seen
+from fmq.table.split import opened
+from fmq.table.wanted import EVERYTHING
+
+
+class Mark(NamedTuple):
+    """How far a journal has been read."""
+
+    position: int
+    """An append begins here, or will."""
+    skipped_bytes: int = 0
+    """How much of the journal was dropped before it was read, in all."""
+
+
+@dataclass(slots=True)
+class Room:
+    """What a batch may still take; None: anything."""
+
+    messages: int | None = None
+    bytes: int | None = None
+    empty: bool = True
+    """Nothing is in it yet, so an append that is larger than all the room goes whole."""
+
+    @property
+    def limited(self) -> bool:
+        return self.messages is not None or self.bytes is not None
+
+    def fits(self, messages: int, size: int) -> bool:
+        return (self.messages is None or messages <= self.messages) and (
+            self.bytes is None or size <= self.bytes
+        )
+
+    def take(self, messages: int, size: int) -> None:
+        self.empty = False
+        if self.messages is not None:
+            self.messages -= messages
+        if self.bytes is not None:
+            self.bytes -= size
+
+
+def go_on(journal: Journal, mark: Mark, stop: int, *, skip: bool, disk: Disk | None = None) -> Mark:
+    """Where reading goes on behind `mark`, at `stop` at the latest.
+
+    It is there, unless retention has dropped what was there: then it is behind the gap if gaps
+    may be skipped, and else Outrun.
+    """
+    if mark.position >= journal.first:
+        return mark
+    end = min(_dropped_to(journal, disk), stop)
+    lost = max(0, end - mark.position)
+    if lost and not skip:
+        raise Outrun(journal.path, mark.position, end)
+    return Mark(min(journal.first, stop), mark.skipped_bytes + lost)
+
+
+def _dropped_to(journal: Journal, disk: Disk | None) -> int:
+    """Where the data ended of the segment before the first that is left."""
+    directory = (disk or RealDisk()).directory(journal.path, make=False)
+    try:
+        return read_header(directory, journal.first).previous_end
+    except FileNotFoundError:
+        return journal.first  # dropped, too, since the journal was seen
+    finally:
+        directory.close()
+
+
+def batch_end(
+    journal: Journal,
+    start: int,
+    stop: int,
+    room: Room,
+    *,
+    permissive: bool = False,
+    disk: Disk | None = None,
+) -> int:
+    """Where those appends between two positions end that `room` takes, and let it take them.
+
+    Damaged, or if `permissive` all of a segment with damage goes, as readers leave it out.
+    """
+    if not room.limited:
+        return max(start, stop)
+    end = start
+    for seen in journal.segments:
+        low, high = max(start, seen.segment.base + HEADER_BYTES), min(stop, seen.end)
+        if low >= high:
+            continue
+        if not room.fits(0, 0):
+            break  # something too large went whole
+        try:
+            reached = _end_in(journal, seen, low, high, room, disk)
+        except Damaged:
+            if not permissive:
+                raise
+            reached = high
+        if reached > low:
+            end = reached
+        if reached < high:
+            break
+    return end
+
+
+def _end_in(
+    journal: Journal, seen: Seen, low: int, high: int, room: Room, disk: Disk | None
+) -> int:
+    """The same within one segment, of which both are in."""
+    if (low, high) == (seen.segment.base + HEADER_BYTES, seen.end):
+        messages = sum(lane.next - lane.first for lane in seen.lanes.values())
+        if room.fits(messages, high - low):
+            room.take(messages, high - low)
+            return high
+    split, *_ = journal.splits(EVERYTHING, start=low, end=high, lanes=False, disk=disk)
+    with opened(replace(split, end=high), disk) as source:
+        boundaries = Boundaries(source, source.index())
+        end = high
+        if room.messages is not None:
+            end = min(end, boundaries.holding(room.messages))
+        if room.bytes is not None:
+            end = min(end, low + room.bytes)
+        if end < high:
+            end = boundaries.before(end)
+        if end == low and room.empty:
+            end = boundaries.after(low)
+        if end > low:
+            room.take(boundaries.messages_before(end), end - low)
+        return end
