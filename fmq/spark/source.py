@@ -14,32 +14,28 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource as SparkDataSource
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from fmq.spark.filters import wanted_by
 from fmq.spark.options import ReadOptions, parse
+from fmq.spark.part import Part
+from fmq.spark.stream import StreamReader
 from fmq.spark.types import arrow_schema, spark_schema
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.read import read_split, told_batch, told_rows
-from fmq.table.records import Row
 from fmq.table.schema import schema_of
-from fmq.table.split import Split
 from fmq.table.wanted import EVERYTHING, Wanted
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 # Spark refuses a reader that takes filters unless this option is on, and nothing but the module
 # that it plans in tells whether it is.
 PUSHING_MODULE = "pyspark.sql.worker.data_source_pushdown_filters"
-
-
-class Part(InputPartition):
-    """One split, or the rows of a journal that no split holds."""
-
-    def __init__(self, split: Split, rows: tuple[Row, ...] | None = None) -> None:
-        super().__init__(None)
-        self.split = split
-        self.rows = rows
 
 
 class DataSource(SparkDataSource):
@@ -64,6 +60,9 @@ class DataSource(SparkDataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         kind = PushingReader if PUSHING_MODULE in sys.modules else Reader
         return kind(parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return StreamReader(parse(self.options), schema)
 
 
 class Reader(DataSourceReader):

@@ -22,13 +22,26 @@ def is_fleet(paths: Sequence[str]) -> bool:
 
 
 def see_all(
-    paths: Iterable[str], *, permissive: bool = False, disk: Disk | None = None
+    paths: Sequence[str],
+    *,
+    permissive: bool = False,
+    waiting: bool = False,
+    disk: Disk | None = None,
 ) -> Iterator[Journal]:
-    """The journals that `paths` and patterns name, copies of one store as one; Diverged."""
+    """The journals that `paths` and patterns name, copies of one store as one; Diverged.
+
+    If `waiting`, what a pattern finds may be a directory whose journal is not begun yet.
+    """
+    named = directories((path for path in paths if not PATTERN.intersection(path)), disk)
     by_store: dict[bytes | str, list[Journal]] = {}
     for path in directories(paths, disk):
         origin = origin_of(path)
-        journal = see(path, origin.engine, origin.host, permissive=permissive, disk=disk)
+        try:
+            journal = see(path, origin.engine, origin.host, permissive=permissive, disk=disk)
+        except NotAStore:
+            if not waiting or path in named:
+                raise
+            continue
         # Of a journal without a sound header nobody knows which store it is.
         by_store.setdefault(journal.store or path, []).append(journal)
     for copies in by_store.values():

@@ -34,9 +34,10 @@ def _pin(path: str, stack: ExitStack, disk: Disk | None) -> int:
     with closing((disk or RealDisk()).directory(path, make=False)) as directory:
         while True:
             # What retention was about to drop is gone when it is looked for again.
-            base = see(path, disk=disk).first
-            if _lock(directory, segment_name(base), stack):
-                return base
+            journal = see(path, permissive=True, disk=disk)
+            name = segment_name(journal.first)
+            if not journal.segments or _lock(directory, name, stack):
+                return journal.first
 
 
 def _lock(directory: Directory, name: str, stack: ExitStack) -> bool:

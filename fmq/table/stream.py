@@ -6,7 +6,7 @@ before it was read is told, and counted if that is allowed. This module knows no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fmq.disk import Disk
@@ -15,8 +15,9 @@ from fmq.real_disk import RealDisk
 from fmq.recovery.layout import read_header
 from fmq.store.segment import HEADER_BYTES
 from fmq.table.boundaries import Boundaries
-from fmq.table.errors import Outrun
-from fmq.table.journal import Journal, Seen
+from fmq.table.errors import Outrun, located
+from fmq.table.journal import Journal
+from fmq.table.seen import Seen
 from fmq.table.split import opened
 from fmq.table.wanted import EVERYTHING
 
@@ -73,7 +74,7 @@ def go_on(journal: Journal, mark: Mark, stop: int, *, skip: bool, disk: Disk | N
 
 def _dropped_to(journal: Journal, disk: Disk | None) -> int:
     """Where the data ended of the segment before the first that is left."""
-    directory = (disk or RealDisk()).directory(journal.path, make=False)
+    directory = (disk or RealDisk()).directory(journal.segments[0].path, make=False)
     try:
         return read_header(directory, journal.first).previous_end
     except FileNotFoundError:
@@ -105,7 +106,8 @@ def batch_end(
         if not room.fits(0, 0):
             break  # something too large went whole
         try:
-            reached = _end_in(journal, seen, low, high, room, disk)
+            with located(seen.path):
+                reached = _end_in(journal, seen, low, high, room, disk)
         except Damaged:
             if not permissive:
                 raise
@@ -121,14 +123,14 @@ def _end_in(
     journal: Journal, seen: Seen, low: int, high: int, room: Room, disk: Disk | None
 ) -> int:
     """The same within one segment, of which both are in."""
-    if (low, high) == (seen.segment.base + HEADER_BYTES, seen.end):
+    if seen.lanes is not None and low == seen.segment.base + HEADER_BYTES and high == seen.end:
         messages = sum(lane.next - lane.first for lane in seen.lanes.values())
         if room.fits(messages, high - low):
             room.take(messages, high - low)
             return high
-    split, *_ = journal.splits(EVERYTHING, start=low, end=high, lanes=False, disk=disk)
-    with opened(replace(split, end=high), disk) as source:
-        boundaries = Boundaries(source, source.index())
+    [split] = journal.splits(EVERYTHING, start=low, end=high, lanes=False, split_bytes=high)
+    with opened(split, disk) as source:
+        boundaries = Boundaries(source, seen.in_memory or source.index())
         end = high
         if room.messages is not None:
             end = min(end, boundaries.holding(room.messages))

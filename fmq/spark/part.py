@@ -1,0 +1,17 @@
+"""What one task of Spark's reads."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import InputPartition
+
+from fmq.table.records import Row
+from fmq.table.split import Split
+
+
+class Part(InputPartition):
+    """One split, or the rows of a journal that no split holds."""
+
+    def __init__(self, split: Split, rows: tuple[Row, ...] | None = None) -> None:
+        super().__init__(None)
+        self.split = split
+        self.rows = rows

@@ -1,0 +1,212 @@
+"""`spark.readStream.format("fmq")`: what Spark asks of a stream, batch by batch.
+
+An offset is how far each journal was read, by its store, so a directory may be moved, and one
+that appears later joins. Between two calls nothing is held but what the last look found.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from fmq.errors import BadOption, NotAStore
+from fmq.spark.options import ReadOptions
+from fmq.spark.part import Part
+from fmq.spark.types import arrow_schema
+from fmq.table.errors import Outrun, Overtaken
+from fmq.table.fleet import see_all
+from fmq.table.journal import Journal
+from fmq.table.read import read_split
+from fmq.table.stream import Mark, Room, batch_end, go_on
+from fmq.table.wanted import EVERYTHING
+
+Offset = dict[str, dict[str, int]]
+Marks = dict[str, Mark]
+ATTEMPTS = 5
+LOG = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches on the driver, and reads a part of one on an executor."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._seen: dict[str, Journal] = {}
+        self._targets: dict[str, int] | None = None
+        self._turn = 0
+        self._skipped: dict[str, int] = {}  # noticed after the offset was told, by store
+
+    # --- how far ----------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        latest = self._options.from_latest
+        return as_offset(
+            {
+                store: Mark(journal.visible_to) if latest else beginning(journal)
+                for store, journal in self._look().items()
+            }
+        )
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        # What Spark asks first, and refused here: an error of __init__ it buries under its own.
+        options = self._options
+        arrow_schema(options.view, self._schema)
+        if options.view == "damage":
+            raise BadOption(
+                "view 'damage' tells what reading a whole journal has to leave out, so there is "
+                "no stream of it. Nothing was read; spark.read reads it."
+            )
+        if options.records_max is not None:
+            return ReadMaxRows(options.records_max)
+        if options.bytes_max is not None:
+            return ReadMaxBytes(options.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._targets = {store: journal.visible_to for store, journal in self._look().items()}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        marks, room = as_marks(start), self._room(limit)
+        stores = list(self._look())
+        # Who comes first may take all the room, so each does in turn.
+        self._turn += 1
+        first = self._turn % max(1, len(stores))
+        for store in stores[first:] + stores[:first]:
+            stop = self._seen[store].visible_to
+            if self._targets is not None:
+                stop = min(stop, self._targets.get(store, 0))
+            if store in marks:
+                marks[store] = self._advanced(store, marks[store], stop, room)
+            elif stop:
+                # Its rows come with the next batch, which then knows where to begin.
+                marks[store] = beginning(self._seen[store])
+        return as_offset(marks)
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        seen = self._seen or self._look()
+        return as_offset({store: Mark(journal.visible_to) for store, journal in seen.items()})
+
+    def _look(self) -> dict[str, Journal]:
+        """The journals as they are now, by store."""
+        options = self._options
+        seen = see_all(options.paths, permissive=options.permissive, waiting=True)
+        self._seen = {journal.store.hex(): journal for journal in seen}
+        return self._seen
+
+    def _room(self, limit: ReadLimit) -> Room:
+        """What a batch may take: what Spark says, and what the other option does."""
+        match limit:
+            case ReadMaxRows(max_rows=messages):
+                return Room(messages, self._options.bytes_max)
+            case ReadMaxBytes(max_bytes=size):
+                return Room(self._options.records_max, size)
+        return Room()
+
+    def _advanced(self, store: str, mark: Mark, stop: int, room: Room) -> Mark:
+        """How far a batch goes in one journal from `mark` on, at `stop` at the latest."""
+        if missed := self._skipped.pop(store, 0):
+            # By itself, as what an offset counts beside going on is the gap at its front.
+            return mark._replace(skipped_bytes=mark.skipped_bytes + missed)
+        for _ in range(ATTEMPTS):
+            if stop <= mark.position:
+                break
+            journal = self._seen[store]
+            try:
+                found = self._behind_gap(journal, mark, stop)
+                end = batch_end(
+                    journal, found.position, stop, room, permissive=self._options.permissive
+                )
+            except Outrun:
+                raise
+            except Overtaken:
+                self._look()  # dropped a moment ago, and now it can be told what that was
+            else:
+                return found._replace(position=end)
+        return mark
+
+    def _behind_gap(self, journal: Journal, mark: Mark, stop: int) -> Mark:
+        found = go_on(journal, mark, stop, skip=self._options.skip_gaps)
+        if found.skipped_bytes > mark.skipped_bytes:
+            LOG.warning(
+                "%s: retention dropped the journal from position %d up to %d before this stream "
+                "read it; it goes on behind the gap, as onGap=skip says",
+                journal.path,
+                mark.position,
+                found.position,
+            )
+        return found
+
+    # --- what is in it ----------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        before, after = as_marks(start), as_marks(end)
+        found = list[InputPartition]()
+        self._look()
+        for store, mark in after.items():
+            begin = before.get(store, mark)
+            if begin.position < mark.position:
+                found += self._parts(store, begin, mark)
+        return found
+
+    def _parts(self, store: str, begin: Mark, end: Mark) -> list[Part]:
+        journal = self._seen.get(store)
+        if journal is None:
+            raise NotAStore(
+                f"{', '.join(self._options.paths)}: store {store} is in no directory there any "
+                f"more, and its journal from position {begin.position} up to {end.position} was "
+                "still to be read. Nothing of it was; put the directory back and start again."
+            )
+        # The gap that the offset tells of lies at the front.
+        told = begin.position + end.skipped_bytes - begin.skipped_bytes
+        found = self._behind_gap(journal, Mark(told), end.position)
+        if found.skipped_bytes:
+            self._skipped[store] = self._skipped.get(store, 0) + found.skipped_bytes
+        splits = journal.splits(
+            EVERYTHING,
+            start=found.position,
+            end=end.position,
+            lanes=self._options.view == "messages",
+            split_bytes=self._options.split_bytes,
+        )
+        return list(map(Part, splits))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Part):
+            return  # Spark's own, when there is nothing to read
+        options = self._options
+        schema = arrow_schema(options.view, self._schema)
+        try:
+            yield from read_split(
+                partition.split, options.view, schema, permissive=options.permissive
+            )
+        except Overtaken as overtaken:
+            if not options.skip_gaps:
+                raise
+            LOG.warning("%s; skipped, as onGap=skip says", overtaken)
+
+
+def beginning(journal: Journal) -> Mark:
+    """Before all that is there."""
+    return Mark(journal.first)
+
+
+def as_offset(marks: Marks) -> Offset:
+    """The JSON of a checkpoint: equal marks give equal text."""
+    return {store: marks[store]._asdict() for store in sorted(marks)}
+
+
+def as_marks(offset: dict[str, Any]) -> Marks:
+    return {store: Mark(**said) for store, said in offset.items()}
