@@ -26,7 +26,7 @@ def pinned(paths: str | Sequence[str], *, disk: Disk | None = None) -> Iterator[
     """
     several = [paths] if isinstance(paths, str) else paths
     with ExitStack() as stack:
-        yield {path: _pin(path, stack, disk) for path in directories(several)}
+        yield {path: _pin(path, stack, disk) for path in directories(several, disk)}
 
 
 def _pin(path: str, stack: ExitStack, disk: Disk | None) -> int:

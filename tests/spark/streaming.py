@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import fmq
 
@@ -55,7 +55,7 @@ def shown_by_queue(path: str) -> dict[tuple[str, int], list[tuple[int, bytes]]]:
     with fmq.open(path, read_only=True) as engine:
         return {
             (queue.topic, queue.queue): [
-                (message.offset, message.body)
+                (message.offset or 0, bytes(message.body))
                 for message in engine.read(
                     queue.topic, queue=queue.queue, offset=queue.first, limit=1_000_000
                 )

@@ -66,7 +66,7 @@ class Planned:
 
     def rest(self) -> list[list[bytes]]:
         """Batches until there is nothing more."""
-        found = []
+        found: list[list[bytes]] = []
         while True:
             before = self.at
             batch = self.batch()
@@ -205,7 +205,8 @@ def test_an_append_larger_than_the_limit_goes_whole(tmp_path: Path, limit: str) 
             tx.send_many("orders", [b"o"] * 5)
             tx.send_many("emails", [b"e"] * 5)
         engine.send("orders", b"after")
-    batches = Planned(tmp_path / "a", **{limit: 1}).rest()
+    options: dict[str, Any] = {limit: 1}
+    batches = Planned(tmp_path / "a", **options).rest()
     assert [batch for batch in batches if batch] == [
         [b"before"],
         [b"o"] * 5 + [b"e"] * 5,
@@ -306,7 +307,7 @@ def outrun(path: Path) -> None:
 def kept(path: Path) -> list[bytes]:
     with fmq.open(path, read_only=True) as engine:
         [queue] = engine.queues("orders")
-        return [message.body for message in engine.read("orders", offset=queue.first)]
+        return [bytes(message.body) for message in engine.read("orders", offset=queue.first)]
 
 
 def test_what_retention_dropped_before_it_was_read_is_an_error(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def test_a_stream_beside_a_running_engine(stream: Stream, tmp_path: Path) -> Non
                 engine.checkpoint()
 
         rows = stream.spark.readStream.format("fmq").option("startingPosition", "latest")
-        query = rows.load(path).writeStream.foreachBatch(take)
-        query = query.option("checkpointLocation", stream.checkpoint).start()
+        writer = rows.load(path).writeStream.foreachBatch(take)
+        query = writer.option("checkpointLocation", stream.checkpoint).start()
         try:
             query.processAllAvailable()
             assert stream.rows == []
