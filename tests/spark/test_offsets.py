@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import fmq
-from fmq.errors import BadOption, NotAStore
+from fmq.errors import BadOption, Damaged, NotAStore
 from fmq.spark.options import parse
 from fmq.spark.part import Part
 from fmq.spark.stream import Offset, StreamReader
@@ -290,6 +290,46 @@ def test_damage_is_no_stream(tmp_path: Path) -> None:
     send(tmp_path / "a", b"1")
     with pytest.raises(BadOption, match="no stream of it"):
         Planned(tmp_path / "a", view="damage").plan()
+
+
+def test_shipped_segments_stream_as_they_arrive(tmp_path: Path) -> None:
+    """An engine's closed segments, copied one by one to where no engine is."""
+    with engine_at(tmp_path / "a") as engine:
+        for number in range(20):
+            engine.send("orders", large(number))
+    names = sorted(file.name for file in (tmp_path / "a").glob("*.seg"))[:-1]
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    stream, found = None, list[bytes]()
+    for name in names:
+        shutil.copy(tmp_path / "a" / name, shipped / name)
+        stream = stream or Planned(shipped, maxRecordsPerTrigger=3)
+        found += [body for batch in stream.rest() for body in batch]
+    assert found == [large(number) for number in range(len(found))]
+    assert len(found) > 15
+
+
+@pytest.mark.parametrize("index", ["with", "without"])
+def test_damage_ends_a_strict_stream_and_a_permissive_one_goes_on(
+    tmp_path: Path, index: str
+) -> None:
+    """The error names the file; what is sound comes, within the limits, and once."""
+    send(tmp_path / "a", *[large(number) for number in range(30)])
+    damaged = sorted((tmp_path / "a").glob("*.seg"))[2]
+    if index == "without":
+        damaged.with_suffix(".idx").unlink()
+    data = bytearray(damaged.read_bytes())
+    data[2000] ^= 1
+    damaged.write_bytes(data)
+    stream = Planned(tmp_path / "a", maxRecordsPerTrigger=5)
+    with pytest.raises(Damaged, match=damaged.name):
+        stream.rest()
+    stream = Planned(tmp_path / "a", maxRecordsPerTrigger=5, mode="permissive")
+    batches = stream.rest()
+    found = [body for batch in batches for body in batch]
+    assert max(map(len, batches)) <= 5
+    assert found == [body for body in map(large, range(30)) if body in found]
+    assert 25 <= len(found) < 30
 
 
 # --- retention is faster --------------------------------------------------------------------------
