@@ -85,7 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._turn += 1
         first = self._turn % max(1, len(stores))
         for store in stores[first:] + stores[:first]:
-            stop = self._seen[store].visible_to
+            stop = self._visible_to(store)
             if self._targets is not None:
                 stop = min(stop, self._targets.get(store, 0))
             if store in marks:
@@ -106,6 +106,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = {journal.store.hex(): journal for journal in seen}
         return self._seen
 
+    def _visible_to(self, store: str) -> int:
+        """How far a journal can be read; 0: it is not there any more."""
+        return self._seen[store].visible_to if store in self._seen else 0
+
     def _room(self, limit: ReadLimit) -> Room:
         """What a batch may take: what Spark says, and what the other option does."""
         match limit:
@@ -121,9 +125,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # By itself, as what an offset counts beside going on is the gap at its front.
             return mark._replace(skipped_bytes=mark.skipped_bytes + missed)
         for _ in range(ATTEMPTS):
-            if stop <= mark.position:
+            journal = self._seen.get(store)
+            if journal is None or stop <= mark.position:
                 break
-            journal = self._seen[store]
             try:
                 found = self._behind_gap(journal, mark, stop)
                 end = batch_end(
@@ -192,10 +196,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_split(
                 partition.split, options.view, schema, permissive=options.permissive
             )
-        except Overtaken as overtaken:
+        except Overtaken:
             if not options.skip_gaps:
                 raise
-            LOG.warning("%s; skipped, as onGap=skip says", overtaken)
+            LOG.warning(
+                "%s: retention dropped the journal from position %d up to %d after this batch was "
+                "planned; it is left out, as onGap=skip says, and no offset counts it",
+                partition.split.path,
+                partition.split.start,
+                partition.split.end,
+            )
 
 
 def beginning(journal: Journal) -> Mark:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,33 @@ def test_what_is_undecided_holds_nothing_back_and_comes_with_its_commit(tmp_path
         engine.decide("order-1", "commit", reason="paid")
         engine.checkpoint()
         assert stream.rest() == [[b"in a transaction"]]
+
+
+def test_batches_beside_an_engine_that_writes_are_whole_and_leave_nothing_out(
+    tmp_path: Path,
+) -> None:
+    """Over rolls, checkpoints and what is written at that very moment; each message once."""
+    count = 400
+    with fmq.open(tmp_path / "a", fmq.Options(segment_bytes=SEGMENT_BYTES)) as engine:
+
+        def write() -> None:
+            for number in range(count):
+                with engine.transaction(tx_id=f"tx-{number}") as tx:
+                    tx.send("orders", b"%d" % number)
+                    tx.send("emails", b"%d" % number)
+            engine.checkpoint()
+
+        writer = threading.Thread(target=write)
+        stream = Planned(tmp_path / "a", maxRecordsPerTrigger=7)
+        found = list[bytes]()
+        writer.start()
+        while writer.is_alive():
+            batch = stream.batch()
+            assert len(batch) % 2 == 0
+            found += batch
+        writer.join()
+        found += [body for batch in stream.rest() for body in batch]
+    assert found == [b"%d" % number for number in range(count) for _ in range(2)]
 
 
 def test_records_and_transactions_stream_as_well(tmp_path: Path) -> None:
