@@ -1,0 +1,20 @@
+"""Journals as files of other formats: `export("shop", "archive")` adds what is new.
+
+Needs `pip install fmq-engine[arrow]`, or `fmq-engine[spark]` and Java.
+"""
+
+import fmq.table  # says what is not installed
+from fmq.export.errors import Behind, ExportFailed, NotAnExport, NotText, OtherExport
+from fmq.export.job import Exported, Progress, Report, export
+
+__all__ = [
+    "Behind",
+    "ExportFailed",
+    "Exported",
+    "NotAnExport",
+    "NotText",
+    "OtherExport",
+    "Progress",
+    "Report",
+    "export",
+]

@@ -1,0 +1,146 @@
+"""Making the files of a chunk with Arrow alone: no Spark, no Java, one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from fmq.export.layout import Layout
+from fmq.export.place import PART
+from fmq.export.plan import size_of
+from fmq.export.shape import Shape, as_json, plain_values
+from fmq.table.read import read_split
+from fmq.table.split import Split
+
+HELD_BYTES = 128 << 20  # that many are gathered, so that few pieces go to each part
+OPEN_MAX = 256  # files at a time
+Told = Callable[[int, int], None]
+"""Is told rows and bytes of the journal that were read since it was told last."""
+
+
+class Writer(Protocol):
+    """A file in the making."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ArrowEngine:
+    """Makes the files of chunks in the calling thread."""
+
+    name = "arrow"
+
+    def __init__(self, shape: Shape, layout: Layout, *, permissive: bool) -> None:
+        self._shape = shape
+        self._layout = layout
+        self._permissive = permissive
+
+    def make(self, splits: Sequence[Split], staging: str, told: Told) -> None:
+        """The rows of `splits` as files in folders `part=...` of `staging`."""
+        parts = Parts(staging, self._shape)
+        for split in splits:
+            for batch in shaped_batches(split, self._shape, permissive=self._permissive):
+                names, numbers = self._layout.parts_of(batch)
+                parts.add(self._shape.shaped(batch), names, numbers)
+                told(batch.num_rows, 0)
+            told(0, size_of(split))
+        parts.close()
+
+
+def shaped_batches(split: Split, shape: Shape, *, permissive: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of a split as they are read, those that are exported."""
+    return read_split(split, shape.view, shape.source, permissive=permissive)
+
+
+class Parts:
+    """Rows on the way to the file of their part."""
+
+    def __init__(self, staging: str, shape: Shape) -> None:
+        self._staging = staging
+        self._shape = shape
+        self._held: dict[str, list[pa.RecordBatch]] = {}
+        self._held_bytes = 0
+        self._open: dict[str, Writer] = {}
+        self._files: dict[str, int] = {}
+
+    def add(self, batch: pa.RecordBatch, parts: list[str], numbers: Any) -> None:
+        """Rows, and the number in `parts` of each row's part."""
+        if len(parts) > 1:
+            batch = batch.take(pa.array(np.argsort(numbers, kind="stable")))
+        start = 0
+        for part, count in zip(parts, np.bincount(numbers).tolist(), strict=True):
+            self._held.setdefault(part, []).append(batch.slice(start, count))
+            start += count
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= HELD_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        for part, batches in self._held.items():
+            self._writer(part).write(pa.concat_batches(batches))
+        self._held.clear()
+        self._held_bytes = 0
+
+    def _writer(self, part: str) -> Writer:
+        if part not in self._open:
+            if len(self._open) == OPEN_MAX:
+                self._close_files()
+            number = self._files[part] = self._files.get(part, -1) + 1
+            folder = os.path.join(self._staging, f"{PART}={part}")
+            os.makedirs(folder, exist_ok=True)
+            path = os.path.join(folder, f"{number:05d}.{self._shape.format}")
+            self._open[part] = WRITERS[self._shape.format](path, self._shape.schema)
+        return self._open[part]
+
+    def close(self) -> None:
+        """All that was added is in files."""
+        self._write()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        for writer in self._open.values():
+            writer.close()
+        self._open.clear()
+
+
+class JsonLines:
+    """A row a line."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
+        self._names = schema.names
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        columns = [plain_values(column) for column in batch.columns]
+        for values in zip(*columns, strict=True):
+            self._file.write(as_json(dict(zip(self._names, values, strict=True))) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Parquet:
+    """Row groups, as they come."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._writer = pyarrow.parquet.ParquetWriter(path, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+WRITERS: dict[str, Callable[[str, pa.Schema], Writer]] = {
+    "parquet": Parquet,
+    "csv": pyarrow.csv.CSVWriter,
+    "json": JsonLines,
+}

@@ -1,0 +1,37 @@
+"""What can go wrong between a journal and the files that it is exported to."""
+
+from __future__ import annotations
+
+from fmq.errors import StorageError, UsageError
+from fmq.table.errors import Overtaken
+
+
+class NotAnExport(StorageError):
+    """The place to export to holds something that no export made."""
+
+
+class OtherExport(UsageError):
+    """The place to export to holds an export of other things, or in another form."""
+
+
+class NotText(UsageError):
+    """A body was to be written as text and is none."""
+
+
+class ExportFailed(StorageError):
+    """Whoever writes the files could not; what was exported before is there as it was."""
+
+
+class Behind(Overtaken):
+    """Retention was faster than the exports: positions are gone that none of them has."""
+
+    def __init__(self, path: str, reached: int, first: int) -> None:
+        super().__init__(path, f"what lay from position {reached} up to {first}")
+        self.args = (
+            f"{path}: the engine's retention has dropped what lay from position {reached} up to "
+            f"{first} before it was exported. Nothing else is missing, and nothing was written. "
+            "Export more often, or keep more (retain_bytes, retain_seconds); --on-gap skip "
+            "(on_gap='skip') goes on behind the gap and notes it.",
+        )
+        self.reached = reached
+        self.first = first

@@ -1,0 +1,263 @@
+"""A run of an export, from the directories that are named to files in their places."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from fmq.disk import is_full
+from fmq.errors import BadOption, FmqError, StorageFull
+from fmq.export.errors import ExportFailed
+from fmq.export.layout import TIME_OF, Layout, topic_folder
+from fmq.export.place import Place, opened
+from fmq.export.plan import CHUNK_BYTES, Gap, Plan, plan, topics_of
+from fmq.export.shape import Shape
+from fmq.export.state import check_same
+from fmq.table.fleet import directories, is_fleet, see_all
+from fmq.table.journal import Journal
+from fmq.table.schema import check_choice
+from fmq.table.split import Split
+
+FORMATS = ("parquet", "csv", "json")
+ENGINES = ("spark", "arrow")
+ON_GAP = ("fail", "skip")
+
+
+class Engine(Protocol):
+    """Who makes files."""
+
+    @property
+    def name(self) -> str: ...
+
+    def make(
+        self, splits: Sequence[Split], staging: str, told: Callable[[int, int], None]
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is."""
+
+    rows: int
+    bytes: int
+    """Of the journals, as is `bytes_total`."""
+    bytes_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a run has added of one journal: what it says from position `start` up to `end`."""
+
+    path: str
+    store: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run of an export has added."""
+
+    out: str
+    format: str
+    view: str
+    engine: str
+    rows: int
+    bytes: int
+    """Of the journals."""
+    files: int
+    written_bytes: int
+    seconds: float
+    journals: tuple[Exported, ...]
+    gaps: tuple[Gap, ...]
+    """What retention had dropped before, with on_gap="skip"."""
+
+
+def export(
+    paths: str | Sequence[str],
+    out: str,
+    *,
+    format: str = "parquet",
+    view: str = "messages",
+    engine: Literal["spark", "arrow"] | None = None,
+    text: bool = False,
+    on_gap: Literal["fail", "skip"] = "fail",
+    permissive: bool = False,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Callable[[Progress], None] | None = None,
+) -> Report:
+    """Add to the files in `out` what the journals in `paths` have that is not there yet.
+
+    A run that was interrupted, however, has added whole chunks or nothing, and the next one goes
+    on there. Without an `engine` it is Spark, if that is here and finds a Java, else Arrow.
+    """
+    began = time.monotonic()
+    named = [paths] if isinstance(paths, str) else list(paths)
+    for what, given, known in (
+        ("view to export", view, TIME_OF),
+        ("value of on_gap", on_gap, ON_GAP),
+    ):
+        check_choice(what, given, known)
+    chosen = engine_for(engine, format)
+    shape = Shape(format, view, text, is_fleet(named))
+    with _machine(out), ExitStack() as held:
+        for path in directories(named):
+            held.enter_context(_kept(path))
+        journals = list(see_all(named, permissive=permissive))
+        layout = shape.layout(topics_of(journals))
+        for topic in layout.topics:
+            topic_folder(topic)  # refused here, before anything is made
+        place = held.enter_context(opened(os.path.abspath(out), shape))
+        _go_on(place, shape, journals)
+        reached = dict(place.state.reached)
+        todo = plan(
+            journals, reached, view, skip_gaps=on_gap == "skip", chunk_bytes=chunk_bytes
+        )
+        _note_sources(place, journals, todo)
+        run = Run(place, layout, todo, progress)
+        if todo.chunks:
+            run.all(make_engine(chosen, shape, layout, permissive=permissive))
+    return Report(
+        out,
+        format,
+        view,
+        chosen,
+        run.rows,
+        todo.bytes,
+        run.files,
+        run.written,
+        time.monotonic() - began,
+        tuple(_exported(journal, reached) for journal in journals),
+        todo.gaps,
+    )
+
+
+def _go_on(place: Place, shape: Shape, journals: Sequence[Journal]) -> None:
+    """Finish what the last run was at, if it is of the same export."""
+    state = place.state
+    if not state.chunks and state.publishing is None:
+        place.note(replace(state, shape=shape))  # begun, and nothing came of it
+    check_same(place.out, place.state, shape, _sources(journals))
+    place.finish()
+    place.clear_staging()
+
+
+def _note_sources(place: Place, journals: Sequence[Journal], todo: Plan) -> None:
+    state = place.state
+    paths, gaps = state.paths | _sources(journals), [*state.gaps, *map(tuple, todo.gaps)]
+    if todo.gaps or paths != state.paths:
+        place.note(replace(state, paths=paths, gaps=gaps))
+
+
+def _sources(journals: Sequence[Journal]) -> dict[str, str]:
+    return {journal.store.hex(): os.path.abspath(journal.path) for journal in journals}
+
+
+def _exported(journal: Journal, reached: dict[str, int]) -> Exported:
+    store = journal.store.hex()
+    start = reached.get(store, journal.first)
+    return Exported(journal.path, store, start, journal.visible_to)
+
+
+class Run:
+    """Chunks, one after the other, and what they come to."""
+
+    def __init__(
+        self,
+        place: Place,
+        layout: Layout,
+        todo: Plan,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._place = place
+        self._layout = layout
+        self._todo = todo
+        self._progress = progress
+        self._bytes = 0
+        self.rows = 0
+        self.files = 0
+        self.written = 0
+
+    def all(self, engine: Engine) -> None:
+        self._told(0, 0)
+        for chunk in self._todo.chunks:
+            self._place.clear_staging()
+            if chunk.splits:
+                engine.make(chunk.splits, self._place.staging, self._told)
+            files, written = self._place.publish(chunk, self._layout)
+            self.files += files
+            self.written += written
+
+    def _told(self, rows: int, size: int) -> None:
+        self.rows += rows
+        self._bytes += size
+        if self._progress is not None:
+            self._progress(Progress(self.rows, self._bytes, self._todo.bytes))
+
+
+def engine_for(asked: str | None, format: str) -> str:
+    """Which engine it will be; ImportError, NoJava or BadOption if it cannot be that."""
+    if asked is None:
+        asked = "spark" if format not in FORMATS or _has_spark() else "arrow"
+    check_choice("engine", asked, ENGINES)
+    if asked == "spark":
+        from fmq.spark import require_java
+
+        require_java()
+    elif format not in FORMATS:
+        raise BadOption(
+            f"format {format!r} is one of Spark's, and --engine arrow writes {', '.join(FORMATS)}. "
+            "Nothing was written."
+        )
+    return asked
+
+
+def _has_spark() -> bool:
+    if importlib.util.find_spec("pyspark") is None:
+        return False
+    from fmq.spark import NoJava, require_java
+
+    try:
+        require_java()
+    except NoJava:
+        return False
+    return True
+
+
+def make_engine(name: str, shape: Shape, layout: Layout, *, permissive: bool) -> Engine:
+    if name == "spark":
+        from fmq.export.spark import SparkEngine
+
+        return SparkEngine(shape, layout, permissive=permissive)
+    from fmq.export.arrow import ArrowEngine
+
+    return ArrowEngine(shape, layout, permissive=permissive)
+
+
+@contextmanager
+def _kept(path: str) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _machine(out: str) -> Iterator[None]:
+    """What the machine says, told as what became of the export."""
+    try:
+        yield
+    except FmqError:
+        raise
+    except OSError as error:
+        why = f"{out}: {error}"
+        if is_full(error):
+            raise StorageFull(
+                f"{why}. What was exported before is there as it was, and nothing else was added. "
+                "Make room and run it again."
+            ) from error
+        raise ExportFailed(
+            f"{why}. What was exported before is there as it was. Put that right and run it again."
+        ) from error

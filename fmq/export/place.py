@@ -1,0 +1,170 @@
+"""The directory that is exported to: held against others, and changed a chunk at a time.
+
+The files of a chunk are made in `_fmq/staging`. Once all of them are durable there, it is written
+down where each belongs, and only then they are moved. So whatever is interrupted, the next run
+either finds that a chunk was made and moves what is left of it, or makes it anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from fmq.errors import Locked
+from fmq.export.errors import ExportFailed, NotAnExport
+from fmq.export.layout import Layout
+from fmq.export.plan import Chunk
+from fmq.export.shape import Shape
+from fmq.export.state import FOLDER, Publishing, State, load, save, sync_folder
+
+STAGING = f"{FOLDER}/staging"
+LOCK = f"{FOLDER}/lock"
+PART = "part"
+
+
+class Place:
+    """An export's directory, held by this process."""
+
+    def __init__(self, out: str, state: State) -> None:
+        self.out = out
+        self.state = state
+
+    @property
+    def staging(self) -> str:
+        """Where whoever makes the files puts them, in folders called `part=...`."""
+        return os.path.join(self.out, STAGING)
+
+    def clear_staging(self) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.staging)
+
+    def note(self, state: State) -> None:
+        """Write down what holds from now on."""
+        save(self.out, state)
+        self.state = state
+
+    def publish(self, chunk: Chunk, layout: Layout) -> tuple[int, int]:
+        """Put what is staged in its place; how many files, and bytes, that is."""
+        moves = dict(self._moves(layout))
+        size = sum(os.path.getsize(self._path(source)) for source in moves)
+        for source in moves:
+            _sync_file(self._path(source))
+        for folder in sorted({os.path.dirname(source) for source in moves}):
+            sync_folder(self._path(folder))
+        if moves:
+            sync_folder(self.staging)
+            sync_folder(os.path.dirname(self.staging))
+        self.note(replace(self.state, publishing=Publishing(moves, chunk.reached)))
+        self.finish()
+        return len(moves), size
+
+    def finish(self) -> None:
+        """Move what was to be moved when the last run was interrupted, if it was."""
+        if self.state.publishing is None:
+            return
+        moves = self.state.publishing.moves
+        for source, target in moves.items():
+            self._move(source, target)
+        for folder in sorted({os.path.dirname(target) for target in moves.values()}):
+            for path in (folder, os.path.dirname(folder)):
+                sync_folder(self._path(path))
+        if moves:
+            sync_folder(self.out)
+        self.note(self.state.published())
+        self.clear_staging()
+
+    def _move(self, source: str, target: str) -> None:
+        os.makedirs(self._path(os.path.dirname(target)), exist_ok=True)
+        try:
+            os.replace(self._path(source), self._path(target))
+        except FileNotFoundError:
+            if not os.path.exists(self._path(target)):
+                raise ExportFailed(
+                    f"{self._path(source)}: somebody has taken it away, so that "
+                    f"{target} is missing here. Export to a new directory."
+                ) from None
+
+    def _moves(self, layout: Layout) -> Iterator[tuple[str, str]]:
+        """Where each staged file belongs: named for its chunk, so that names sort in order."""
+        with suppress(FileNotFoundError):
+            for folder in sorted(os.listdir(self.staging)):
+                if not os.path.isdir(os.path.join(self.staging, folder)):
+                    continue
+                name, _, part = folder.partition("=")
+                if name != PART:
+                    raise ExportFailed(
+                        f"the format keeps a folder {folder!r} of its own, which cannot be moved. "
+                        f"Nothing new is in {self.out}. Write it with Spark itself: "
+                        'spark.read.format("fmq").load(DIR).write.'
+                    )
+                home, names = layout.folder_of(part), os.listdir(os.path.join(self.staging, folder))
+                files = sorted(name for name in names if name[0] not in "._")
+                for number, file in enumerate(files):
+                    target = f"{home}/{self.state.chunks:08d}-{number:05d}{_ending(file)}"
+                    yield f"{STAGING}/{folder}/{file}", target
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.out, name)
+
+
+@contextmanager
+def opened(out: str, shape: Shape) -> Iterator[Place]:
+    """The place at `out`, begun there if it is new or empty; Locked, NotAnExport."""
+    try:
+        names = set(os.listdir(out))
+    except FileNotFoundError:
+        names = set()
+    except NotADirectoryError:
+        raise NotAnExport(
+            f"{out}: not a directory. Nothing was written; name a new or empty one."
+        ) from None
+    if names - {FOLDER} and load(out) is None:
+        raise NotAnExport(
+            f"{out}: holds {sorted(names)[0]!r}, which no export made. Nothing was written; name a "
+            "new or empty directory, or one that an export has begun."
+        )
+    os.makedirs(os.path.join(out, FOLDER), exist_ok=True)
+    lock = _locked(out)
+    try:
+        state = load(out)
+        if state is None:
+            state = State(shape)
+            save(out, state)
+            for folder in (out, os.path.dirname(os.path.abspath(out))):
+                sync_folder(folder)
+        yield Place(out, state)
+    finally:
+        os.close(lock)
+
+
+def _locked(out: str) -> int:
+    fd = os.open(os.path.join(out, LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        locked = Locked(out, "another export")
+        locked.args = (f"{out}: another export is writing here. Nothing was changed; wait for it.",)
+        raise locked from None
+    return fd
+
+
+def _ending(file: str) -> str:
+    """`.snappy.parquet` of `part-00000-….c000.snappy.parquet`."""
+    return re.sub(r"^[^.]*(\.c\d+)?", "", file)
+
+
+def _sync_file(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,110 @@
+"""What is to be exported: chunks of splits, each of which is written and put in place as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from fmq.export.errors import Behind
+from fmq.real_disk import RealDisk
+from fmq.recovery.layout import read_header
+from fmq.table.journal import Journal
+from fmq.table.split import Split
+from fmq.table.wanted import EVERYTHING
+
+CHUNK_BYTES = 4 << 30
+
+
+class Gap(NamedTuple):
+    """Positions that retention has dropped before they were exported."""
+
+    path: str
+    start: int
+    end: int
+
+
+class Chunk(NamedTuple):
+    splits: tuple[Split, ...]
+    reached: dict[str, int]
+    """By store, how far it is exported once the chunk is."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(size_of(split) for split in self.splits)
+
+
+class Plan(NamedTuple):
+    chunks: tuple[Chunk, ...]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(chunk.bytes for chunk in self.chunks)
+
+
+def plan(
+    journals: Sequence[Journal],
+    reached: Mapping[str, int],
+    view: str,
+    *,
+    skip_gaps: bool,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Plan:
+    """What of `journals` lies behind what was `reached`; Behind if some of that is gone."""
+    splits: list[Split] = []
+    gaps: list[Gap] = []
+    ends = {journal.store.hex(): journal.visible_to for journal in journals}
+    for journal in journals:
+        start = reached.get(journal.store.hex(), 0)
+        if gap := _gap(journal, start):
+            if not skip_gaps:
+                raise Behind(*gap)
+            gaps.append(gap)
+        splits += journal.splits(EVERYTHING, start=start, lanes=view == "messages")
+    chunks = [
+        Chunk(tuple(part), {split.store.hex(): split.end for split in part})
+        for part in packed(splits, chunk_bytes)
+    ]
+    if not chunks and any(reached.get(store) != end for store, end in ends.items()):
+        chunks = [Chunk((), {})]
+    if chunks:
+        # Behind the last messages there may be other records.
+        chunks[-1].reached.update(ends)
+    return Plan(tuple(chunks), tuple(gaps))
+
+
+def _gap(journal: Journal, start: int) -> Gap | None:
+    """What was dropped behind `start`, if anything was."""
+    if not 0 < start < journal.first:
+        return None
+    directory = RealDisk().directory(journal.path, make=False)
+    try:
+        dropped_to = read_header(directory, journal.first).previous_end
+    finally:
+        directory.close()
+    return Gap(journal.path, start, dropped_to) if start < dropped_to else None
+
+
+def topics_of(journals: Iterable[Journal]) -> tuple[str, ...]:
+    """All topics that have messages, sorted."""
+    found = {topic for each in journals for seen in each.segments for topic, _ in seen.lanes}
+    return tuple(sorted(found))
+
+
+def packed(splits: Iterable[Split], bytes_min: int) -> Iterator[list[Split]]:
+    """Consecutive splits together, until they have so many bytes."""
+    part: list[Split] = []
+    size = 0
+    for split in splits:
+        part.append(split)
+        size += size_of(split)
+        if size >= bytes_min:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def size_of(split: Split) -> int:
+    """How many bytes of the journal are in it."""
+    return split.end - split.start

@@ -1,0 +1,144 @@
+"""How the rows of a view look in each format: the same whoever writes them.
+
+Parquet and its like take a view as it is, without the topic, which is told by the folder. JSON has
+no bytes and no times, and CSV no maps and lists either: there bytes are base64, times text in ISO
+8601, and the rest JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fmq.export.errors import NotText
+from fmq.export.layout import Layout
+from fmq.table.schema import schema_of
+
+Array = pa.Array
+Change = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an export is like; the same for all its runs."""
+
+    format: str
+    view: str
+    text: bool
+    """Bodies are text."""
+    fleet: bool
+    """Rows tell whose they are."""
+
+    @property
+    def source(self) -> pa.Schema:
+        """The columns that are read."""
+        return schema_of(self.view, None, fleet=self.fleet)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the files."""
+        empty = pa.RecordBatch.from_pylist([], self.source)
+        return self.shaped(empty).schema
+
+    def layout(self, topics: tuple[str, ...]) -> Layout:
+        return Layout(self.view, topics if self.view == "messages" else ())
+
+    def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of `batch`, with the columns of the files; NotText."""
+        arrays, names = [], []
+        for field in batch.schema:
+            if field.name == "topic" and self.view == "messages":
+                continue
+            column = batch.column(field.name)
+            if self.text and _has_bytes(field.type):
+                column = _as_text(batch, column)
+            change = _change(column.type, self.format)
+            arrays.append(column if change is None else change(column))
+            names.append(field.name)
+        return pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _has_bytes(kind: pa.DataType) -> bool:
+    inner = kind.value_type if pa.types.is_list(kind) else kind
+    return bool(pa.types.is_binary(inner))
+
+
+def _as_text(batch: pa.RecordBatch, column: Array) -> Array:
+    kind = pa.list_(pa.string()) if pa.types.is_list(column.type) else pa.string()
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        raise NotText(
+            f"{_first_binary(batch, column)} is not text in UTF-8, and bodies were to be written "
+            "as text. Nothing of this part was written; export them as they are, without --text "
+            "(text=False)."
+        ) from None
+
+
+def _first_binary(batch: pa.RecordBatch, column: Array) -> str:
+    """Where the first row is whose bodies are not text."""
+    for row, value in enumerate(column):
+        try:
+            for body in value.as_py() or () if pa.types.is_list(column.type) else [value.as_py()]:
+                body.decode()
+        except UnicodeDecodeError:
+            break
+    where = {name: batch.column(name)[row].as_py() for name in ("topic", "queue", "position")}
+    return f"the body at position {where['position']} ({where['topic']}/{where['queue']})"
+
+
+def _change(kind: pa.DataType, format: str) -> Change | None:
+    if format not in ("csv", "json"):
+        return None
+    if pa.types.is_timestamp(kind):
+        return _time_text
+    if format == "csv":
+        if pa.types.is_map(kind) or pa.types.is_list(kind):
+            return _json_text
+        if pa.types.is_binary(kind):
+            return _base64_text
+    return None
+
+
+def _time_text(column: Array) -> Array:
+    times = column.cast(pa.int64()).to_numpy().view("datetime64[us]")
+    return pa.array([f"{text}Z" for text in np.datetime_as_string(times).tolist()], pa.string())
+
+
+def _base64_text(column: Array) -> Array:
+    values = column.to_pylist()
+    return pa.array(
+        [None if value is None else base64.b64encode(value).decode() for value in values],
+        pa.string(),
+    )
+
+
+def _json_text(column: Array) -> Array:
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.string())
+    values = plain_values(column)
+    return pa.array([None if value is None else as_json(value) for value in values], pa.string())
+
+
+def plain_values(column: Array) -> list[Any]:
+    """The values of a column, maps as dictionaries."""
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_map(column.type):
+        return [None if value is None else dict(value) for value in values]
+    return values
+
+
+def as_json(value: Any) -> str:
+    """As Spark writes it: without spaces, letters as they are, bytes in base64."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_bytes_text)
+
+
+def _bytes_text(value: object) -> str:
+    assert isinstance(value, bytes)
+    return base64.b64encode(value).decode()

@@ -1,0 +1,149 @@
+"""Making the files of a chunk with Spark: a task for some splits, on whatever executors there are.
+
+Executors need fmq, and the same paths: of the journals to read, and of the export to write.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import fmq.spark
+from fmq.export.errors import ExportFailed
+from fmq.export.layout import Layout
+from fmq.export.place import PART
+from fmq.export.plan import packed, size_of
+from fmq.export.shape import Shape
+from fmq.spark.types import spark_schema
+from fmq.table.gather import chosen
+from fmq.table.journal import SPLIT_BYTES
+from fmq.table.read import read_split
+from fmq.table.split import Split
+
+Told = Callable[[int, int], None]
+LOOK_SECONDS = 0.3
+OPTIONS = {
+    # So that other readers of CSV agree: quotes are doubled, and spaces belong to what is there.
+    "csv": {
+        "header": "true",
+        "escape": '"',
+        "emptyValue": '""',
+        "nullValue": "",
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    },
+    "json": {"ignoreNullFields": "false"},
+}
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Rows stay in their order and are not sorted by part, as long as there are not more parts.
+    "spark.sql.maxConcurrentOutputFileWriters": "256",
+}
+SAYS = re.compile(r"^(?:fmq\.[\w.]+|pyarrow\.[\w.]+|Caused by: java\.\S+): (.+)$", re.MULTILINE)
+
+
+class SparkEngine:
+    """Makes the files of chunks with the session that is running, or one of its own."""
+
+    name = "spark"
+
+    def __init__(self, shape: Shape, layout: Layout, *, permissive: bool) -> None:
+        self._shape = shape
+        self._layout = layout
+        self._permissive = permissive
+        running = fmq.spark.session("fmq export", spark__ui__showConsoleProgress="false")
+        # Settings of its own, so that those of the user's session stay as they are.
+        self._session: SparkSession = running.newSession()
+        for name, value in SETTINGS.items():
+            self._session.conf.set(name, value)
+
+    def make(self, splits: Sequence[Split], staging: str, told: Told) -> None:
+        """The rows of `splits` as files in folders `part=...` of `staging`."""
+        tasks = [tuple(part) for part in packed(splits, SPLIT_BYTES)]
+        schema = self._shape.schema.append(pa.field(PART, pa.string()))
+        with Counting(self._session, told) as counters:
+            read = _reader(tasks, self._shape, self._layout, counters, self._permissive)
+            numbers = self._session.range(0, len(tasks), 1, len(tasks))
+            frame = numbers.mapInArrow(read, spark_schema(schema))
+            format = self._shape.format
+            writer = frame.write.format(format).options(**OPTIONS.get(format, {}))
+            try:
+                writer.partitionBy(PART).save(f"file://{staging}")
+            except PySparkException as error:
+                raise _failed(error) from error
+
+
+class Counting:
+    """Tells rows and bytes while a job runs, from what its finished tasks have counted."""
+
+    def __init__(self, session: SparkSession, told: Told) -> None:
+        self._counters = tuple(session.sparkContext.accumulator(0) for _ in range(2))
+        self._told = told
+        self._seen = [0, 0]
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> tuple[Any, ...]:
+        self._thread.start()
+        return self._counters
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self._tell()
+
+    def _run(self) -> None:
+        while not self._done.wait(LOOK_SECONDS):
+            self._tell()
+
+    def _tell(self) -> None:
+        now = [counter.value for counter in self._counters]
+        news = [value - seen for value, seen in zip(now, self._seen, strict=True)]
+        self._seen = now
+        if any(news):
+            self._told(*news)
+
+
+def _reader(
+    tasks: list[tuple[Split, ...]],
+    shape: Shape,
+    layout: Layout,
+    counters: tuple[Any, ...],
+    permissive: bool,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What an executor does with the numbers of its tasks."""
+    rows, size = counters
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for split in tasks[number]:
+                    for part in read_split(split, shape.view, shape.source, permissive=permissive):
+                        rows.add(part.num_rows)
+                        yield _with_part(shape.shaped(part), *layout.parts_of(part))
+                    size.add(size_of(split))
+
+    return read
+
+
+def _with_part(batch: pa.RecordBatch, parts: list[str], numbers: Any) -> pa.RecordBatch:
+    names = [*batch.schema.names, PART]
+    return pa.RecordBatch.from_arrays([*batch.columns, chosen(parts, numbers)], names)
+
+
+def _failed(error: PySparkException) -> ExportFailed:
+    """What of Spark's page says why."""
+    text = str(error)
+    found = SAYS.findall(text)
+    why = found[-1] if found else text.strip().split("\n", 1)[0]
+    return ExportFailed(
+        f"Spark could not make the files: {why} What was exported before is there as it was. Put "
+        "that right and run it again."
+    )

@@ -1,0 +1,131 @@
+"""What an export has reached, written down beside its files, in `_fmq/export.json`.
+
+It is replaced as a whole, and durable before anything follows from it. What readers of such
+folders leave out begins with an underscore.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from fmq.errors import NewerFormat
+from fmq.export.errors import NotAnExport, OtherExport
+from fmq.export.shape import Shape
+
+FOLDER = "_fmq"
+NAME = "export.json"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """A chunk whose files are made and are being put in their places."""
+
+    moves: dict[str, str]
+    reached: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What was exported, and how."""
+
+    shape: Shape
+    paths: dict[str, str] = field(default_factory=dict)
+    """By store, the directory that it was last read from."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """By store, the position up to which it is exported."""
+    chunks: int = 0
+    gaps: list[tuple[str, int, int]] = field(default_factory=list)
+    publishing: Publishing | None = None
+
+    def published(self) -> State:
+        """What holds once the files are in their places."""
+        assert self.publishing is not None
+        reached = self.reached | self.publishing.reached
+        return replace(self, reached=reached, chunks=self.chunks + 1, publishing=None)
+
+
+def load(out: str) -> State | None:
+    """What is written down at `out`; None if nothing is, NotAnExport if it is no such thing."""
+    path = os.path.join(out, FOLDER, NAME)
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        return _decode(json.loads(text), path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise NotAnExport(
+            f"{path}: not what an export writes down ({error}). Nothing was written. Export to a "
+            "new directory; the files that are here stay as they are."
+        ) from None
+
+
+def _decode(says: dict[str, Any], path: str) -> State:
+    if says["version"] > VERSION:
+        raise NewerFormat(path, 0, f"version {says['version']} of exports")
+    publishing = says["publishing"]
+    return State(
+        Shape(**says["shape"]),
+        says["paths"],
+        says["reached"],
+        says["chunks"],
+        [(path, start, end) for path, start, end in says["gaps"]],
+        None if publishing is None else Publishing(**publishing),
+    )
+
+
+def save(out: str, state: State) -> None:
+    """Write `state` down; durable on return."""
+    folder = os.path.join(out, FOLDER)
+    new, path = os.path.join(folder, f"{NAME}.new"), os.path.join(folder, NAME)
+    with open(new, "w", encoding="utf-8") as file:
+        json.dump({"version": VERSION, **asdict(state)}, file, ensure_ascii=False, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync_folder(folder)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def check_same(out: str, state: State, shape: Shape, stores: dict[str, str]) -> None:
+    """OtherExport unless another run with `shape`, of `stores`, goes on with what is at `out`."""
+    was, now = asdict(state.shape), asdict(shape)
+    for name, value in was.items():
+        if now[name] != value:
+            raise OtherExport(
+                f"{out}: the export here was begun with {SAYS[name]} {_said(value)}, and this one "
+                f"has {_said(now[name])}. Nothing was written. Go on as it was begun, or export to "
+                "another directory."
+            )
+    if state.reached and not state.reached.keys() & stores.keys():
+        known = ", ".join(sorted(set(state.paths.values())))
+        raise OtherExport(
+            f"{out}: the export here is that of {known}, and {', '.join(stores.values())} is not "
+            "the same journal. Nothing was written. Export to another directory; several journals "
+            "are exported together by naming all of them."
+        )
+
+
+def _said(value: object) -> str:
+    return repr(value) if isinstance(value, str) else "yes" if value else "no"
+
+
+SAYS = {
+    "format": "the format",
+    "view": "the view",
+    "text": "bodies as text:",
+    "fleet": "several directories:",
+}
