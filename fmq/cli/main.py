@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import fmq
-from fmq.cli import bench, ddl, demo, info, records, tx, verify
+from fmq.cli import bench, ddl, demo, export, info, records, tx, verify
 from fmq.cli.codes import BROKEN_PIPE, ERROR, INTERRUPTED
 from fmq.cli.output import make_output, note
 from fmq.cli.text import printable
 
-VERBS = (demo, info, records, tx, verify, bench, ddl)
+VERBS = (demo, info, records, tx, verify, export, bench, ddl)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,9 @@ import base64
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -70,6 +72,9 @@ class Output(Protocol):
     def say(self, text: str, *, heading: bool = False) -> None:
         """A sentence of a story; `heading` begins a part of it."""
 
+    def progress(self) -> AbstractContextManager[Callable[[Row], None]]:
+        """Shows how far something is, by rows of `rows`, `bytes` and `bytes_total`."""
+
 
 def note(text: str) -> None:
     """Something about the command rather than its result."""
@@ -107,6 +112,20 @@ class JsonOutput:
 
     def say(self, text: str, *, heading: bool = False) -> None:
         self._line("step" if heading else "text", {"text": text})
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[Row], None]]:
+        """At most a line a second."""
+        began = shown = time.monotonic()
+
+        def show(row: Row) -> None:
+            nonlocal shown
+            if (now := time.monotonic()) - shown >= 1:
+                shown = now
+                left = (row["bytes_total"] - row["bytes"]) * (now - began) / (row["bytes"] or 1)
+                self._line("progress", {**row, "seconds_left": round(left, 1)})
+
+        yield show
 
     @staticmethod
     def _line(what: str, row: Row) -> None:
@@ -219,6 +238,14 @@ class TableOutput:
             self._title(text)
         else:
             self._console.print(text, markup=False)
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[Row], None]]:
+        """A bar that is gone when all is done."""
+        from fmq.cli.bar import Bar
+
+        with Bar(self._console) as bar:
+            yield bar.show
 
     def _grid(self, gap: int, *, header: bool) -> Table:
         table = self._table(box=None, show_header=header, pad_edge=False, padding=(0, gap, 0, 0))

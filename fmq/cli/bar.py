@@ -1,0 +1,51 @@
+"""A bar that grows while something takes long: how much, how fast, how long still."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from fmq.cli.text import size
+
+
+class Bar:
+    """On a terminal, from `with` to its end."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn(" "),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[done]}"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left", style="dim"),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=None, done="")
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, row: Mapping[str, Any]) -> None:
+        """`rows` and `bytes` are done, of `bytes_total`."""
+        task = self._progress.tasks[0]
+        seconds = task.elapsed or 1e-9
+        rate = f"{row['rows'] / seconds:,.0f} rows/s" if seconds > 0.1 else ""
+        done = f"{row['rows']:,} rows  {size(row['bytes'])} of {size(row['bytes_total'])}  {rate}"
+        self._progress.update(
+            self._task, completed=row["bytes"], total=row["bytes_total"], done=done
+        )
