@@ -1,0 +1,284 @@
+"""An export holds what the journal shows, is added to, and refuses what is not its own."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fmq
+import fmq.table
+from fmq.errors import BadName, BadOption, Damaged, Locked, NotAStore, StorageFull
+from fmq.export import Behind, NotAnExport, NotText, OtherExport, Progress, Report, export
+from fmq.export.place import opened
+from fmq.export.shape import Shape
+from tests.export.reading import Out, expected, same_json
+from tests.export.strange import TOPICS, fill_with_bytes
+
+FORMATS = ("parquet", "csv", "json")
+VIEWS = ("messages", "records", "transactions")
+SMALL = fmq.Options(segment_bytes=16 * 1024, checkpoint_bytes=8 * 1024)
+
+
+def arrow(path: str | Path, out: Out, **options: Any) -> Report:
+    return export(str(path), str(out), engine="arrow", **options)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_export_holds_every_row_of_its_view(shop: str, out: Out, format: str, view: str) -> None:
+    """In every format, every column; of transactions those that are decided."""
+    report = arrow(shop, out, format=format, view=view)
+    rows = expected(shop, format, view)
+    assert report.rows == len(rows) > 30
+    assert same_json(out.rows()) == same_json(rows)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_names_and_texts_of_all_kinds_are_kept(strange: str, out: Out, format: str) -> None:
+    arrow(strange, out, format=format)
+    rows = out.rows()
+    assert same_json(rows) == same_json(expected(strange, format))
+    assert {row["topic"] for row in rows} >= set(TOPICS)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_bodies_are_text_if_that_is_asked_for(strange: str, out: Out, format: str) -> None:
+    arrow(strange, out, format=format, text=True)
+    assert same_json(out.rows()) == same_json(expected(strange, format, text=True))
+
+
+def test_a_body_that_is_no_text_is_named(tmp_path: Path, out: Out) -> None:
+    fill_with_bytes(str(tmp_path / "bytes"))
+    with pytest.raises(NotText, match=r"position 128 \(bytes/0\) is not text"):
+        arrow(tmp_path / "bytes", out, text=True)
+    assert out.files() == {}
+    assert arrow(tmp_path / "bytes", out).rows == 3
+
+
+def test_folders_are_topics_and_days_as_spark_names_them(strange: str, out: Out) -> None:
+    arrow(strange, out)
+    [topics] = [{Path(name).parts[0] for name in out.files()}]
+    assert "topic=a%2Fb" in topics
+    assert "topic=100%25" in topics
+    assert "topic=ö日本 🜁" in topics
+    assert "topic=quote%22%27back%5Cslash" in topics
+
+
+def test_a_second_run_adds_only_what_is_new(tmp_path: Path, out: Out) -> None:
+    """What was there keeps its bytes; a run that finds nothing new changes nothing."""
+    with fmq.open(tmp_path / "shop", SMALL) as engine:
+        engine.send_many("orders", [b"x" * 10] * 300)
+        tx = engine.transaction(tx_id="two", producer="shop")
+        tx.send("orders", b"two")
+        tx.prepare()
+        engine.checkpoint()
+        assert arrow(tmp_path / "shop", out).rows == 300
+        first = out.files()
+        assert arrow(tmp_path / "shop", out).rows == 0
+        assert out.files() == first
+        tx.commit()
+        engine.send("emails", b"new")
+        engine.checkpoint()
+        report = arrow(tmp_path / "shop", out)
+        assert (report.rows, report.files) == (2, 2)
+        assert first.items() < out.files().items()
+        assert out.rows() == expected(str(tmp_path / "shop"), "parquet")
+        assert arrow(tmp_path / "shop", out).rows == 0
+
+
+def test_chunks_are_named_in_the_order_of_the_journal(shop: str, out: Out) -> None:
+    """However small they are, together they hold all of it, and names sort as it runs."""
+    report = arrow(shop, out, chunk_bytes=1)
+    assert report.files > 4
+    assert sorted(out.rows(), key=lambda row: row["position"]) == expected(shop, "parquet")
+    orders = [name for name in out.files() if name.startswith("topic=orders/")]
+    rows = [row for name in orders for row in out._rows_of(name)]
+    assert [row["offset"] for row in rows] == list(range(len(rows)))
+
+
+def test_progress_tells_rows_and_bytes_up_to_all_of_them(shop: str, out: Out) -> None:
+    seen: list[Progress] = []
+    report = arrow(shop, out, progress=seen.append)
+    assert (seen[0].rows, seen[0].bytes) == (0, 0)
+    assert seen[-1] == Progress(report.rows, report.bytes, report.bytes)
+    assert [each.bytes for each in seen] == sorted(each.bytes for each in seen)
+
+
+def test_several_directories_are_one_export(shop: str, strange: str, out: Out) -> None:
+    """Their rows tell whose they are; one that is new joins, as long as any is known."""
+    report = export([shop, strange], str(out), engine="arrow")
+    rows = out.rows()
+    assert len(rows) == report.rows == len(expected(shop, "csv") + expected(strange, "csv"))
+    assert {row["engine"] for row in rows} == {"shop", "strange"}
+    assert len({row["store"] for row in rows}) == 2
+    with pytest.raises(OtherExport, match="several directories: yes, and this one has no"):
+        arrow(shop, out)
+
+
+def test_what_belongs_to_another_export_is_refused(shop: str, strange: str, out: Out) -> None:
+    arrow(shop, out)
+    files = out.files()
+    with pytest.raises(OtherExport, match=r"begun with the format 'parquet', and .* 'csv'"):
+        arrow(shop, out, format="csv")
+    with pytest.raises(OtherExport, match=r"begun with the view 'messages', and .* 'records'"):
+        arrow(shop, out, view="records")
+    with pytest.raises(OtherExport, match="text: no, and this one has yes"):
+        arrow(shop, out, text=True)
+    with pytest.raises(OtherExport, match=r"is that of .*shop, and .*strange is not the same"):
+        arrow(strange, out)
+    assert out.files() == files
+
+
+def test_what_no_export_made_is_not_touched(shop: str, out: Out) -> None:
+    out.path.mkdir()
+    (out.path / "letter.txt").write_text("dear")
+    with pytest.raises(NotAnExport, match=r"holds 'letter.txt', which no export made"):
+        arrow(shop, out)
+    assert [each.name for each in out.path.iterdir()] == ["letter.txt"]
+    with pytest.raises(NotAnExport, match="not a directory"):
+        arrow(shop, Out(out.path / "letter.txt"))
+
+
+def test_a_journal_is_no_place_to_export_to(shop: str) -> None:
+    with pytest.raises(NotAnExport):
+        arrow(shop, Out(Path(shop)))
+
+
+def test_a_state_that_makes_no_sense_is_refused(shop: str, out: Out) -> None:
+    arrow(shop, out)
+    (out.path / "_fmq" / "export.json").write_text('{"version": 1}')
+    with pytest.raises(NotAnExport, match="not what an export writes down"):
+        arrow(shop, out)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"view": "mesages"}, "did you mean messages"),
+        ({"view": "damage"}, "There are: messages, records, transactions"),
+        ({"format": "orc"}, "one of Spark's"),
+        ({"on_gap": "skp"}, "did you mean skip"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_made(
+    shop: str, out: Out, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(BadOption, match=says):
+        arrow(shop, out, **options)
+    assert not out.path.exists()
+
+
+def test_a_directory_that_is_none_leaves_nothing(tmp_path: Path, out: Out) -> None:
+    with pytest.raises(NotAStore):
+        arrow(tmp_path / "nothing", out)
+    assert not out.path.exists()
+
+
+def test_a_topic_too_long_for_a_folder_is_told_before_anything_is_made(
+    tmp_path: Path, out: Out
+) -> None:
+    with fmq.open(tmp_path / "shop") as engine:
+        engine.send("x" * 255, b"")
+    with pytest.raises(BadName, match="a folder named after it would have more than 255 bytes"):
+        arrow(tmp_path / "shop", out)
+    assert not out.path.exists()
+    assert arrow(tmp_path / "shop", out, view="records").rows == 2
+
+
+def test_one_export_at_a_time(shop: str, out: Out) -> None:
+    with opened(str(out), Shape("parquet", "messages", False, False)):
+        with pytest.raises(Locked, match="another export is writing here"):
+            arrow(shop, out)
+    assert arrow(shop, out).rows == 1900
+
+
+def test_what_retention_dropped_before_it_was_exported_is_told(tmp_path: Path, out: Out) -> None:
+    """It is an error that says what is missing, or by option a gap that is written down."""
+    path = tmp_path / "shop"
+    options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
+    with fmq.open(path, options, background=False) as engine:
+        engine.send_many("orders", [b"x" * 1000] * 10)
+        engine.checkpoint()
+        assert arrow(path, out).rows == 10
+        for _ in range(20):
+            engine.send_many("orders", [b"y" * 1000] * 10)
+        engine.checkpoint()
+        first = engine.queues()[0].first
+        assert first > 10
+        with pytest.raises(Behind, match="retention has dropped what lay from position") as told:
+            arrow(path, out)
+        assert told.value.reached < told.value.first
+        report = arrow(path, out, on_gap="skip")
+        [gap] = report.gaps
+        assert (gap.start, gap.end) == (told.value.reached, told.value.first)
+        assert [row["offset"] for row in out.rows()] == [*range(10), *range(first, 210)]
+        assert arrow(path, out).rows == 0
+
+
+def test_what_was_exported_may_be_dropped(tmp_path: Path, out: Out) -> None:
+    """Nothing is missing when retention drops what the export has: no gap is told of."""
+    path = tmp_path / "shop"
+    options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
+    with fmq.open(path, options, background=False) as engine:
+        for _ in range(40):
+            engine.send_many("orders", [b"y" * 1000] * 10)
+            engine.checkpoint()
+            arrow(path, out)
+        assert engine.queues()[0].first > 100
+    assert [row["offset"] for row in out.rows()] == list(range(400))
+
+
+def test_damage_stops_an_export_or_is_left_out(tmp_path: Path, out: Out) -> None:
+    path = tmp_path / "shop"
+    with fmq.open(path, SMALL) as engine:
+        for _ in range(40):
+            engine.send_many("orders", [b"y" * 1000] * 10)
+    segment = sorted(path.glob("*.seg"))[1]
+    data = bytearray(segment.read_bytes())
+    data[200] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(Damaged):
+        arrow(path, out)
+    assert out.files() == {}
+    report = arrow(path, out, permissive=True)
+    assert 300 < report.rows < 400
+
+
+def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path, out: Out) -> None:
+    """The limit is on the size of files, which is told as a full disk is; see `is_full`."""
+    with fmq.open(tmp_path / "shop") as engine:
+        engine.send("orders", b"small")
+        engine.checkpoint()
+        arrow(tmp_path / "shop", out)
+        engine.send_many("orders", [os.urandom(60_000) for _ in range(20)])
+    before = out.files()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(StorageFull, match="What was exported before is there as it was"):
+            arrow(tmp_path / "shop", out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert out.files() == before
+    assert arrow(tmp_path / "shop", out).rows == 20
+
+
+def test_exporting_with_arrow_needs_no_spark(shop: str, tmp_path: Path) -> None:
+    """Neither pyspark nor Java is asked for anything."""
+    script = (
+        "import sys; from fmq.cli.main import main; code = main(sys.argv[1:]); "
+        "assert 'pyspark' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "export", shop, str(tmp_path / "out"), "--engine", "arrow"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/nowhere", "PYTHONPATH": str(Path(fmq.__file__).parent.parent)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"rows": 1900' in done.stdout

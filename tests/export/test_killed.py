@@ -1,0 +1,60 @@
+"""An export that is killed, and run again, gives the files that it would have given at once."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fmq.export import Progress, export
+from tests.export import killing
+from tests.export.reading import Out
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_killed_at_each_step_and_repeated_it_gives_the_same_files(
+    shop: str, tmp_path: Path, format: str
+) -> None:
+    """The same names, and the same bytes in them.
+
+    Method: a child is killed (SIGKILL) before the first thing that it does to the file system,
+    another before the second, and so on; each time the export is run again to its end.
+    """
+    whole = Out(tmp_path / "whole")
+    export(shop, str(whole), engine="arrow", format=format, chunk_bytes=killing.CHUNK_BYTES)
+    done = subprocess.run(
+        [sys.executable, killing.__file__, shop, str(tmp_path / "killed"), format],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    kills = int(done.stdout)
+    assert kills > 60
+    for number in range(1, kills + 1):
+        out = Out(tmp_path / "killed" / str(number))
+        assert out.files() == whole.files(), f"killed at step {number}"
+        assert sorted(os.listdir(out.path / "_fmq")) == ["export.json", "lock"], number
+
+
+def test_stopped_within_a_chunk_it_shows_only_whole_ones(shop: str, tmp_path: Path) -> None:
+    """What was being made is not among the files, and is made anew."""
+    whole, out = Out(tmp_path / "whole"), Out(tmp_path / "out")
+    export(shop, str(whole), engine="arrow", chunk_bytes=killing.CHUNK_BYTES)
+
+    def stop(progress: Progress) -> None:
+        if progress.rows > 800:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(
+            shop, str(out), engine="arrow", chunk_bytes=killing.CHUNK_BYTES, progress=stop
+        )
+    assert out.files()
+    assert out.files().items() < whole.files().items()
+    export(shop, str(out), engine="arrow", chunk_bytes=killing.CHUNK_BYTES)
+    assert out.files() == whole.files()
