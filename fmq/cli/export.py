@@ -135,5 +135,6 @@ EXPORT = (
         of_row=lambda row: f"{size(row['written_bytes'])} in {counted(row['files'], 'file')}",
     ),
     Column("", "took", of_row=_per_second),
-    Column("", "by", of_row=lambda row: f"{row['engine']}, {row['view']} as {plain(row['format'])}"),
+    Column("view", "view"),
+    Column("", "form", of_row=lambda row: f"{plain(row['format'])}, by {row['engine']}"),
 )

@@ -3,7 +3,7 @@
 Needs `pip install fmq-engine[arrow]`, or `fmq-engine[spark]` and Java.
 """
 
-import fmq.table  # says what is not installed
+import fmq.table  # noqa: F401 - which says what is not installed
 from fmq.export.errors import Behind, ExportFailed, NotAnExport, NotText, OtherExport
 from fmq.export.job import Exported, Progress, Report, export
 

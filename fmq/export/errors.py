@@ -27,11 +27,12 @@ class Behind(Overtaken):
 
     def __init__(self, path: str, reached: int, first: int) -> None:
         super().__init__(path, f"what lay from position {reached} up to {first}")
-        self.args = (
+        says = (
             f"{path}: the engine's retention has dropped what lay from position {reached} up to "
             f"{first} before it was exported. Nothing else is missing, and nothing was written. "
             "Export more often, or keep more (retain_bytes, retain_seconds); --on-gap skip "
-            "(on_gap='skip') goes on behind the gap and notes it.",
+            "(on_gap='skip') goes on behind the gap and notes it."
         )
+        self.args = (says,)
         self.reached = reached
         self.first = first

@@ -115,9 +115,7 @@ def export(
         place = held.enter_context(opened(os.path.abspath(out), shape))
         _go_on(place, shape, journals)
         reached = dict(place.state.reached)
-        todo = plan(
-            journals, reached, view, skip_gaps=on_gap == "skip", chunk_bytes=chunk_bytes
-        )
+        todo = plan(journals, reached, view, skip_gaps=on_gap == "skip", chunk_bytes=chunk_bytes)
         _note_sources(place, journals, todo)
         run = Run(place, layout, todo, progress)
         if todo.chunks:
@@ -149,7 +147,7 @@ def _go_on(place: Place, shape: Shape, journals: Sequence[Journal]) -> None:
 
 def _note_sources(place: Place, journals: Sequence[Journal], todo: Plan) -> None:
     state = place.state
-    paths, gaps = state.paths | _sources(journals), [*state.gaps, *map(tuple, todo.gaps)]
+    paths, gaps = state.paths | _sources(journals), [*state.gaps, *todo.gaps]
     if todo.gaps or paths != state.paths:
         place.note(replace(state, paths=paths, gaps=gaps))
 

@@ -40,7 +40,8 @@ class Layout(NamedTuple):
         encoded = topics.dictionary_encode()
         known = {topic: number for number, topic in enumerate(self.topics)}
         numbers = [known[topic] for topic in encoded.dictionary.to_pylist()]
-        return np.array(numbers, np.int64)[encoded.indices.to_numpy()]
+        made: NDArray[np.int64] = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
+        return made
 
     def _part(self, code: int) -> str:
         if not self.topics:

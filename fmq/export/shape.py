@@ -20,8 +20,7 @@ from fmq.export.errors import NotText
 from fmq.export.layout import Layout
 from fmq.table.schema import schema_of
 
-Array = pa.Array
-Change = Callable[[Array], Array]
+Change = Callable[[pa.Array], pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def _has_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(inner))
 
 
-def _as_text(batch: pa.RecordBatch, column: Array) -> Array:
+def _as_text(batch: pa.RecordBatch, column: pa.Array) -> pa.Array:
     kind = pa.list_(pa.string()) if pa.types.is_list(column.type) else pa.string()
     try:
         return column.cast(kind)
@@ -81,16 +80,20 @@ def _as_text(batch: pa.RecordBatch, column: Array) -> Array:
         ) from None
 
 
-def _first_binary(batch: pa.RecordBatch, column: Array) -> str:
+def _first_binary(batch: pa.RecordBatch, column: pa.Array) -> str:
     """Where the first row is whose bodies are not text."""
-    for row, value in enumerate(column):
-        try:
-            for body in value.as_py() or () if pa.types.is_list(column.type) else [value.as_py()]:
-                body.decode()
-        except UnicodeDecodeError:
-            break
+    row = next(number for number, value in enumerate(column.to_pylist()) if not _is_text(value))
     where = {name: batch.column(name)[row].as_py() for name in ("topic", "queue", "position")}
     return f"the body at position {where['position']} ({where['topic']}/{where['queue']})"
+
+
+def _is_text(value: bytes | list[bytes] | None) -> bool:
+    try:
+        for body in [value] if isinstance(value, bytes) else value or ():
+            body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _change(kind: pa.DataType, format: str) -> Change | None:
@@ -106,12 +109,12 @@ def _change(kind: pa.DataType, format: str) -> Change | None:
     return None
 
 
-def _time_text(column: Array) -> Array:
+def _time_text(column: pa.Array) -> pa.Array:
     times = column.cast(pa.int64()).to_numpy().view("datetime64[us]")
     return pa.array([f"{text}Z" for text in np.datetime_as_string(times).tolist()], pa.string())
 
 
-def _base64_text(column: Array) -> Array:
+def _base64_text(column: pa.Array) -> pa.Array:
     values = column.to_pylist()
     return pa.array(
         [None if value is None else base64.b64encode(value).decode() for value in values],
@@ -119,14 +122,14 @@ def _base64_text(column: Array) -> Array:
     )
 
 
-def _json_text(column: Array) -> Array:
+def _json_text(column: pa.Array) -> pa.Array:
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.string())
     values = plain_values(column)
     return pa.array([None if value is None else as_json(value) for value in values], pa.string())
 
 
-def plain_values(column: Array) -> list[Any]:
+def plain_values(column: pa.Array) -> list[Any]:
     """The values of a column, maps as dictionaries."""
     values: list[Any] = column.to_pylist()
     if pa.types.is_map(column.type):

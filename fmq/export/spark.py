@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import fmq.spark
+from fmq.errors import StorageError, StorageFull
 from fmq.export.errors import ExportFailed
 from fmq.export.layout import Layout
 from fmq.export.place import PART
@@ -46,7 +48,14 @@ SETTINGS = {
     # Rows stay in their order and are not sorted by part, as long as there are not more parts.
     "spark.sql.maxConcurrentOutputFileWriters": "256",
 }
-SAYS = re.compile(r"^(?:fmq\.[\w.]+|pyarrow\.[\w.]+|Caused by: java\.\S+): (.+)$", re.MULTILINE)
+# Where Spark's page may say why; the first of these that it has is the nearest to the cause.
+REASONS = (
+    re.compile(r"^(?:\w+\.)*fmq\.[\w.]+: (.+)$", re.MULTILINE),
+    re.compile(r"^Caused by: java\.io\.\S+: (.+)$", re.MULTILINE),
+    re.compile(r"(\[[A-Z][A-Z_.]+\] .+?)(?: SQLSTATE.*)?$", re.MULTILINE),
+    re.compile(r"(.+)"),
+)
+FULL = ("No space left on device", "File too large", "Disk quota exceeded")
 
 
 class SparkEngine:
@@ -76,7 +85,7 @@ class SparkEngine:
             writer = frame.write.format(format).options(**OPTIONS.get(format, {}))
             try:
                 writer.partitionBy(PART).save(f"file://{staging}")
-            except PySparkException as error:
+            except (PySparkException, Py4JJavaError) as error:
                 raise _failed(error) from error
 
 
@@ -138,12 +147,12 @@ def _with_part(batch: pa.RecordBatch, parts: list[str], numbers: Any) -> pa.Reco
     return pa.RecordBatch.from_arrays([*batch.columns, chosen(parts, numbers)], names)
 
 
-def _failed(error: PySparkException) -> ExportFailed:
+def _failed(error: Exception) -> StorageError:
     """What of Spark's page says why."""
     text = str(error)
-    found = SAYS.findall(text)
-    why = found[-1] if found else text.strip().split("\n", 1)[0]
-    return ExportFailed(
+    why = next(found[-1] for reason in REASONS if (found := reason.findall(text)))
+    kind = StorageFull if any(full in text for full in FULL) else ExportFailed
+    return kind(
         f"Spark could not make the files: {why} What was exported before is there as it was. Put "
         "that right and run it again."
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from fmq.errors import NewerFormat
 from fmq.export.errors import NotAnExport, OtherExport
+from fmq.export.plan import Gap
 from fmq.export.shape import Shape
 
 FOLDER = "_fmq"
@@ -38,7 +39,7 @@ class State:
     reached: dict[str, int] = field(default_factory=dict)
     """By store, the position up to which it is exported."""
     chunks: int = 0
-    gaps: list[tuple[str, int, int]] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
     publishing: Publishing | None = None
 
     def published(self) -> State:
@@ -74,7 +75,7 @@ def _decode(says: dict[str, Any], path: str) -> State:
         says["paths"],
         says["reached"],
         says["chunks"],
-        [(path, start, end) for path, start, end in says["gaps"]],
+        [Gap(*gap) for gap in says["gaps"]],
         None if publishing is None else Publishing(**publishing),
     )
 

@@ -91,7 +91,11 @@ READ = {"parquet": _parquet, "csv": _csv, "json": _json}
 
 def expected(path: str, format: str, view: str = "messages", *, text: bool = False) -> list[Row]:
     """What an export of all there is now should hold."""
-    rows = [row for row in fmq.table.read(path, view).read_all().to_pylist() if row.get("state") != "undecided"]
+    rows = [
+        row
+        for row in fmq.table.read(path, view).read_all().to_pylist()
+        if row.get("state") != "undecided"
+    ]
     return sorted((_expected(row, format, text) for row in rows), key=_place)
 
 

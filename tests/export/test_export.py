@@ -190,9 +190,9 @@ def test_a_topic_too_long_for_a_folder_is_told_before_anything_is_made(
 
 
 def test_one_export_at_a_time(shop: str, out: Out) -> None:
-    with opened(str(out), Shape("parquet", "messages", False, False)):
-        with pytest.raises(Locked, match="another export is writing here"):
-            arrow(shop, out)
+    held = opened(str(out), Shape("parquet", "messages", False, False))
+    with held, pytest.raises(Locked, match="another export is writing here"):
+        arrow(shop, out)
     assert arrow(shop, out).rows == 1900
 
 

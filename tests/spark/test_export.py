@@ -1,0 +1,145 @@
+"""An export by Spark is one by Arrow alone: the same rows, the same types, the same folders."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from fmq.errors import BadOption
+from fmq.export import ExportFailed, OtherExport, Progress, export
+from tests.export.reading import Out, same_json
+from tests.export.strange import fill_strangely, fill_with_bytes
+from tests.spark.reading import Reader
+
+ROOT = Path(__file__).parent.parent.parent
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+
+
+@pytest.fixture(scope="session")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("filled") / "strange")
+    fill_strangely(path)
+    return path
+
+
+def both(path: str, where: Path, format: str, view: str) -> tuple[Out, Out]:
+    """The same export by Spark and by Arrow."""
+    by_spark, by_arrow = Out(where / "spark"), Out(where / "arrow")
+    seen: list[Progress] = []
+    one = export(
+        path, str(by_spark), engine="spark", format=format, view=view, progress=seen.append
+    )
+    other = export(path, str(by_arrow), engine="arrow", format=format, view=view)
+    assert (one.rows, one.bytes) == (other.rows, other.bytes) == (seen[-1].rows, seen[-1].bytes)
+    return by_spark, by_arrow
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "json"])
+def test_messages_are_the_same_by_spark_and_by_arrow(
+    spark: SparkSession, strange: str, tmp_path: Path, format: str
+) -> None:
+    """Row by row, with names and texts that are hard to write down."""
+    by_spark, by_arrow = both(strange, tmp_path, format, "messages")
+    rows = by_spark.rows()
+    assert len(rows) > 60
+    assert same_json(rows) == same_json(by_arrow.rows())
+    assert {Path(name).parent for name in by_spark.files()} == {
+        Path(name).parent for name in by_arrow.files()
+    }
+    if format == "parquet":
+        assert by_spark.schema() == by_arrow.schema()
+
+
+@pytest.mark.parametrize("view", ["records", "transactions"])
+@pytest.mark.parametrize("format", ["parquet", "csv", "json"])
+def test_other_views_are_the_same_by_spark_and_by_arrow(
+    shop: Reader, tmp_path: Path, view: str, format: str
+) -> None:
+    by_spark, by_arrow = both(shop.path, tmp_path, format, view)
+    assert same_json(by_spark.rows()) == same_json(by_arrow.rows())
+    if format == "parquet":
+        assert by_spark.schema() == by_arrow.schema()
+
+
+def test_one_engine_goes_on_where_the_other_was(shop: Reader, tmp_path: Path) -> None:
+    """An export that Arrow was stopped in is finished by Spark, and read by Spark as it is."""
+    out = Out(tmp_path / "out")
+
+    def stop(progress: Progress) -> None:
+        if progress.rows > 1500:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(shop.path, str(out), engine="arrow", chunk_bytes=40_000, progress=stop)
+    first = out.files()
+    export(shop.path, str(out), engine="spark")
+    assert first
+    assert first.items() < out.files().items()
+    [read] = [shop.spark.read.parquet(str(out))]
+    names = ["topic", "queue", "offset", "position", "key", "body", "time", "tx_id"]
+    order = ["topic", "queue", "offset"]
+    shown = read.select(names).orderBy(order).collect()
+    assert shown == shop.view().select(names).orderBy(order).collect()
+
+
+def test_the_users_session_keeps_its_settings(shop: Reader, tmp_path: Path) -> None:
+    """Days are those of UTC, whatever the session's time zone, which stays as it is."""
+    zone = "spark.sql.session.timeZone"
+    shop.spark.conf.set(zone, "Pacific/Kiritimati")
+    try:
+        by_spark, by_arrow = both(shop.path, tmp_path, "csv", "transactions")
+        assert shop.spark.conf.get(zone) == "Pacific/Kiritimati"
+    finally:
+        shop.spark.conf.set(zone, "UTC")
+    assert same_json(by_spark.rows()) == same_json(by_arrow.rows())
+
+
+def test_any_file_format_of_spark_goes_by_its_name(shop: Reader, tmp_path: Path) -> None:
+    report = export(shop.path, str(tmp_path / "out"), format="orc")
+    assert report.engine == "spark"
+    assert shop.spark.read.orc(str(tmp_path / "out")).count() == report.rows == 1900
+
+
+def test_what_spark_cannot_write_is_said_in_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    """A format that is not there leaves nothing behind that another would be refused for."""
+    path, out = str(tmp_path / "bytes"), str(tmp_path / "out")
+    fill_with_bytes(path)
+    with pytest.raises(ExportFailed, match="Failed to find the data source: parqet") as told:
+        export(path, out, format="parqet")
+    assert len(str(told.value)) < 400
+    with pytest.raises(ExportFailed, match=r"position 128 \(bytes/0\) is not text"):
+        export(path, out, engine="spark", text=True)
+    assert export(path, out, engine="spark").rows == 3
+    with pytest.raises(OtherExport):
+        export(path, out, format="parqet")
+    with pytest.raises(BadOption):
+        export(path, out, format="orc", engine="arrow")
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+def test_spark_submit_exports_a_journal(shop: Reader, tmp_path: Path, master: str) -> None:
+    """From any directory; and with executors that are processes of their own."""
+    out, by_arrow = Out(tmp_path / "out"), Out(tmp_path / "arrow")
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [
+            str(SUBMIT), "--master", master, "--conf", "spark.ui.enabled=false",
+            "--conf", "spark.executor.memory=512m",
+            str(ROOT / "tools" / "export_journal.py"), shop.path, str(out),
+        ],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert '"engine": "spark"' in done.stdout
+    export(shop.path, str(by_arrow), engine="arrow")
+    assert out.rows() == by_arrow.rows()
+    assert len(out.rows()) == 1900
