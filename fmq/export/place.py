@@ -126,8 +126,8 @@ def opened(out: str, shape: Shape) -> Iterator[Place]:
         ) from None
     if names - {FOLDER} and load(out) is None:
         raise NotAnExport(
-            f"{out}: holds {min(names - {FOLDER})!r}, which no export made. Nothing was written; name a "
-            "new or empty directory, or one that an export has begun."
+            f"{out}: holds {min(names - {FOLDER})!r}, which no export made. Nothing was "
+            "written; name a new or empty directory, or one that an export has begun."
         )
     os.makedirs(os.path.join(out, FOLDER), exist_ok=True)
     lock = _locked(out)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from fmq.spark.java import require_java
 from fmq.spark.source import register
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -23,6 +25,8 @@ def session(name: str = "fmq", master: str | None = None, **settings: str) -> Sp
 
     if SparkSession.getActiveSession() is None:
         require_java()
+        # And they would not know a checkout that the caller has put in its own path.
+        settings = {"spark__executorEnv__PYTHONPATH": ROOT} | settings
     # Workers would take the first python3 in PATH, which need not know fmq.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
