@@ -199,6 +199,8 @@ MAPPED = (
     "fmq/bind/sqlalchemy",
     "fmq/table",
     "fmq/spark",
+    "fmq/export",
+    "fmq/report",
 )
 
 

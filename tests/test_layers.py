@@ -35,13 +35,16 @@ MAY_IMPORT = {
     "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
     # Programs call these with their engine, and they call it as any program does.
     **dict.fromkeys(["fmq.bind.tpc", "fmq.bind.zope"], TX | {"fmq", "fmq.bind"}),
+    "fmq.export": GROUND
+    | {"fmq.table", "fmq.spark", "fmq.export", "fmq.real_disk", "fmq.recovery.layout"},
+    "fmq.report": GROUND | {"fmq", "fmq.spark", "fmq.report", "fmq.cli.text"},
     "fmq.real_disk": GROUND,
     "fmq.*": ENGINE,
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},
     # It shows journals that no engine would open, so it reads names, checkpoints and tails itself.
     "fmq.cli": STORE
-    | {"fmq", "fmq.cli", "fmq.real_disk", "fmq.bind.marker"}
+    | {"fmq", "fmq.cli", "fmq.real_disk", "fmq.bind.marker", "fmq.export"}
     | {"fmq.recovery.layout", "fmq.recovery.checkpoint", "fmq.recovery.tail"},
     "fmq.__main__": {"fmq.cli"},
 }
@@ -54,7 +57,7 @@ DOOR_OF = {
     **dict.fromkeys(["os", "fcntl", "mmap", "shutil", "pathlib", "tempfile"], "fmq.real_disk"),
     "time": "fmq.clock",
 }
-NEEDS_NO_DOOR = {"fmq.cli", "fmq.testing", "fmq.spark"}
+NEEDS_NO_DOOR = {"fmq.cli", "fmq.testing", "fmq.spark", "fmq.export"}
 
 # Too slow or too much for everybody who writes `import fmq`.
 NOT_LOADED_BY_FMQ = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 920, 250
-LEFT, RIGHT, TOP, BOTTOM = 74, 8, 12, 30
+LEFT, RIGHT, TOP, BOTTOM = 74, 20, 12, 30
 LINES = 4
-TICKS = 8
 COLOURS = (
     "#3b6fb6", "#e08a3c", "#4f9d69", "#c4524f", "#8567b0", "#3fa3ad", "#c27ba0", "#8b8b8b",
 )  # fmt: skip
@@ -26,23 +25,26 @@ class Series:
 def columns(
     series: Sequence[Series],
     labels: Sequence[str],
+    ticks: Collection[int],
     show: Callable[[float], str],
     *,
+    factors: Sequence[float] = (2, 2.5, 2),
     gap: float = 0.12,
     colours: Sequence[str] = COLOURS,
 ) -> str:
     """Columns side by side, those of several series on top of each other.
 
-    `gap` is how much of a column's width is left free; each column tells its numbers to whoever
-    points at it.
+    Each column tells its label and its numbers to whoever points at it; the labels of those in
+    `ticks` stand below. The lines of the scale are apart by a product of `factors`, and `gap` is
+    how much of a column's width is left free.
     """
     tops = [sum(values) for values in zip(*(each.values for each in series), strict=True)]
-    limit, step = _scale(max(tops, default=0))
+    limit, step = _scale(max(tops, default=0), factors)
     inner = HEIGHT - TOP - BOTTOM
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         *_lines(limit, step, inner, show),
-        *_labels(labels),
+        *_labels(labels, ticks),
     ]
     width = (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
     for i, label in enumerate(labels):
@@ -80,20 +82,19 @@ def _lines(limit: float, step: float, inner: float, show: Callable[[float], str]
         value += step
 
 
-def _labels(labels: Sequence[str]) -> Iterator[str]:
-    """As many labels under the columns as have room."""
+def _labels(labels: Sequence[str], ticks: Collection[int]) -> Iterator[str]:
+    """Where a column begins, its label."""
     width = (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
-    every = max(1, -(-len(labels) // TICKS))
-    for i in range(0, len(labels), every):
-        x = LEFT + (i + 0.5) * width
+    for i in ticks:
+        x = LEFT + i * width
         yield f'<text x="{x:.1f}" y="{HEIGHT - 9}" text-anchor="middle">{escape(labels[i])}</text>'
 
 
-def _scale(top: float) -> tuple[float, float]:
+def _scale(top: float, factors: Sequence[float]) -> tuple[float, float]:
     """Where the scale ends, and how far its lines are apart: a round number."""
     step = 1.0
     while step * LINES < top:
-        for factor in (2, 2.5, 2):
+        for factor in factors:
             step *= factor
             if step * LINES >= top:
                 break

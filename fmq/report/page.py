@@ -8,10 +8,20 @@ from html import escape
 
 from fmq.cli.text import counted, moment, plain, size
 from fmq.report.chart import COLOURS, Series, columns, legend
-from fmq.report.numbers import SECOND, Numbers, Steps, Topic, latency_us, steps_between
+from fmq.report.numbers import (
+    LATENCY_STEPS,
+    SECOND,
+    WIDTHS_US,
+    Numbers,
+    Steps,
+    Topic,
+    latency_us,
+    steps_between,
+)
 from fmq.report.style import STYLE
 
 DAY_US = 86_400 * SECOND
+TICKS_MAX = 9
 
 
 def page_of(numbers: Numbers) -> str:
@@ -66,7 +76,7 @@ def _cards(numbers: Numbers) -> str:
 def _throughput(numbers: Numbers) -> str:
     if not numbers.topics:
         return _section("Throughput", "There are no messages.")
-    labels = times(numbers.steps)
+    labels, ticks = times(numbers.steps), round_times(numbers.steps)
     names = [plain(topic.name) for topic in numbers.topics]
     of_messages = [Series(name, topic.messages) for name, topic in _named(numbers.topics)]
     of_bytes = [Series(name, topic.bytes) for name, topic in _named(numbers.topics)]
@@ -83,9 +93,9 @@ def _throughput(numbers: Numbers) -> str:
         f"Messages that became visible, and bytes of their bodies, in each {step}.",
         legend(names),
         "<h3>messages</h3>",
-        columns(of_messages, labels, number),
+        columns(of_messages, labels, ticks, number),
         "<h3>bytes</h3>",
-        columns(of_bytes, labels, lambda value: size(int(value))),
+        columns(of_bytes, labels, ticks, lambda value: size(int(value)), factors=(2,)),
         table,
     )
 
@@ -103,6 +113,8 @@ def _latency(numbers: Numbers) -> str:
         return _section("From prepared to committed", "No prepared transaction was committed yet.")
     steps = steps_between(list(numbers.latency))
     series = Series("transactions", [numbers.latency.get(step, 0) for step in steps])
+    labels = [duration(latency_us(step)) for step in steps]
+    ticks = [i for i, step in enumerate(steps) if step % LATENCY_STEPS == 0] or [0]
     said = (
         f"<b>{duration(us)}</b> for {name if name != 'all' else 'the slowest'}"
         for name, us in numbers.quantiles_us.items()
@@ -112,7 +124,7 @@ def _latency(numbers: Numbers) -> str:
         f"How long the {counted(numbers.committed, 'transaction')} in two phases took, until it "
         "was known that the database had committed. "
         f"At most: {', '.join(said)}. {numbers.undecided_now:,} still undecided.",
-        columns([series], [duration(latency_us(step)) for step in steps], number),
+        columns([series], labels, ticks, number),
     )
 
 
@@ -123,7 +135,14 @@ def _undecided(numbers: Numbers) -> str:
     return _section(
         "Undecided",
         "Prepared transactions that waited for their decision, at the end of each step.",
-        columns([series], times(numbers.steps), number, gap=0, colours=COLOURS[1:2]),
+        columns(
+            [series],
+            times(numbers.steps),
+            round_times(numbers.steps),
+            number,
+            gap=0,
+            colours=COLOURS[1:2],
+        ),
     )
 
 
@@ -226,3 +245,16 @@ def times(steps: Steps) -> list[str]:
     return [
         f"{label}.{steps.time(step).microsecond // 1000:03d}" for step, label in enumerate(labels)
     ]
+
+
+def round_times(steps: Steps) -> list[int]:
+    """Those steps, a few, that begin at times that are round."""
+    for apart in WIDTHS_US:
+        found = [i for i in range(steps.number) if _begins_at(steps, i) % apart == 0]
+        if len(found) <= TICKS_MAX:
+            break
+    return found or [0]
+
+
+def _begins_at(steps: Steps, step: int) -> int:
+    return steps.start_us + step * steps.width_us
