@@ -33,13 +33,23 @@ class Said(NamedTuple):
 
 def fmq_json(*arguments: object) -> Said:
     """The command in this process, its JSON lines read."""
-    code, out, error = _run(*arguments, "--format", "json")
+    return fmq_piped(*arguments, "--format", "json")
+
+
+def fmq_piped(*arguments: object) -> Said:
+    """The command in this process, as it talks by itself to whoever is no terminal."""
+    code, out, error = _run(*arguments)
     return Said(code, [json.loads(line) for line in out.splitlines()], error)
 
 
 def fmq_table(*arguments: object) -> str:
     """The command in this process, as a person sees it."""
-    code, out, error = _run(*arguments, "--format", "table")
+    return fmq_table_with("--format", *arguments)
+
+
+def fmq_table_with(option: str, *arguments: object) -> str:
+    """The same; `option` is what has the command draw tables."""
+    code, out, error = _run(*arguments, option, "table")
     assert code == 0, error
     return out
 

@@ -1,0 +1,83 @@
+"""`fmq export`: what it says, piped and on a terminal, and how it ends."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import fmq
+from fmq.cli.codes import ERROR, FINE
+from tests.cli.command import ENVIRONMENT, fmq_piped, fmq_table_with
+
+ARROW = ("--engine", "arrow")
+
+
+def test_piped_it_says_what_it_added_as_json_lines(shop: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    said = fmq_piped("export", shop, out, *ARROW)
+    assert said.code == FINE
+    [journal], [export] = said.of("journal"), said.of("export")
+    assert journal["path"] == str(shop)
+    assert (export["rows"], export["engine"], export["view"]) == (5, "arrow", "messages")
+    assert export["written_bytes"] == sum(file.stat().st_size for file in out.rglob("*.parquet"))
+    [again] = fmq_piped("export", shop, out, *ARROW).of("export")
+    assert (again["rows"], again["files"]) == (0, 0)
+
+
+def test_on_a_terminal_it_says_so_in_tables(shop: Path, tmp_path: Path) -> None:
+    said = fmq_table_with("--show", "export", shop, tmp_path / "out", *ARROW)
+    assert "5 rows" in said
+    assert "in 3 files" in said
+    assert "parquet, by arrow" in said
+
+
+def test_several_directories_and_patterns_are_one_export(
+    shop: Path, segments: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    said = fmq_piped("export", tmp_path / "s*", out, "--view", "records", *ARROW)
+    assert {row["path"] for row in said.of("journal")} == {str(shop), str(segments)}
+    said = fmq_piped("export", shop, segments, out, "--view", "records", *ARROW)
+    assert said.of("export")[0]["rows"] == 0
+
+
+def test_what_goes_wrong_is_said_in_a_paragraph(shop: Path, tmp_path: Path) -> None:
+    said = fmq_piped("export", shop, shop, *ARROW)
+    assert said.code == ERROR
+    assert said.error.startswith(f"fmq: {shop}: holds ")
+    assert "Traceback" not in said.error
+
+
+def test_a_gap_is_listed_when_it_is_skipped(tmp_path: Path) -> None:
+    path, out = tmp_path / "shop", tmp_path / "out"
+    options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
+    with fmq.open(path, options, background=False) as engine:
+        engine.send("orders", b"first")
+        engine.checkpoint()
+        assert fmq_piped("export", path, out, *ARROW).code == FINE
+        for _ in range(100):
+            engine.send("orders", b"x" * 1000)
+        engine.checkpoint()
+    said = fmq_piped("export", path, out, *ARROW)
+    assert said.code == ERROR
+    assert "--on-gap skip" in said.error
+    said = fmq_piped("export", path, out, "--on-gap", "skip", *ARROW)
+    assert said.code == FINE
+    assert len(said.of("gap")) == 1
+
+
+def test_without_pyarrow_it_says_what_to_install(shop: Path, tmp_path: Path) -> None:
+    """The package is hidden from a process of its own."""
+    script = (
+        "import sys; sys.modules['pyarrow'] = None; from fmq.cli.main import main; "
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "export", str(shop), str(tmp_path / "out")],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ERROR
+    assert done.stderr.startswith("fmq: pyarrow is not installed")
+    assert "pip install 'fmq-engine[arrow]'" in done.stderr
