@@ -35,8 +35,7 @@ MAY_IMPORT = {
     "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
     # Programs call these with their engine, and they call it as any program does.
     **dict.fromkeys(["fmq.bind.tpc", "fmq.bind.zope"], TX | {"fmq", "fmq.bind"}),
-    "fmq.export": GROUND
-    | {"fmq.table", "fmq.spark", "fmq.export", "fmq.real_disk", "fmq.recovery.layout"},
+    "fmq.export": STORE | {"fmq.table", "fmq.spark", "fmq.export"},
     "fmq.report": GROUND | {"fmq", "fmq.spark", "fmq.report", "fmq.cli.text"},
     "fmq.real_disk": GROUND,
     "fmq.*": ENGINE,

@@ -18,8 +18,9 @@ from fmq.export.place import Place, opened
 from fmq.export.plan import CHUNK_BYTES, Gap, Plan, plan, topics_of
 from fmq.export.shape import Shape
 from fmq.export.state import check_same
-from fmq.table.fleet import directories, is_fleet, see_all
+from fmq.table.fleet import is_fleet, see_all
 from fmq.table.journal import Journal
+from fmq.table.pins import pinned
 from fmq.table.schema import check_choice
 from fmq.table.split import Split
 
@@ -106,10 +107,9 @@ def export(
     chosen = engine_for(engine, format)
     shape = Shape(format, view, text, is_fleet(named))
     with _machine(out), ExitStack() as held:
-        for path in directories(named):
-            held.enter_context(_kept(path))
+        held.enter_context(pinned(named))
         journals = list(see_all(named, permissive=permissive))
-        layout = shape.layout(topics_of(journals))
+        layout = shape.layout(topics_of(journals, permissive=permissive))
         for topic in layout.topics:
             topic_folder(topic)  # refused here, before anything is made
         place = held.enter_context(opened(os.path.abspath(out), shape))
@@ -159,7 +159,7 @@ def _sources(journals: Sequence[Journal]) -> dict[str, str]:
 def _exported(journal: Journal, reached: dict[str, int]) -> Exported:
     store = journal.store.hex()
     start = reached.get(store, journal.first)
-    return Exported(journal.path, store, start, journal.visible_to)
+    return Exported(journal.path, store, start, max(start, journal.visible_to))
 
 
 class Run:
@@ -235,11 +235,6 @@ def make_engine(name: str, shape: Shape, layout: Layout, *, permissive: bool) ->
     from fmq.export.arrow import ArrowEngine
 
     return ArrowEngine(shape, layout, permissive=permissive)
-
-
-@contextmanager
-def _kept(path: str) -> Iterator[None]:
-    yield
 
 
 @contextmanager

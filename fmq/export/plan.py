@@ -6,13 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fmq.export.errors import Behind
-from fmq.real_disk import RealDisk
-from fmq.recovery.layout import read_header
+from fmq.store.segment import Segment
 from fmq.table.journal import Journal
+from fmq.table.read import read_split
+from fmq.table.schema import schema_of
 from fmq.table.split import Split
+from fmq.table.stream import Mark, go_on
 from fmq.table.wanted import EVERYTHING
 
 CHUNK_BYTES = 4 << 30
+TOPIC = schema_of("messages", ["topic"], fleet=False)
 
 
 class Gap(NamedTuple):
@@ -53,9 +56,12 @@ def plan(
     """What of `journals` lies behind what was `reached`; Behind if some of that is gone."""
     splits: list[Split] = []
     gaps: list[Gap] = []
-    ends = {journal.store.hex(): journal.visible_to for journal in journals}
+    ends: dict[str, int] = {}
     for journal in journals:
-        start = reached.get(journal.store.hex(), 0)
+        store = journal.store.hex()
+        start = reached.get(store, 0)
+        # A copy may be older than what was exported.
+        ends[store] = max(start, journal.visible_to)
         if gap := _gap(journal, start):
             if not skip_gaps:
                 raise Behind(*gap)
@@ -75,20 +81,32 @@ def plan(
 
 def _gap(journal: Journal, start: int) -> Gap | None:
     """What was dropped behind `start`, if anything was."""
-    if not 0 < start < journal.first:
-        return None
-    directory = RealDisk().directory(journal.path, make=False)
-    try:
-        dropped_to = read_header(directory, journal.first).previous_end
-    finally:
-        directory.close()
-    return Gap(journal.path, start, dropped_to) if start < dropped_to else None
+    lost = go_on(journal, Mark(start), journal.visible_to, skip=True).skipped_bytes
+    return Gap(journal.path, start, start + lost) if start and lost else None
 
 
-def topics_of(journals: Iterable[Journal]) -> tuple[str, ...]:
+def topics_of(journals: Iterable[Journal], *, permissive: bool) -> tuple[str, ...]:
     """All topics that have messages, sorted."""
-    found = {topic for each in journals for seen in each.segments for topic, _ in seen.lanes}
+    found: set[str] = set()
+    for journal in journals:
+        unknown = []
+        for seen in journal.segments:
+            if seen.lanes is None:
+                unknown.append(seen.segment)
+            else:
+                found.update(topic for topic, _ in seen.lanes)
+        for segment in unknown:
+            found |= _topics_in(journal, segment, permissive=permissive)
     return tuple(sorted(found))
+
+
+def _topics_in(journal: Journal, segment: Segment, *, permissive: bool) -> set[str]:
+    """The topics in a segment that has no index, by its records."""
+    found: set[str] = set()
+    for split in journal.splits(EVERYTHING, start=segment.base, end=segment.limit):
+        for batch in read_split(split, "messages", TOPIC, permissive=permissive):
+            found.update(batch.column(0).dictionary_encode().dictionary.to_pylist())
+    return found
 
 
 def packed(splits: Iterable[Split], bytes_min: int) -> Iterator[list[Split]]:

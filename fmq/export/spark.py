@@ -24,8 +24,8 @@ from fmq.export.plan import packed, size_of
 from fmq.export.shape import Shape
 from fmq.spark.types import spark_schema
 from fmq.table.gather import chosen
-from fmq.table.journal import SPLIT_BYTES
 from fmq.table.read import read_split
+from fmq.table.seen import SPLIT_BYTES
 from fmq.table.split import Split
 
 Told = Callable[[int, int], None]

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -230,6 +231,48 @@ def test_what_was_exported_may_be_dropped(tmp_path: Path, out: Out) -> None:
             arrow(path, out)
         assert engine.queues()[0].first > 100
     assert [row["offset"] for row in out.rows()] == list(range(400))
+
+
+def test_what_is_being_exported_is_kept_from_retention(tmp_path: Path, out: Out) -> None:
+    """An engine that would drop it while the export runs keeps it until the end."""
+    path = tmp_path / "shop"
+    options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
+    with fmq.open(path, options, background=False) as engine:
+
+        def send() -> None:
+            engine.send_many("orders", [b"x" * 1000] * 10)
+            engine.checkpoint()
+
+        def write_on(_: Progress) -> None:
+            for _ in range(5):
+                send()
+
+        send()
+        report = arrow(path, out, progress=write_on)
+        assert report.rows == 10
+        assert engine.queues()[0].first == 0
+        send()
+        assert engine.queues()[0].first > 0
+
+
+@pytest.mark.parametrize("indexes", [True, False])
+def test_a_copy_is_exported_as_far_as_it_goes(
+    shop: str, tmp_path: Path, out: Out, indexes: bool
+) -> None:
+    """Closed segments alone are enough; beside what they are copies of, they add nothing."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for segment in sorted(Path(shop).glob("*.seg"))[:-1]:
+        shutil.copy(segment, copy)
+        if indexes:
+            shutil.copy(segment.with_suffix(".idx"), copy)
+    rows = len(expected(str(copy), "parquet"))
+    assert arrow(copy, out).rows == rows > 1000
+    assert arrow(shop, out).rows == 1900 - rows
+    assert out.rows() == expected(shop, "parquet")
+    assert arrow(copy, out).rows == 0
+    both = Out(tmp_path / "both")
+    assert export([shop, str(copy)], str(both), engine="arrow").rows == 1900
 
 
 def test_damage_stops_an_export_or_is_left_out(tmp_path: Path, out: Out) -> None:
