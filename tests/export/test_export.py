@@ -243,7 +243,7 @@ def test_what_is_being_exported_is_kept_from_retention(tmp_path: Path, out: Out)
             engine.send_many("orders", [b"x" * 1000] * 10)
             engine.checkpoint()
 
-        def write_on(_: Progress) -> None:
+        def write_on(progress: Progress) -> None:
             for _ in range(5):
                 send()
 
