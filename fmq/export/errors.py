@@ -26,13 +26,11 @@ class Behind(Overtaken):
     """Retention was faster than the exports: positions are gone that none of them has."""
 
     def __init__(self, path: str, reached: int, first: int) -> None:
-        super().__init__(path, f"what lay from position {reached} up to {first}")
-        says = (
-            f"{path}: the engine's retention has dropped what lay from position {reached} up to "
-            f"{first} before it was exported. Nothing else is missing, and nothing was written. "
-            "Export more often, or keep more (retain_bytes, retain_seconds); --on-gap skip "
-            "(on_gap='skip') goes on behind the gap and notes it."
+        super().__init__(
+            path,
+            f"the journal from position {reached} up to {first}, not exported yet,",
+            "Nothing was written. --on-gap skip (on_gap='skip') goes on behind the gap and notes "
+            "it; else export more often",
         )
-        self.args = (says,)
         self.reached = reached
         self.first = first

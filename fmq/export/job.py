@@ -185,8 +185,13 @@ class Run:
         self._told(0, 0)
         for chunk in self._todo.chunks:
             self._place.clear_staging()
-            if chunk.splits:
-                engine.make(chunk.splits, self._place.staging, self._told)
+            try:
+                if chunk.splits:
+                    engine.make(chunk.splits, self._place.staging, self._told)
+            except BaseException:
+                # What nobody will ever see must not keep a disk full.
+                self._place.clear_staging()
+                raise
             files, written = self._place.publish(chunk, self._layout)
             self.files += files
             self.written += written
