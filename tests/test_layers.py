@@ -35,12 +35,12 @@ MAY_IMPORT = {
     "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
     # Programs call these with their engine, and they call it as any program does.
     **dict.fromkeys(["fmq.bind.tpc", "fmq.bind.zope"], TX | {"fmq", "fmq.bind"}),
-    "fmq.export": STORE | {"fmq.table", "fmq.spark", "fmq.export"},
-    "fmq.report": GROUND | {"fmq", "fmq.spark", "fmq.report", "fmq.cli.text"},
     "fmq.real_disk": GROUND,
     "fmq.*": ENGINE,
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},
+    "fmq.export": STORE | {"fmq.table", "fmq.spark", "fmq.export"},
+    "fmq.report": GROUND | {"fmq", "fmq.spark", "fmq.report", "fmq.cli.text"},
     # It shows journals that no engine would open, so it reads names, checkpoints and tails itself.
     "fmq.cli": STORE
     | {"fmq", "fmq.cli", "fmq.real_disk", "fmq.bind.marker", "fmq.export"}
