@@ -22,7 +22,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +34,7 @@ from pyspark.sql.types import StructType
 import fmq
 import fmq.spark
 
-BODY = bytes(range(100))
+BODY_BYTES = 100
 BATCH = 1000
 MANY, FEW = 4_000_000, 1_000_000
 WARM, ROUNDS = 3, 5
@@ -67,7 +69,7 @@ class Bench:
 
     def run(self) -> None:
         many = self._journal("many", MANY, BATCH)
-        print(f"count, {MANY:,} rows of {len(BODY)} B in records of {BATCH:,}")
+        print(f"count, {MANY:,} rows of {BODY_BYTES} B in records of {BATCH:,}")
         self._print_rates(MANY, {
             "fmq": lambda: self._fmq(many).count(),
             f"fmq, only {COLUMNS}": lambda: self._fmq(many, COLUMNS).count(),
@@ -114,8 +116,8 @@ class Bench:
     def _journal(self, name: str, rows: int, batch: int) -> str:
         path = str(self._folder / name)
         with fmq.open(path, fmq.Options(sync="never")) as engine:
-            for _ in range(rows // batch):
-                engine.send_many("orders", [BODY] * batch)
+            for bodies in batches(rows, batch):
+                engine.send_many("orders", bodies)
         return path
 
     def _fmq(self, path: str, columns: str | None = None) -> DataFrame:
@@ -142,7 +144,7 @@ class Bench:
         database.execute("create table outbox (topic, queue, id integer primary key, body)")
         database.executemany(
             "insert into outbox (topic, queue, body) values (?, ?, ?)",
-            (("orders", 0, BODY) for _ in range(FEW)),
+            (("orders", 0, body) for bodies in batches(FEW, BATCH) for body in bodies),
         )
         database.commit()
 
@@ -154,10 +156,11 @@ class Bench:
 
     def _json(self, path: str) -> Callable[[], object]:
         file = self._folder / "messages.jsonl"
-        body = base64.b64encode(BODY).decode()
+        bodies = chain.from_iterable(batches(FEW, BATCH))
         with file.open("w") as lines:
-            for offset in range(FEW):
-                row = {"topic": "orders", "queue": 0, "offset": offset, "body": body}
+            for offset, body in enumerate(bodies):
+                text = base64.b64encode(body).decode()
+                row = {"topic": "orders", "queue": 0, "offset": offset, "body": text}
                 lines.write(json.dumps(row) + "\n")
         schema = "topic string, queue int, offset bigint, body binary"
         return self._bodies_of_json(self._spark.read.schema(schema).json(str(file)))
@@ -196,6 +199,14 @@ class RowByRowReader(DataSourceReader):
                 for message in engine.read("orders", offset=offset, limit=1000):
                     yield "orders", 0, message.offset, message.body, message.time
                 offset += 1000
+
+
+def batches(rows: int, batch: int) -> Iterator[list[bytes]]:
+    """The same bodies for all, and no two alike: Parquet would write one once."""
+    random = Random(7)
+    for _ in range(rows // batch):
+        data = random.randbytes(batch * BODY_BYTES)
+        yield [data[at : at + BODY_BYTES] for at in range(0, len(data), BODY_BYTES)]
 
 
 # --- measuring ------------------------------------------------------------------------------
