@@ -150,6 +150,7 @@ FLAGS = {
     "KEYS": columns.KEYS,
     "TAGS": columns.TAGS,
     "HEADERS": columns.HEADERS,
+    "BOUND": record.BOUND,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fmq.bind.find import Binding, binding_of, is_of_asyncio
+from fmq.bind.find import Binding, binding_of, is_of_asyncio, of_bound
 from fmq.bind.transaction import BoundTransaction
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
@@ -46,7 +46,7 @@ def _met(
     binding = binding_of(connection, bridge)
     if checkers.needs(producer, binding.path):
         # First the database, then the checker: one that is not registered there answers nothing.
-        new = all(tx.producer != producer for tx in feedback.undecided())
+        new = not feedback.has_bound(producer)
         binding.register(feedback.store, producer, new=new)
-        checkers.add_bound(producer, binding.path, binding.check)
+        checkers.add_bound(producer, binding.path, of_bound(binding.check))
     return binding

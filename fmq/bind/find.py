@@ -120,6 +120,11 @@ def module_of(connection: Any) -> Any:
     )
 
 
+def of_bound(checker: Checker) -> Checker:
+    """`checker`, asked about bound transactions alone: that others have no mark says nothing."""
+    return lambda question: checker(question) if question.bound else "unknown"
+
+
 def checker_of(address: object) -> Checker:
     """A checker that asks the database at `address`: "sqlite:///shop.db", "postgresql://...".
 
@@ -127,6 +132,10 @@ def checker_of(address: object) -> Checker:
     of Django's DATABASES says. An address with a driver, such as "postgresql+psycopg://...", is one
     of SQLAlchemy's, and so may be one of its engines.
     """
+    return of_bound(_checker_of(address))
+
+
+def _checker_of(address: object) -> Checker:
     if "sqlalchemy" in _packages_of(address) or "+" in str(address).partition("://")[0]:
         from fmq.bind.sqlalchemy.database import database_at
 

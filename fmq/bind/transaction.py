@@ -24,6 +24,7 @@ from fmq.tx.transaction import Phase, Transaction
 class BoundTransaction(Transaction):
     """As a `with` block: begins the database's transaction, and ends both."""
 
+    bound = True
     _binding: Binding
     _feedback: Feedback
     _strict: bool

@@ -22,7 +22,7 @@ from fmq.cli.walk import Append, Walk
 from fmq.clock import as_datetime
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.kinds import Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
-from fmq.store.record import FIRST, LAST
+from fmq.store.record import BOUND, FIRST, LAST
 
 FLAGS = {
     FIRST: "first",
@@ -32,6 +32,7 @@ FLAGS = {
     KEYS: "keys",
     TAGS: "tags",
     HEADERS: "headers",
+    BOUND: "bound",
 }
 SHOWN_OTHERWISE = {"first", "last", "lengths"}
 

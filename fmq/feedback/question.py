@@ -33,6 +33,8 @@ class Question:
     """For how long nobody else is asked."""
     answers: int
     """How often the answer has been "unknown" so far."""
+    bound: bool = False
+    """Whether it was bound to a database, which has a mark if it committed."""
 
 
 Checker = Callable[[Question], Answer]

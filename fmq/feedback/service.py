@@ -148,6 +148,7 @@ class Feedback:
             each.token,
             self._options.check_lease_seconds,
             each.answers,
+            prepare.bound,
         )
 
     def wake_all(self) -> None:
@@ -251,6 +252,12 @@ class Feedback:
                 replace(undecided_view(each.entry), answers=each.answers, parked=each.parked)
                 for each in self.book.oldest_first()
             ]
+
+    def has_bound(self, producer: str) -> bool:
+        """Whether something of `producer` is undecided that is bound to a database."""
+        with self._lock:
+            mine = (each for each in self.book.oldest_first() if each.producer == producer)
+            return any(each.entry.prepare.bound for each in mine)
 
     # --- all at once ----------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from fmq.store.kinds import (
 )
 from fmq.store.record import (
     ACK_RANGE,
+    BOUND,
     COMMON,
     DECISION_HEAD,
     FIRST,
@@ -146,7 +147,7 @@ def _decode_prepare(
     at += PREPARE_HEAD.size
     producer, at = data[at : at + producer_size].decode(), at + producer_size
     tx_id, at = data[at : at + tx_id_size].decode("ascii"), at + tx_id_size
-    return Prepare(
+    prepare = Prepare(
         tx_id,
         producer,
         time_us,
@@ -160,6 +161,8 @@ def _decode_prepare(
         replaces=replaces,
         check_after_ms=check_after_ms,
     )
+    prepare.bound = bool(flags & BOUND)
+    return prepare
 
 
 def _decode_decided(

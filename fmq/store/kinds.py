@@ -126,6 +126,7 @@ class Prepare:
     kind = Kind.PREPARE
     __slots__ = (
         "acks",
+        "bound",
         "bytes",
         "check_after_ms",
         "flags",
@@ -172,6 +173,7 @@ class Prepare:
         self.prepared_us = prepared_us or time_us
         self.replaces = replaces  # of a relocation: the position of the PREPARE it replaces
         self.check_after_ms = check_after_ms
+        self.bound = False  # to a database, which has a mark if it committed
         self.trusted = False  # the seal was computed by this very engine, just now
         self.reserved = 0  # room set aside for what it may still have to write
         self.position = 0

@@ -9,7 +9,7 @@
         24     4  durable_lag  position - durable_to, as it was when this was written
         28     4  bodies_crc   CRC-32 of the bodies as they are stored
         32     1  kind         see Kind
-        33     1  flags        FIRST, LAST, and those of columns.py
+        33     1  flags        FIRST, LAST, BOUND, and those of columns.py
         34     2  queue        number of the queue, 0 where there is none
         36     *  what its kind adds, then the columns
  head_size     *  the bodies, in one piece
@@ -50,6 +50,7 @@ ALIGNMENT = 8
 
 FIRST = 1
 LAST = 2
+BOUND = 128  # of a PREPARE; those between are of columns.py
 
 PREFIX = Struct("<4sI")
 COMMON = Struct("<IIQIIBBH")

@@ -40,6 +40,7 @@ def prepare_of(transaction: Transaction, runs: list[Run]) -> Prepare:
         check_after_ms=transaction.check_after_ms,
     )
     prepare.trusted = True
+    prepare.bound = transaction.bound
     return prepare
 
 

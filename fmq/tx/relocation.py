@@ -67,6 +67,7 @@ def _again(old: Prepare) -> Prepare:
         check_after_ms=old.check_after_ms,
     )
     new.reserved = old.reserved
+    new.bound = old.bound
     return new
 
 

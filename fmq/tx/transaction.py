@@ -53,6 +53,8 @@ class Transaction:
     nothing about the user's database.
     """
 
+    bound = False  # to a database, which has a mark if it committed: see fmq.bind
+
     def __init__(
         self,
         manager: TransactionManager,

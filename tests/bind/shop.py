@@ -34,6 +34,23 @@ def place(
         tx.send("orders", order.encode())
 
 
+def leave_prepared(engine: fmq.Engine, tx_id: str, body: bytes = b"one") -> None:
+    """A bound transaction whose program is gone since it prepared: the database has no mark of it,
+    unless the test commits one.
+    """
+    tx = engine.transaction(tx_id=tx_id, producer=PRODUCER)
+    tx.bound = True  # as all that fmq.bind begins
+    tx.send("orders", body)
+    tx.prepare()
+
+
+def question(engine: fmq.Engine, tx_id: str = "order-1", body: bytes = b"one") -> fmq.Question:
+    """What a checker is asked about it."""
+    leave_prepared(engine, tx_id, body)
+    [found] = engine.feedback.ask_about(tx_id)
+    return found
+
+
 async def place_on_loop(
     engine: fmq.Engine, connection: aiosqlite.Connection, order: str, tx_id: str | None = None
 ) -> None:

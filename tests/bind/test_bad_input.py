@@ -17,7 +17,7 @@ import pytest
 import fmq
 import fmq.bind
 from tests.bind.databases import Database, Postgres, Sqlite, make_tables, rows, told
-from tests.bind.shop import PRODUCER, messages
+from tests.bind.shop import PRODUCER, messages, question
 
 
 @pytest.fixture
@@ -34,15 +34,6 @@ def place(engine: fmq.Engine, connection: Any, order: str) -> None:
     with engine.transaction(tx_id=order, producer=PRODUCER, bind=connection) as tx:
         insert(connection, order)
         tx.send("orders", order.encode())
-
-
-def question(engine: fmq.Engine, tx_id: str) -> fmq.Question:
-    """The question about a transaction that was prepared, and its program is gone."""
-    tx = engine.transaction(tx_id=tx_id, producer=PRODUCER, check_after=0)
-    tx.send("orders", tx_id.encode())
-    tx.prepare()
-    [found] = engine.feedback.ask(PRODUCER, wait=0)
-    return found
 
 
 def in_another_thread(call: Callable[[], object]) -> BaseException | None:
@@ -275,7 +266,7 @@ def left_undecided(folder: Path, database: Database) -> None:
         contextlib.closing(database.connect()) as connection,
     ):
         place(engine, connection, "1")
-        asked = question(engine, "committed")
+        asked = question(engine, "committed", b"committed")
         insert(connection, "committed")
         deadline = "now()" if isinstance(database, Postgres) else "0"
         connection.execute(

@@ -25,7 +25,7 @@ from fmq.bind.django import atomic
 from fmq.errors import BadOption
 from tests.bind.databases import Database, Postgres, Sqlite, make_tables, rows, told
 from tests.bind.django_shop import Order, leave, point_at
-from tests.bind.shop import PRODUCER, messages
+from tests.bind.shop import PRODUCER, leave_prepared, messages, question
 
 
 @pytest.fixture
@@ -255,9 +255,7 @@ def test_what_a_crash_left_is_decided_by_asking_an_alias(
     with fmq.open(tmp_path / "crashed") as engine:
         place(engine, using, "0")
         for tx_id in ("committed", "not"):
-            tx = engine.transaction(tx_id=tx_id, producer=PRODUCER)
-            tx.send("orders", tx_id.encode())
-            tx.prepare()
+            leave_prepared(engine, tx_id, tx_id.encode())
         deadline = "now()" if using == "postgres" else "0"
         told(
             database,
@@ -273,13 +271,11 @@ def test_what_a_crash_left_is_decided_by_asking_an_alias(
 def test_a_database_that_cannot_be_reached_answers_unknown(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
-    tx = engine.transaction(producer=PRODUCER, check_after=0)
-    tx.prepare()
-    [question] = engine.feedback.ask(PRODUCER, wait=0)
+    asked = question(engine)
     nowhere = Postgres(f"postgresql://postgres@/postgres?host={tmp_path}")
     for database in (Sqlite(tmp_path / "no such folder"), nowhere):
         alias = point_at(database)
-        assert fmq.bind.checker_of(f"django://{alias}")(question) == "unknown"
+        assert fmq.bind.checker_of(f"django://{alias}")(asked) == "unknown"
     with pytest.raises(BadOption, match="DATABASES has only default, postgres"):
         fmq.bind.checker_of("django://nonsense")
 

@@ -13,8 +13,7 @@ import pytest
 import fmq
 import fmq.bind
 from fmq.errors import WrongState
-
-PRODUCER = "checkout"
+from tests.bind.shop import PRODUCER, leave_prepared, question
 
 
 @pytest.fixture
@@ -159,30 +158,25 @@ def test_while_the_producer_is_at_it_the_answer_is_unknown(
     """The checker waits for the row of the open transaction, and not for long."""
     place(engine, connection, "registers the producer")
     check = fmq.bind.checker_of(address)
-    tx = engine.transaction(tx_id="order-1", producer=PRODUCER, check_after=0)
-    tx.send("orders", b"1")
-    tx.prepare()
-    [question] = engine.feedback.ask(PRODUCER, wait=0)
+    asked = question(engine)
     connection.execute(
         "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (%s, %s, 'C', now())",
-        (question.store, question.tx_id),
+        (asked.store, asked.tx_id),
     )
-    assert check(question) == "unknown"
+    assert check(asked) == "unknown"
     connection.commit()
-    assert check(question) == "commit"
+    assert check(asked) == "commit"
 
 
 def test_what_nobody_finds_is_ruled_out(engine: fmq.Engine, connection: Any, address: str) -> None:
     place(engine, connection, "registers the producer")
     check = fmq.bind.checker_of(address)
-    tx = engine.transaction(tx_id="order-1", producer=PRODUCER, check_after=0)
-    tx.prepare()
-    [question] = engine.feedback.ask(PRODUCER, wait=0)
-    assert check(question) == "rollback"
+    asked = question(engine)
+    assert check(asked) == "rollback"
     with pytest.raises(psycopg.errors.UniqueViolation):
         connection.execute(
             "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (%s, %s, 'C', now())",
-            (question.store, question.tx_id),
+            (asked.store, asked.tx_id),
         )
     connection.rollback()
 
@@ -193,9 +187,7 @@ def test_what_a_crash_left_is_decided_at_open(
     with fmq.open(tmp_path / "shop") as engine:
         place(engine, connection, "0")
         for tx_id, marked in (("order-1", True), ("order-2", False)):
-            tx = engine.transaction(tx_id=tx_id, producer=PRODUCER)
-            tx.send("orders", tx_id.encode())
-            tx.prepare()
+            leave_prepared(engine, tx_id)
             if marked:
                 connection.execute(
                     "INSERT INTO fmq_tx (store_id, tx_id, state, deadline)"
@@ -231,10 +223,8 @@ def test_what_cannot_be_bound_is_refused(engine: fmq.Engine, connection: Any, ad
 def test_without_a_server_the_answer_is_unknown(
     engine: fmq.Engine, connection: Any, tmp_path: Path
 ) -> None:
-    tx = engine.transaction(tx_id="order-1", producer=PRODUCER, check_after=0)
-    tx.prepare()
-    [question] = engine.feedback.ask(PRODUCER, wait=0)
-    assert fmq.bind.checker_of(f"postgresql:///postgres?host={tmp_path}")(question) == "unknown"
+    check = fmq.bind.checker_of(f"postgresql:///postgres?host={tmp_path}")
+    assert check(question(engine)) == "unknown"
 
 
 def test_markers_that_nobody_can_ask_about_are_purged(

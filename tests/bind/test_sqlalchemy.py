@@ -21,7 +21,7 @@ from fmq.bind.sqlalchemy.database import kind_of
 from fmq.errors import BadOption
 from tests.bind.orm import AnswerLost, Order, driver_of, place, rows
 from tests.bind.orm import database as made
-from tests.bind.shop import PRODUCER, messages
+from tests.bind.shop import PRODUCER, leave_prepared, messages, question
 
 
 @pytest.fixture
@@ -350,15 +350,6 @@ def test_a_missing_table_is_named_with_the_statement_that_makes_it(
     assert rows(database) == messages(engine) == ["one"]
 
 
-def question(engine: fmq.Engine, tx_id: str = "order-1") -> fmq.Question:
-    """The question about a transaction that was prepared, and its program is gone."""
-    tx = engine.transaction(tx_id=tx_id, producer=PRODUCER, check_after=0)
-    tx.send("orders", b"one")
-    tx.prepare()
-    [found] = engine.feedback.ask(PRODUCER, wait=0)
-    return found
-
-
 def mark(session: Session, asked: fmq.Question, state: str = "C") -> None:
     session.execute(
         text("INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (:a, :b, :c, 0)"),
@@ -427,7 +418,7 @@ def test_what_a_crash_left_is_decided_at_open(
         place(engine, session, "registers the producer")
         mark(session, question(engine, "order-1"))
         session.commit()
-        question(engine, "order-2")
+        leave_prepared(engine, "order-2")
     if kind == "disposed engine":
         session.close()
         database.dispose()

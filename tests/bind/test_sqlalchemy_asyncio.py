@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 import fmq
 import fmq.bind
 from tests.bind.orm import Base, Order, durable, rows
-from tests.bind.shop import PRODUCER, messages
+from tests.bind.shop import PRODUCER, leave_prepared, messages
 
 
 @pytest.fixture(params=["sqlite+aiosqlite", "postgresql+psycopg"])
@@ -123,7 +123,7 @@ def test_what_a_crash_left_is_decided_at_open(
             session = AsyncSession(asynchronous)
             async with session, engine.transaction(producer=PRODUCER, bind=session):
                 pass
-            engine.transaction(tx_id="a", producer=PRODUCER).prepare()
+            leave_prepared(engine, "a")
 
     asyncio.run(main())
     resolve = {PRODUCER: asynchronous.sync_engine}

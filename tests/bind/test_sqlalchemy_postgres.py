@@ -17,7 +17,7 @@ import fmq
 import fmq.bind
 from fmq.bind.sqlalchemy import attach, marker_table
 from tests.bind.orm import Base, Order, driver_of, place, rows
-from tests.bind.shop import PRODUCER, messages
+from tests.bind.shop import PRODUCER, messages, question
 
 
 @pytest.fixture(scope="session")
@@ -235,18 +235,16 @@ def test_while_the_producer_is_at_it_the_answer_is_unknown(
     check = fmq.bind.checker_of(address)
     answers = {}
     for end in (session.commit, session.rollback):
-        tx = engine.transaction(tx_id=end.__name__, producer=PRODUCER, check_after=0)
-        tx.prepare()
-        [question] = engine.feedback.ask(PRODUCER, wait=0)
+        asked = question(engine, end.__name__)
         session.execute(
             text(
                 "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (:a, :b, 'C', now())"
             ),
-            {"a": question.store, "b": question.tx_id},
+            {"a": asked.store, "b": asked.tx_id},
         )
-        assert check(question) == "unknown"
+        assert check(asked) == "unknown"
         end()
-        answers[end.__name__] = check(question)
+        answers[end.__name__] = check(asked)
     assert answers == {"commit": "commit", "rollback": "rollback"}
 
 
@@ -257,11 +255,9 @@ def test_a_checker_sees_what_is_there_at_any_isolation_level(
     strict = sqlalchemy.create_engine(address, isolation_level=level)
     with Session(strict) as session:
         place(engine, session, "1")
-        tx = engine.transaction(tx_id="a", producer=PRODUCER, check_after=0)
-        tx.prepare()
-        [question] = engine.feedback.ask(PRODUCER, wait=0)
+        asked = question(engine)
         check = fmq.bind.checker_of(strict)
-        assert check(question) == check(question) == "rollback"
+        assert check(asked) == check(asked) == "rollback"
     strict.dispose()
 
 

@@ -11,7 +11,7 @@ import pytest
 import fmq
 import fmq.bind
 from fmq.errors import BadOption, LeaseLost, WrongState
-from tests.bind.shop import PRODUCER, connect, messages, place, rows
+from tests.bind.shop import PRODUCER, connect, messages, place, question, rows
 
 
 @pytest.fixture
@@ -216,15 +216,6 @@ def test_rows_may_be_whatever_the_program_likes(
 
 
 # --- what a checker does ------------------------------------------------------------------------
-
-
-def question(engine: fmq.Engine, tx_id: str = "order-1") -> fmq.Question:
-    """The question about a transaction that was prepared, and its program is gone."""
-    tx = engine.transaction(tx_id=tx_id, producer=PRODUCER, check_after=0)
-    tx.send("orders", b"one")
-    tx.prepare()
-    [found] = engine.feedback.ask(PRODUCER, wait=0)
-    return found
 
 
 def test_a_checker_rules_out_what_it_does_not_find(

@@ -8,6 +8,7 @@ import pytest
 import fmq
 from fmq.store.record import aligned
 from fmq.testing import FakeClock
+from tests.bind.shop import connect, place
 from tests.cli.command import contents, fmq_json, fmq_table
 
 
@@ -55,6 +56,18 @@ def test_an_id_that_was_used_again_does_not_lend_its_fate(tmp_path: Path) -> Non
                 clock.advance(11)
     old, new = fmq_json("records", tmp_path / "d", "--kind", "PREPARE").lines
     assert (old.get("fate"), new["fate"]) == (None, "undecided")
+
+
+def test_a_prepare_says_whether_it_is_bound_to_a_database(tmp_path: Path) -> None:
+    connection = connect(tmp_path)
+    with fmq.open(tmp_path / "shop", background=False) as engine:
+        place(engine, connection, "1", tx_id="bound")
+        engine.transaction(tx_id="by hand").prepare()
+    connection.close()
+    lines = fmq_json("records", tmp_path / "shop", "--kind", "PREPARE").lines
+    flags = {line["tx_id"]: set(line["flags"]) for line in lines}
+    assert "bound" in flags["bound"]
+    assert "bound" not in flags["by hand"]
 
 
 def test_a_record_says_all_but_its_bodies(shop: Path) -> None:

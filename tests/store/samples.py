@@ -47,10 +47,11 @@ def examples() -> dict[str, Record]:
     records["REF_MESSAGE"] = Run(
         Kind.REF_MESSAGE, "orders", 7, 41, 3, 1_700, 64, "order-42", "checkout ö", 1 << 40
     )
-    records["PREPARE"] = Prepare(
+    records["PREPARE"] = prepare = Prepare(
         "order-42", "checkout", 1_700, 2, 6, 600, seal, acks,
         tx=64, prepared_us=1_600, replaces=64, check_after_ms=2_500,
     )  # fmt: skip
+    prepare.bound = True
     for kind in DECISIONS:
         records[kind.name] = Decided(
             kind, 64, "order-42", "checkout", 1_700, 1_600, 2, 6, 600, seal,
@@ -136,8 +137,16 @@ references = st.builds(
     texts(),
     u64,
 )
+
+
+def prepare(*said: Any, bound: bool, **more: Any) -> Prepare:
+    made = Prepare(*said, **more)
+    made.bound = bound
+    return made
+
+
 prepares = st.builds(
-    Prepare,
+    prepare,
     tx_ids,
     texts(),
     times.filter(bool),
@@ -150,6 +159,7 @@ prepares = st.builds(
     prepared_us=times,
     replaces=u64,
     check_after_ms=st.integers(-(1 << 63), (1 << 63) - 1),
+    bound=st.booleans(),
 )
 decisions = st.builds(
     Decided,

@@ -10,8 +10,8 @@ from fmq.message import Message
 from fmq.store.columns import COMPRESSED, encode_messages
 from fmq.store.decoding import DECODERS, columns_of, content_of, decode, durable_to_of
 from fmq.store.encoding import size_of
-from fmq.store.kinds import Kind, Record, Run
-from fmq.store.record import ALIGNMENT, FIRST, LAG_UNKNOWN, LAST, aligned
+from fmq.store.kinds import Kind, Prepare, Record, Run
+from fmq.store.record import ALIGNMENT, BOUND, FIRST, LAG_UNKNOWN, LAST, aligned
 from tests.store.samples import (
     MESSAGES,
     POSITION,
@@ -33,6 +33,8 @@ def test_every_record_comes_back_as_it_was(record: Record, position: int, flags:
     data = encoded(record, durable_to=position)
     again = decode(data, 0, position, SEED)
     said = fields(record)
+    if isinstance(record, Prepare) and record.bound:
+        said["flags"] |= BOUND
     if isinstance(record, Run):
         content = record.content
         said["flags"] |= columns_flags(content)
