@@ -43,7 +43,7 @@ class Gatherer:
         self._tables: list[Column] = []
         self._single: list[tuple[int, int, int, int, int, int]] = []
         self._runs = 0
-        self._bodies: list[bytes] = []
+        self._bodies: list[bytes | memoryview] = []
         self.rows = 0
         self.bytes = 0
         # What only some runs have, by the number of the run.
@@ -80,7 +80,7 @@ class Gatherer:
         self._runs += 1
         self.rows += run.count
 
-    def add_plain(self, lines: Column, bodies: list[bytes]) -> None:
+    def add_plain(self, lines: Column, bodies: list[bytes | memoryview]) -> None:
         """Runs that have nothing but bodies."""
         self._close_table()
         self._tables.append(lines)

@@ -21,6 +21,7 @@ from fmq.table.windows import Piece
 
 NOT_PLAIN = COMPRESSED | LENGTHS | KEYS | TAGS | HEADERS
 STRETCH_MIN = 16  # below that a table costs more than it saves
+VIEW_BYTES = 4 << 10
 MAGIC_NUMBER = int.from_bytes(MAGIC, "little")
 HEAD = np.dtype(
     [
@@ -87,7 +88,7 @@ class PlainRecords:
             if stop - first >= STRETCH_MIN:
                 yield self._low + first, self._low + stop
 
-    def sound(self, first: int, stop: int, seed: int) -> tuple[Column, list[bytes]]:
+    def sound(self, first: int, stop: int, seed: int) -> tuple[Column, list[bytes | memoryview]]:
         """Time and size of each body of the entries from `first` on, and their bodies.
 
         They end before the first whose checksums do not match.
@@ -98,10 +99,12 @@ class PlainRecords:
         fronts = map(slice, (self._starts[part] + PREFIX_BYTES).tolist(), body_starts)
         crcs = list(map(crc32, map(data.__getitem__, fronts), repeat(seed)))
         good = _equal(crcs, heads["crc"])
-        bodies: list[bytes] = []
+        bodies: list[bytes | memoryview] = []
         if self._bodies:
             cuts = map(slice, body_starts, self._ends[part].tolist())
-            bodies = list(map(data.__getitem__, cuts))
+            # A view of long ones saves a copy; of short ones it costs more than the copy.
+            long = (self._ends[part] - self._body_starts[part]).mean() > VIEW_BYTES
+            bodies = list(map((memoryview(data) if long else data).__getitem__, cuts))
             good = min(good, _equal(list(map(crc32, bodies)), heads["bodies_crc"]))
         lines = np.stack((heads["time_us"][:good], self._sizes[part][:good]))
         return lines, bodies[:good]
