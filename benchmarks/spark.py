@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the files lie")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=asked.directory))
-    spark = fmq.spark.session("benchmark", "local[2]", **QUIET)
+    spark = fmq.spark.session("benchmark", **QUIET)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(RowByRow)
     try:

@@ -10,6 +10,8 @@ from fmq.spark.java import require_java
 from fmq.spark.source import register
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CONFIGURED = frozenset({"PYSPARK_GATEWAY_PORT", "SPARK_HOME", "SPARK_CONF_DIR", "MASTER"})
+"""What says that somebody else knows where Spark runs."""
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +21,8 @@ def session(name: str = "fmq", master: str | None = None, **settings: str) -> Sp
     """The session that runs already, or a new one with `settings`; NoJava.
 
     The dots in a setting's name are written as two underscores: `spark__ui__enabled="false"`.
-    `master` is where it runs: `spark-submit` tells, and else it is all cores of this machine.
+    `master` is where it runs: `spark-submit` or a configuration of Spark's tells, and else it is
+    this machine, with two tasks for each core.
     """
     from pyspark.sql import SparkSession
 
@@ -30,6 +33,9 @@ def session(name: str = "fmq", master: str | None = None, **settings: str) -> Sp
     # Workers would take the first python3 in PATH, which need not know fmq.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
+    if master is None and CONFIGURED.isdisjoint(os.environ):
+        # A task is two processes, Java and Python, and mostly one waits for the other.
+        master = f"local[{2 * (os.cpu_count() or 1)}]"
     if master is not None:
         builder = builder.master(master)
     for setting, value in settings.items():

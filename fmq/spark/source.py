@@ -27,6 +27,7 @@ from fmq.spark.options import ReadOptions, parse
 from fmq.spark.part import Part
 from fmq.spark.stream import StreamReader
 from fmq.spark.types import arrow_schema, spark_schema
+from fmq.spark.worker import spare_collections
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.read import read_split, told_batch, told_rows
 from fmq.table.schema import schema_of
@@ -88,6 +89,7 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
             return iter(())  # Spark's own, when there is nothing to read
+        spare_collections()
         schema = arrow_schema(self._options.view, self._schema)
         if partition.rows is not None:
             return iter((told_batch(partition.split, partition.rows, schema),))

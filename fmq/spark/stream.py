@@ -25,6 +25,7 @@ from fmq.errors import BadOption, NotAStore
 from fmq.spark.options import ReadOptions
 from fmq.spark.part import Part
 from fmq.spark.types import arrow_schema
+from fmq.spark.worker import spare_collections
 from fmq.table.errors import Outrun, Overtaken
 from fmq.table.fleet import see_all
 from fmq.table.journal import Journal
@@ -190,6 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
             return  # Spark's own, when there is nothing to read
+        spare_collections()
         options = self._options
         schema = arrow_schema(options.view, self._schema)
         try:
