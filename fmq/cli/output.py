@@ -122,8 +122,7 @@ class JsonOutput:
             nonlocal shown
             if (now := time.monotonic()) - shown >= 1:
                 shown = now
-                left = (row["bytes_total"] - row["bytes"]) * (now - began) / (row["bytes"] or 1)
-                self._line("progress", {**row, "seconds_left": round(left, 1)})
+                self._line("progress", {**row, "seconds_left": _seconds_left(row, now - began)})
 
         yield show
 
@@ -131,6 +130,12 @@ class JsonOutput:
     def _line(what: str, row: Row) -> None:
         assert "what" not in row
         print(json.dumps({"what": what, **row}, default=_as_json, ensure_ascii=False))
+
+
+def _seconds_left(row: Row, seconds: float) -> float | None:
+    """At the rate so far; None while there is none."""
+    done: int = row["bytes"]
+    return round((row["bytes_total"] - done) * seconds / done, 1) if done else None
 
 
 def _as_json(value: object) -> object:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import fmq
 from fmq.cli.codes import ERROR, FINE
+from fmq.cli.output import _seconds_left
 from tests.cli.command import ENVIRONMENT, fmq_piped, fmq_table_with
 
 ARROW = ("--engine", "arrow")
@@ -81,3 +82,10 @@ def test_without_pyarrow_it_says_what_to_install(shop: Path, tmp_path: Path) -> 
     assert done.returncode == ERROR
     assert done.stderr.startswith("fmq: pyarrow is not installed")
     assert "pip install 'fmq-engine[arrow]'" in done.stderr
+
+
+def test_how_long_it_still_takes_is_not_told_before_there_is_a_rate() -> None:
+    """Rows may be counted before the first part of the journal is done."""
+    row = {"rows": 5, "bytes": 0, "bytes_total": 1000}
+    assert _seconds_left(row, 2.0) is None
+    assert _seconds_left({**row, "bytes": 250}, 2.0) == 6.0
