@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import fmq.bind
-from crash_tests.bound.steps import Stage, Step
+from crash_tests.bound.steps import Stage
 from fmq.bind.kinds import key_of
 from fmq.bind.sqlite import SAY
 
@@ -56,13 +56,7 @@ class SteppingSqlite(sqlite3.Connection):
             return super().execute(statement, *values)
 
     def commit(self) -> None:
-        if not self.stage.is_marked:
-            super().commit()
-            return
-        self.stage.reached(Step.PREPARED)
-        self.stage.reached(Step.COMMITTING)
-        super().commit()
-        self.stage.reached(Step.COMMITTED)
+        self.stage.committing(super().commit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 import fmq.bind
-from crash_tests.bound.steps import Stage, Step
+from crash_tests.bound.steps import Stage
 from fmq.bind.kinds import key_of
 from fmq.bind.postgres import SAY
 
@@ -27,13 +27,7 @@ class SteppingPostgres(psycopg.Connection[Any]):
             return super().execute(query, *arguments, **options)
 
     def commit(self) -> None:
-        if not self.stage.is_marked:
-            super().commit()
-            return
-        self.stage.reached(Step.PREPARED)
-        self.stage.reached(Step.COMMITTING)
-        super().commit()
-        self.stage.reached(Step.COMMITTED)
+        self.stage.committing(super().commit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,16 @@ class Stage:
         if self._left < 0:
             self._at(step)
 
+    def committing(self, commit: Callable[[], None]) -> None:
+        """`commit` of a connection; if the order under way has its mark, it is the one."""
+        if not self.is_marked:
+            commit()
+            return
+        self.reached(Step.PREPARED)
+        self.reached(Step.COMMITTING)
+        commit()
+        self.reached(Step.COMMITTED)
+
     def asked(self, step: Step) -> None:
         """A checker is at `step`, in a thread of its own."""
         with self._lock:

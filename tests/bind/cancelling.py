@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any
 
+import fmq
+
 
 class Cancelling:
     """Cancels at step `at`: the program's task, or everything, as the end of a program does."""
@@ -68,3 +70,33 @@ class Cancelling:
             assert self._program is not None
             for task in self._started if self._everything else [self._program]:
                 task.cancel()
+
+
+def cut_everywhere(
+    engine: fmq.Engine,
+    program: Callable[[Cancelling, str], Coroutine[Any, Any, None]],
+    both: Callable[[], tuple[list[str], list[str]]],
+    steps_max: int,
+    *,
+    everything: bool,
+) -> None:
+    """Run `program`, which places an order, and cancel it at each of its steps: after each run
+    there are both row and message or neither, and over all runs either was met. `both` are the
+    names of all rows, and of all messages.
+    """
+    ends = set()
+    for at in range(1, steps_max):
+        order = f"cut at {at}"
+        cancelling = Cancelling(at, everything=everything)
+        asyncio.run(program(cancelling, order))
+        if everything:
+            engine.settle()
+        assert engine.undecided() == []
+        rows, messages = both()
+        assert rows == messages, order
+        ends.add(order in messages)
+        if not cancelling.came:
+            break
+    else:
+        raise AssertionError("so many steps?")
+    assert ends == {True, False}

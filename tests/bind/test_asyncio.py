@@ -16,7 +16,7 @@ import pytest
 import fmq
 import fmq.bind
 from fmq.testing import CrashDisk
-from tests.bind.cancelling import Cancelling
+from tests.bind.cancelling import Cancelling, cut_everywhere
 from tests.bind.shop import PRODUCER, connect, messages, place_on_loop, rows
 
 STEPS_MAX = 60
@@ -67,21 +67,10 @@ def test_wherever_it_is_cancelled_both_are_there_or_neither(
             if not everything:
                 await place_on_loop(engine, connection, f"after {order}")
 
-    ends = set()
-    for at in range(1, STEPS_MAX):
-        order = f"cut at {at}"
-        cancelling = Cancelling(at, everything=everything)
-        asyncio.run(program(cancelling, order))
-        if everything:
-            engine.settle()
-        assert engine.undecided() == []
-        assert rows(tmp_path) == messages(engine), order
-        ends.add(order in messages(engine))
-        if not cancelling.came:
-            break
-    else:
-        raise AssertionError("so many steps?")
-    assert ends == {True, False}
+    def both() -> tuple[list[str], list[str]]:
+        return rows(tmp_path), messages(engine)
+
+    cut_everywhere(engine, program, both, STEPS_MAX, everything=everything)
 
 
 def test_who_is_cancelled_at_the_end_is_told_what_became_of_it(

@@ -13,7 +13,7 @@ import pytest
 
 import fmq
 import fmq.bind
-from tests.bind.cancelling import Cancelling
+from tests.bind.cancelling import Cancelling, cut_everywhere
 
 PRODUCER = "checkout"
 STEPS_MAX = 200
@@ -75,21 +75,10 @@ def test_wherever_it_is_cancelled_both_are_there_or_neither(
             if not everything:
                 await place(engine, connection, f"after {order}")
 
-    ends = set()
-    for at in range(1, STEPS_MAX):
-        order = f"cut at {at}"
-        cancelling = Cancelling(at, everything=everything)
-        asyncio.run(program(cancelling, order))
-        if everything:
-            engine.settle()
-        assert engine.undecided() == []
-        assert rows(address) == messages(engine), order
-        ends.add(order in messages(engine))
-        if not cancelling.came:
-            break
-    else:
-        raise AssertionError("so many steps?")
-    assert ends == {True, False}
+    def both() -> tuple[list[str], list[str]]:
+        return rows(address), messages(engine)
+
+    cut_everywhere(engine, program, both, STEPS_MAX, everything=everything)
 
 
 @pytest.mark.parametrize("happens", [True, False])
