@@ -28,7 +28,6 @@ from fmq.store.record import (
     MESSAGE_HEAD,
     PADDING,
     PREFIX,
-    PREPARE_FRONT,
     TX_HEAD,
     aligned,
 )
@@ -74,21 +73,17 @@ def transaction(position: int, lag: int, seed: int, offsets: dict[bytes, int], n
         sealed += (SEALED.pack(0, len(bodies), crc, 0), topic)
         raw_bytes += len(joined)
     seal = blake2b(b"".join(sealed), digest_size=SEAL_BYTES).digest()
-    size = PREFIX.size + PREPARE_FRONT.size + len(tx_id)
-    head = PREPARE_FRONT.pack(
-        size, size, position, lag, 0, 2, FIRST, 0,
-        position, now, now, 0, len(runs), 10, raw_bytes, seal, -1, 0, 0, len(tx_id),
-    )  # fmt: skip
-    records, at = [framed(head + tx_id, b"", seed)], aligned(size)
+    records, at, flags = [], 0, FIRST
     for topic, count, joined, crc in runs:
         head_size = PREFIX.size + TX_HEAD.size + len(topic) + len(tx_id)
         size = head_size + len(joined)
         head = TX_HEAD.pack(
-            size, head_size, position + at, lag + at, crc, 5, 0, 0,
+            size, head_size, position + at, lag + at, crc, 5, flags, 0,
             position, offsets[topic], now, count, len(topic), 0, len(tx_id),
         )  # fmt: skip
         records.append(framed(head + topic + tx_id, joined, seed))
         at += aligned(size)
+        flags = 0
     size = PREFIX.size + DECISION_FRONT.size + len(tx_id)
     head = DECISION_FRONT.pack(
         size, size, position + at, lag + at, 0, 6, LAST, 0,

@@ -64,7 +64,7 @@ MUTANTS = (
     ),
     Mutant(
         "acks of a transaction are dropped",
-        "        for ack in held.acks:\n            _ack(ledger, ack)",
+        "        for ack in held.acks:\n            ack_applied(ledger, ack)",
         "        pass",
         "--workload ack",
     ),
@@ -244,8 +244,11 @@ MUTANTS = (
     ),
     Mutant(
         "a TOPIC record is lost",
-        "self.group.plan([*topics, *runs])",
-        "self.group.plan([*topics[1:], *runs])",
+        "        self.group.plan_straight(append)",
+        "        for made in append.made[:1]:\n"
+        "            append.size -= made.size + 7 & ~7\n"
+        "        append.made = append.made[1:]\n"
+        "        self.group.plan_straight(append)",
         "--workload topics",
     ),
     Mutant(

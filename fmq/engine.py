@@ -37,7 +37,6 @@ from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.segment import STORE_BYTES
 from fmq.tx.names import DRAWN_BYTES, check_name
-from fmq.tx.receipts import receipts_of
 from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -107,11 +106,12 @@ class Engine:
         """
         if self._refusal is not None:
             raise self._refusal
-        run = self._sender.run_of_one(topic, body, key, tag, headers, queue, producer)
-        self._writer.send((run,), sync)
+        sent = self._sender.one(topic, body, key, tag, headers, queue, producer)
+        self._writer.send(sent, sync)
         if not self._background:
             self._after()
-        return receipt(topic, run.queue, run.offset, run.position, 1)
+        _, of_queue, offset, position = sent.places[0]
+        return receipt(topic, of_queue.number, offset, position, 1)
 
     def send_many(
         self,
@@ -124,12 +124,12 @@ class Engine:
     ) -> list[Receipt]:
         """Append bodies or Messages, all or none of them; one receipt for each run in a queue."""
         self._check()
-        runs = self._sender.runs(topic, bodies, queue, producer)
-        if not runs:
+        sent = self._sender.many(topic, bodies, queue, producer)
+        if sent is None:
             return []
-        self._writer.send(runs, sync)
+        self._writer.send(sent, sync)
         self._after()
-        return receipts_of(runs)
+        return sent.receipts()
 
     # --- transactions ---------------------------------------------------------------------------
 

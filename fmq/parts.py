@@ -20,10 +20,9 @@ from fmq.recovery.recover import Recovered
 from fmq.recovery.replay import rebuild_index
 from fmq.store.catalog import Catalog
 from fmq.store.files import Files
-from fmq.store.group import Group
+from fmq.store.group import Append, Group
 from fmq.store.index import SegmentIndex
 from fmq.store.journal import Journal
-from fmq.store.kinds import Record
 from fmq.store.reader import Reader
 from fmq.store.segment import segment_name
 from fmq.store.spares import Spares
@@ -124,13 +123,18 @@ class Parts:
         assert segment is not None
         return segment.limit
 
-    def _publish(self, appends: list[list[Record]]) -> None:
+    def _publish(self, appends: list[Append]) -> None:
         """What is durable now becomes visible, all of it at one instant. Under the lock."""
         ledger, watch = self.ledger, self.watch
         for append in appends:
-            if append[0].position >= self._limit:
-                self._enter_segment(append[0].position)
-            apply(ledger, append)
+            if isinstance(append, list):
+                if append[0].position >= self._limit:
+                    self._enter_segment(append[0].position)
+                apply(ledger, append)
+            else:
+                if append.position >= self._limit:
+                    self._enter_segment(append.position)
+                append.publish(ledger)
         if ledger.arrived:
             self.messages.wake()
         if watch is not None and ledger.applied_upto >= watch.look_at:

@@ -19,16 +19,14 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "published in another order than the journal's",
-        "        for append in appends:\n            if append[0].position >= self._limit:",
-        "        for append in reversed(appends):\n"
-        "            if append[0].position >= self._limit:",
+        "        for append in appends:\n            if isinstance(append, list):",
+        "        for append in reversed(appends):\n            if isinstance(append, list):",
         "--workload one-order --rounds 40",
     ),
     Mutant(
         "a send is planned before the lock is taken",
-        "            self.group.plan([*topics, *runs])\n\n        self.group.run(plan, wait",
-        "            self.group.plan([*topics, *runs])\n\n"
-        "        plan()\n        self.group.run(lambda: None, wait",
+        "self.group.run(lambda: self.place(sent), wait",
+        "self.place(sent)\n        self.group.run(lambda: None, wait",
         "--workload shared-sync --rounds 100",
     ),
     Mutant(

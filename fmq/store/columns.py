@@ -89,10 +89,14 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Co
     if count > COUNT_MAX:
         raise TooLarge("messages in one call", count, COUNT_MAX, "fixed by the format")
     if size * count == len(joined) and sizes.count(size) == count:
-        return _content(count, 0, b"", joined, compress_bytes_min)
-    if sum(sizes) != len(joined):  # a view of wider items: its len() is not its bytes
+        flags, columns = 0, b""
+    elif sum(sizes) == len(joined):
+        flags, columns = LENGTHS, array("I", sizes).tobytes()
+    else:  # a view of wider items: its len() is not its bytes
         return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
-    return _content(count, LENGTHS, array("I", sizes).tobytes(), joined, compress_bytes_min)
+    if compress_bytes_min is None:
+        return Content(count, flags, columns, joined, zlib.crc32(joined), len(joined))
+    return _content(count, flags, columns, joined, compress_bytes_min)
 
 
 def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None) -> Content:

@@ -20,14 +20,15 @@ from threading import get_ident
 from typing import TypeVar
 
 from fmq.errors import EngineFailed, FmqError, UsageError
-from fmq.store.journal import Chunk, Journal
+from fmq.store.journal import Chunk, Journal, Straight
 from fmq.store.kinds import Record
 from fmq.store.segment import Segment
 
 T = TypeVar("T")
 # What a leader takes: the turn, the appends and their bytes, where they end, in which segment and
 # with which chain, and whether a sync was asked for where the mode has none.
-Taken = tuple[int, list[list[Record]], list[Chunk], int, Segment, int, bool]
+Append = list[Record] | Straight
+Taken = tuple[int, list[Append], list[Chunk], int, Segment, int, bool]
 PENDING_BYTES_MAX = 8 << 20
 
 
@@ -52,7 +53,7 @@ class Group:
         self,
         lock: threading.Lock,
         journal: Journal,
-        publish: Callable[[list[list[Record]]], None],
+        publish: Callable[[list[Append]], None],
         *,
         synced: bool,
     ) -> None:
@@ -67,7 +68,7 @@ class Group:
         self._writing = False  # from taking what is pending until it is published
         self._turn = 0  # the number of the next write
         self._waiters: deque[Waiter] = deque()
-        self._appends: list[list[Record]] = []
+        self._appends: list[Append] = []
         self._sync_wanted = False
         self.syncs = 0
         self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
@@ -77,6 +78,11 @@ class Group:
     def plan(self, append: list[Record]) -> None:
         """Let `append`, measured, join what the next leader writes. Under the lock."""
         self._journal.append(append)
+        self._appends.append(append)
+
+    def plan_straight(self, append: Straight) -> None:
+        """The same of an append that knows its bytes."""
+        self._journal.append_straight(append)
         self._appends.append(append)
 
     def idle(self) -> bool:

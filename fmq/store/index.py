@@ -112,7 +112,7 @@ class SegmentIndex:
         key = run.topic, run.queue
         lane = self.lanes.get(key)
         if lane is None:
-            lane = self.lanes[key] = Lane(run.offset, run.time_us)
+            lane = self.begin_lane(*key, run.offset, run.time_us)
         base = self.base
         lane.starts.append(run.offset - lane.first)
         lane.counts.append(run.count)
@@ -121,9 +121,18 @@ class SegmentIndex:
         lane.next = run.offset + run.count
         lane.last_us = run.time_us
 
+    def begin_lane(self, topic: str, queue: int, offset: int, time_us: int) -> Lane:
+        """The first messages of a queue in this segment."""
+        lane = self.lanes[topic, queue] = Lane(offset, time_us)
+        return lane
+
     def add_outcome(self, decided: Decided) -> None:
         """`decided` ends a transaction."""
-        self._add_outcome(outcome_key(decided.tx_id), decided.position - self.base)
+        self.add_outcome_at(decided.tx_id, decided.position)
+
+    def add_outcome_at(self, tx_id: str, position: int) -> None:
+        """The record at `position` ends the transaction."""
+        self._add_outcome(outcome_key(tx_id), position - self.base)
 
     def _add_outcome(self, key: int, place: int) -> None:
         self.outcome_keys.append(key)

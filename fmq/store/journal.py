@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol
 from zlib import crc32
 
 from fmq.disk import Buffer, Directory, File
@@ -53,6 +53,21 @@ class Chunk:
         self.spare = spare
         self.header = header
         self.previous = previous  # the segment that is sealed by opening this one
+
+
+class Straight(Protocol):
+    """An append that knows its own bytes."""
+
+    position: int
+    size: int
+
+    def encode(
+        self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
+    ) -> int:
+        """Append its `size` bytes, to stand at `position`; the chain behind them."""
+
+    def publish(self, ledger: Any) -> None:
+        """It is durable: let memory say so."""
 
 
 class Journal:
@@ -132,15 +147,10 @@ class Journal:
 
     def append(self, records: Sequence[Record]) -> None:
         """Place the measured `records` at the end: one append, which joins what is pending."""
-        segment = self.segments[-1]
-        chunks = self._chunks
-        if not chunks or chunks[-1].segment is not segment:
-            chunks.append(Chunk(segment, self.position))
-        chunk = chunks[-1]
+        chunk = self._chunk()
         buffers, durable_to, seed = chunk.buffers, self.durable_to, self.seed
         start = position = self.position
-        assert position == segment.end
-        chain = segment.chain
+        chain = chunk.segment.chain
         flags, last = FIRST, records[-1]
         for record in records:
             record.position = position
@@ -150,11 +160,31 @@ class Journal:
             chain = crc32(encoded[1], chain)
             buffers += encoded
             position += (record.size + 7) & ~7
+        self._appended(chunk, position - start, chain)
+
+    def append_straight(self, append: Straight) -> None:
+        """The same of an append that knows its bytes."""
+        chunk = self._chunk()
+        chain = append.encode(
+            self.position, self.durable_to, self.seed, chunk.segment.chain, chunk.buffers
+        )
+        self._appended(chunk, append.size, chain)
+
+    def _chunk(self) -> Chunk:
+        """What an append that is planned now is written with."""
+        segment, chunks = self.segments[-1], self._chunks
+        if not chunks or chunks[-1].segment is not segment:
+            chunks.append(Chunk(segment, self.position))
+        return chunks[-1]
+
+    def _appended(self, chunk: Chunk, size: int, chain: int) -> None:
+        segment = chunk.segment
+        assert self.position == segment.end
         segment.chain = chain
-        segment.end = self.position = position
-        assert position <= segment.limit
-        chunk.size += position - start
-        self.pending_bytes += position - start
+        segment.end = self.position = end = segment.end + size
+        assert end <= segment.limit
+        chunk.size += size
+        self.pending_bytes += size
 
     def take_pending(self) -> list[Chunk]:
         """Everything planned and not yet handed to be written, in order."""

@@ -31,12 +31,12 @@ from fmq.store.kinds import (
 )
 from fmq.store.record import aligned
 from fmq.tx.carried import check_carried
-from fmq.tx.ledger import Entry, Ledger
+from fmq.tx.ledger import Entry, Ledger, Queue
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
 from fmq.tx.state import State as TxState
 
-ACK = Kind.ACK
+ACK, PREPARE = Kind.ACK, Kind.PREPARE
 ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
@@ -51,7 +51,7 @@ def apply(ledger: Ledger, append: Sequence[Record]) -> None:
             held.add(record)  # type: ignore[arg-type]
         elif kind == ACK and not record.tx:  # type: ignore[union-attr]
             for ack in record.ranges:  # type: ignore[union-attr]
-                _ack(ledger, ack)
+                ack_applied(ledger, ack)
         else:
             if held is None:
                 held = _Held()
@@ -78,7 +78,8 @@ class _Held:
         self.messages = 0
         self.acks: list[AckRange] = []
 
-    def step(self, ledger: Ledger, tx: int, kind: int) -> None:
+    def step(self, ledger: Ledger, record: Prepare | Run | Decided | Acks) -> None:
+        tx, kind = record.tx, record.kind
         if tx != self.tx:
             if self.tx:
                 raise IllegalStep(f"an append about two transactions, {self.tx} and {tx}")
@@ -88,6 +89,11 @@ class _Held:
                 self.state = self.entry.state
             elif tx < ledger.known_from:
                 self.state = UNDECIDED  # prepared before what is left of the journal
+            elif tx != record.position and kind != PREPARE:
+                raise IllegalStep(
+                    f"{Kind(kind).name} cannot follow absent: {tx} was never prepared, and begins "
+                    "in one phase only with the record at that position"
+                )
         self.kind = 0
         self.state = NEXT.get((self.state, kind)) or after(self.state, kind)
 
@@ -103,13 +109,8 @@ def _publish(ledger: Ledger, run: Run) -> None:
             raise IllegalStep(f"a message for {run.topic}/{run.queue}, which was never made")
         topic = ledger.topics[run.topic]
     queue = topic.queues[run.queue]
-    if run.offset != queue.next:
-        if queue.settled:
-            raise IllegalStep(
-                f"{run.topic}/{run.queue} continues at offset {run.offset}, not {queue.next}"
-            )
-        queue.first = run.offset
-    queue.settled = True
+    if run.offset != queue.next or not queue.settled:
+        queue_begins(queue, run.offset)
     queue.next = run.offset + run.count
     if queue.next > queue.assigned:
         queue.assigned = queue.next
@@ -118,8 +119,19 @@ def _publish(ledger: Ledger, run: Run) -> None:
         ledger.arrived.add(run.topic)
 
 
+def queue_begins(queue: Queue, offset: int) -> None:
+    """Messages from `offset` on are the first that are met of `queue`, or IllegalStep."""
+    if offset != queue.next:
+        if queue.settled:
+            raise IllegalStep(
+                f"{queue.topic}/{queue.number} continues at offset {offset}, not {queue.next}"
+            )
+        queue.first = offset
+    queue.settled = True
+
+
 def _tx_run(ledger: Ledger, run: Run, held: _Held) -> None:
-    held.step(ledger, run.tx, run.kind)
+    held.step(ledger, run)
     if run.kind == PRE_MESSAGE and held.open is None:
         raise IllegalStep("a PRE_MESSAGE outside of its PREPARE's append")
     held.kind = run.kind
@@ -127,7 +139,7 @@ def _tx_run(ledger: Ledger, run: Run, held: _Held) -> None:
 
 
 def _prepare(ledger: Ledger, prepare: Prepare, held: _Held) -> None:
-    held.step(ledger, prepare.tx, Kind.PREPARE)
+    held.step(ledger, prepare)
     if prepare.replaces:
         if held.entry is not None and held.entry.prepare.position != prepare.replaces:
             raise IllegalStep(f"a relocation of the PREPARE at {prepare.replaces}, not the newest")
@@ -169,7 +181,7 @@ def _undecided(ledger: Ledger, held: _Held, start: int) -> None:
 
 
 def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
-    held.step(ledger, decided.tx, decided.kind)
+    held.step(ledger, decided)
     entry = held.entry
     stated = entry.prepare if entry is not None else held.open
     if stated is not None and (stated.seal != decided.seal or stated.tx_id != decided.tx_id):
@@ -178,13 +190,15 @@ def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
         _check_sealed(held.open, held)
     if decided.kind == COMMIT:
         _check_complete(decided, stated, held)
+        if stated is None and decided.tx >= ledger.known_from:
+            _check_one_phase(ledger, decided, held)
     if entry is not None:
         forget(ledger, entry)
     if decided.kind == COMMIT:
         for run in held.runs:
             _publish(ledger, run)
         for ack in held.acks:
-            _ack(ledger, ack)
+            ack_applied(ledger, ack)
     elif entry is not None and ledger.on_free is not None:
         for ack in entry.prepare.acks:
             ledger.on_free(ack)
@@ -204,6 +218,14 @@ def _check_complete(decided: Decided, stated: Prepare | None, held: _Held) -> No
             raise IllegalStep("a COMMIT that does not publish or ack what its PREPARE stated")
 
 
+def _check_one_phase(ledger: Ledger, decided: Decided, held: _Held) -> None:
+    """Without a PREPARE it is COMMIT alone that states and seals what stands before it."""
+    if decided.tx_id in ledger.by_tx_id:
+        raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
+    if seal_of(held.runs) != decided.seal:
+        raise IllegalStep("the seal does not match what is committed")
+
+
 def forget(ledger: Ledger, entry: Entry) -> None:
     """The transaction is undecided no more."""
     del ledger.undecided[entry.tx]
@@ -218,11 +240,11 @@ def forget(ledger: Ledger, entry: Entry) -> None:
 
 
 def _acks(ledger: Ledger, acks: Acks, held: _Held) -> None:
-    held.step(ledger, acks.tx, ACK)
+    held.step(ledger, acks)
     held.acks += acks.ranges
 
 
-def _ack(ledger: Ledger, ack: AckRange) -> None:
+def ack_applied(ledger: Ledger, ack: AckRange) -> None:
     if ack.first > ack.end:
         raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
     ledger.acked_of(ack.group, ack.topic, ack.queue).add(ack.first, ack.end)
@@ -246,6 +268,11 @@ def _state(ledger: Ledger, state: State, held: _Held) -> None:
 
 
 def _topic(ledger: Ledger, made: TopicMade, held: _Held) -> None:
+    topic_applied(ledger, made)
+
+
+def topic_applied(ledger: Ledger, made: TopicMade) -> None:
+    """A topic came into being."""
     if not 1 <= made.queues <= QUEUES_MAX:
         raise IllegalStep(f"the topic {made.name!r} is made with {made.queues} queues")
     topic = ledger.topic(made.name, made.queues)

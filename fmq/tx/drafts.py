@@ -1,22 +1,30 @@
-"""What a transaction says, as records that have no place yet: its runs, PREPARE, and decision."""
+"""What a transaction says, before it has a place: contents, and records for its two phases."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from zlib import crc32
 
-from fmq.store.columns import encode_bodies, encode_items
+from fmq.store.columns import Content, encode_bodies, encode_items
 from fmq.store.kinds import COMMIT, Decided, Kind, Prepare, Run
 from fmq.tx.seal import seal_of
 from fmq.tx.transaction import Transaction
+
+
+def contents_of(
+    transaction: Transaction, compress_bytes_min: int | None
+) -> Iterable[tuple[tuple[str, int], Content]]:
+    """Its messages, in one piece for each topic and queue."""
+    encode = encode_bodies if transaction.plain else encode_items
+    for place, items in transaction.runs.items():
+        yield place, encode(items, compress_bytes_min)  # type: ignore[arg-type]
 
 
 def runs_of(transaction: Transaction, kind: Kind, compress_bytes_min: int | None) -> list[Run]:
     """Its messages, a run for each queue."""
     runs = []
     tx_id, producer = transaction.tx_id, transaction.producer
-    encode = encode_bodies if transaction.plain else encode_items
-    for (topic, queue), items in transaction.runs.items():
-        content = encode(items, compress_bytes_min)  # type: ignore[arg-type]
+    for (topic, queue), content in contents_of(transaction, compress_bytes_min):
         count, raw_bytes = content.count, content.raw_bytes
         run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer, 0, content, raw_bytes)
         run.bodies_crc = content.bodies_crc

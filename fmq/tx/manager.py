@@ -5,15 +5,16 @@ Everything a commit writes is one append, and COMMIT, its last record, alone pub
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
-from fmq.message import Decision, Outcome, Receipt
-from fmq.store.kinds import COMMIT, Acks, Decided, Kind, Record, Run
-from fmq.tx.drafts import decision_on, number, prepare_of, runs_of
+from fmq.message import Decision, Outcome
+from fmq.store.kinds import COMMIT, Decided, Kind, Record, Run
+from fmq.tx.drafts import contents_of, decision_on, number, prepare_of, runs_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
 from fmq.tx.names import TxIds, check_name, check_tx_id
@@ -22,7 +23,8 @@ from fmq.tx.publication import Publication
 from fmq.tx.receipts import receipts_of
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve, size_of_all
-from fmq.tx.transaction import Phase, Transaction
+from fmq.tx.straight import Commit
+from fmq.tx.transaction import IN_DOUBT, Receipts, Transaction
 from fmq.tx.writer import Writer
 
 T = TypeVar("T", bound=Transaction)
@@ -96,11 +98,12 @@ class TransactionManager:
         if tx_id in self._open:
             raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
 
-    def _note_planned(self, transaction: Transaction, tx: int) -> None:
-        """Until it is applied, the journal does not answer for the id. Under the lock."""
-        if transaction.named:
-            self._planned.pop(transaction.tx_id, None)
-            self._planned[transaction.tx_id] = tx
+    def _note_planned(self, tx_id: str, position: int) -> None:
+        """Until what is there is applied, the journal does not answer for the id that a user gave.
+        Under the lock.
+        """
+        self._planned.pop(tx_id, None)
+        self._planned[tx_id] = position
 
     def _on_its_way(self, tx_id: str) -> bool:
         planned = self._planned
@@ -126,37 +129,24 @@ class TransactionManager:
 
     # --- one phase ------------------------------------------------------------------------------
 
-    def commit_at_once(self, transaction: Transaction) -> list[Run]:
-        """PREPARE, TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
-        runs = runs_of(transaction, Kind.TX_MESSAGE, self._options.compress_bytes_min)
-        prepare = prepare_of(transaction, runs)
-        acks = [Acks(transaction.acks, 0)] if transaction.acks else []
-        decided = decision_on(prepare, COMMIT)
-        writer, journal = self.writer, self._journal
-        records: list[Record] = [prepare, *runs, *acks, decided]
-        size = journal.measure(records)
+    def commit_at_once(self, transaction: Transaction) -> Receipts:
+        """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
+        tx_id, writer = transaction.tx_id, self.writer
+        contents = contents_of(transaction, self._options.compress_bytes_min)
+        commit = Commit(self.topics, tx_id, transaction.producer, contents, transaction.acks)
 
         def plan() -> None:
-            transaction.phase = Phase.IN_DOUBT
-            if prepare.tx_id in self._ledger.by_tx_id:
-                self._refuse_in_use(prepare.tx_id)
-            now = writer.now_us()
-            topics, size_of_topics = writer.new_topics(runs, now)
-            writer.make_room(size + size_of_topics, ordinary=True)
-            tx = journal.position + size_of_topics
-            number(tx, prepare, runs, now)
-            writer.publish(runs, now)
-            decided.tx = tx
-            decided.time_us = decided.prepared_us = now
-            decided.append_start = journal.position
-            for ack in acks:
-                ack.tx, ack.time_us = tx, now
-            self._note_planned(transaction, tx)
-            self._group.plan([*topics, *records])
+            transaction.phase = IN_DOUBT
+            if tx_id in self._ledger.by_tx_id:
+                self._refuse_in_use(tx_id)
+            writer.place(commit)
+            if transaction.named:
+                self._note_planned(tx_id, commit.position)
 
         self._group.run(plan, wait=writer.waits(None))
-        self.let_go(transaction)
-        return runs
+        if transaction.named:
+            self.let_go(transaction)
+        return commit.receipts
 
     # --- two phases -----------------------------------------------------------------------------
 
@@ -169,10 +159,10 @@ class TransactionManager:
         size = journal.measure(records)
 
         def plan() -> None:
-            transaction.phase = Phase.IN_DOUBT
+            transaction.phase = IN_DOUBT
             self.limits.check_open(self._ledger, len(self._preparing), prepare)
             now = writer.now_us()
-            topics, size_of_topics = writer.new_topics(runs, now)
+            topics, size_of_topics = writer.new_topics([run.topic for run in runs], now)
             prepare.reserved = Reserve.needed_for(size + size_of_topics)
             self._reserve.take(prepare.reserved)
             try:
@@ -184,7 +174,8 @@ class TransactionManager:
                 self._ledger.topic(made.name, made.queues)
             tx = journal.position + size_of_topics
             number(tx, prepare, runs, now)
-            self._note_planned(transaction, tx)
+            if transaction.named:
+                self._note_planned(tx_id, tx)
             self._preparing.add(tx_id)
             self._group.plan([*topics, *records])
             self._keep_small(runs)
@@ -209,10 +200,11 @@ class TransactionManager:
 
     # --- decisions ------------------------------------------------------------------------------
 
-    def commit_prepared(self, transaction: Transaction) -> Sequence[Run | Receipt]:
+    def commit_prepared(self, transaction: Transaction) -> Receipts:
         """Commit, for the one who has prepared it."""
         decided = self._decide(transaction.tx_id, COMMIT, "", "", None)
-        return decided.receipts if isinstance(decided, Outcome) else decided.runs
+        published = decided.receipts if isinstance(decided, Outcome) else decided.runs
+        return partial(receipts_of, published)
 
     def roll_back_prepared(self, transaction: Transaction) -> None:
         """Roll back, for the one who has prepared it."""

@@ -1,4 +1,4 @@
-"""From what a caller sends to MESSAGE records: everything that needs no lock."""
+"""From what a caller sends to an append of MESSAGEs: everything that needs no lock."""
 
 from __future__ import annotations
 
@@ -6,21 +6,29 @@ from collections.abc import Iterable, Mapping
 
 from fmq.errors import TooLarge
 from fmq.message import Body, Message
-from fmq.store.columns import as_bytes, encode_bodies, encode_messages, encode_one, split_bodies
-from fmq.store.kinds import MESSAGE, Run
+from fmq.store.columns import (
+    Content,
+    as_bytes,
+    encode_bodies,
+    encode_messages,
+    encode_one,
+    split_bodies,
+)
 from fmq.tx.names import check_name
+from fmq.tx.straight import Sent
 from fmq.tx.writer import Writer
 
 
 class Sender:
-    """Turns bodies and Messages into runs, one for each queue that they go to."""
+    """Turns bodies and Messages into appends, with a run for each queue that they go to."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self._topics = writer.ledger.topics
         self._compress_bytes_min = writer.options.compress_bytes_min
         self._message_bytes_max = writer.options.message_bytes_max
 
-    def run_of_one(
+    def one(
         self,
         topic: str,
         body: Body,
@@ -29,8 +37,8 @@ class Sender:
         headers: Mapping[str, str] | None,
         queue: int | None,
         producer: str | None,
-    ) -> Run:
-        """One message as a run."""
+    ) -> Sent:
+        """One message."""
         number = self._writer.choose_queue(topic, key, queue)
         if key is None and tag is None and not headers:
             content = encode_one(body, self._compress_bytes_min)
@@ -40,44 +48,41 @@ class Sender:
         self._check_size(content.raw_bytes)
         if producer:
             check_name("producer", producer)
-        count, name = content.count, producer or ""
-        return Run(MESSAGE, topic, number, 0, count, 0, 0, "", name, 0, content)
+        return Sent(self._topics, topic, producer or "", ((number, content),))
 
-    def runs(
+    def many(
         self, topic: str, bodies: Iterable[Body | Message], queue: int | None, producer: str | None
-    ) -> list[Run]:
-        """Many, in order within each queue; none if there are none."""
+    ) -> Sent | None:
+        """Many, in order within each queue; None if there are none."""
         if producer:
             check_name("producer", producer)
         items, plain = split_bodies(bodies)
         if not items:
             check_name("topic", topic)
-            return []
-        return (self._of_bodies if plain else self._of_items)(topic, items, queue, producer or "")
+            return None
+        contents = (self._of_bodies if plain else self._of_items)(topic, items, queue)
+        return Sent(self._topics, topic, producer or "", contents)
 
     def _of_bodies(
-        self, topic: str, bodies: list[bytes], queue: int | None, producer: str
-    ) -> list[Run]:
+        self, topic: str, bodies: list[bytes], queue: int | None
+    ) -> list[tuple[int, Content]]:
         self._check_size(max(map(len, bodies)))
         number = self._writer.choose_queue(topic, None, queue)
-        content = encode_bodies(bodies, self._compress_bytes_min)
-        return [Run(MESSAGE, topic, number, 0, content.count, 0, 0, "", producer, 0, content)]
+        return [(number, encode_bodies(bodies, self._compress_bytes_min))]
 
     def _of_items(
-        self, topic: str, items: Iterable[object], queue: int | None, producer: str
-    ) -> list[Run]:
+        self, topic: str, items: Iterable[object], queue: int | None
+    ) -> list[tuple[int, Content]]:
         lanes: dict[int, list[Message]] = {}
         for item in items:
             message = item if isinstance(item, Message) else Message(as_bytes(item))
             self._check_size(len(as_bytes(message.body)))
             number = self._writer.choose_queue(topic, message.key, queue)
             lanes.setdefault(number, []).append(message)
-        runs = []
-        for number, messages in lanes.items():
-            content = encode_messages(messages, self._compress_bytes_min)
-            count = content.count
-            runs.append(Run(MESSAGE, topic, number, 0, count, 0, 0, "", producer, 0, content))
-        return runs
+        return [
+            (number, encode_messages(messages, self._compress_bytes_min))
+            for number, messages in lanes.items()
+        ]
 
     def _check_size(self, size: int) -> None:
         if size > self._message_bytes_max:

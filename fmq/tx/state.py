@@ -28,6 +28,9 @@ class IllegalStep(Exception):
 
 NEXT: dict[tuple[State, int], State] = {
     (State.ABSENT, Kind.PREPARE): State.UNDECIDED,
+    (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # in one phase: nobody has prepared it
+    (State.ABSENT, Kind.ACK): State.COMMITTING,
+    (State.ABSENT, Kind.COMMIT): State.COMMITTED,
     (State.UNDECIDED, Kind.PREPARE): State.UNDECIDED,  # a relocation
     (State.UNDECIDED, Kind.PRE_MESSAGE): State.UNDECIDED,
     (State.UNDECIDED, Kind.REF_MESSAGE): State.COMMITTING,

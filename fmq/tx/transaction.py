@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 from fmq.errors import EngineFailed, FmqError, WrongState
 from fmq.message import Body, Message, Outcome, Receipt
 from fmq.store.columns import as_bytes, split_bodies
-from fmq.store.kinds import AckRange, Run
+from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
-from fmq.tx.receipts import receipts_of
 
 if TYPE_CHECKING:
     from fmq.tx.manager import TransactionManager
@@ -32,7 +31,9 @@ class Phase(Enum):
     IN_DOUBT = "in doubt"  # a step failed or was interrupted, and may have become durable
 
 
-OPEN, COMMITTED = Phase.OPEN, Phase.COMMITTED  # names, as they are looked at for every message
+# As plain names, because they are looked at for every message.
+OPEN, COMMITTED, IN_DOUBT = Phase.OPEN, Phase.COMMITTED, Phase.IN_DOUBT
+Receipts = Callable[[], list[Receipt]]
 
 
 class Ackable(Protocol):
@@ -79,13 +80,15 @@ class Transaction:
         self.phase = OPEN
         self._prepared = False
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
-        self._begun: dict[str, list[Message | bytes]] = {}  # those of topics with one queue
         self.plain = True  # whether all messages are bodies without key, tag and headers
-        self.messages = 0
-        self.bytes = 0
+        self._bytes = 0  # of all but what has been taken from `_room` since it was given
+        self._at_most = 0  # as many messages; it is counted when that comes to the limit
+        self._room = self._given = 0
+        # How to add a body to the run of a topic with one queue, as long as there is room.
+        self._begun: dict[str, Callable[[bytes], None]] = {}
         self.ackables: list[Ackable] = []
         self.acks: list[AckRange] = []
-        self._published: Sequence[Run | Receipt] = ()
+        self._receipts: Receipts = list
 
     @property
     def tx_id(self) -> str:
@@ -95,6 +98,11 @@ class Transaction:
     @property
     def producer(self) -> str:
         return self._producer
+
+    @property
+    def messages(self) -> int:
+        """How many have been added."""
+        return sum(map(len, self.runs.values()))
 
     def send(
         self,
@@ -108,23 +116,14 @@ class Transaction:
     ) -> None:
         """Add a message; nobody sees it before commit."""
         if key is None and tag is None and not headers:
-            item = body if type(body) is bytes else as_bytes(body)
-            run = self._begun.get(topic) if queue is None else None
-            size = len(item)
-            total = self.bytes + size + LENGTH_BYTES
-            if (
-                run is not None
-                and size <= self._message_bytes_max
-                and total <= self._bytes_max
-                and self.messages < self._messages_max
-                and self.phase is OPEN
-            ):
-                # What `_add_body` would do, at half its price: most messages come this way.
-                run.append(item)
-                self.bytes = total
-                self.messages += 1
-            else:
-                self._add_body(topic, item, queue)
+            if queue is None and type(body) is bytes:
+                # What `_add_body` would do, at a third of its price: most messages come this way.
+                add = self._begun.get(topic)
+                if add is not None and (room := self._room - len(body) - LENGTH_BYTES) >= 0:
+                    self._room = room
+                    add(body)
+                    return
+            self._add_body(topic, body if type(body) is bytes else as_bytes(body), queue)
         else:
             self._add_message(topic, Message(as_bytes(body), key, tag, headers), queue)
 
@@ -133,7 +132,8 @@ class Transaction:
     ) -> None:
         """Add several, bodies or Messages: all of them, or none if one is refused."""
         items, _ = split_bodies(bodies)
-        before = self.bytes, self.messages, {place: len(run) for place, run in self.runs.items()}
+        self._end_room()
+        before = self._bytes, {place: len(run) for place, run in self.runs.items()}
         try:
             for item in items:
                 if isinstance(item, Message):
@@ -144,8 +144,9 @@ class Transaction:
             self._take_back(*before)
             raise
 
-    def _take_back(self, size: int, messages: int, runs: dict[tuple[str, int], int]) -> None:
-        self.bytes, self.messages = size, messages
+    def _take_back(self, size: int, runs: dict[tuple[str, int], int]) -> None:
+        self._end_room()
+        self._bytes = size
         self.runs = {place: self.runs[place][:count] for place, count in runs.items()}
         self._begun.clear()
 
@@ -165,29 +166,55 @@ class Transaction:
     def _add(
         self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
     ) -> None:
-        if self.phase is not OPEN:
-            self._refuse("send")
         known = self._topics.get(topic)
         alone = known is not None and len(known.queues) == 1 and not queue
         place = topic, 0 if alone else self._manager.writer.choose_queue(topic, key, queue)
         run = self.runs.get(place)
-        size += self.bytes
         if run is None:
             size += self._run_bytes + 2 * len(utf8(topic))
-        if size > self._bytes_max or self.messages >= self._limits.messages_max:
-            self._limits.refuse(self._tx_id, self._producer, size, self.messages + 1)
+        room = self._room - size
+        if room < 0:
+            room = self._more_room(size)
         if run is None:
             run = self.runs[place] = []
-            if alone:
-                self._begun[topic] = run
         run.append(item)
-        self.bytes = size
-        self.messages += 1
+        self._room = room
+        if alone:
+            self._begun[topic] = run.append
+
+    def _more_room(self, size: int) -> int:
+        """What is left once a message of `size` has been added, and taken for those that follow:
+        so much that no body that fits exceeds any limit, that of messages included.
+        """
+        if self.phase is not OPEN:
+            self._refuse("send")
+        self._end_room()
+        size += self._bytes
+        if self._at_most >= self._messages_max:
+            self._at_most = self.messages
+        if size > self._bytes_max or self._at_most >= self._messages_max:
+            self._limits.refuse(self._tx_id, self._producer, size, self.messages + 1)
+        self._bytes = size
+        self._at_most += 1
+        self._given = min(
+            self._bytes_max - size,
+            self._message_bytes_max,
+            (self._messages_max - self._at_most) * LENGTH_BYTES,
+        )
+        return self._given
+
+    def _end_room(self) -> None:
+        """What has been taken from it is counted; the next message is looked at more closely."""
+        taken = self._given - self._room
+        self._bytes += taken
+        self._at_most += taken // LENGTH_BYTES
+        self._given = self._room = 0
 
     def ack(self, delivery: Ackable) -> None:
         """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
         self._require(OPEN, "ack")
-        before = self.bytes, self.acks[-1:], len(self.acks), len(self.ackables)
+        self._end_room()
+        before = self._bytes, self.acks[-1:], len(self.acks), len(self.ackables)
         try:
             size = self._add_ack(delivery.hold_for_transaction())
             if size <= self._bytes_max:
@@ -208,26 +235,27 @@ class Transaction:
         joined = self.acks[-1].joined(ack) if self.acks else None
         if joined is not None:
             self.acks[-1] = joined
-            return self.bytes
-        size = self.bytes + self._limits.size_of_ack(ack)
+            return self._bytes
+        size = self._bytes + self._limits.size_of_ack(ack)
         if size <= self._bytes_max:
-            self.bytes = size
+            self._bytes = size
             self.acks.append(ack)
         return size
 
     def _take_back_ack(self, size: int, last: list[AckRange], acks: int, ackables: int) -> None:
-        self.bytes = size
+        self._bytes = size
         self.acks[max(acks - 1, 0) :] = last
         del self.ackables[ackables:]
 
     def savepoint(self) -> Callable[[], None]:
         """Where it stands; calling what this returns drops all that was added since."""
         runs = {place: len(run) for place, run in self.runs.items()}
-        size, messages, acks, ackables = self.bytes, self.messages, [*self.acks], len(self.ackables)
+        self._end_room()
+        size, acks, ackables = self._bytes, [*self.acks], len(self.ackables)
 
         def back() -> None:
             self._require(OPEN, "rolling back to a savepoint")
-            self._take_back(size, messages, runs)
+            self._take_back(size, runs)
             self.acks[:] = acks
             for ackable in self.ackables[ackables:]:
                 ackable.release_from_transaction()
@@ -244,14 +272,14 @@ class Transaction:
     def commit(self) -> list[Receipt]:
         """Show all messages at once; again, the same receipts."""
         self._commit()
-        return receipts_of(self._published)
+        return self._receipts()
 
     def _commit(self) -> None:
         manager = self._manager
         if self.phase is OPEN:
-            self._published = self._step(COMMITTED, manager.commit_at_once)
+            self._receipts = self._step(COMMITTED, manager.commit_at_once)
         elif self._undecided():
-            self._published = self._step(COMMITTED, manager.commit_prepared)
+            self._receipts = self._step(COMMITTED, manager.commit_prepared)
         elif self.phase is not COMMITTED:
             self._refuse("commit")
         manager.after()
@@ -261,6 +289,7 @@ class Transaction:
         if self._undecided():
             self._step(Phase.ROLLED_BACK, self._manager.roll_back_prepared)
         elif self.phase is OPEN:
+            self._end_room()
             self._manager.let_go(self)
             self.phase = Phase.ROLLED_BACK
         elif self.phase is not Phase.ROLLED_BACK:
@@ -274,9 +303,10 @@ class Transaction:
         """Take a step to `after`. A typed refusal leaves everything as it was; anything else may
         have come before or after the bytes were durable.
         """
+        self._end_room()
         before = self.phase
         if before is not OPEN:
-            self.phase = Phase.IN_DOUBT  # an open one is in doubt once its append is planned
+            self.phase = IN_DOUBT  # an open one is in doubt once its append is planned
         try:
             result = take(self)
         except EngineFailed:
@@ -291,7 +321,7 @@ class Transaction:
 
     def _undecided(self) -> bool:
         """Whether it was prepared; a decision whose call did not return may be made again."""
-        return self.phase is Phase.PREPARED or (self.phase is Phase.IN_DOUBT and self._prepared)
+        return self.phase is Phase.PREPARED or (self.phase is IN_DOUBT and self._prepared)
 
     def outcome(self) -> Outcome:
         """What has become of it, as `engine.outcome` says; once it is prepared or committed."""
@@ -303,7 +333,7 @@ class Transaction:
 
     def _refuse(self, step: str) -> NoReturn:
         advice = "begin another transaction for what is still to be sent"
-        if self.phase is Phase.IN_DOUBT:
+        if self.phase is IN_DOUBT:
             advice = f"engine.outcome({self.tx_id!r}) tells, if need be after opening again"
         raise WrongState(
             f"transaction {self.tx_id!r} is {self.phase.value}, so {step} cannot follow. Nothing "
@@ -330,7 +360,7 @@ class Transaction:
                 "undecided, because the exception says nothing about your database. Decide it "
                 f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback')."
             )
-        elif self.phase is Phase.IN_DOUBT:
+        elif self.phase is IN_DOUBT:
             error.add_note(
                 f"fmq: what became of transaction {self.tx_id!r} is not known here; "
                 f"engine.outcome({self.tx_id!r}) tells, if need be after opening again."

@@ -7,7 +7,7 @@ fail for any reason but a defect or the disk.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from threading import Lock
 
 from fmq.clock import Clock
@@ -18,6 +18,7 @@ from fmq.store.journal import Journal
 from fmq.store.kinds import AckRange, Acks, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import check_name
+from fmq.tx.straight import Sent, Straight
 
 
 class Writer:
@@ -73,18 +74,9 @@ class Writer:
         known.turn = turn = (known.turn + 1) % count
         return turn
 
-    def send(self, runs: Sequence[Run], sync: bool | None) -> None:
-        """Append `runs` of MESSAGEs as one append."""
-        size = self.journal.measure(runs)
-
-        def plan() -> None:
-            now = self.now_us()
-            topics, size_of_topics = self.new_topics(runs, now)
-            self.make_room(size + size_of_topics, ordinary=True)
-            self.publish(runs, now)
-            self.group.plan([*topics, *runs])
-
-        self.group.run(plan, wait=self.waits(sync))
+    def send(self, sent: Sent, sync: bool | None) -> None:
+        """Append what is sent."""
+        self.group.run(lambda: self.place(sent), wait=self.waits(sync))
 
     def ack(self, done: AckRange, sync: bool | None, hold: Callable[[], None]) -> None:
         """Append an ACK for `done`; `hold` is called first, under the lock, and may refuse it."""
@@ -101,16 +93,24 @@ class Writer:
 
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
-    def new_topics(self, runs: Iterable[Run], now: int) -> tuple[list[TopicMade], int]:
-        """TOPIC records for the topics of `runs` that nobody has heard of, and their size."""
-        known = self.ledger.topics
-        for run in runs:
-            if run.topic not in known:
+    def place(self, append: Straight) -> None:
+        """Plan `append`, and the topics of it that nobody has heard of."""
+        append.time_us = now = self.now_us()
+        known = append.known
+        for row in append.rows:
+            if row[0] not in known:
+                append.make(*self.new_topics([row[0] for row in append.rows], now))
                 break
-        else:
-            return NO_TOPICS
-        names = dict.fromkeys(run.topic for run in runs if run.topic not in known)
-        new = [TopicMade(name, self.options.queues_of(name), now) for name in names]
+        self.make_room(append.size, ordinary=True)
+        for made in append.made:
+            self.ledger.topic(made.name, made.queues)
+        self.group.plan_straight(append)
+
+    def new_topics(self, names: Iterable[str], now: int) -> tuple[list[TopicMade], int]:
+        """TOPIC records for those of `names` that nobody has heard of, and their size."""
+        known = self.ledger.topics
+        unknown = dict.fromkeys(name for name in names if name not in known)
+        new = [TopicMade(name, self.options.queues_of(name), now) for name in unknown]
         return new, self.journal.measure(new)
 
     def make_room(self, size: int, *, ordinary: bool) -> None:
@@ -137,6 +137,3 @@ class Writer:
             run.offset = queue.assigned
             run.time_us = now
             queue.assigned += run.count
-
-
-NO_TOPICS: tuple[list[TopicMade], int] = ([], 0)

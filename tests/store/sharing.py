@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from fmq.disk import Buffer, Directory, Disk, File
-from fmq.store.group import Group
+from fmq.store.group import Append, Group
 from fmq.store.kinds import Record
 from fmq.testing import CrashDisk, Loss
 from tests.store.journals import Found, make_journal, note, text_of
@@ -129,9 +129,10 @@ class Shared:
         self.group = Group(self.lock, self.journal, self._publish, synced=synced)
         self.waited = True  # whether every call of `send` was to wait until it was durable
 
-    def _publish(self, appends: list[list[Record]]) -> None:
+    def _publish(self, appends: list[Append]) -> None:
         assert self.lock.locked()
         for append in appends:
+            assert isinstance(append, list)
             self.published += map(text_of, append)
 
     def send(self, text: str, *, wait: bool = True, force: bool = False, size: int = 0) -> str:

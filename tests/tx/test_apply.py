@@ -87,6 +87,35 @@ def test_what_was_prepared_is_published_by_its_commit_alone(steps: Steps) -> Non
     assert not steps.ledger.undecided
 
 
+def one_phase(steps: Steps, **changed: Any) -> list[Record]:
+    """TX_MESSAGE and COMMIT of a transaction that nobody has prepared."""
+    tx = steps.position
+    sent = run(Kind.TX_MESSAGE, tx)
+    record = Decided(Kind.COMMIT, tx, "T", "p", 1, 1, 1, 2, 20, seal_of([sent]))
+    for name, value in changed.items():
+        setattr(record, name, value)
+    return [sent, record]
+
+
+def test_what_nobody_prepared_begins_with_its_own_first_record(steps: Steps) -> None:
+    steps.apply(*one_phase(steps))
+    assert steps.ledger.topics["t"].queues[0].next == 2
+    sent, commit = one_phase(steps)
+    steps.position += 96
+    steps.refuses(sent, commit, match="TX_MESSAGE cannot follow absent")
+
+
+def test_a_commit_in_one_phase_seals_what_stands_before_it(steps: Steps) -> None:
+    steps.refuses(*one_phase(steps, seal=bytes(16)), match="seal")
+    steps.refuses(*one_phase(steps, messages=3), match="does not publish")
+    steps.refuses(*one_phase(steps, tx=7), match="two transactions")
+
+
+def test_a_commit_in_one_phase_of_an_undecided_id_is_refused(steps: Steps) -> None:
+    steps.undecided("T")
+    steps.refuses(*one_phase(steps), match="undecided 'T'")
+
+
 def test_references_without_their_commit_are_nothing(steps: Steps) -> None:
     prepare = steps.undecided()
     steps.apply(run(Kind.REF_MESSAGE, prepare.tx))

@@ -11,6 +11,9 @@ from fmq.tx.state import NEXT, IllegalStep, State, after
 
 ALLOWED = {
     ("absent", "PREPARE"): "undecided",
+    ("absent", "TX_MESSAGE"): "committing",
+    ("absent", "ACK"): "committing",
+    ("absent", "COMMIT"): "committed",
     ("undecided", "PREPARE"): "undecided",
     ("undecided", "PRE_MESSAGE"): "undecided",
     ("undecided", "REF_MESSAGE"): "committing",

@@ -1,0 +1,188 @@
+"""What goes straight from bodies to bytes and to the index is what recovery reads and applies."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fmq
+from fmq.cli.walk import Walk
+from fmq.errors import StorageFull
+from fmq.recovery.recover import recover
+from fmq.store.kinds import Kind
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from fmq.tx.ledger import Ledger
+
+TOPICS = "one", "three", "later"
+BODIES = st.binary(max_size=40)
+TEXTS = st.none() | st.sampled_from(["", "k", "käse"])
+HEADERS = st.none() | st.dictionaries(st.sampled_from("ab"), st.sampled_from(["", "x"]), max_size=2)
+MESSAGES = BODIES | st.builds(fmq.Message, BODIES, TEXTS, TEXTS, HEADERS)
+PLACES = st.sampled_from(
+    [("one", None), ("one", 0), ("three", None), ("three", 2), ("later", None)]
+)
+SENDS = st.tuples(PLACES, MESSAGES)
+STEPS = (
+    st.tuples(st.just("send"), SENDS)
+    | st.tuples(st.just("many"), st.tuples(PLACES, st.lists(MESSAGES, max_size=5)))
+    | st.tuples(st.just("transaction"), st.tuples(st.lists(SENDS, max_size=6), st.booleans()))
+    | st.tuples(st.just("two phases"), st.tuples(st.lists(SENDS, max_size=3), st.booleans()))
+)
+
+
+def described(ledger: Ledger) -> dict[str, Any]:
+    """All that the journal says, as plain data; its offsets, places and times included."""
+    indexes = [*ledger.sealed, ledger.index]
+    return {
+        "topics": {
+            topic.name: [(queue.first, queue.next, queue.settled) for queue in topic.queues]
+            for topic in ledger.made_topics()
+        },
+        "acked": {
+            key: (acked.floor, acked.as_lists())
+            for key, acked in ledger.acked.items()
+            if acked.floor or acked.as_lists()  # a group that only polls is not in the journal
+        },
+        "undecided": {tx: entry.prepare.tx_id for tx, entry in ledger.undecided.items()},
+        "upto": (ledger.applied_upto, ledger.last_us),
+        "lanes": [
+            {
+                key: (
+                    lane.first,
+                    lane.next,
+                    lane.first_us,
+                    lane.last_us,
+                    [*lane.starts],
+                    [*lane.counts],
+                    [*lane.records],
+                    [*lane.bodies],
+                )
+                for key, lane in index.lanes.items()
+            }
+            for index in indexes
+        ],
+        "outcomes": [(index.outcome_keys, index.outcome_places) for index in indexes],
+    }
+
+
+class Life:
+    """An engine that does what a test says, and what its journal says afterwards."""
+
+    def __init__(self, compress_bytes_min: int | None = None) -> None:
+        self.disk, self.clock = CrashDisk(), FakeClock()
+        options = fmq.Options(
+            segment_bytes=16384, topic_queues={"three": 3}, compress_bytes_min=compress_bytes_min
+        )
+        self.engine = fmq.open("shop", options, disk=self.disk, clock=self.clock, background=False)
+
+    def step(self, kind: str, what: Any) -> None:
+        self.clock.advance(0.001)
+        do: Callable[..., None] = getattr(self, kind.replace(" ", "_"))
+        do(*what)
+
+    def send(self, place: tuple[str, int | None], item: Any) -> None:
+        message = item if isinstance(item, fmq.Message) else fmq.Message(item)
+        self.engine.send(
+            place[0],
+            message.body,
+            key=message.key,
+            tag=message.tag,
+            headers=message.headers,
+            queue=place[1],
+        )
+
+    def many(self, place: tuple[str, int | None], items: list[Any]) -> None:
+        self.engine.send_many(place[0], items, queue=place[1])
+
+    def transaction(self, sends: list[Any], acking: bool, prepared: bool = False) -> None:
+        with self.engine.transaction(producer="p" if acking else None) as tx:
+            for (topic, queue), item in sends:
+                tx.send_many(topic, [item], queue=queue)
+            if acking:
+                with self.engine.consumer(["one", "three"], group="g") as consumer:
+                    for delivery in consumer.poll(limit=2):
+                        tx.ack(delivery)
+            if prepared:
+                tx.prepare()
+
+    def two_phases(self, sends: list[Any], acking: bool) -> None:
+        self.transaction(sends, acking, prepared=True)
+
+    def compare(self) -> None:
+        """What the running engine remembers, and what recovery makes of the journal alone."""
+        live = described(self.engine._parts.ledger)
+        self.engine.close()
+        directory = self.disk.directory("shop", make=False)
+        for name in directory.names():
+            if not name.endswith((".seg", ".spare")):
+                directory.remove(name)
+        assert described(recover(directory).ledger) == live
+
+
+@given(st.lists(STEPS, max_size=12), st.sampled_from([None, 16]))
+@settings(max_examples=150, deadline=None)
+def test_the_running_engine_remembers_what_recovery_reads(
+    steps: list[tuple[str, Any]], compress: int | None
+) -> None:
+    """Sends, batches and transactions of all kinds; also whether they stand where they are said
+    to: a queue's offsets, the index's places, acks, outcomes and times.
+    """
+    life = Life(compress)
+    for kind, what in steps:
+        life.step(kind, what)
+    life.compare()
+
+
+def test_receipts_say_where_the_records_stand() -> None:
+    """Of each run of a transaction over topics that are made with it, and of a send."""
+    life = Life()
+    with life.engine:
+        tx = life.engine.transaction()
+        tx.send_many("three", [b"a", b"b"], queue=1)
+        tx.send("one", b"c")
+        receipts = [*tx.commit(), life.engine.send("one", b"d")]
+        for receipt in receipts:
+            found = life.engine.read(receipt.topic, queue=receipt.queue, offset=receipt.offset)
+            assert found[0].position == receipt.position
+    assert [receipt.count for receipt in receipts] == [2, 1, 1]
+
+
+def test_a_transaction_in_one_phase_is_its_messages_and_a_commit() -> None:
+    """No PREPARE: its number is the position of its first record."""
+    life = Life()
+    with life.engine:
+        with life.engine.transaction(tx_id="T") as tx:
+            tx.send("one", b"a")
+        outcome = life.engine.outcome("T")
+    assert outcome.prepared_at == outcome.decided_at
+    directory = life.disk.directory("shop", make=False)
+    kinds = [Kind(record.kind).name for append in Walk(directory) for record in append]
+    assert kinds[:3] == ["TOPIC", "TX_MESSAGE", "COMMIT"]
+
+
+def test_a_refused_append_changes_nothing() -> None:
+    """A transaction that a full disk refuses leaves no topic, no offset and no record."""
+    disk = FaultDisk(CrashDisk())
+    options = fmq.Options(segment_bytes=4096)
+    with fmq.open("shop", options, disk=disk, background=False) as engine:
+        engine.send("one", b"")
+        disk.fail("create", error=errno.ENOSPC, persistently=True)
+        with pytest.raises(StorageFull):
+            while True:
+                engine.send("one", bytes(100))
+        ledger = engine._parts.ledger
+        before = described(ledger)
+        tx = engine.transaction()
+        tx.send("one", bytes(500))
+        tx.send("later", bytes(500))
+        with pytest.raises(StorageFull):
+            tx.commit()
+        assert described(ledger) == before
+        assert "later" not in ledger.topics
+        disk.heal()
+        assert tx.commit()[0].offset == ledger.topics["one"].queues[0].next - 1
