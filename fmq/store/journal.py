@@ -165,24 +165,23 @@ class Journal:
     def append_straight(self, append: Straight) -> None:
         """The same of an append that knows its bytes."""
         chunk = self._chunk()
-        chain = append.encode(
-            self.position, self.durable_to, self.seed, chunk.segment.chain, chunk.buffers
-        )
+        chain, buffers = chunk.segment.chain, chunk.buffers
+        chain = append.encode(self.position, self.durable_to, self.seed, chain, buffers)
         self._appended(chunk, append.size, chain)
 
     def _chunk(self) -> Chunk:
         """What an append that is planned now is written with."""
         segment, chunks = self.segments[-1], self._chunks
         if not chunks or chunks[-1].segment is not segment:
+            assert self.position == segment.end
             chunks.append(Chunk(segment, self.position))
         return chunks[-1]
 
     def _appended(self, chunk: Chunk, size: int, chain: int) -> None:
         segment = chunk.segment
-        assert self.position == segment.end
-        segment.chain = chain
-        segment.end = self.position = end = segment.end + size
+        self.position = segment.end = end = segment.end + size
         assert end <= segment.limit
+        segment.chain = chain
         chunk.size += size
         self.pending_bytes += size
 

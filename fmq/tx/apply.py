@@ -165,6 +165,11 @@ def _undecided(ledger: Ledger, held: _Held, start: int) -> None:
     prepare = held.open
     assert prepare is not None
     _check_sealed(prepare, held)
+    prepare_applied(ledger, prepare, held.runs, start)
+
+
+def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: int) -> None:
+    """`runs` are prepared, or written again, by an append that begins at `start`."""
     entry = ledger.undecided.pop(prepare.tx, None)
     if entry is None:
         entry = Entry(prepare)
@@ -172,7 +177,7 @@ def _undecided(ledger: Ledger, held: _Held, start: int) -> None:
         ledger.undecided_of[prepare.producer] = ledger.undecided_of.get(prepare.producer, 0) + 1
     is_new = entry.prepare is prepare  # and not written again
     entry.prepare, entry.start = prepare, start
-    entry.runs = held.runs
+    entry.runs = runs
     entry.busy = False
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry

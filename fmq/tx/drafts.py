@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from zlib import crc32
 
 from fmq.store.columns import Content, encode_bodies, encode_items
@@ -11,20 +11,18 @@ from fmq.tx.seal import seal_of
 from fmq.tx.transaction import Transaction
 
 
-def contents_of(
-    transaction: Transaction, compress_bytes_min: int | None
-) -> Iterable[tuple[tuple[str, int], Content]]:
-    """Its messages, in one piece for each topic and queue."""
-    encode = encode_bodies if transaction.plain else encode_items
-    for place, items in transaction.runs.items():
-        yield place, encode(items, compress_bytes_min)  # type: ignore[arg-type]
+def encoder_of(transaction: Transaction) -> Callable[..., Content]:
+    """What puts the messages for one of its queues into columns."""
+    return encode_bodies if transaction.plain else encode_items
 
 
 def runs_of(transaction: Transaction, kind: Kind, compress_bytes_min: int | None) -> list[Run]:
     """Its messages, a run for each queue."""
     runs = []
     tx_id, producer = transaction.tx_id, transaction.producer
-    for (topic, queue), content in contents_of(transaction, compress_bytes_min):
+    encode = encoder_of(transaction)
+    for (topic, queue), items in transaction.runs.items():
+        content = encode(items, compress_bytes_min)
         count, raw_bytes = content.count, content.raw_bytes
         run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer, 0, content, raw_bytes)
         run.bodies_crc = content.bodies_crc
@@ -50,15 +48,6 @@ def prepare_of(transaction: Transaction, runs: list[Run]) -> Prepare:
     prepare.trusted = True
     prepare.bound = transaction.bound
     return prepare
-
-
-def number(tx: int, prepare: Prepare, runs: list[Run], now: int) -> None:
-    """Once there is room: the transaction's number `tx` is the position of its PREPARE."""
-    prepare.time_us = prepare.prepared_us = now
-    prepare.tx = tx
-    for run in runs:
-        run.tx = tx
-        run.time_us = now
 
 
 def decision_on(

@@ -23,14 +23,13 @@ class Limits:
 
     def __init__(self, options: Options, append_bytes_max: int) -> None:
         self._options = options
-        self._append_bytes_max = append_bytes_max
+        self._runs_bytes_max = append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX
         self.messages_max = options.transaction_messages_max
         self.message_bytes_max = options.message_bytes_max
 
-    def bytes_max(self, tx_id: str, producer: str) -> int:
-        """What the runs and acks of a transaction with these names may take."""
-        names = 3 * (len(utf8(producer)) + len(tx_id))
-        return self._append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX - names
+    def bytes_max(self, names_bytes: int) -> int:
+        """What the runs and acks of a transaction may take whose names take so much."""
+        return self._runs_bytes_max - 3 * names_bytes
 
     @staticmethod
     def size_of(message: Message) -> int:
@@ -44,13 +43,6 @@ class Limits:
         return size
 
     @staticmethod
-    def size_of_run(tx_id: str, producer: str) -> int:
-        """What one more run costs, at the most, but for the name of its topic, which comes twice:
-        a TOPIC record may have to go before it.
-        """
-        return RUN_BYTES + len(tx_id) + len(utf8(producer))
-
-    @staticmethod
     def size_of_ack(ack: AckRange) -> int:
         """What one ack costs, in PREPARE and in the commit's ACK."""
         return 2 * (20 + len(utf8(ack.group)) + len(utf8(ack.topic)))
@@ -58,11 +50,10 @@ class Limits:
     def refuse_message(self, size: int) -> None:
         raise TooLarge("a message in bytes", size, self.message_bytes_max, "message_bytes_max")
 
-    def refuse(self, tx_id: str, producer: str, size: int, messages: int) -> None:
+    def refuse(self, tx_id: str, size: int, size_max: int, messages: int) -> None:
         """Say which limit a transaction of `size` bytes with `messages` messages exceeds."""
-        limit = self.bytes_max(tx_id, producer)
-        if size > limit:
-            raise TooLarge(f"transaction {tx_id!r} in bytes", size, limit, "segment_bytes")
+        if size > size_max:
+            raise TooLarge(f"transaction {tx_id!r} in bytes", size, size_max, "segment_bytes")
         raise TooMany(
             f"messages in transaction {tx_id!r}",
             messages,

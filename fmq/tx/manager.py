@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision, Outcome
-from fmq.store.kinds import COMMIT, Decided, Kind, Record, Run
-from fmq.tx.drafts import contents_of, decision_on, number, prepare_of, runs_of
+from fmq.store.kinds import COMMIT, Decided, Kind, Run
+from fmq.tx.drafts import decision_on, encoder_of, prepare_of, runs_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
 from fmq.tx.names import TxIds, check_name, check_tx_id
@@ -23,7 +23,7 @@ from fmq.tx.publication import Publication
 from fmq.tx.receipts import receipts_of
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve, size_of_all
-from fmq.tx.straight import Commit
+from fmq.tx.straight import Commit, Prepared
 from fmq.tx.transaction import IN_DOUBT, Receipts, Transaction
 from fmq.tx.writer import Writer
 
@@ -132,8 +132,15 @@ class TransactionManager:
     def commit_at_once(self, transaction: Transaction) -> Receipts:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
         tx_id, writer = transaction.tx_id, self.writer
-        contents = contents_of(transaction, self._options.compress_bytes_min)
-        commit = Commit(self.topics, tx_id, transaction.producer, contents, transaction.acks)
+        commit = Commit.at_once(
+            self.topics,
+            tx_id,
+            transaction.producer,
+            transaction.runs,
+            encoder_of(transaction),
+            self._options.compress_bytes_min,
+            transaction.acks,
+        )
 
         def plan() -> None:
             transaction.phase = IN_DOUBT
@@ -154,30 +161,24 @@ class TransactionManager:
         """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
         runs = runs_of(transaction, Kind.PRE_MESSAGE, self._options.compress_bytes_min)
         prepare = prepare_of(transaction, runs)
-        writer, journal, tx_id = self.writer, self._journal, transaction.tx_id
-        records: list[Record] = [prepare, *runs]
-        size = journal.measure(records)
+        prepared = Prepared(self.topics, prepare, runs)
+        writer, tx_id = self.writer, transaction.tx_id
 
         def plan() -> None:
             transaction.phase = IN_DOUBT
             self.limits.check_open(self._ledger, len(self._preparing), prepare)
-            now = writer.now_us()
-            topics, size_of_topics = writer.new_topics([run.topic for run in runs], now)
-            prepare.reserved = Reserve.needed_for(size + size_of_topics)
+            writer.time(prepared)
+            prepare.reserved = Reserve.needed_for(prepared.size)
             self._reserve.take(prepare.reserved)
             try:
-                writer.make_room(size + size_of_topics, ordinary=True)
+                writer.make_room(prepared.size, ordinary=True)
             except BaseException:
                 self._reserve.give_back(prepare.reserved)
                 raise
-            for made in topics:
-                self._ledger.topic(made.name, made.queues)
-            tx = journal.position + size_of_topics
-            number(tx, prepare, runs, now)
             if transaction.named:
-                self._note_planned(tx_id, tx)
+                self._note_planned(tx_id, self._journal.position)
             self._preparing.add(tx_id)
-            self._group.plan([*topics, *records])
+            writer.plan(prepared)
             self._keep_small(runs)
 
         try:
@@ -202,6 +203,12 @@ class TransactionManager:
 
     def commit_prepared(self, transaction: Transaction) -> Receipts:
         """Commit, for the one who has prepared it."""
+        with self._group.lock:
+            self._group.check()
+            entry = self._ledger.by_tx_id.get(transaction.tx_id)
+        commit = Commit.of_prepared(self.topics, entry) if entry is not None else None
+        if entry is not None and commit is not None and self._end_straight(entry, commit):
+            return commit.receipts
         decided = self._decide(transaction.tx_id, COMMIT, "", "", None)
         published = decided.receipts if isinstance(decided, Outcome) else decided.runs
         return partial(receipts_of, published)
@@ -256,6 +263,22 @@ class TransactionManager:
                     return publication
             # Somebody else is at it: once that is durable, look again.
             self._group.flush()
+
+    def _end_straight(self, entry: Entry, commit: Commit) -> bool:
+        """Append `commit`, which ends `entry`; False if somebody else is at it, or was."""
+        writer = self.writer
+
+        def plan() -> bool:
+            if entry.busy or self._ledger.undecided.get(entry.tx) is not entry:
+                return False
+            writer.time(commit)
+            writer.make_room(commit.size, ordinary=False)
+            entry.busy = True
+            writer.plan(commit)
+            self._forget_kept(entry)
+            return True
+
+        return self._group.run(plan, wait=writer.waits(None))
 
     def _end(self, entry: Entry, decided: Decided) -> Publication | None:
         """Append what ends `entry`; None if somebody else was faster."""

@@ -10,7 +10,8 @@ tests/tx/test_straight.py compares both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 from zlib import crc32
 
 from fmq.disk import Buffer
@@ -24,7 +25,18 @@ from fmq.store.encoding import (
     names_of,
     size_of,
 )
-from fmq.store.kinds import COMMIT, MESSAGE, TX_MESSAGE, AckRange, Acks, Record, TopicMade
+from fmq.store.kinds import (
+    COMMIT,
+    MESSAGE,
+    PRE_MESSAGE,
+    TX_MESSAGE,
+    AckRange,
+    Acks,
+    Prepare,
+    Record,
+    Run,
+    TopicMade,
+)
 from fmq.store.record import (
     DECISION_FRONT,
     FIRST,
@@ -37,10 +49,13 @@ from fmq.store.record import (
     aligned,
     utf8,
 )
-from fmq.tx.apply import ack_applied, queue_begins, topic_applied
-from fmq.tx.ledger import Ledger, Queue, Topic
+from fmq.tx.apply import ack_applied, forget, prepare_applied, queue_begins, topic_applied
+from fmq.tx.ledger import Entry, Ledger, Queue, Topic
 from fmq.tx.seal import SEALED, digest
+from fmq.tx.state import State
 
+T = TypeVar("T")
+COMMITTED = State.COMMITTED
 U32_pack, pack_message, pack_run, pack_commit, pack_sealed = (
     U32.pack, MESSAGE_HEAD.pack, TX_HEAD.pack, DECISION_FRONT.pack, SEALED.pack
 )  # fmt: skip
@@ -67,6 +82,10 @@ class Straight(ABC):
         self.size = 0  # of all its records, padding included
         self.position = 0
         self.time_us = 0
+
+    def topics(self) -> list[str]:
+        """The topics of its messages."""
+        return [row[0] for row in self.rows]
 
     def make(self, topics: Sequence[TopicMade], size: int) -> None:
         """Let TOPIC records, of `size` bytes together, stand before the others."""
@@ -133,9 +152,7 @@ class Sent(Straight):
         topic_bytes, _, names = names_of(topic, producer)
         size_of_all = 0
         for number, content in contents:
-            tail = names + content.columns
-            if content.flags & COMPRESSED:
-                tail = _tail_of_compressed(names, content)
+            tail = _tail(names, content)
             size = MESSAGE_BYTES + len(tail) + len(content.bodies)
             self.rows.append((topic, number, content, tail, size, topic_bytes))
             size_of_all += (size + 7) & ~7
@@ -175,32 +192,110 @@ class Sent(Straight):
         self._publish_rows(ledger)
 
 
-class Commit(Straight):
-    """A transaction in one phase: TX_MESSAGEs, an ACK if it acks, and COMMIT."""
+class Prepared(Straight):
+    """The first of two phases: PREPARE and PRE_MESSAGEs."""
 
-    __slots__ = ("acks", "bytes", "commit_size", "messages", "seal", "tx_id")
+    __slots__ = ("prepare", "runs")
+
+    def __init__(self, known: dict[str, Topic], prepare: Prepare, runs: list[Run]) -> None:
+        """`prepare` states `runs`; both become what the entry of the transaction holds."""
+        super().__init__(known, prepare.producer)
+        self.prepare, self.runs = prepare, runs
+        prepare.size = size_of(prepare)
+        size_of_all, tx_id = aligned(prepare.size), prepare.tx_id.encode()
+        for run in runs:
+            content = run.content
+            assert content is not None
+            names = names_of(run.topic, prepare.producer)[2] + tx_id
+            run.tail = tail = _tail(names, content)
+            run.size = size = TX_RUN_BYTES + len(tail) + len(content.bodies)
+            size_of_all += (size + 7) & ~7
+        self.size = size_of_all
+
+    def topics(self) -> list[str]:
+        return [run.topic for run in self.runs]
+
+    def encode(
+        self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
+    ) -> int:
+        self.position, flags, now, prepare = position, FIRST, self.time_us, self.prepare
+        at = position
+        if self.made:
+            at, chain = encode_all(self.made, at, FIRST, durable_to, seed, chain, buffers)
+            flags = 0
+        runs, producer_bytes, tx_id_bytes = self.runs, len(utf8(self.producer)), len(prepare.tx_id)
+        prepare.tx = tx = at
+        prepare.time_us = prepare.prepared_us = now
+        flags = flags if runs else flags | LAST
+        at, chain = encode_all((prepare,), at, flags, durable_to, seed, chain, buffers)
+        last = runs[-1] if runs else None
+        for run in runs:
+            content, size, lag = run.content, run.size, at - durable_to
+            assert content is not None
+            bodies = content.bodies
+            head = pack_run(
+                size, size - len(bodies), at, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN,
+                content.bodies_crc, PRE_MESSAGE,
+                content.flags if run is not last else content.flags | LAST,
+                run.queue, tx, 0, now, run.count,
+                len(utf8(run.topic)), producer_bytes, tx_id_bytes,
+            ) + run.tail  # fmt: skip
+            crc = U32_pack(crc32(head, seed))
+            chain = crc32(crc, chain)
+            buffers += (MAGIC, crc, head, bodies, PADDING[size & 7])
+            run.tx, run.time_us, run.position = tx, now, at
+            at += (size + 7) & ~7
+        return chain
+
+    def publish(self, ledger: Ledger) -> None:
+        self._publish_rows(ledger)
+        prepare_applied(ledger, self.prepare, self.runs, self.position)
+
+
+class Commit(Straight):
+    """What publishes a transaction, as copies: TX_MESSAGEs, an ACK if it acks, and COMMIT."""
+
+    __slots__ = ("acks", "asked", "bytes", "commit_size", "entry", "messages", "prepared_us",
+                 "seal", "tx", "tx_id")  # fmt: skip
 
     def __init__(
-        self,
+        self, known: dict[str, Topic], tx_id: str, producer: str, acks: Sequence[AckRange]
+    ) -> None:
+        super().__init__(known, producer)
+        self.tx_id = tx_id
+        self.entry: Entry | None = None  # of a transaction that was prepared
+        self.tx = self.prepared_us = self.messages = self.bytes = self.asked = 0
+        self.seal = b""
+        self.commit_size = size = DECISION_BYTES + len(utf8(producer)) + len(tx_id)
+        self.size = (size + 7) & ~7
+        self.acks = [Acks(acks, 0)] if acks else []
+        for record in self.acks:
+            record.size = size = size_of(record)
+            self.size += aligned(size)
+
+    @classmethod
+    def at_once(
+        cls,
         known: dict[str, Topic],
         tx_id: str,
         producer: str,
-        contents: Iterable[tuple[tuple[str, int], Content]],
+        runs: Mapping[tuple[str, int], Sequence[T]],
+        encode: Callable[[Sequence[T], int | None], Content],
+        compress_bytes_min: int | None,
         acks: Sequence[AckRange],
-    ) -> None:
-        """`contents` go to the topics and queues named with them."""
-        super().__init__(known, producer)
-        self.tx_id = tx_id
-        rows, tx_id_bytes = self.rows, tx_id.encode()
+    ) -> Commit:
+        """In one phase: `runs` are the messages for each topic and queue, which `encode` puts
+        into columns.
+        """
+        commit = cls(known, tx_id, producer, acks)
+        rows, tx_id_bytes = commit.rows, tx_id.encode()
         sealed: list[bytes] = []
         size_of_all = messages = raw_bytes = 0
-        for (topic, number), content in contents:
+        for (topic, number), items in runs.items():
+            content = encode(items, compress_bytes_min)
             topic_bytes, _, names = names_of(topic, producer)
             columns, count = content.columns, content.count
-            names += tx_id_bytes
-            tail = names + columns
-            if content.flags & COMPRESSED:
-                tail = _tail_of_compressed(names, content)
+            tail = _tail(names + tx_id_bytes, content)
             size = TX_RUN_BYTES + len(tail) + len(content.bodies)
             rows.append((topic, number, content, tail, size, topic_bytes))
             sealed += (
@@ -210,14 +305,28 @@ class Commit(Straight):
             size_of_all += (size + 7) & ~7
             messages += count
             raw_bytes += content.raw_bytes
-        self.messages, self.bytes = messages, raw_bytes
-        self.seal = digest(sealed)
-        self.acks = [Acks(acks, 0)] if acks else []
-        for record in self.acks:
-            record.size = size = size_of(record)
-            size_of_all += aligned(size)
-        self.commit_size = size = DECISION_BYTES + len(utf8(producer)) + len(tx_id)
-        self.size = size_of_all + ((size + 7) & ~7)
+        commit.messages, commit.bytes = messages, raw_bytes
+        commit.seal = digest(sealed)
+        commit.size += size_of_all
+        return commit
+
+    @classmethod
+    def of_prepared(cls, known: dict[str, Topic], entry: Entry) -> Commit | None:
+        """The second of two phases; None if not all that was prepared is kept in memory."""
+        prepare = entry.prepare
+        commit = cls(known, prepare.tx_id, prepare.producer, prepare.acks)
+        for run in entry.runs:
+            content = run.content
+            if content is None:
+                return None
+            # A TX_MESSAGE says of itself what its PRE_MESSAGE says, in as many bytes.
+            row = run.topic, run.queue, content, run.tail, run.size, len(utf8(run.topic))
+            commit.rows.append(row)
+            commit.size += aligned(run.size)
+        commit.entry, commit.tx, commit.prepared_us = entry, prepare.tx, prepare.prepared_us
+        commit.messages, commit.bytes, commit.seal = prepare.messages, prepare.bytes, prepare.seal
+        commit.asked = entry.asked
+        return commit
 
     def encode(
         self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
@@ -227,7 +336,7 @@ class Commit(Straight):
         if self.made:
             at, chain = encode_all(self.made, at, FIRST, durable_to, seed, chain, buffers)
             flags = 0
-        tx = at  # a transaction's number is the position of its first record
+        tx = self.tx or at  # in one phase its number is the position of its first record
         producer, tx_id_bytes = utf8(self.producer), len(self.tx_id)
         producer_bytes = len(producer)
         for name, number, content, tail, size, topic_bytes in self.rows:
@@ -254,14 +363,18 @@ class Commit(Straight):
         size, lag = self.commit_size, at - durable_to
         head = pack_commit(
             size, size, at, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN, 0, COMMIT, flags | LAST, 0,
-            tx, now, now, position, len(self.rows), self.messages, self.bytes, self.seal, 0,
-            producer_bytes, tx_id_bytes, 0, 0,
+            tx, now, self.prepared_us or now, position, len(self.rows), self.messages, self.bytes,
+            self.seal, self.asked, producer_bytes, tx_id_bytes, 0, 0,
         ) + producer + self.tx_id.encode()  # fmt: skip
         crc = U32_pack(crc32(head, seed))
         buffers += (MAGIC, crc, head, PADDING[size & 7])
         return crc32(crc, chain)
 
     def publish(self, ledger: Ledger) -> None:
+        entry = self.entry
+        if entry is not None:
+            forget(ledger, entry)
+            entry.state = COMMITTED
         self._publish_rows(ledger)
         for acks in self.acks:
             for ack in acks.ranges:
@@ -270,8 +383,11 @@ class Commit(Straight):
         ledger.index.add_outcome_at(self.tx_id, commit)
 
 
-def _tail_of_compressed(names: bytes, content: Content) -> bytes:
-    return b"".join((names, U32_pack(content.raw_bytes), content.columns))
+def _tail(names: bytes, content: Content) -> bytes:
+    """What ends the head of a record that holds `content`."""
+    if content.flags & COMPRESSED:
+        names += U32_pack(content.raw_bytes)
+    return names + content.columns
 
 
 def encode_all(

@@ -12,6 +12,7 @@ from fmq.message import Body, Message, Outcome, Receipt
 from fmq.store.columns import as_bytes, split_bodies
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
+from fmq.tx.limits import RUN_BYTES
 
 if TYPE_CHECKING:
     from fmq.tx.manager import TransactionManager
@@ -68,11 +69,12 @@ class Transaction:
         """`named` says whether the user gave the id, so that somebody may ask for it again."""
         self._manager = manager
         self._topics = manager.topics
-        self._limits = manager.limits
-        self._bytes_max = manager.limits.bytes_max(tx_id, producer)
-        self._run_bytes = manager.limits.size_of_run(tx_id, producer)
-        self._messages_max = manager.limits.messages_max
-        self._message_bytes_max = manager.limits.message_bytes_max
+        self._limits = limits = manager.limits
+        names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
+        self._bytes_max = limits.bytes_max(names_bytes)
+        # What one more run takes at the most, but for the name of its topic, which comes twice: a
+        # TOPIC record may have to go before it.
+        self._run_bytes = RUN_BYTES + names_bytes
         self._tx_id = tx_id
         self._producer = producer
         self.check_after_ms = check_after_ms
@@ -152,13 +154,13 @@ class Transaction:
 
     def _add_body(self, topic: str, body: bytes, queue: int | None) -> None:
         size = len(body)
-        if size > self._message_bytes_max:
+        if size > self._limits.message_bytes_max:
             self._limits.refuse_message(size)
         self._add(topic, None, queue, body, size + LENGTH_BYTES)
 
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
         size = len(as_bytes(message.body))
-        if size > self._message_bytes_max:
+        if size > self._limits.message_bytes_max:
             self._limits.refuse_message(size)
         self._add(topic, message.key, queue, message, self._limits.size_of(message))
         self.plain = False
@@ -189,17 +191,18 @@ class Transaction:
         if self.phase is not OPEN:
             self._refuse("send")
         self._end_room()
+        limits = self._limits
         size += self._bytes
-        if self._at_most >= self._messages_max:
+        if self._at_most >= limits.messages_max:
             self._at_most = self.messages
-        if size > self._bytes_max or self._at_most >= self._messages_max:
-            self._limits.refuse(self._tx_id, self._producer, size, self.messages + 1)
+        if size > self._bytes_max or self._at_most >= limits.messages_max:
+            limits.refuse(self._tx_id, size, self._bytes_max, self.messages + 1)
         self._bytes = size
         self._at_most += 1
         self._given = min(
             self._bytes_max - size,
-            self._message_bytes_max,
-            (self._messages_max - self._at_most) * LENGTH_BYTES,
+            limits.message_bytes_max,
+            (limits.messages_max - self._at_most) * LENGTH_BYTES,
         )
         return self._given
 
@@ -228,7 +231,7 @@ class Transaction:
             delivery.release_from_transaction()
             raise
         if size > self._bytes_max:
-            self._limits.refuse(self._tx_id, self._producer, size, self.messages)
+            self._limits.refuse(self._tx_id, size, self._bytes_max, self.messages)
 
     def _add_ack(self, ack: AckRange) -> int:
         """How large the transaction is with it; added if that is not too large."""

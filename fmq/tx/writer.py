@@ -95,23 +95,26 @@ class Writer:
 
     def place(self, append: Straight) -> None:
         """Plan `append`, and the topics of it that nobody has heard of."""
-        append.time_us = now = self.now_us()
-        known = append.known
-        for row in append.rows:
-            if row[0] not in known:
-                append.make(*self.new_topics([row[0] for row in append.rows], now))
-                break
+        self.time(append)
         self.make_room(append.size, ordinary=True)
+        self.plan(append)
+
+    def time(self, append: Straight) -> None:
+        """Say when `append` is written, and with it which topics come into being."""
+        append.time_us = now = self.now_us()
+        known = self.ledger.topics
+        for name in append.topics():
+            if name not in known:
+                unknown = dict.fromkeys(name for name in append.topics() if name not in known)
+                new = [TopicMade(name, self.options.queues_of(name), now) for name in unknown]
+                append.make(new, self.journal.measure(new))
+                break
+
+    def plan(self, append: Straight) -> None:
+        """Plan `append`, for which there is room."""
         for made in append.made:
             self.ledger.topic(made.name, made.queues)
         self.group.plan_straight(append)
-
-    def new_topics(self, names: Iterable[str], now: int) -> tuple[list[TopicMade], int]:
-        """TOPIC records for those of `names` that nobody has heard of, and their size."""
-        known = self.ledger.topics
-        unknown = dict.fromkeys(name for name in names if name not in known)
-        new = [TopicMade(name, self.options.queues_of(name), now) for name in unknown]
-        return new, self.journal.measure(new)
 
     def make_room(self, size: int, *, ordinary: bool) -> None:
         """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed."""
