@@ -212,14 +212,17 @@ class Journal:
         for chunk in chunks:
             if chunk.spare is not None:
                 self._open_segment(chunk)
-            if chunk.buffers:
-                file = self._file(chunk.segment)
+            buffers: Sequence[Buffer] = chunk.buffers
+            if buffers:
+                base = chunk.segment.base
+                file = self._writing
+                if file is None or self._writing_base != base:
+                    file = self._file(chunk.segment)
                 if not sync:
                     self._unsynced = True
-                buffers: Sequence[Buffer] = chunk.buffers
                 if chunk.size <= JOIN_BYTES_MAX or len(buffers) > JOIN_BUFFERS_MIN:
                     buffers = (b"".join(buffers),)
-                file.write(chunk.start - chunk.segment.base, buffers, sync=sync)
+                file.write(chunk.start - base, buffers, sync=sync)
 
     def sync(self) -> None:
         """Make durable whatever was written without a sync into the segment being written.

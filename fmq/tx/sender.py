@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NoReturn
 
 from fmq.errors import TooLarge
 from fmq.message import Body, Message
@@ -39,13 +40,16 @@ class Sender:
         producer: str | None,
     ) -> Sent:
         """One message."""
-        number = self._writer.choose_queue(topic, key, queue)
+        known = self._topics.get(topic)
+        alone = known is not None and len(known.queues) == 1 and not queue
+        number = 0 if alone else self._writer.choose_queue(topic, key, queue)
         if key is None and tag is None and not headers:
             content = encode_one(body, self._compress_bytes_min)
         else:
             message = Message(body, key, tag, headers)
             content = encode_messages((message,), self._compress_bytes_min)
-        self._check_size(content.raw_bytes)
+        if content.raw_bytes > self._message_bytes_max:
+            self._refuse_size(content.raw_bytes)
         if producer:
             check_name("producer", producer)
         return Sent(self._topics, topic, producer or "", ((number, content),))
@@ -66,7 +70,9 @@ class Sender:
     def _of_bodies(
         self, topic: str, bodies: list[bytes], queue: int | None
     ) -> list[tuple[int, Content]]:
-        self._check_size(max(map(len, bodies)))
+        size = max(map(len, bodies))
+        if size > self._message_bytes_max:
+            self._refuse_size(size)
         number = self._writer.choose_queue(topic, None, queue)
         return [(number, encode_bodies(bodies, self._compress_bytes_min))]
 
@@ -76,7 +82,9 @@ class Sender:
         lanes: dict[int, list[Message]] = {}
         for item in items:
             message = item if isinstance(item, Message) else Message(as_bytes(item))
-            self._check_size(len(as_bytes(message.body)))
+            size = len(as_bytes(message.body))
+            if size > self._message_bytes_max:
+                self._refuse_size(size)
             number = self._writer.choose_queue(topic, message.key, queue)
             lanes.setdefault(number, []).append(message)
         return [
@@ -84,6 +92,5 @@ class Sender:
             for number, messages in lanes.items()
         ]
 
-    def _check_size(self, size: int) -> None:
-        if size > self._message_bytes_max:
-            raise TooLarge("a message in bytes", size, self._message_bytes_max, "message_bytes_max")
+    def _refuse_size(self, size: int) -> NoReturn:
+        raise TooLarge("a message in bytes", size, self._message_bytes_max, "message_bytes_max")

@@ -70,11 +70,13 @@ Place = tuple[Topic, Queue, int, int]
 class Straight(ABC):
     """What both shapes share: topics that come into being, and runs of messages."""
 
-    __slots__ = ("known", "made", "places", "position", "producer", "rows", "size", "time_us")
+    __slots__ = ("known", "made", "places", "position", "producer", "rows", "size", "time_us",
+                 "topics")  # fmt: skip
 
-    def __init__(self, known: dict[str, Topic], producer: str) -> None:
-        """`known` are the topics that there are."""
+    def __init__(self, known: dict[str, Topic], topics: Iterable[str], producer: str) -> None:
+        """`known` are the topics that there are, `topics` those that it is for."""
         self.known = known
+        self.topics = topics
         self.producer = producer
         self.rows: list[Row] = []
         self.places: list[Place] = []
@@ -82,10 +84,6 @@ class Straight(ABC):
         self.size = 0  # of all its records, padding included
         self.position = 0
         self.time_us = 0
-
-    def topics(self) -> list[str]:
-        """The topics of its messages."""
-        return [row[0] for row in self.rows]
 
     def make(self, topics: Sequence[TopicMade], size: int) -> None:
         """Let TOPIC records, of `size` bytes together, stand before the others."""
@@ -148,7 +146,7 @@ class Sent(Straight):
         contents: Iterable[tuple[int, Content]],
     ) -> None:
         """`contents` go to the queues named with them."""
-        super().__init__(known, producer)
+        super().__init__(known, (topic,), producer)
         topic_bytes, _, names = names_of(topic, producer)
         size_of_all = 0
         for number, content in contents:
@@ -199,7 +197,7 @@ class Prepared(Straight):
 
     def __init__(self, known: dict[str, Topic], prepare: Prepare, runs: list[Run]) -> None:
         """`prepare` states `runs`; both become what the entry of the transaction holds."""
-        super().__init__(known, prepare.producer)
+        super().__init__(known, [run.topic for run in runs], prepare.producer)
         self.prepare, self.runs = prepare, runs
         prepare.size = size_of(prepare)
         size_of_all, tx_id = aligned(prepare.size), prepare.tx_id.encode()
@@ -211,9 +209,6 @@ class Prepared(Straight):
             run.size = size = TX_RUN_BYTES + len(tail) + len(content.bodies)
             size_of_all += (size + 7) & ~7
         self.size = size_of_all
-
-    def topics(self) -> list[str]:
-        return [run.topic for run in self.runs]
 
     def encode(
         self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
@@ -259,9 +254,14 @@ class Commit(Straight):
                  "seal", "tx", "tx_id")  # fmt: skip
 
     def __init__(
-        self, known: dict[str, Topic], tx_id: str, producer: str, acks: Sequence[AckRange]
+        self,
+        known: dict[str, Topic],
+        topics: Iterable[str],
+        tx_id: str,
+        producer: str,
+        acks: Sequence[AckRange],
     ) -> None:
-        super().__init__(known, producer)
+        super().__init__(known, topics, producer)
         self.tx_id = tx_id
         self.entry: Entry | None = None  # of a transaction that was prepared
         self.tx = self.prepared_us = self.messages = self.bytes = self.asked = 0
@@ -287,7 +287,7 @@ class Commit(Straight):
         """In one phase: `runs` are the messages for each topic and queue, which `encode` puts
         into columns.
         """
-        commit = cls(known, tx_id, producer, acks)
+        commit = cls(known, [topic for topic, _ in runs], tx_id, producer, acks)
         rows, tx_id_bytes = commit.rows, tx_id.encode()
         sealed: list[bytes] = []
         size_of_all = messages = raw_bytes = 0
@@ -314,7 +314,8 @@ class Commit(Straight):
     def of_prepared(cls, known: dict[str, Topic], entry: Entry) -> Commit | None:
         """The second of two phases; None if not all that was prepared is kept in memory."""
         prepare = entry.prepare
-        commit = cls(known, prepare.tx_id, prepare.producer, prepare.acks)
+        # Its topics have come into being with what was prepared.
+        commit = cls(known, (), prepare.tx_id, prepare.producer, prepare.acks)
         for run in entry.runs:
             content = run.content
             if content is None:

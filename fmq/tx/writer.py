@@ -103,9 +103,9 @@ class Writer:
         """Say when `append` is written, and with it which topics come into being."""
         append.time_us = now = self.now_us()
         known = self.ledger.topics
-        for name in append.topics():
+        for name in append.topics:
             if name not in known:
-                unknown = dict.fromkeys(name for name in append.topics() if name not in known)
+                unknown = dict.fromkeys(name for name in append.topics if name not in known)
                 new = [TopicMade(name, self.options.queues_of(name), now) for name in unknown]
                 append.make(new, self.journal.measure(new))
                 break
@@ -119,9 +119,11 @@ class Writer:
     def make_room(self, size: int, *, ordinary: bool) -> None:
         """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed."""
         journal = self.journal
+        spares = journal.spares
+        if not spares.needed and journal.position + size <= journal.segments[-1].limit:
+            return  # as nearly always
         if size > journal.append_bytes_max:
             journal.refuse(size)
-        spares = journal.spares
         if ordinary and spares.needed and spares.count() < spares.needed:
             # A decision has taken one. What it left of it is set aside for the other decisions
             # until there is a spare again: else messages could fill it and a full disk refuse them.
