@@ -104,6 +104,18 @@ WORKLOADS = {
             {"checkpoint_bytes": 100_000},
         ),
         Workload(
+            "ack-in-two-phases",
+            [
+                ["many", "a", 0, 4, 20],
+                ["prepare", "t1", [["b", 0, 2, 20], ["a", 1, 1, 20]], "g"],
+                ["commit", "t1"],
+                ["prepare", "t2", [], "g"],
+                ["commit", "t2"],
+                ["consume", "g", 5, 5],
+            ],
+            fresh=True,
+        ),
+        Workload(
             "ack",
             [
                 ["many", "a", 0, 4, 20],

@@ -14,8 +14,8 @@ MUTANTS = (
     ),
     Mutant(
         "delivery before the sync",
-        "file.write(chunk.start - chunk.segment.base, buffers, sync=sync)",
-        "file.write(chunk.start - chunk.segment.base, buffers, sync=len(self.segments) < 2)",
+        "file.write(chunk.start - base, buffers, sync=sync)",
+        "file.write(chunk.start - base, buffers, sync=len(self.segments) < 2)",
         "--workload roll",
     ),
     Mutant(
@@ -250,6 +250,18 @@ MUTANTS = (
         "        append.made = append.made[1:]\n"
         "        self.group.plan_straight(append)",
         "--workload topics",
+    ),
+    Mutant(
+        "a transaction in one phase begins with its topics",
+        "tx = self.tx or at",
+        "tx = self.tx or position",
+        "--workload one-phase",
+    ),
+    Mutant(
+        "what is kept in memory is committed without its acks",
+        "prepare.tx_id, prepare.producer, prepare.acks)",
+        "prepare.tx_id, prepare.producer, ())",
+        "--workload ack-in-two-phases",
     ),
     Mutant(
         "a checkpoint forgets topics without messages",
