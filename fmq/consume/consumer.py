@@ -246,7 +246,8 @@ class Consumer:
         ahead = self._ahead.get(queue)
         batch = ahead.part(first, count) if ahead is not None else None
         if batch is None:
-            wanted = max(count, READ_AHEAD_MESSAGES)
+            # A multiple, so that the same call again and again always gets as many as it asks for.
+            wanted = -(-READ_AHEAD_MESSAGES // count) * count
             try:
                 found = self._messages.batch(queue.topic, queue.number, first, wanted)
             except OSError:

@@ -19,11 +19,11 @@ from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
 from fmq.tx.names import TxIds, check_name, check_tx_id
 from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
+from fmq.tx.phases import Commit, Prepared
 from fmq.tx.publication import Publication
 from fmq.tx.receipts import receipts_of
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve, size_of_all
-from fmq.tx.straight import Commit, Prepared
 from fmq.tx.transaction import IN_DOUBT, Receipts, Transaction
 from fmq.tx.writer import Writer
 

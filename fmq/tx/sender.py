@@ -16,7 +16,7 @@ from fmq.store.columns import (
     split_bodies,
 )
 from fmq.tx.names import check_name
-from fmq.tx.straight import Sent
+from fmq.tx.sent import Sent
 from fmq.tx.writer import Writer
 
 

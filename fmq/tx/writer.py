@@ -15,10 +15,11 @@ from fmq.errors import BadName
 from fmq.options import Options
 from fmq.store.group import Group
 from fmq.store.journal import Journal
-from fmq.store.kinds import AckRange, Acks, Run, TopicMade
+from fmq.store.kinds import AckRange, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import check_name
-from fmq.tx.straight import Sent, Straight
+from fmq.tx.sent import Acked, Sent
+from fmq.tx.straight import Straight
 
 
 class Writer:
@@ -80,14 +81,11 @@ class Writer:
 
     def ack(self, done: AckRange, sync: bool | None, hold: Callable[[], None]) -> None:
         """Append an ACK for `done`; `hold` is called first, under the lock, and may refuse it."""
-        acks = Acks((done,), 0)
-        size = self.journal.measure((acks,))
+        acked = Acked(self.ledger.topics, done)
 
         def plan() -> None:
             hold()
-            acks.time_us = self.now_us()
-            self.make_room(size, ordinary=True)
-            self.group.plan([acks])
+            self.place(acked)
 
         self.group.run(plan, wait=self.waits(sync))
 

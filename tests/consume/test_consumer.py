@@ -108,6 +108,19 @@ def test_a_batch_is_acked_whole(engine: Engine) -> None:
             batch.ack()
 
 
+@pytest.mark.parametrize("limit", [1, 3, 100, 256, 300])
+def test_the_same_poll_again_and_again_gets_as_many_as_it_asks_for(
+    engine: Engine, limit: int
+) -> None:
+    """What is read ahead is no reason to hand out less."""
+    engine.send_many("u", [b"x"] * 900)
+    with engine.consumer("u", group="g") as consumer:
+        for _ in range(3):
+            batch = consumer.poll_batch(limit=limit)
+            assert batch is not None
+            assert len(batch) == limit
+
+
 def test_a_lease_that_ended_hands_the_message_to_whoever_asks(
     engine: Engine, clock: FakeClock
 ) -> None:
