@@ -10,19 +10,19 @@
 All public names are here; errors are in `fmq.errors`, what tests need in `fmq.testing`.
 """
 
+import typing as _typing
+
 from fmq import errors
 from fmq.check import Problem, Report, check
 from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
 from fmq.engine import Engine
 from fmq.errors import FmqError, RollBack
 from fmq.feedback.loop import CheckLoop
-from fmq.feedback.question import Answer, Question, Settled
+from fmq.feedback.question import Answer, Question
 from fmq.message import (
-    GroupInfo,
     Message,
     Origin,
     Outcome,
-    QueueInfo,
     Receipt,
     UndecidedTransaction,
 )
@@ -30,9 +30,12 @@ from fmq.opening import open
 from fmq.options import Options
 from fmq.readonly import ReadOnlyEngine
 from fmq.recovery.recover import RecoveryReport
-from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.tx.transaction import Transaction
+
+if _typing.TYPE_CHECKING:
+    from fmq.infos import GroupInfo, QueueInfo, Settled
+    from fmq.stats import Stats
 
 __version__ = "0.1.0"
 
@@ -66,3 +69,19 @@ __all__ = [
     "errors",
     "open",
 ]
+
+# Imported when they are first named: a program that only sends never does.
+_LATER = dict.fromkeys(("GroupInfo", "QueueInfo", "Settled"), "fmq.infos") | {"Stats": "fmq.stats"}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'fmq' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

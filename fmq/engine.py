@@ -16,15 +16,13 @@ from fmq.ending import drain, forget, let_go_of_lock, remember
 from fmq.errors import BadOption, Closed, FmqError, Forked
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local import Local, send_with
-from fmq.feedback.question import Checker, Settled
+from fmq.feedback.question import Checker
 from fmq.feedback.service import Feedback
 from fmq.message import (
     Body,
     Decision,
-    GroupInfo,
     Message,
     Outcome,
-    QueueInfo,
     Receipt,
     UndecidedTransaction,
     receipt,
@@ -33,7 +31,6 @@ from fmq.options import Options
 from fmq.parts import Parts
 from fmq.recovery.layout import LOCK, look
 from fmq.recovery.recover import begin_new, recover
-from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.segment import STORE_BYTES
 from fmq.tx.names import DRAWN_BYTES, check_name
@@ -41,6 +38,8 @@ from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
     from fmq.bind.transaction import BoundTransaction
+    from fmq.infos import GroupInfo, QueueInfo, Settled
+    from fmq.stats import Stats
 
 
 class Engine:
@@ -345,6 +344,8 @@ class Engine:
 
     def stats(self) -> Stats:
         """A snapshot of what the engine knows of itself."""
+        from fmq.stats import Stats
+
         if isinstance(self._refusal, Forked):
             raise self._refusal
         parts = self._parts

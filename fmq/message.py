@@ -170,28 +170,3 @@ class Outcome:
     receipts: tuple[Receipt, ...] = ()
     asked: int = 0
     """How many answers to questions about it there were, since its engine was opened."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInfo:
-    """One queue at one instant: messages from `first` up to, not including, `next`."""
-
-    topic: str
-    queue: int
-    first: int
-    next: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """What a group is done with in one queue, at one instant; only acks that are durable count."""
-
-    group: str
-    topic: str
-    queue: int
-    acked_below: int
-    """Every message below this offset is acked."""
-    acked_beyond: int
-    """How many above it are acked."""
-    unread: int
-    """How many messages the queue holds that are not acked, those delivered by now included."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, Damaged, FmqError, NotAStore, ReadOnly
-from fmq.message import GroupInfo, Message, Outcome, QueueInfo, UndecidedTransaction
+from fmq.message import Message, Outcome, UndecidedTransaction
 from fmq.options import Options
 from fmq.recovery.follow import Follower
 from fmq.recovery.layout import look
@@ -22,6 +23,9 @@ from fmq.store.batch import Batch
 from fmq.store.reader import Reader
 from fmq.tx.messages import Messages
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
+
+if TYPE_CHECKING:
+    from fmq.infos import GroupInfo, QueueInfo
 
 
 class ReadOnlyEngine:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
 
 from fmq.disk import Directory, File
 from fmq.options import Options
@@ -21,14 +20,6 @@ from fmq.store.segment import Segment, segment_name
 from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The oldest segment that limits ask to drop, and who keeps it."""
-
-    segment: int
-    by: str
 
 
 class Retention:
@@ -43,7 +34,7 @@ class Retention:
         self._options = options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
-        self.kept: Kept | None = None
+        self.kept: tuple[int, str] | None = None  # the segment, and who keeps it
         self.doomed: list[Segment] = []  # forgotten, and their files still to be removed
 
     def due(self) -> bool:
@@ -61,7 +52,7 @@ class Retention:
                 break
             by = self._needed_by(segment, scan_from)
             if by is not None:
-                self.kept = Kept(segment.base, by)
+                self.kept = segment.base, by
                 break
             chosen.append(segment)
         return chosen
@@ -141,7 +132,7 @@ class Retention:
             file = self._directory.open(segment.name)
             if not file.pin(exclusive=True):
                 file.close()
-                self.kept = Kept(segment.base, "an export or backup that is running")
+                self.kept = segment.base, "an export or backup that is running"
                 return segments[:i], locks
             locks.append(file)
         return segments, locks

@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fmq.recovery.recover import RecoveryReport
-from fmq.retention import Kept
 from fmq.store.group import Group
 from fmq.store.journal import Journal
 from fmq.tx.ledger import Ledger
 
 if TYPE_CHECKING:
     from fmq.housekeeping import Housekeeping
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The oldest segment that limits ask to drop, and who keeps it."""
+
+    segment: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class Stats:
             checkpointed_upto=max(chores.checkpointer.upto, 0),
             spares=journal.spares.count(),
             spares_reserved=journal.spares.needed,
-            kept=chores.retention.kept,
+            kept=Kept(*chores.retention.kept) if chores.retention.kept else None,
             trouble=chores.trouble or journal.spares.failed,
             failure=str(group.failure) if group.failure is not None else None,
             recovery=report,

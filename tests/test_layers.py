@@ -15,7 +15,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # What every layer may know: values, errors and the two doors to the machine.
-GROUND = {"fmq.errors", "fmq.message", "fmq.options", "fmq.clock", "fmq.disk", "fmq.mounts"}
+GROUND = {
+    *("fmq.errors", "fmq.message", "fmq.infos", "fmq.options"),
+    *("fmq.clock", "fmq.disk", "fmq.mounts"),
+}
 STORE = GROUND | {"fmq.store"}
 TX = STORE | {"fmq.tx"}
 ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback", "fmq.bind", "fmq.*"}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.errors import BadOption
 from fmq.feedback.loop import CheckLoop
-from fmq.feedback.question import Checker, Settled
+from fmq.feedback.question import Checker
 from fmq.feedback.service import Feedback
-from fmq.feedback.settle import settle
 from fmq.tx.names import check_name
+
+if TYPE_CHECKING:
+    from fmq.infos import Settled
 
 JOIN_SECONDS = 5.0
 
@@ -107,4 +110,6 @@ class Checkers:
 
     def settle(self, timeout: float) -> Settled:
         """Ask about everything that is undecided now, in the caller's thread, and report."""
+        from fmq.feedback.settle import settle
+
         return settle(self._feedback, self._checkers, self._clock, timeout)

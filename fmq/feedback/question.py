@@ -39,15 +39,3 @@ class Question:
 
 Checker = Callable[[Question], Answer]
 """The user's function that knows what its database did."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What `engine.settle` found out, as tx_ids."""
-
-    committed: tuple[str, ...]
-    rolled_back: tuple[str, ...]
-    unknown: tuple[str, ...]
-    """Asked about, and still undecided."""
-    unasked: tuple[str, ...]
-    """Parked, or no checker is registered for their producer, or time ran out before an answer."""

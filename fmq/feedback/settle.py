@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from fmq.clock import Clock
 from fmq.feedback.loop import CheckLoop
-from fmq.feedback.question import Checker, Settled
+from fmq.feedback.question import Checker
 from fmq.feedback.service import Asked, Feedback
+from fmq.infos import Settled
 from fmq.tx.state import State
 
 

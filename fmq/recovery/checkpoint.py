@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, dataclass, field
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from fmq.disk import Directory, File
 from fmq.store.segment import CAPACITY_MAX, HEADER_BYTES
@@ -33,8 +32,7 @@ CRC_END = 8
 SLOTS = ("checkpoint.0", "checkpoint.1")
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """What had been applied, and was durable, at one instant."""
 
     store: str
@@ -48,11 +46,11 @@ class Checkpoint:
     """Base, capacity, end and chain of each segment; the last as it was then."""
     ledger: dict[str, Any]
     clean: bool = False
-    generation: int = field(default=0)
+    generation: int = 0
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    body = json.dumps(asdict(checkpoint), separators=(",", ":")).encode()
+    body = json.dumps(checkpoint._asdict(), separators=(",", ":")).encode()
     data = HEAD.pack(MAGIC, 0, len(body), FORMAT, checkpoint.generation) + body
     return MAGIC + zlib.crc32(data[CRC_END:]).to_bytes(4, "little") + data[CRC_END:]
 

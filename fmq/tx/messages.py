@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.errors import Damaged, OffsetGone
-from fmq.message import GroupInfo, QueueInfo
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
 from fmq.store.index import SegmentIndex
@@ -19,6 +19,9 @@ from fmq.store.reader import Entries, Reader, entries_of
 from fmq.store.segment import segment_name
 from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger, Queue
+
+if TYPE_CHECKING:
+    from fmq.infos import GroupInfo, QueueInfo
 
 
 class Wakeup:
@@ -137,6 +140,8 @@ class Messages:
 
     def queues(self, topic: str | None) -> list[QueueInfo]:
         """All queues, or those of one topic, as they are at one instant."""
+        from fmq.infos import QueueInfo
+
         with self.lock:
             return [
                 QueueInfo(each.name, queue.number, queue.first, queue.next)
@@ -157,6 +162,8 @@ class Messages:
             ]
 
     def _group_info(self, group: str, queue: Queue) -> GroupInfo:
+        from fmq.infos import GroupInfo
+
         acked = self.ledger.acked.get((group, queue.topic, queue.number)) or Acked()
         unread = sum(end - first for first, end in acked.gaps(queue.first, queue.next))
         return GroupInfo(

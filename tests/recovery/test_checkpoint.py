@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import fmq
@@ -83,7 +81,7 @@ def test_a_slot_of_another_store_is_not_believed(name: str) -> None:
     """Whoever copies files around gets the state of the journal that is there."""
     disk = finished()
     expected = sight(disk.after_kill())
-    stranger = replace(EXAMPLE, store="00" * 16, generation=1000)
+    stranger = EXAMPLE._replace(store="00" * 16, generation=1000)
     overwrite(disk, name, 0, encode(stranger))
     assert sight(disk) == expected
 
@@ -184,7 +182,7 @@ def test_a_read_of_the_slots_takes_the_larger_generation_whatever_its_name() -> 
     directory = disk.directory("data", make=True)
     for name, generation in zip(SLOTS, (9, 8), strict=True):
         file = directory.create(name)
-        each = replace(EXAMPLE, store="ab" * 16, generation=generation)
+        each = EXAMPLE._replace(store="ab" * 16, generation=generation)
         file.write(0, (encode(each),), sync=True)
     found = checkpoints.read(directory, bytes.fromhex("ab" * 16))
     assert found is not None
