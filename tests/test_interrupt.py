@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 import fmq
+import fmq.feedback.settle  # which an engine imports when it is first asked to
 from fmq.clock import Waitable
 from fmq.errors import Closed, EngineFailed, WrongState
 from fmq.testing import CrashDisk, FakeClock
-from fmq.tx.transaction import Phase
+from fmq.tx.collecting import Phase
 from tests.interrupts import Interrupt, in_thread
 from tests.small import opened
 

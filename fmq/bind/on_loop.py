@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from fmq.bind.errors import wrong_with
 from fmq.bind.transaction import BoundTransaction
-from fmq.tx.transaction import Phase
+from fmq.tx.collecting import Phase
 
 T = TypeVar("T")
 

@@ -18,7 +18,8 @@ from fmq.bind.find import Binding
 from fmq.errors import WrongState
 from fmq.feedback.service import Feedback
 from fmq.message import Outcome, Receipt
-from fmq.tx.transaction import Phase, Transaction
+from fmq.tx.collecting import Phase
+from fmq.tx.transaction import Transaction
 
 
 class BoundTransaction(Transaction):

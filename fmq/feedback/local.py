@@ -9,7 +9,8 @@ from fmq.errors import BadOption, FmqError, RollBack
 from fmq.feedback.question import ANSWERS, Answer
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Message, Outcome
-from fmq.tx.transaction import Phase, Transaction
+from fmq.tx.collecting import Phase
+from fmq.tx.transaction import Transaction
 
 Local = Callable[[Transaction], Answer]
 """The program's own part, which knows whether it happened."""

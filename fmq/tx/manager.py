@@ -14,6 +14,7 @@ from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision, Outcome
 from fmq.store.kinds import COMMIT, Decided, Kind, Run
+from fmq.tx.collecting import IN_DOUBT
 from fmq.tx.drafts import decision_on, encoder_of, prepare_of, runs_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
@@ -24,7 +25,7 @@ from fmq.tx.publication import Publication
 from fmq.tx.receipts import receipts_of
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve, size_of_all
-from fmq.tx.transaction import IN_DOUBT, Receipts, Transaction
+from fmq.tx.transaction import Receipts, Transaction
 from fmq.tx.writer import Writer
 
 T = TypeVar("T", bound=Transaction)

@@ -11,7 +11,7 @@ import pytest
 from fmq import Engine, Message, Transaction
 from fmq.errors import AlreadyDecided, StorageFull, TxIdInUse, UnknownTransaction, WrongState
 from fmq.testing import FaultDisk
-from fmq.tx.transaction import Phase
+from fmq.tx.collecting import Phase
 from tests.small import CrashDisk, bodies, check, opened
 
 

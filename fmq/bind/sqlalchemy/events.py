@@ -14,7 +14,8 @@ from fmq.bind.errors import BindError, InDoubt
 from fmq.bind.kinds import SQLITE
 from fmq.bind.sqlalchemy.binding import Side, database_of
 from fmq.bind.transaction import BoundTransaction
-from fmq.tx.transaction import Phase, Transaction
+from fmq.tx.collecting import Phase
+from fmq.tx.transaction import Transaction
 
 
 class Sends(Protocol):

@@ -1,0 +1,253 @@
+"""What an open transaction is given: messages and acks, kept in memory within the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import NoReturn, Protocol
+
+from fmq.errors import FmqError, WrongState
+from fmq.message import Body, Message
+from fmq.store.columns import as_bytes, split_bodies
+from fmq.store.kinds import AckRange
+from fmq.store.record import utf8
+from fmq.tx.limits import RUN_BYTES, Limits
+from fmq.tx.writer import Writer
+
+LENGTH_BYTES = 4  # of a body, in its column
+
+
+class Phase(Enum):
+    """Where the user is with it."""
+
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    IN_DOUBT = "in doubt"  # a step failed or was interrupted, and may have become durable
+
+
+OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
+
+
+class Ackable(Protocol):
+    """A delivery, or a batch of them, as a transaction sees it."""
+
+    def hold_for_transaction(self) -> AckRange:
+        """What an ack would say; from now on the lease does not end."""
+
+    def release_from_transaction(self) -> None:
+        """The transaction was rolled back: the lease runs again."""
+
+
+class Collecting:
+    """Messages by topic and queue, and acks: the part of a transaction before its first step."""
+
+    def __init__(self, writer: Writer, limits: Limits, tx_id: str, producer: str) -> None:
+        self._writer = writer
+        self._topics = writer.ledger.topics
+        self._limits = limits
+        names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
+        self._bytes_max = limits.bytes_max(names_bytes)
+        # What one more run takes at the most, but for the name of its topic, which comes twice: a
+        # TOPIC record may have to go before it.
+        self._run_bytes = RUN_BYTES + names_bytes
+        self._tx_id = tx_id
+        self._producer = producer
+        self.phase = OPEN
+        self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
+        self.plain = True  # whether all messages are bodies without key, tag and headers
+        self._bytes = 0  # of all but what has been taken from `_room` since it was given
+        self._at_most = 0  # as many messages; it is counted when that comes to the limit
+        self._room = self._given = 0
+        # How to add a body to the run of a topic with one queue, as long as there is room.
+        self._begun: dict[str, Callable[[bytes], None]] = {}
+        self.ackables: list[Ackable] = []
+        self.acks: list[AckRange] = []
+
+    @property
+    def tx_id(self) -> str:
+        """The id by which the transaction can be asked about."""
+        return self._tx_id
+
+    @property
+    def producer(self) -> str:
+        return self._producer
+
+    @property
+    def messages(self) -> int:
+        """How many have been added."""
+        return sum(map(len, self.runs.values()))
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        queue: int | None = None,
+    ) -> None:
+        """Add a message; nobody sees it before commit."""
+        if key is None and tag is None and not headers:
+            if queue is None and type(body) is bytes:
+                # What `_add_body` would do, at a third of its price: most messages come this way.
+                add = self._begun.get(topic)
+                if add is not None and (room := self._room - len(body) - LENGTH_BYTES) >= 0:
+                    self._room = room
+                    add(body)
+                    return
+            self._add_body(topic, body if type(body) is bytes else as_bytes(body), queue)
+        else:
+            self._add_message(topic, Message(as_bytes(body), key, tag, headers), queue)
+
+    def send_many(
+        self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None
+    ) -> None:
+        """Add several, bodies or Messages: all of them, or none if one is refused."""
+        items, _ = split_bodies(bodies)
+        self._end_room()
+        before = self._bytes, {place: len(run) for place, run in self.runs.items()}
+        try:
+            for item in items:
+                if isinstance(item, Message):
+                    self._add_message(topic, item, queue)
+                else:
+                    self._add_body(topic, as_bytes(item), queue)
+        except BaseException:
+            self._take_back(*before)
+            raise
+
+    def _take_back(self, size: int, runs: dict[tuple[str, int], int]) -> None:
+        self._end_room()
+        self._bytes = size
+        self.runs = {place: self.runs[place][:count] for place, count in runs.items()}
+        self._begun.clear()
+
+    def _add_body(self, topic: str, body: bytes, queue: int | None) -> None:
+        size = len(body)
+        if size > self._limits.message_bytes_max:
+            self._limits.refuse_message(size)
+        self._add(topic, None, queue, body, size + LENGTH_BYTES)
+
+    def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
+        size = len(as_bytes(message.body))
+        if size > self._limits.message_bytes_max:
+            self._limits.refuse_message(size)
+        self._add(topic, message.key, queue, message, self._limits.size_of(message))
+        self.plain = False
+
+    def _add(
+        self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
+    ) -> None:
+        known = self._topics.get(topic)
+        alone = known is not None and len(known.queues) == 1 and not queue
+        place = topic, 0 if alone else self._writer.choose_queue(topic, key, queue)
+        run = self.runs.get(place)
+        if run is None:
+            size += self._run_bytes + 2 * len(utf8(topic))
+        room = self._room - size
+        if room < 0:
+            room = self._more_room(size)
+        if run is None:
+            run = self.runs[place] = []
+        run.append(item)
+        self._room = room
+        if alone:
+            self._begun[topic] = run.append
+
+    def _more_room(self, size: int) -> int:
+        """What is left once a message of `size` has been added, and taken for those that follow:
+        so much that no body that fits exceeds any limit, that of messages included.
+        """
+        if self.phase is not OPEN:
+            self._refuse("send")
+        self._end_room()
+        limits = self._limits
+        size += self._bytes
+        if self._at_most >= limits.messages_max:
+            self._at_most = self.messages
+        if size > self._bytes_max or self._at_most >= limits.messages_max:
+            limits.refuse(self._tx_id, size, self._bytes_max, self.messages + 1)
+        self._bytes = size
+        self._at_most += 1
+        self._given = min(
+            self._bytes_max - size,
+            limits.message_bytes_max,
+            (limits.messages_max - self._at_most) * LENGTH_BYTES,
+        )
+        return self._given
+
+    def _end_room(self) -> None:
+        """What has been taken from it is counted; the next message is looked at more closely."""
+        taken = self._given - self._room
+        self._bytes += taken
+        self._at_most += taken // LENGTH_BYTES
+        self._given = self._room = 0
+
+    def ack(self, delivery: Ackable) -> None:
+        """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
+        self._require(OPEN, "ack")
+        self._end_room()
+        before = self._bytes, self.acks[-1:], len(self.acks), len(self.ackables)
+        try:
+            size = self._add_ack(delivery.hold_for_transaction())
+            if size <= self._bytes_max:
+                self.ackables.append(delivery)
+            else:
+                delivery.release_from_transaction()
+        except FmqError:
+            raise  # it was not given to this transaction
+        except BaseException:
+            self._take_back_ack(*before)
+            delivery.release_from_transaction()
+            raise
+        if size > self._bytes_max:
+            self._limits.refuse(self._tx_id, size, self._bytes_max, self.messages)
+
+    def _add_ack(self, ack: AckRange) -> int:
+        """How large the transaction is with it; added if that is not too large."""
+        joined = self.acks[-1].joined(ack) if self.acks else None
+        if joined is not None:
+            self.acks[-1] = joined
+            return self._bytes
+        size = self._bytes + self._limits.size_of_ack(ack)
+        if size <= self._bytes_max:
+            self._bytes = size
+            self.acks.append(ack)
+        return size
+
+    def _take_back_ack(self, size: int, last: list[AckRange], acks: int, ackables: int) -> None:
+        self._bytes = size
+        self.acks[max(acks - 1, 0) :] = last
+        del self.ackables[ackables:]
+
+    def savepoint(self) -> Callable[[], None]:
+        """Where it stands; calling what this returns drops all that was added since."""
+        runs = {place: len(run) for place, run in self.runs.items()}
+        self._end_room()
+        size, acks, ackables = self._bytes, [*self.acks], len(self.ackables)
+
+        def back() -> None:
+            self._require(OPEN, "rolling back to a savepoint")
+            self._take_back(size, runs)
+            self.acks[:] = acks
+            for ackable in self.ackables[ackables:]:
+                ackable.release_from_transaction()
+            del self.ackables[ackables:]
+
+        return back
+
+    def _require(self, phase: Phase, step: str) -> None:
+        if self.phase is not phase:
+            self._refuse(step)
+
+    def _refuse(self, step: str) -> NoReturn:
+        advice = "begin another transaction for what is still to be sent"
+        if self.phase is IN_DOUBT:
+            advice = f"engine.outcome({self.tx_id!r}) tells, if need be after opening again"
+        raise WrongState(
+            f"transaction {self.tx_id!r} is {self.phase.value}, so {step} cannot follow. Nothing "
+            f"was changed; {advice}."
+        )
