@@ -107,7 +107,7 @@ WORKLOADS = {
             "ack-in-two-phases",
             [
                 ["many", "a", 0, 4, 20],
-                ["prepare", "t1", [["b", 0, 2, 20], ["a", 1, 1, 20]], "g"],
+                ["prepare", "t1", [["b", 0, 2, 20], ["b", 1, 1, 20]], "g"],
                 ["commit", "t1"],
                 ["prepare", "t2", [], "g"],
                 ["commit", "t2"],

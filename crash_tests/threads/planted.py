@@ -37,8 +37,8 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a decision does not look whether another one was faster",
-        "            if entry.busy or self._ledger.undecided.get(entry.tx) is not entry:",
-        "            if False:",
+        "return entry.busy or self._ledger.undecided.get(entry.tx) is not entry",
+        "return False",
         "--workload rivals --rounds 40",
     ),
     Mutant(

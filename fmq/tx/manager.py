@@ -265,12 +265,16 @@ class TransactionManager:
             # Somebody else is at it: once that is durable, look again.
             self._group.flush()
 
+    def _is_ending(self, entry: Entry) -> bool:
+        """Whether somebody else is at it, or was faster. Under the lock."""
+        return entry.busy or self._ledger.undecided.get(entry.tx) is not entry
+
     def _end_straight(self, entry: Entry, commit: Commit) -> bool:
         """Append `commit`, which ends `entry`; False if somebody else is at it, or was."""
         writer = self.writer
 
         def plan() -> bool:
-            if entry.busy or self._ledger.undecided.get(entry.tx) is not entry:
+            if self._is_ending(entry):
                 return False
             writer.time(commit)
             writer.make_room(commit.size, ordinary=False)
@@ -289,7 +293,7 @@ class TransactionManager:
         publication.read_ahead(journal.current)
 
         def plan() -> bool:
-            if entry.busy or self._ledger.undecided.get(entry.tx) is not entry:
+            if self._is_ending(entry):
                 return False
             now = writer.now_us()
             records = publication.records(journal.current)
