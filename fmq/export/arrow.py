@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,30 +45,41 @@ class ArrowEngine:
     def make(self, splits: Sequence[Split], staging: str, told: Told) -> None:
         """The rows of `splits` as files in folders `part=...` of `staging`."""
         parts = Parts(staging, self._shape)
-        for split in splits:
-            for batch in shaped_batches(split, self._shape, permissive=self._permissive):
-                names, numbers = self._layout.parts_of(batch)
-                parts.add(self._shape.shaped(batch), names, numbers)
-                told(batch.num_rows, 0)
-            told(0, size_of(split))
-        parts.close()
+        fill(parts, splits, self._shape, self._layout, told, permissive=self._permissive)
 
 
-def shaped_batches(split: Split, shape: Shape, *, permissive: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a split as they are read, those that are exported."""
-    return read_split(split, shape.view, shape.source, permissive=permissive)
+def fill(
+    parts: Parts,
+    splits: Iterable[Split],
+    shape: Shape,
+    layout: Layout,
+    told: Told,
+    *,
+    permissive: bool,
+) -> None:
+    """The rows of `splits`, as they are read, in files of their parts."""
+    for split in splits:
+        for batch in read_split(split, shape.view, shape.source, permissive=permissive):
+            names, numbers = layout.parts_of(batch)
+            parts.add(shape.shaped(batch), names, numbers)
+            told(batch.num_rows, 0)
+        told(0, size_of(split))
+    parts.close()
 
 
 class Parts:
-    """Rows on the way to the file of their part."""
+    """Rows on the way to the file of their part, whose name begins with `prefix`."""
 
-    def __init__(self, staging: str, shape: Shape) -> None:
+    def __init__(self, staging: str, shape: Shape, prefix: str = "") -> None:
         self._staging = staging
         self._shape = shape
+        self._prefix = prefix
+        self.files: list[str] = []
+        """Those that were begun, by their names in `staging`."""
         self._held: dict[str, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
         self._open: dict[str, Writer] = {}
-        self._files: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch, parts: list[str], numbers: Any) -> None:
         """Rows, and the number in `parts` of each row's part."""
@@ -92,10 +103,12 @@ class Parts:
         if part not in self._open:
             if len(self._open) == OPEN_MAX:
                 self._close_files()
-            number = self._files[part] = self._files.get(part, -1) + 1
-            folder = os.path.join(self._staging, f"{PART}={part}")
-            os.makedirs(folder, exist_ok=True)
-            path = os.path.join(folder, f"{number:05d}.{self._shape.format}")
+            number = self._numbers[part] = self._numbers.get(part, -1) + 1
+            folder = f"{PART}={part}"
+            file = f"{folder}/{self._prefix}{number:05d}.{self._shape.format}"
+            self.files.append(file)
+            os.makedirs(os.path.join(self._staging, folder), exist_ok=True)
+            path = os.path.join(self._staging, file)
             self._open[part] = WRITERS[self._shape.format](path, self._shape.schema)
         return self._open[part]
 

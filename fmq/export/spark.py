@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import fmq.spark
 from fmq.errors import StorageError, StorageFull
 from fmq.export.errors import ExportFailed
 from fmq.export.layout import Layout
 from fmq.export.place import PART
-from fmq.export.plan import packed, size_of
+from fmq.export.plan import packed
 from fmq.export.shape import Shape
+from fmq.export.tasks import FILES, Tasks, Work, keep
 from fmq.spark.types import spark_schema
-from fmq.table.gather import chosen
-from fmq.table.read import read_split
 from fmq.table.seen import SPLIT_BYTES
 from fmq.table.split import Split
 
@@ -75,18 +74,31 @@ class SparkEngine:
 
     def make(self, splits: Sequence[Split], staging: str, told: Told) -> None:
         """The rows of `splits` as files in folders `part=...` of `staging`."""
-        tasks = [tuple(part) for part in packed(splits, SPLIT_BYTES)]
-        schema = self._shape.schema.append(pa.field(PART, pa.string()))
-        with Counting(self._session, told) as counters:
-            read = _reader(tasks, self._shape, self._layout, counters, self._permissive)
-            numbers = self._session.range(0, len(tasks), 1, len(tasks))
-            frame = numbers.mapInArrow(read, spark_schema(schema))
-            format = self._shape.format
-            writer = frame.write.format(format).options(**OPTIONS.get(format, {}))
+        parts = [tuple(part) for part in packed(splits, SPLIT_BYTES)]
+        write = self._make_files if self._shape.format == "parquet" else self._hand_rows_on
+        with Counting(self._session, told) as (rows, size):
+            tasks = Tasks(parts, self._shape, self._layout, self._permissive, rows, size)
             try:
-                writer.partitionBy(PART).save(f"file://{staging}")
+                write(tasks, staging)
             except (PySparkException, Py4JJavaError) as error:
                 raise _failed(error) from error
+
+    def _make_files(self, tasks: Tasks, staging: str) -> None:
+        """Where the rows are read, so that none of them comes to Java."""
+        for made in self._frame(tasks, tasks.files_in(staging), FILES).collect():
+            keep(staging, made.file)
+
+    def _hand_rows_on(self, tasks: Tasks, staging: str) -> None:
+        """Spark's own writer makes the files."""
+        rows = self._frame(tasks, tasks.rows_with_parts(), tasks.rows_schema)
+        writer = rows.write.format(self._shape.format)
+        writer.options(**OPTIONS.get(self._shape.format, {}))
+        writer.partitionBy(PART).save(f"file://{staging}")
+
+    def _frame(self, tasks: Tasks, work: Work, schema: pa.Schema) -> DataFrame:
+        """What comes of `work`, a partition a task."""
+        count = len(tasks.splits)
+        return self._session.range(0, count, 1, count).mapInArrow(work, spark_schema(schema))
 
 
 class Counting:
@@ -118,33 +130,6 @@ class Counting:
         self._seen = now
         if any(news):
             self._told(*news)
-
-
-def _reader(
-    tasks: list[tuple[Split, ...]],
-    shape: Shape,
-    layout: Layout,
-    counters: tuple[Any, ...],
-    permissive: bool,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What an executor does with the numbers of its tasks."""
-    rows, size = counters
-
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for split in tasks[number]:
-                    for part in read_split(split, shape.view, shape.source, permissive=permissive):
-                        rows.add(part.num_rows)
-                        yield _with_part(shape.shaped(part), *layout.parts_of(part))
-                    size.add(size_of(split))
-
-    return read
-
-
-def _with_part(batch: pa.RecordBatch, parts: list[str], numbers: Any) -> pa.RecordBatch:
-    names = [*batch.schema.names, PART]
-    return pa.RecordBatch.from_arrays([*batch.columns, chosen(parts, numbers)], names)
 
 
 def _failed(error: Exception) -> StorageError:
