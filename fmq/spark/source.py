@@ -56,7 +56,8 @@ class DataSource(SparkDataSource):
 
     def schema(self) -> StructType:
         options = parse(self.options)
-        return spark_schema(schema_of(options.view, options.columns, fleet=is_fleet(options.paths)))
+        columns = schema_of(options.view, options.columns, fleet=is_fleet(options.paths))
+        return spark_schema(columns, options.view)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         kind = PushingReader if PUSHING_MODULE in sys.modules else Reader

@@ -10,9 +10,15 @@ from fmq.errors import BadOption
 from fmq.table.schema import schema_of
 
 
-def spark_schema(schema: pa.Schema) -> StructType:
-    """What Spark calls the columns of `schema`."""
+NEVER_NULL = {"messages": frozenset({"topic", "queue", "offset", "position", "body", "time"})}
+"""By view, columns that Spark need not ask of each row whether they are null."""
+
+
+def spark_schema(schema: pa.Schema, view: str | None = None) -> StructType:
+    """What Spark calls the columns of `schema`, with what is known of those of `view`."""
     made: StructType = from_arrow_schema(schema)
+    for field in made:
+        field.nullable = field.name not in NEVER_NULL.get(view or "", ())
     return made
 
 
