@@ -1,6 +1,7 @@
 """Spark reading a journal, beside what one would do without fmq: `python -m benchmarks.spark`.
 
 The same rows are counted, bodies included, and written out as Parquet, in turn and in one session:
+by Spark's writer, and by `fmq export`, which makes folders of topics and days and syncs its files.
 
     fmq          spark.read.format("fmq"): records of 1,000 messages; and of one, the worst case
     parquet      what Spark itself writes best: the same rows read from Parquet
@@ -25,19 +26,22 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.functions import to_date
 from pyspark.sql.types import StructType
 
 import fmq
 import fmq.spark
+from fmq.export import export
 
 BODY_BYTES = 100
 BATCH = 1000
 MANY, FEW = 4_000_000, 1_000_000
 WARM, ROUNDS = 3, 5
+PEER = "Parquet to Parquet"
 QUIET = {"spark__ui__enabled": "false", "spark__ui__showConsoleProgress": "false"}
 SCHEMA = "topic string, queue int, offset bigint, body binary, time timestamp"
 COLUMNS = "topic,queue,offset,body,time"
@@ -102,20 +106,30 @@ class Bench:
         tasks = read.parquet(source).rdd.getNumPartitions()
         seconds = in_turn(
             {
-                "fmq to Parquet, a file a segment": lambda: write(self._fmq(many), target),
+                "fmq export --engine spark": lambda: self._export(many, "spark"),
+                "fmq export --engine arrow, one process": lambda: self._export(many, "arrow"),
+                "write.parquet of fmq, a file a segment": lambda: write(self._fmq(many), target),
                 # Spark reads Parquet in larger parts, and so writes fewer files.
-                "fmq to Parquet, as many files": lambda: write(
+                "write.parquet of fmq, as many files": lambda: write(
                     self._fmq(many).coalesce(tasks), target
                 ),
-                "Parquet to Parquet": lambda: write(read.parquet(source), target),
+                PEER: lambda: write(read.parquet(source), target),
+                f"{PEER}, topics and days": lambda: write(
+                    read.parquet(source).withColumn("date", to_date("time")),
+                    target,
+                    "topic",
+                    "date",
+                ),
             },
             self._rounds,
         )
         for name, took in seconds.items():
-            print(f"  {name:44} {took:12.2f} s")
-        peer = seconds.pop("Parquet to Parquet")
-        for name, took in seconds.items():
-            print(f"  {name + ' takes':44} {took / peer:12.2f} x")
+            print(f"  {name:44} {took:12.2f} s   {took / seconds[PEER]:5.2f} x")
+
+    def _export(self, path: str, engine: Literal["spark", "arrow"]) -> None:
+        out = str(self._folder / "archive")
+        shutil.rmtree(out, ignore_errors=True)
+        export(path, out, engine=engine)
 
     # --- the subjects -----------------------------------------------------------------------
 
@@ -232,8 +246,9 @@ def in_turn(subjects: dict[str, Callable[[], object]], rounds: int) -> dict[str,
     return {name: statistics.median(each) for name, each in seconds.items()}
 
 
-def write(table: DataFrame, target: str) -> None:
-    table.write.mode("overwrite").parquet(target)
+def write(table: DataFrame, target: str, *folders: str) -> None:
+    writer = table.write.mode("overwrite")
+    (writer.partitionBy(*folders) if folders else writer).parquet(target)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,181 @@
+"""Tasks that make files: what Spark itself would have written, whatever becomes of a task."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import fmq
+from fmq.errors import StorageFull
+from fmq.export import ExportFailed, export
+from fmq.export.layout import Layout
+from fmq.export.shape import Shape
+from fmq.export.spark import SparkEngine
+from fmq.export.tasks import Tasks, keep
+from fmq.table.fleet import see_all
+from fmq.table.split import Split
+from fmq.table.wanted import EVERYTHING
+from tests.export.reading import Out
+from tests.spark.reading import Reader
+
+TOPICS = ("emails", "orders")
+
+
+class Count:
+    """What an accumulator of Spark's is for a task."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, more: int) -> None:
+        self.value += more
+
+
+def tasks_of(path: str) -> Tasks:
+    """Two tasks for the journal."""
+    [journal] = see_all([path])
+    splits = journal.splits(EVERYTHING)
+    assert len(splits) > 3
+    shape = Shape("parquet", "messages", False, False)
+    parts = [splits[:2], splits[2:]]
+    return Tasks(parts, shape, Layout("messages", TOPICS), False, Count(), Count())
+
+
+def attempt(tasks: Tasks, number: int, staging: Path) -> list[str]:
+    """The files that it says it made."""
+    numbers = pa.RecordBatch.from_pydict({"id": [number]})
+    [made] = tasks.files_in(str(staging))(iter([numbers]))
+    files: list[str] = made.column("file").to_pylist()
+    return files
+
+
+def shown(staging: Path) -> dict[str, bytes]:
+    return Out(staging).files()
+
+
+def test_of_a_task_that_runs_twice_one_attempt_is_shown(shop: Reader, tmp_path: Path) -> None:
+    """And one that failed leaves nothing to see; names do not tell which attempt it was."""
+    tasks = tasks_of(shop.path)
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    for number in (0, 1):
+        for file in attempt(tasks, number, once):
+            keep(str(once), file)
+    lost = Split(str(tmp_path / "gone"), b"", 0, 64, 128, 0)
+    broken = tasks._replace(splits=[tasks.splits[0], [*tasks.splits[1], lost]])
+    with pytest.raises(fmq.FmqError):
+        attempt(broken, 1, twice)
+    attempts = [attempt(tasks, number, twice) for number in (1, 0, 1, 0)]
+    assert shown(twice) == {}
+    assert len({file for files in attempts for file in files}) == 8
+    for file in attempts[1] + attempts[2]:
+        keep(str(twice), file)
+    assert shown(twice) == shown(once)
+    assert len(shown(once)) == 4
+
+
+def test_a_run_again_gives_the_same_bytes(shop: Reader, tmp_path: Path) -> None:
+    """By Spark, as by Arrow alone; and with one task, as here, they are the same bytes."""
+    outs = [Out(tmp_path / name) for name in ("one", "two", "arrow")]
+    for out, engine in zip(outs, ("spark", "spark", "arrow"), strict=True):
+        assert export(shop.path, str(out), engine=engine).rows == 1900
+    one, two, by_arrow = (out.files() for out in outs)
+    assert one == two == by_arrow
+
+
+def columns_of(path: Path) -> list[tuple[str, ...]]:
+    """The columns as any reader of Parquet sees them: name, type, meaning, codec."""
+    file = pyarrow.parquet.ParquetFile(next(path.rglob("[!._]*.parquet")))
+    group = file.metadata.row_group(0)
+    return [
+        (
+            column.path,
+            column.physical_type,
+            str(column.logical_type),
+            group.column(number).compression,
+        )
+        for number, column in enumerate(file.schema.column(i) for i in range(len(file.schema)))
+    ]
+
+
+@pytest.mark.parametrize("view", ["messages", "records", "transactions"])
+def test_files_are_as_sparks_own_writer_makes_them(shop: Reader, tmp_path: Path, view: str) -> None:
+    """The same columns, types, meanings and codec; and Spark reads the same rows from them."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    decided = shop.view(view).filter("state != 'undecided'" if view == "transactions" else "true")
+    kept = "spark.sql.parquet.outputTimestampType"
+    shop.spark.conf.set(kept, "TIMESTAMP_MICROS")
+    try:
+        decided.drop(*["topic"] if view == "messages" else []).write.parquet(str(theirs))
+    finally:
+        shop.spark.conf.unset(kept)
+    export(shop.path, str(ours), engine="spark", view=view)
+    assert columns_of(ours) == columns_of(theirs)
+    names = [column for column in decided.columns if (view, column) != ("messages", "topic")]
+    read = shop.spark.read.parquet
+    assert read(str(ours)).select(names).schema == read(str(theirs)).select(names).schema
+    assert rows(read(str(ours)), names) == rows(read(str(theirs)), names) != []
+
+
+def rows(frame: DataFrame, names: list[str]) -> list[str]:
+    return sorted(map(str, frame.select(names).collect()))
+
+
+def test_why_a_task_could_not_make_its_files_is_said_in_a_sentence(
+    shop: Reader, tmp_path: Path
+) -> None:
+    tasks = tasks_of(shop.path)
+    (tmp_path / "file").touch()
+    engine = SparkEngine(tasks.shape, tasks.layout, permissive=False)
+    with pytest.raises(ExportFailed, match=r"NotADirectoryError: \[Errno 20\]") as told:
+        engine.make(tasks.splits[0], str(tmp_path / "file" / "staging"), lambda rows, size: None)
+    assert len(str(told.value)) < 400
+
+
+def test_a_disk_that_is_full_for_a_task_is_told_as_one(spark: SparkSession, tmp_path: Path) -> None:
+    """What was exported before stays, and nothing else; the limit is on the size of files."""
+    path, out = tmp_path / "shop", Out(tmp_path / "out")
+    with fmq.open(path) as engine:
+        engine.send("orders", b"small")
+        engine.checkpoint()
+        export(str(path), str(out), engine="spark")
+        engine.send_many("orders", [os.urandom(60_000) for _ in range(20)])
+    before = out.files()
+    with files_limited(spark, 1 << 20), pytest.raises(StorageFull, match="File too large"):
+        export(str(path), str(out), engine="spark")
+    assert out.files() == before
+    assert not (out.path / "_fmq" / "staging").exists()
+    assert export(str(path), str(out), engine="spark").rows == 20
+
+
+@contextmanager
+def files_limited(spark: SparkSession, size: int) -> Iterator[None]:
+    """No file that a worker writes may be larger."""
+    java = spark.sparkContext._gateway.proc.pid
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit_files(descendants(java), (size, before[1]))
+    try:
+        yield
+    finally:
+        limit_files(descendants(java), before)
+
+
+def limit_files(workers: list[int], limits: tuple[int, int]) -> None:
+    for pid in workers:
+        with suppress(ProcessLookupError):  # idle ones may end at any time
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+
+
+def descendants(pid: int) -> list[int]:
+    threads = Path(f"/proc/{pid}/task")
+    found = [
+        int(child)
+        for thread in threads.iterdir()
+        for child in (thread / "children").read_text().split()
+    ]
+    return found + [each for child in found for each in descendants(child)]
