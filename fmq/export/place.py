@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -41,8 +42,14 @@ class Place:
         return os.path.join(self.out, STAGING)
 
     def clear_staging(self) -> None:
+        # A task of Spark's that does not count any more may still make files, so the directory is
+        # emptied under a name that it does not know. Nobody looks at what it makes afterwards.
+        aside = f"{self.staging}.gone"
         with suppress(FileNotFoundError):
-            shutil.rmtree(self.staging)
+            shutil.rmtree(aside)  # which a run was killed at
+        with suppress(FileNotFoundError):
+            os.replace(self.staging, aside)
+            shutil.rmtree(aside)
 
     def note(self, state: State) -> None:
         """Write down what holds from now on."""
@@ -155,6 +162,17 @@ def _locked(out: str) -> int:
         locked.args = (f"{out}: another export is writing here. Nothing was changed; wait for it.",)
         raise locked from None
     return fd
+
+
+def hidden(task: int) -> str:
+    """How the names of files begin that an attempt of a task makes, unlike those of all others."""
+    return f".{uuid.uuid4().hex}-{task:05d}-"
+
+
+def show(staging: str, file: str) -> None:
+    """Have a hidden file among those of its part: its attempt is the one that counts."""
+    folder, name = os.path.split(os.path.join(staging, file))
+    os.replace(os.path.join(folder, name), os.path.join(folder, name.partition("-")[2]))
 
 
 def _ending(file: str) -> str:

@@ -1,5 +1,7 @@
 """Making the files of a chunk with Spark: a task for some splits, on whatever executors there are.
 
+Parquet is written by the tasks themselves; rows for other formats are handed to Spark's writers.
+
 Executors need fmq, and the same paths: of the journals to read, and of the export to write.
 """
 
@@ -19,10 +21,10 @@ import fmq.spark
 from fmq.errors import StorageError, StorageFull
 from fmq.export.errors import ExportFailed
 from fmq.export.layout import Layout
-from fmq.export.place import PART
+from fmq.export.place import PART, show
 from fmq.export.plan import packed
 from fmq.export.shape import Shape
-from fmq.export.tasks import FILES, Tasks, Work, keep
+from fmq.export.tasks import FILES, Tasks, Work
 from fmq.spark.types import spark_schema
 from fmq.table.seen import SPLIT_BYTES
 from fmq.table.split import Split
@@ -87,7 +89,7 @@ class SparkEngine:
     def _make_files(self, tasks: Tasks, staging: str) -> None:
         """Where the rows are read, so that none of them comes to Java."""
         for made in self._frame(tasks, tasks.files_in(staging), FILES).collect():
-            keep(staging, made.file)
+            show(staging, made.file)
 
     def _hand_rows_on(self, tasks: Tasks, staging: str) -> None:
         """Spark's own writer makes the files."""

@@ -2,13 +2,11 @@
 
 Spark may run a task twice, at once or one after the other, and take the results of either. So each
 attempt makes files of its own, with names that nobody looks at; the driver is told those of the
-attempt that counts, and gives them the names that they would have had at once.
+attempt that counts, and shows them.
 """
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +14,7 @@ import pyarrow as pa
 
 from fmq.export.arrow import Parts, fill
 from fmq.export.layout import Layout
-from fmq.export.place import PART
+from fmq.export.place import PART, hidden
 from fmq.export.plan import size_of
 from fmq.export.shape import Shape
 from fmq.spark.worker import spare_collections
@@ -72,7 +70,7 @@ class Tasks(NamedTuple):
             self.bytes.add(size_of(split))
 
     def _files_of(self, number: int, staging: str) -> Batches:
-        parts = Parts(staging, self.shape, f".{uuid.uuid4().hex}-{number:05d}-")
+        parts = Parts(staging, self.shape, hidden(number))
         splits = self.splits[number]
         fill(parts, splits, self.shape, self.layout, self._count, permissive=self.permissive)
         yield pa.RecordBatch.from_pydict({"file": parts.files}, FILES)
@@ -85,10 +83,3 @@ class Tasks(NamedTuple):
 def _with_part(batch: pa.RecordBatch, parts: list[str], numbers: Any) -> pa.RecordBatch:
     names = [*batch.schema.names, PART]
     return pa.RecordBatch.from_arrays([*batch.columns, chosen(parts, numbers)], names)
-
-
-def keep(staging: str, file: str) -> None:
-    """Show a file that the attempt of a task made which counts."""
-    folder, name = os.path.split(file)
-    shown = name.partition("-")[2]
-    os.replace(os.path.join(staging, file), os.path.join(staging, folder, shown))

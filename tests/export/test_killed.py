@@ -6,12 +6,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fmq.export import Progress, export
 from tests.export import killing
-from tests.export.reading import Out
+from tests.export.reading import Out, expected
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -63,3 +64,28 @@ def test_stopped_within_a_chunk_it_shows_only_whole_ones(shop: str, tmp_path: Pa
     assert out.files().items() < whole.files().items()
     export(shop, str(out), engine="arrow", chunk_bytes=killing.CHUNK_BYTES)
     assert out.files() == whole.files()
+
+
+def test_a_task_that_does_not_count_any_more_is_not_in_the_way(shop: str, out: Out) -> None:
+    """It may make files while what is staged is cleared away, and after it.
+
+    Method: whenever a directory of the export is about to be removed, a late file is made in the
+    staging directory.
+    """
+    late = out.path / "_fmq" / "staging" / "part=0.2026-01-31"
+    made = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal made
+        if event == "os.rmdir" and made < 50:
+            made += 1
+            late.mkdir(parents=True, exist_ok=True)
+            (late / f".{made}.parquet").touch()
+
+    sys.addaudithook(hook)
+    try:
+        assert export(shop, str(out), engine="arrow", chunk_bytes=20_000).rows == 1900
+        assert made > 4
+    finally:
+        made = 50
+    assert out.rows() == expected(shop, "parquet")

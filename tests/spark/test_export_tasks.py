@@ -5,6 +5,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -15,9 +16,10 @@ import fmq
 from fmq.errors import StorageFull
 from fmq.export import ExportFailed, export
 from fmq.export.layout import Layout
+from fmq.export.place import show
 from fmq.export.shape import Shape
 from fmq.export.spark import SparkEngine
-from fmq.export.tasks import Tasks, keep
+from fmq.export.tasks import Tasks
 from fmq.table.fleet import see_all
 from fmq.table.split import Split
 from fmq.table.wanted import EVERYTHING
@@ -55,7 +57,7 @@ def attempt(tasks: Tasks, number: int, staging: Path) -> list[str]:
     return files
 
 
-def shown(staging: Path) -> dict[str, bytes]:
+def shown_in(staging: Path) -> dict[str, bytes]:
     return Out(staging).files()
 
 
@@ -65,27 +67,27 @@ def test_of_a_task_that_runs_twice_one_attempt_is_shown(shop: Reader, tmp_path: 
     once, twice = tmp_path / "once", tmp_path / "twice"
     for number in (0, 1):
         for file in attempt(tasks, number, once):
-            keep(str(once), file)
+            show(str(once), file)
     lost = Split(str(tmp_path / "gone"), b"", 0, 64, 128, 0)
     broken = tasks._replace(splits=[tasks.splits[0], [*tasks.splits[1], lost]])
     with pytest.raises(fmq.FmqError):
         attempt(broken, 1, twice)
     attempts = [attempt(tasks, number, twice) for number in (1, 0, 1, 0)]
-    assert shown(twice) == {}
+    assert shown_in(twice) == {}
     assert len({file for files in attempts for file in files}) == 8
     for file in attempts[1] + attempts[2]:
-        keep(str(twice), file)
-    assert shown(twice) == shown(once)
-    assert len(shown(once)) == 4
+        show(str(twice), file)
+    assert shown_in(twice) == shown_in(once)
+    assert len(shown_in(once)) == 4
 
 
 def test_a_run_again_gives_the_same_bytes(shop: Reader, tmp_path: Path) -> None:
     """By Spark, as by Arrow alone; and with one task, as here, they are the same bytes."""
-    outs = [Out(tmp_path / name) for name in ("one", "two", "arrow")]
-    for out, engine in zip(outs, ("spark", "spark", "arrow"), strict=True):
-        assert export(shop.path, str(out), engine=engine).rows == 1900
-    one, two, by_arrow = (out.files() for out in outs)
-    assert one == two == by_arrow
+    one, two, by_arrow = (Out(tmp_path / name) for name in ("one", "two", "arrow"))
+    for out in one, two:
+        assert export(shop.path, str(out), engine="spark").rows == 1900
+    export(shop.path, str(by_arrow), engine="arrow")
+    assert one.files() == two.files() == by_arrow.files()
 
 
 def columns_of(path: Path) -> list[tuple[str, ...]]:
@@ -156,7 +158,8 @@ def test_a_disk_that_is_full_for_a_task_is_told_as_one(spark: SparkSession, tmp_
 @contextmanager
 def files_limited(spark: SparkSession, size: int) -> Iterator[None]:
     """No file that a worker writes may be larger."""
-    java = spark.sparkContext._gateway.proc.pid
+    gateway: Any = spark.sparkContext._gateway
+    java = gateway.proc.pid
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     limit_files(descendants(java), (size, before[1]))
     try:

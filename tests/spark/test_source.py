@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 import fmq
 import fmq.spark
+import fmq.table
 from fmq.spark.source import PUSHDOWN
 from tests.spark.reading import Reader, shown_by_engine
 
@@ -26,6 +27,14 @@ def test_messages_of_a_live_engine_end_at_what_is_durable(reader: Reader) -> Non
         shown = reader.messages()
         assert [row["body"] for row in shown] == [b"a", b"b"]
         assert shown == shown_by_engine(reader.path)
+
+
+def test_what_spark_need_not_ask_for_is_never_null(shop: Reader) -> None:
+    """The other columns of messages are, somewhere."""
+    told = {field.name for field in shop.view().schema if not field.nullable}
+    rows = fmq.table.read(shop.path).read_all()
+    assert told == {name for name in rows.schema.names if not rows.column(name).null_count}
+    assert all(field.nullable for field in shop.view("records").schema)
 
 
 def test_transactions_agree_with_outcome(shop: Reader) -> None:
