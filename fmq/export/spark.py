@@ -52,7 +52,6 @@ SETTINGS = {
 # Where Spark's page may say why; the first of these that it has is the nearest to the cause.
 REASONS = (
     re.compile(r"^(?:\w+\.)*fmq\.[\w.]+: (.+)$", re.MULTILINE),
-    re.compile(r"^(\w*Error: \[Errno \d+\] .+)$", re.MULTILINE),  # of what runs on an executor
     re.compile(r"^Caused by: java\.io\.\S+: (.+)$", re.MULTILINE),
     re.compile(r"(\[[A-Z][A-Z_.]+\] .+?)(?: SQLSTATE.*)?$", re.MULTILINE),
     re.compile(r"(.+)"),
