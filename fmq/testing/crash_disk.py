@@ -133,9 +133,9 @@ class CrashDisk:
             twin = twins.get(inode)
             if isinstance(twin, Inode):
                 if written:
-                    write.apply(twin.seen)
-                elif write in twin.changes:
-                    twin.changes.remove(write)
+                    twin.show(write)
+                else:
+                    twin.resume(write)
         return disk
 
     def after_power_loss(self, seed: int, *, crash_at: int | None = None) -> CrashDisk:

@@ -83,7 +83,7 @@ class CrashFile:
         Without the lock: the garbage collector may call this while this thread holds it.
         """
         inode, self._inode = self._inode, None
-        if inode is not None:
+        if inode is not None and inode.pins:
             inode.pins.pop(self, None)
 
     def fail_write(self, offset: int, data: bytes, *, spoils: bool) -> None:
@@ -92,7 +92,7 @@ class CrashFile:
             inode = self._writable()
             power.spend(f"failing write {inode.path} {offset}+{len(data)}")
             if data:
-                inode.seen.write(offset, data)
+                inode.show(Write(power.number, offset, data, inode.seen.size))
             inode.spoiled |= spoils
 
     def fail_sync(self, *, spoils: bool) -> None:

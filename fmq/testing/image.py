@@ -1,8 +1,8 @@
 """The bytes of one file, without the zeros that nobody has written over yet.
 
 A segment is zeros ahead of need, so an image holds bytes only up to the last place that was
-written; a 16 MiB file of zeros costs nothing to keep, copy or compare. Copies share their
-bytes until one of them changes.
+written; a 16 MiB file of zeros costs nothing to keep, copy or compare. Many files share one
+image, and what is known of it, until one of them changes: only who owns an image changes it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ class Image:
         self._digest: bytes | None = None
         self.size = 0
 
-    def copy(self) -> Image:
-        """The same bytes; O(1), whoever changes them first pays for the copy."""
+    def share(self) -> Image:
+        """This image, which nobody changes any more."""
         self._shared = True
+        return self
+
+    def own(self) -> Image:
+        """One with the same bytes that may be changed: this, or a copy if it is shared."""
+        if not self._shared:
+            return self
         twin = Image()
-        twin._data, twin._digest, twin.size = self._data, self._digest, self.size
-        twin._shared = True
+        twin._data, twin._digest, twin.size = self._data.copy(), self._digest, self.size
         return twin
 
     def read(self, offset: int, size: int) -> bytes:
@@ -41,7 +46,7 @@ class Image:
     def write(self, offset: int, data: bytes) -> None:
         """Put `data` at `offset`; a gap before it reads as zeros. O(len(data)) but for a gap."""
         assert offset >= 0
-        self._own()
+        self._change()
         if offset > len(self._data):
             self._data.extend(bytes(offset - len(self._data)))
         end = offset + len(data)
@@ -50,7 +55,7 @@ class Image:
 
     def clear(self, size: int) -> None:
         """Put `size` zeros at the start."""
-        self._own()
+        self._change()
         if size >= len(self._data):
             self._data.clear()
         else:
@@ -59,7 +64,7 @@ class Image:
 
     def grow(self, size: int) -> None:
         """Make it at least `size` long; what is new reads as zeros."""
-        self._digest = None
+        self._change()
         self.size = max(self.size, size)
 
     def digest(self) -> bytes:
@@ -70,8 +75,6 @@ class Image:
             self._digest = hashed.digest()
         return self._digest
 
-    def _own(self) -> None:
+    def _change(self) -> None:
+        assert not self._shared
         self._digest = None
-        if self._shared:
-            self._data = self._data.copy()
-            self._shared = False

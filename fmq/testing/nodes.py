@@ -6,7 +6,7 @@ kill copies all of it, a power cut what is durable and the pending changes that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
@@ -14,6 +14,9 @@ from random import Random
 from fmq.testing.changes import Change, Cut, FileChange
 from fmq.testing.image import Image
 from fmq.testing.losses import Loss
+
+
+NO_CHANGES: tuple[FileChange, ...] = ()
 
 
 class Inode:
@@ -26,44 +29,56 @@ class Inode:
         self.path = ""  # for people: the name by which it was opened or renamed last
         self.seen = seen  # what a read returns: the page cache
         self.durable = durable
-        self.changes: list[FileChange] = []  # begins with one that is not durable, or is empty
-        self.pins: dict[object, bool] = {}  # who holds a lock, and whether an exclusive one
+        self.changes = NO_CHANGES  # begins with one that is not durable, or is empty
+        self.pins: dict[object, bool] | None = None  # who holds a lock; whether an exclusive one
         self.spoiled = False  # whether nothing more becomes durable
 
     def change(self, change: FileChange) -> None:
         """Let `change` be seen, and be durable or pending as it says."""
-        change.apply(self.seen)
+        self.show(change)
         if self.spoiled:
             return
         if change.durable and not self.changes:
-            change.apply(self.durable)
+            self.durable = self._with((change,))
         else:
             # Behind a pending change even a durable one waits: what is applied last wins.
-            self.changes.append(change)
+            self.changes = (*self.changes, change)
+
+    def show(self, change: FileChange) -> None:
+        """Let `change` be seen; whether it survives is said elsewhere."""
+        self.seen = self.seen.own()
+        change.apply(self.seen)
 
     def interrupt(self, change: FileChange) -> None:
         """Let `change` be pending though the power failed before anybody could see it."""
         if not self.spoiled:
-            self.changes.append(change)
+            self.changes = (*self.changes, change)
 
     def resume(self, change: FileChange) -> None:
         """Forget an interruption that did not come."""
-        if change in self.changes:
-            self.changes.remove(change)
+        self.changes = tuple(each for each in self.changes if each is not change)
 
     def sync(self) -> None:
         """Make every change durable."""
-        for change in self.changes:
-            change.apply(self.durable)
-        self.changes.clear()
+        if self.changes:
+            self.durable = self._with(self.changes)
+            self.changes = NO_CHANGES
+
+    def _with(self, changes: Iterable[FileChange]) -> Image:
+        image = self.durable.own()
+        for change in changes:
+            change.apply(image)
+        return image
 
     def lose_pending(self) -> None:
         """Let the pending changes be seen still, and never be durable."""
-        self.changes = [change for change in self.changes if change.durable]
+        self.changes = tuple(change for change in self.changes if change.durable)
         self.sync()
 
     def pin(self, who: object, *, exclusive: bool) -> bool:
         """Take a lock for `who`, as flock does: a lock it has is lost even if this is refused."""
+        if self.pins is None:
+            self.pins = {}
         self.pins.pop(who, None)
         if True in self.pins.values() or (exclusive and self.pins):
             return False
@@ -74,21 +89,23 @@ class Inode:
         return (change for change in self.changes if not change.durable)
 
     def copy(self, twins: dict[Node, Node]) -> Inode:
-        twin = Inode(self.number, self.seen.copy(), self.durable.copy())
-        twin.changes = self.changes.copy()
+        twin = Inode(self.number, self.seen.share(), self.durable.share())
+        twin.changes = self.changes
         twin.spoiled = self.spoiled
         twins[self] = twin
         return twin
 
     def after(self, loss: Loss) -> Inode:
-        image = self.durable.copy()
+        image = self.durable.share()
         torn = loss.torn
+        if self.changes:
+            image = image.own()
         for change in self.changes:
             if change.durable or change.number in loss.kept:
                 change.apply(image)
             elif torn is not None and torn.number == change.number:
                 change.tear(image, torn.cut, torn.tear)
-        return Inode(self.number, image, image.copy())
+        return Inode(self.number, image.share(), image)
 
     def digest(self) -> bytes:
         return self.seen.digest()
@@ -145,12 +162,10 @@ class Folder:
 
     def digest(self) -> bytes:
         """The same for the same names and bytes, and for no others."""
-        hashed = blake2b(digest_size=16)
-        for name in sorted(self.seen):
-            node = self.seen[name]
-            kind = b"/" if isinstance(node, Folder) else b"\0"
-            hashed.update(name.encode() + kind + node.digest())
-        return hashed.digest()
+        parts = []
+        for name, node in sorted(self.seen.items()):
+            parts += (name.encode(), b"/" if isinstance(node, Folder) else b"\0", node.digest())
+        return blake2b(b"".join(parts), digest_size=16).digest()
 
     def situation(self, but: str) -> bytes:
         """The same if seen and durable names and bytes, and what is pending, are the same.

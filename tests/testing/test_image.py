@@ -31,6 +31,7 @@ def test_an_image_is_its_bytes_and_copies_do_not_touch_each_other(
     image, model = Image(), bytearray()
     left: list[tuple[Image, bytes]] = []
     for what, place, data in steps:
+        image = image.own()
         match what:
             case "write" if data:
                 image.write(place, data)
@@ -42,8 +43,7 @@ def test_an_image_is_its_bytes_and_copies_do_not_touch_each_other(
                 image.grow(place)
                 put(model, len(model), bytes(max(0, place - len(model))))
             case "copy":
-                left.append((image, bytes(model)))
-                image = image.copy()
+                left.append((image.share(), bytes(model)))
         image.digest()  # which must not be remembered for longer than it is right
     assert image.read(offset, size) == model[offset : offset + size]
     for each, expected in [*left, (image, bytes(model))]:
