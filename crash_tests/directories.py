@@ -37,15 +37,17 @@ def check_has_checkpoint(disk: CrashDisk, sound: dict[bytes, bool]) -> None:
 def check_cut_is_kept(before: CrashDisk, after: CrashDisk) -> None:
     """Violation if bytes of a segment are gone and not in quarantine/."""
     then, now = before.digests(PATH), after.digests(PATH)
-    changed = [name for name in now if is_segment(name) and then.get(name, now[name]) != now[name]]
-    for name in changed:
-        left, had = (
-            contents(disk.directory(PATH, make=False), name).rstrip(b"\0")
-            for disk in (after, before)
-        )
+    changed = [name for name in then if now.get(name, then[name]) != then[name]]
+    for name in filter(is_segment, changed):
+        left, had = (contents(_directory(disk), name).rstrip(b"\0") for disk in (after, before))
         shorter = left != had and had.startswith(left)
         if shorter and not any(is_cut(had, left, kept) for kept in quarantined(after)):
             raise Violation("I11", f"{name} was cut, and nothing keeps what was cut off")
+
+
+def _directory(disk: CrashDisk) -> Directory:
+    """The directory on a disk that may have been stopped."""
+    return disk.after_kill().directory(PATH, make=False)
 
 
 def is_cut(had: bytes, left: bytes, kept: bytes) -> bool:
@@ -55,7 +57,7 @@ def is_cut(had: bytes, left: bytes, kept: bytes) -> bool:
 
 def quarantined(disk: CrashDisk) -> list[bytes]:
     """What recovery has cut so far."""
-    directory = disk.directory(PATH, make=False)
+    directory = _directory(disk)
     if QUARANTINE not in directory.names():
         return []
     folder = directory.subdirectory(QUARANTINE, make=False)

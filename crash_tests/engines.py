@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
 import fmq
 from crash_tests.oracle import Rules, Violation
 from crash_tests.workload import GROUPS, Workload
-from fmq.disk import Disk
+from fmq.disk import Directory, Disk
 from fmq.engine import Engine
 from fmq.errors import FmqError
 from fmq.options import Options
+from fmq.recovery.recover import Claim, claim
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
+from fmq.tx.names import DRAWN_BYTES
 
 PATH = "data"
 
@@ -34,6 +37,26 @@ def rules_of(workload: Workload) -> Rules:
 def open_engine(disk: Disk, options: Options, clock: FakeClock | None = None) -> Engine:
     """An engine whose every step is deterministic."""
     return fmq.open(PATH, options, disk=disk, clock=clock or FakeClock(), background=False)
+
+
+class Start(NamedTuple):
+    """A directory that was recovered, and that no engine has been built on yet."""
+
+    directory: Directory
+    claim: Claim
+    drawn: bytes
+
+
+def recover_on(disk: Disk, options: Options) -> Start:
+    """The half of opening that finds out what is there and mends it."""
+    directory = disk.directory(PATH, make=True)
+    claimed = claim(directory, disk, options.segment_bytes)
+    return Start(directory, claimed, disk.random(DRAWN_BYTES))
+
+
+def engine_on(start: Start, options: Options) -> Engine:
+    """The other half: an engine of what was found."""
+    return Engine(PATH, *start, options, FakeClock(), background=False)
 
 
 def abandon(engine: Engine | None) -> None:

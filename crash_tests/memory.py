@@ -2,15 +2,31 @@
 
 Recovery is deterministic: what it shows follows from the bytes that it finds. So a disk is
 opened once, and what it showed is compared again where something else had been promised.
+
+What an engine shows follows from what recovery hands to it and from the files it has left. So
+where two recoveries come to the same in both, which torn writes mostly do, one engine is asked.
 """
 
 from __future__ import annotations
 
+import pickle
+from hashlib import blake2b
+
 from crash_tests.oracle import Oracle, Seen
 from fmq.recovery.layout import QUARANTINE
+from fmq.recovery.recover import Recovered
 from fmq.testing import CrashDisk
 
 State = tuple[str, int]  # a disk, and what was promised when it came to be
+
+
+def outcome_of(disk: CrashDisk, found: Recovered) -> str:
+    """The same for recoveries that an engine cannot tell apart, and for no others.
+
+    What has been put aside nobody reads, and the report only says how it was.
+    """
+    hashed = blake2b(pickle.dumps(found._replace(report=None), -1), digest_size=16)
+    return hashed.hexdigest() + disk.fingerprint(but=QUARANTINE)
 
 
 class Memory:
@@ -18,7 +34,9 @@ class Memory:
 
     def __init__(self) -> None:
         self.recoveries = 0  # how often a directory was opened
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, Seen] = {}  # of disks, and of outcomes
+        # What is promised next, by what was seen, which is kept that its id stays its own.
+        self._settled: dict[tuple[int, int], tuple[Seen, Oracle]] = {}
         self._kept: set[State] = set()
         self._followed: set[tuple[str, str, int]] = set()
 
@@ -30,15 +48,25 @@ class Memory:
     def knows(self, state: State) -> bool:
         return state in self._kept
 
-    def seen(self, state: State, oracle: Oracle) -> Seen | None:
-        """What the state's disk has shown before, if that was all that `oracle` asks for."""
-        seen = self._seen.get(state[0])
+    def seen(self, what: str, oracle: Oracle) -> Seen | None:
+        """What a disk or an outcome has shown before, if that was all that `oracle` asks for."""
+        seen = self._seen.get(what)
         if seen is None or not seen.outcomes.keys() >= set(oracle.tx_names()):
             return None
         return seen if seen.delivered.keys() >= oracle.acking().keys() else None
 
-    def keep(self, state: State, seen: Seen) -> None:
+    def note(self, what: str, seen: Seen) -> None:
+        """This is what it has shown."""
+        self._seen[what] = seen
+
+    def settled(self, seen: Seen, state: State) -> Oracle | None:
+        """What is promised once `seen` was found to be enough, if it was."""
+        _, oracle = self._settled.get((id(seen), state[1]), (None, None))
+        return oracle
+
+    def keep(self, state: State, seen: Seen, oracle: Oracle) -> None:
         self._seen[state[0]] = seen
+        self._settled[id(seen), state[1]] = seen, oracle
         self._kept.add(state)
 
     def is_new(self, what: str, disk: CrashDisk, oracle: Oracle) -> bool:

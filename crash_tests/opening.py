@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crash_tests.directories import check_cut_is_kept
-from crash_tests.engines import abandon, let_go, open_engine
+from crash_tests.engines import Start, abandon, engine_on, let_go, recover_on
 from crash_tests.look import look
-from crash_tests.memory import Memory, State
+from crash_tests.memory import Memory, State, outcome_of
 from crash_tests.oracle import Oracle, Seen
 from crash_tests.verdict import check
 from fmq.options import Options
@@ -36,12 +36,11 @@ class Opening:
         state = disk.fingerprint(), before.promises()
         if self._memory.knows(state):
             return
-        seen = self._memory.seen(state, before)
+        seen = self._memory.seen(state[0], before)
         if seen is None:
             self._open(disk, before, state, closes=False)
         else:
-            check(before.copy(), seen)
-            self._memory.keep(state, seen)
+            self._judge(before, seen, state)
 
     def open(self, disk: CrashDisk, before: Oracle, *, closes: bool = True) -> Opened:
         """What opening `disk` makes of it; if it is not closed, `killed` and `closed` are one."""
@@ -49,18 +48,47 @@ class Opening:
         return self._open(disk, before, state, closes=closes)
 
     def _open(self, disk: CrashDisk, before: Oracle, state: State, *, closes: bool) -> Opened:
-        oracle, found = before.copy(), disk.after_kill()
+        found = disk.after_kill()
         self._memory.recoveries += 1
-        engine = open_engine(disk, self._options)
+        start = recover_on(disk, self._options)
+        if closes:
+            seen, killed = self._show(disk, start, before, closes=True)
+        else:
+            seen, killed = self._shown(disk, start, before), disk
+        oracle = self._judge(before, seen, state)
+        check_cut_is_kept(found, killed)
+        return Opened(seen, oracle, killed, disk)
+
+    def _shown(self, disk: CrashDisk, start: Start, before: Oracle) -> Seen:
+        """What is shown; by no engine if one has begun with exactly this before."""
+        outcome = outcome_of(disk, start.claim.found)
+        seen = self._memory.seen(outcome, before)
+        if seen is None:
+            operations = disk.operations
+            seen, _ = self._show(disk, start, before, closes=False)
+            if disk.operations == operations:
+                self._memory.note(outcome, seen)
+        return seen
+
+    def _show(
+        self, disk: CrashDisk, start: Start, before: Oracle, *, closes: bool
+    ) -> tuple[Seen, CrashDisk]:
+        """What an engine shows, and the disk as a kill leaves it then."""
+        engine = engine_on(start, self._options)
         try:
-            seen = look(engine, oracle.tx_names(), oracle.acking())
-            check(oracle, seen)
-            killed = disk.after_kill() if closes else disk
-            check_cut_is_kept(found, killed)
+            seen = look(engine, before.tx_names(), before.acking())
+            return seen, disk.after_kill() if closes else disk
         finally:
             if closes:
                 abandon(engine)
             else:
                 let_go(engine, disk)
-        self._memory.keep(state, seen)
-        return Opened(seen, oracle, killed, disk)
+
+    def _judge(self, before: Oracle, seen: Seen, state: State) -> Oracle:
+        """What is promised once this was seen, or Violation; the same was judged only once."""
+        oracle = self._memory.settled(seen, state)
+        if oracle is None:
+            oracle = before.copy()
+            check(oracle, seen)
+        self._memory.keep(state, seen, oracle)
+        return oracle

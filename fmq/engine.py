@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from fmq.background import HousekeepingThread
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
-from fmq.disk import Directory, Disk
+from fmq.disk import Directory
 from fmq.ending import drain, forget, let_go_of_lock, remember
 from fmq.errors import BadOption, Closed, FmqError, Forked
 from fmq.feedback.checkers import Checkers
@@ -29,11 +29,9 @@ from fmq.message import (
 )
 from fmq.options import Options
 from fmq.parts import Parts
-from fmq.recovery.layout import LOCK, look
-from fmq.recovery.recover import begin_new, recover
+from fmq.recovery.recover import Claim
 from fmq.store.batch import Batch
-from fmq.store.segment import STORE_BYTES
-from fmq.tx.names import DRAWN_BYTES, check_name
+from fmq.tx.names import check_name
 from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -49,33 +47,25 @@ class Engine:
         self,
         path: str,
         directory: Directory,
+        claim: Claim,
+        drawn: bytes,
         options: Options,
         clock: Clock,
-        disk: Disk,
         *,
         background: bool,
     ) -> None:
+        """`claim` is what `directory` holds, and `drawn` are random bytes for ids."""
         self._path = path
         self._directory = directory
         self._options = options
         self._refusal: FmqError | None = None
         self._background = background
         self._thread: HousekeepingThread | None = None
-        look(directory)
-        self._unlock = directory.lock(LOCK)
-        try:
-            if look(directory).fresh:
-                found = begin_new(directory, disk.random(STORE_BYTES), options.segment_bytes)
-            else:
-                found = recover(directory)
-            drawn = disk.random(DRAWN_BYTES)
-            self._parts = parts = Parts(
-                directory, found, options, clock, drawn, self._check, self._after
-            )
-        except BaseException:
-            self._unlock()
-            raise
-        self._report = found.report
+        self._unlock = claim.unlock
+        self._parts = parts = Parts(
+            directory, claim.found, options, clock, drawn, self._check, self._after
+        )
+        self._report = claim.found.report
         self._writer, self._sender, self._manager = parts.writer, parts.sender, parts.manager
         threads = options.checker_threads if background else 0
         self._checkers = Checkers(parts.feedback, clock, threads)

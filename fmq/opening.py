@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Literal, Protocol, overload
 
 from fmq.clock import Clock, SystemClock
-from fmq.disk import Disk
+from fmq.disk import Directory, Disk
 from fmq.engine import Engine
 from fmq.errors import Unreadable
 from fmq.options import Options
 from fmq.readonly import ReadOnlyEngine
 from fmq.real_disk import RealDisk
+from fmq.recovery.recover import claim
+from fmq.tx.names import DRAWN_BYTES
 
 
 class PathLike(Protocol):
@@ -69,7 +71,7 @@ def open(
         try:
             if read_only:
                 return ReadOnlyEngine(where, directory, options, clock)
-            engine = Engine(where, directory, options, clock, disk, background=background)
+            engine = _open(where, directory, options, clock, disk, background=background)
         except BaseException:
             directory.close()
             raise
@@ -82,6 +84,24 @@ def open(
             engine.close()
             raise
     return engine
+
+
+def _open(
+    path: str,
+    directory: Directory,
+    options: Options,
+    clock: Clock,
+    disk: Disk,
+    *,
+    background: bool,
+) -> Engine:
+    claimed = claim(directory, disk, options.segment_bytes)
+    try:
+        drawn = disk.random(DRAWN_BYTES)
+        return Engine(path, directory, claimed, drawn, options, clock, background=background)
+    except BaseException:
+        claimed.unlock()
+        raise
 
 
 def _resolve(engine: Engine, databases: Mapping[str, object]) -> None:

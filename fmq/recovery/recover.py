@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fmq.disk import Directory, is_full
+from fmq.disk import Directory, Disk, is_full
 from fmq.errors import Damaged, StorageFull
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
-from fmq.recovery.layout import Layout, known_segments, look, read_header
+from fmq.recovery.layout import LOCK, Layout, known_segments, look, read_header
 from fmq.recovery.mend import copy_tail, tail_is_zeros
 from fmq.recovery.replay import PART, Replay
 from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
 from fmq.store.journal import create_first_segment
-from fmq.store.segment import HEADER_BYTES, Segment, base_of, belongs, segment_name
+from fmq.store.segment import HEADER_BYTES, STORE_BYTES, Segment, base_of, belongs, segment_name
 from fmq.store.spares import SUFFIX as SPARE_SUFFIX
 from fmq.store.spares import all_zeros
 from fmq.tx.ledger import Ledger
@@ -51,12 +52,32 @@ class Recovered(NamedTuple):
     report: RecoveryReport
 
 
-def recover(directory: Directory) -> Recovered:
-    """The state of the journal in `directory`, made durable; it is the caller's to hold the lock.
+class Claim(NamedTuple):
+    """A directory that nobody else writes to, until `unlock` is called."""
+
+    found: Recovered
+    unlock: Callable[[], None]
+
+
+def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claim:
+    """Lock `directory`, and recover the journal in it or begin one.
 
     Damaged and NewerFormat leave the directory as it was.
     """
-    layout = look(directory)
+    look(directory)  # first: in a directory that is not fmq's not even a lock is made
+    unlock = directory.lock(LOCK)
+    try:
+        layout = look(directory)
+        if layout.fresh:
+            return Claim(begin_new(directory, disk.random(STORE_BYTES), segment_bytes), unlock)
+        return Claim(recover(directory, layout), unlock)
+    except BaseException:
+        unlock()
+        raise
+
+
+def recover(directory: Directory, layout: Layout) -> Recovered:
+    """The state of the journal, made durable; it is the caller's to hold the lock."""
     assert not layout.fresh, "a new journal is begun, not recovered"
     replay, store = begin(directory, layout)
     replay.run()

@@ -44,6 +44,7 @@ class CrashDisk:
         self.loss: Loss | None = None
         self._root = Folder({})
         self._power = Power(crash_at, 0, honest=honest)
+        self._fingerprint: str | None = None  # as long as nobody has used it
 
     @property
     def operations(self) -> int:
@@ -164,10 +165,17 @@ class CrashDisk:
                 known.add(fingerprint)
                 yield disk
 
-    def fingerprint(self) -> str:
-        """The same for all disks on which the same names and bytes are seen, and no others."""
+    def fingerprint(self, *, but: str = "") -> str:
+        """The same for all disks on which the same names and bytes are seen, and no others.
+
+        What is called `but` does not matter.
+        """
         with self._power.lock:
-            return self._root.digest().hex()
+            if but or self._power.was_used:
+                return self._root.digest(but).hex()
+            if self._fingerprint is None:
+                self._fingerprint = self._root.digest(but).hex()
+            return self._fingerprint
 
     def digests(self, path: str) -> dict[str, bytes]:
         """Of each name in the directory at `path`, the same for the same bytes and for no others.
@@ -176,7 +184,7 @@ class CrashDisk:
         """
         with self._power.lock:
             folder = self._find(path.split("/"))
-            return {} if folder is None else {n: each.digest() for n, each in folder.seen.items()}
+            return {} if folder is None else {n: each.digest("") for n, each in folder.seen.items()}
 
     def situation(self, *, but: str = "") -> str:
         """The same for disks that are alike in what is seen, what is durable and what is pending.
@@ -195,7 +203,7 @@ class CrashDisk:
 
     def _successor(self, root: Folder, crash_at: int | None, first_number: int) -> CrashDisk:
         disk = CrashDisk.__new__(CrashDisk)  # there are millions of them
-        disk.loss = None
+        disk.loss = disk._fingerprint = None
         disk._root = root
         power = self._power
         disk._power = Power(crash_at, first_number, honest=power.honest, past=power.so_far())

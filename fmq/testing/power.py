@@ -8,9 +8,8 @@ is off.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import RLock
-from typing import Self
+from typing import NamedTuple, Self
 
 from fmq.testing.changes import Write
 from fmq.testing.nodes import Inode
@@ -20,8 +19,7 @@ class PowerLoss(BaseException):
     """The power failed, or is off already. No Exception: nobody may handle it and go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(NamedTuple):
     """What was done before a crash, and before those before it."""
 
     first_number: int
@@ -56,9 +54,11 @@ class Power:
         self.lock = RLock()  # taken again by a watcher that copies the disk
         self._first_number = first_number
         self._is_off = False
+        self.was_used = False  # whether anything was asked of the disk
 
     def __enter__(self) -> Self:
         self.lock.acquire()
+        self.was_used = True
         if self._is_off:
             self.lock.release()
             raise PowerLoss("the power is off")
