@@ -17,7 +17,7 @@ from itertools import islice
 from random import Random
 
 from crash_tests.directories import check_has_checkpoint
-from crash_tests.engines import abandon, open_engine, options_of, violation_of
+from crash_tests.engines import PATH, abandon, open_engine, options_of, violation_of
 from crash_tests.failure import Event, Failure, power
 from crash_tests.memory import Memory, State
 from crash_tests.oracle import Oracle, Violation
@@ -93,16 +93,16 @@ class Explorer:
         moments: list[Moment | None] = []
         since = -1 if self._since is None else self._since
 
-        def note(run: Run, disk: CrashDisk) -> None:
+        def note(run: Run) -> None:
             wanted = run.at >= since
-            moments.append(Moment(disk, run.oracle.copy()) if wanted else None)
+            moments.append(Moment(run.disk.stopped(), run.oracle.copy()) if wanted else None)
 
         run = self.start()
         run.watch(note)
         run.go()
         if self._since is None:
             run.close()
-        note(run, run.disk.stopped())
+        note(run)
         run.disk.stop()
         abandon(run.engine)
         return ((i, moment) for i, moment in enumerate(moments) if moment is not None)
@@ -199,7 +199,7 @@ class Explorer:
         trial = Trial(self._options, state, oracle, [event], self.random, self._memory)
         try:
             if not self.workload.fresh:
-                check_has_checkpoint(state, self._sound)
+                check_has_checkpoint(state.files(PATH), self._sound)
             full = self.random.random() < self.depth.full
             chain = self.depth.chain and (full or event["do"] == "kill")
             trial.go(full=full, chain=chain)

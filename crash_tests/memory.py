@@ -23,9 +23,9 @@ State = tuple[str, int]  # a disk, and what was promised when it came to be
 def outcome_of(disk: CrashDisk, found: Recovered) -> str:
     """The same for recoveries that an engine cannot tell apart, and for no others.
 
-    What has been put aside nobody reads, and the report only says how it was.
+    What has been put aside nobody reads, and the report, which comes last, only says how it was.
     """
-    hashed = blake2b(pickle.dumps(found._replace(report=None), -1), digest_size=16)
+    hashed = blake2b(pickle.dumps(found[:-1], -1), digest_size=16)
     return hashed.hexdigest() + disk.fingerprint(but=QUARANTINE)
 
 

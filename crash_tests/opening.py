@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crash_tests.directories import check_cut_is_kept
-from crash_tests.engines import Start, abandon, engine_on, let_go, recover_on
+from crash_tests.engines import PATH, Start, abandon, engine_on, let_go, recover_on
 from crash_tests.look import look
 from crash_tests.memory import Memory, State, outcome_of
 from crash_tests.oracle import Oracle, Seen
@@ -48,7 +48,7 @@ class Opening:
         return self._open(disk, before, state, closes=closes)
 
     def _open(self, disk: CrashDisk, before: Oracle, state: State, *, closes: bool) -> Opened:
-        found = disk.after_kill()
+        found = disk.files(PATH)
         self._memory.recoveries += 1
         start = recover_on(disk, self._options)
         if closes:

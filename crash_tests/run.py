@@ -35,7 +35,7 @@ class Run:
         """`crash_at` is where `disk` loses its power; after a kill its successor does."""
         self.workload = workload
         self._crash_at = crash_at
-        self._watcher: Callable[[Run, CrashDisk], None] | None = None
+        self._watcher: Callable[[Run], None] | None = None
         self.options = options_of(workload)
         self.oracle = oracle or Oracle(rules_of(workload))
         self.disk = disk
@@ -69,10 +69,10 @@ class Run:
         assert self.engine is not None
         return self.engine
 
-    def watch(self, watcher: Callable[[Run, CrashDisk], None]) -> None:
-        """Before each operation show `watcher` the disk as it were if the power failed there."""
+    def watch(self, watcher: Callable[[Run], None]) -> None:
+        """Call `watcher` before each operation; the disk, `stopped`, is what a power cut there meets."""
         self._watcher = watcher
-        self.disk.watch(lambda _: watcher(self, self.disk.stopped()))
+        self.disk.watch(lambda _: watcher(self))
 
     def go(self, between: Callable[[Run], None] | None = None) -> bool:
         """Run to the end, or until the power fails; whether it reached the end."""

@@ -237,7 +237,7 @@ class Trial:
     def _after_showing(self, loss: Loss) -> None:
         with self._then(RECOVER, power(loss)):
             disk = self._after(self.opened.killed, loss)
-            check_cut_is_kept(self._state, disk)
+            check_cut_is_kept(self._state.files(PATH), disk)
             self._opening.check(disk, self.opened.oracle)
 
     def _after_living(self, loss: Loss) -> None:

@@ -26,6 +26,7 @@ from random import Random
 from fmq.errors import NotAStore
 from fmq.testing.changes import Change
 from fmq.testing.crash_files import CrashDirectory
+from fmq.testing.image import Image
 from fmq.testing.losses import Loss, losses, random_loss
 from fmq.testing.nodes import Folder, Inode, NameChange, Node
 from fmq.testing.power import Power
@@ -177,14 +178,15 @@ class CrashDisk:
                 self._fingerprint = self._root.digest(but).hex()
             return self._fingerprint
 
-    def digests(self, path: str) -> dict[str, bytes]:
-        """Of each name in the directory at `path`, the same for the same bytes and for no others.
+    def files(self, path: str) -> dict[str, Image]:
+        """What is seen now of the files in the directory at `path`; none if it is not there.
 
-        Empty if there is no such directory.
+        Whatever happens to the disk from now on, and whether it has power or not.
         """
         with self._power.lock:
             folder = self._find(path.split("/"))
-            return {} if folder is None else {n: each.digest("") for n, each in folder.seen.items()}
+            seen = {} if folder is None else folder.seen
+            return {name: f.seen.share() for name, f in seen.items() if isinstance(f, Inode)}
 
     def situation(self, *, but: str = "") -> str:
         """The same for disks that are alike in what is seen, what is durable and what is pending.

@@ -43,6 +43,10 @@ class Image:
             return b""
         return bytes(memoryview(self._data)[offset:end]).ljust(end - offset, b"\0")
 
+    def content(self) -> bytes:
+        """All bytes."""
+        return self.read(0, self.size)
+
     def write(self, offset: int, data: bytes) -> None:
         """Put `data` at `offset`; a gap before it reads as zeros. O(len(data)) but for a gap."""
         assert offset >= 0

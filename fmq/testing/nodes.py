@@ -161,7 +161,7 @@ class Folder:
 
     def digest(self, but: str) -> bytes:
         """The same for the same names and bytes, leaving out what is called `but`."""
-        parts = []
+        parts: list[bytes] = []
         for name, node in sorted(self.seen.items()):
             if name == but:
                 continue

@@ -23,7 +23,7 @@ class Past(NamedTuple):
     """What was done before a crash, and before those before it."""
 
     first_number: int
-    count: int
+    operations: int
     history: list[str]
     lost: str
     before: Past | None
@@ -32,9 +32,9 @@ class Past(NamedTuple):
         if self.before is not None and number < self.first_number:
             return self.before.name_of(number)
         at = number - self.first_number
-        if at == self.count and self.lost:
+        if at == self.operations and self.lost:
             return self.lost
-        return self.history[at] if 0 <= at < self.count else "one of an earlier life"
+        return self.history[at] if 0 <= at < self.operations else "one of an earlier life"
 
 
 class Power:
