@@ -10,7 +10,7 @@ from crash_tests.oracle import Rules, Violation
 from crash_tests.workload import GROUPS, Workload
 from fmq.disk import Directory, Disk
 from fmq.engine import Engine
-from fmq.errors import FmqError
+from fmq.errors import Closed, FmqError
 from fmq.options import Options
 from fmq.recovery.recover import Claim, claim
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
@@ -70,13 +70,12 @@ def abandon(engine: Engine | None) -> None:
 
 
 def let_go(engine: Engine, disk: CrashDisk) -> None:
-    """Stop the disk, and let the engine find out by a write: an engine that has failed does
-    nothing more when it is closed, which is half of what closing costs.
+    """The same for one that nobody asks anything any more: it ends as a killed process does.
+
+    Closing it would cost a tenth of what opening it did, without a disk to close it on.
     """
     disk.stop()
-    with contextlib.suppress(PowerLoss, FmqError, OSError):
-        engine.send("a", b"")
-    abandon(engine)
+    engine._refusal = Closed(f"{PATH}: its process was killed")
 
 
 def last_write(disk: CrashDisk) -> Write:

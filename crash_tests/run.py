@@ -70,7 +70,7 @@ class Run:
         return self.engine
 
     def watch(self, watcher: Callable[[Run], None]) -> None:
-        """Call `watcher` before each operation; the disk, `stopped`, is what a power cut there meets."""
+        """Call `watcher` before each operation, as a power cut there would find the disk."""
         self._watcher = watcher
         self.disk.watch(lambda _: watcher(self))
 

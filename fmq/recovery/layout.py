@@ -100,12 +100,15 @@ def read_header(directory: Directory, base: int) -> Header:
 
 
 def known_segments(
-    directory: Directory, layout: Layout, checkpoint: Checkpoint | None
+    directory: Directory,
+    layout: Layout,
+    checkpoint: Checkpoint | None,
+    newest: Header | None = None,
 ) -> list[Segment]:
     """The segments of the journal, oldest first, each with its end except for the last.
 
     Those that a checkpoint knows as sealed are not opened; of the others each header tells how
-    the one before it ended. A gap is Damaged.
+    the one before it ended. A gap is Damaged. The `newest` header may have been read already.
     """
     segments: list[Segment] = []
     remembered = {base: rest for base, *rest in checkpoint.segments[:-1]} if checkpoint else {}
@@ -114,7 +117,10 @@ def known_segments(
             capacity, end, chain = remembered[base]
             segments.append(Segment(base, capacity, end, chain))
             continue
-        header = read_header(directory, base)
+        if newest is not None and newest.base == base:
+            header = newest
+        else:
+            header = read_header(directory, base)
         if segments:
             _follow_on(segments[-1], header)
         segments.append(Segment(base, header.capacity, base + HEADER_BYTES, 0))

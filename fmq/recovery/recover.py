@@ -129,13 +129,14 @@ def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
 
 def begin(directory: Directory, layout: Layout) -> tuple[Replay, bytes]:
     """A replay that has not run yet, and the store's UUID."""
-    store = read_header(directory, layout.bases[-1]).store
+    newest = read_header(directory, layout.bases[-1])
+    store = newest.store
     checkpoint = checkpoints.read(directory, store)
     if checkpoint is not None and checkpoint.scan_from < layout.bases[0]:
         # An older slot, from before a retention: what it speaks of was dropped, if a STATE
         # record says so, which the replay will tell.
         checkpoint = None
-    segments = known_segments(directory, layout, checkpoint)
+    segments = known_segments(directory, layout, checkpoint, newest)
     if checkpoint is not None:
         _check_checkpoint(checkpoint, segments)
     return Replay(directory, store, zlib.crc32(store), segments, checkpoint), store

@@ -189,6 +189,7 @@ class CrashDirectory:
                 # pending name doubles the states that a crash may leave.
                 inode = Inode(LOCK_NUMBER, Image(), Image())
                 folder.seen[name] = folder.durable[name] = inode
+                power.was_used = True
             holder = CrashFile(power, self._file(name), write=True)
             if not self._file(name).pin(holder, exclusive=True):
                 raise Locked(self.path, f"process {os.getpid()}")
@@ -203,13 +204,14 @@ class CrashDirectory:
         return self._folder
 
     def _file(self, name: str) -> Inode:
-        node = self._opened().seen.get(name)
+        folder = self._folder or self._opened()
+        node = folder.seen.get(name)
+        if isinstance(node, Inode):
+            node.path = f"{self.path}/{name}"
+            return node
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "not there", self._join(name))
-        if isinstance(node, Folder):
-            raise IsADirectoryError(errno.EISDIR, "a directory", self._join(name))
-        node.path = self._join(name)
-        return node
+        raise IsADirectoryError(errno.EISDIR, "a directory", self._join(name))
 
     def _join(self, name: str) -> str:
         assert "/" not in name, name

@@ -41,7 +41,8 @@ class Image:
         end = min(offset + size, self.size)
         if end <= offset:
             return b""
-        return bytes(memoryview(self._data)[offset:end]).ljust(end - offset, b"\0")
+        found = bytes(memoryview(self._data)[offset:end])
+        return found if len(found) == end - offset else found.ljust(end - offset, b"\0")
 
     def content(self) -> bytes:
         """All bytes."""

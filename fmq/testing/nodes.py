@@ -110,9 +110,8 @@ class Inode:
         return self.seen.digest()
 
     def situation(self, but: str) -> bytes:
-        return b"".join(
-            (self.seen.digest(), self.durable.digest(), *(each.digest() for each in self.changes))
-        )
+        both = self.seen.digest() + self.durable.digest()
+        return both + b"".join([each.digest() for each in self.changes]) if self.changes else both
 
 
 class Folder:
@@ -173,16 +172,16 @@ class Folder:
 
         What has the name `but` does not matter.
         """
-        hashed = blake2b(digest_size=16)
+        parts: list[bytes] = []
         for names in (self.seen, self.durable):
-            for name in sorted(names):
+            for name, node in sorted(names.items()):
                 if name != but:
-                    hashed.update(name.encode() + b"\0" + names[name].situation(but))
-            hashed.update(b"/")
+                    parts += (name.encode(), b"\0", node.situation(but))
+            parts.append(b"/")
         for change in self.changes:
             if but not in (change.name, *_names_of(change.node, self.durable)):
-                hashed.update(f"{change.name}".encode() + change.node.situation(but))
-        return hashed.digest()
+                parts += (f"{change.name}".encode(), change.node.situation(but))
+        return blake2b(b"".join(parts), digest_size=16).digest()
 
 
 Node = Inode | Folder

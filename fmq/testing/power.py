@@ -54,17 +54,16 @@ class Power:
         self.lock = RLock()  # taken again by a watcher that copies the disk
         self._first_number = first_number
         self._is_off = False
-        self.was_used = False  # whether anything was asked of the disk
+        self.was_used = False  # whether anything that is seen may have changed
 
     def __enter__(self) -> Self:
         self.lock.acquire()
-        self.was_used = True
         if self._is_off:
             self.lock.release()
             raise PowerLoss("the power is off")
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.lock.release()
 
     @property
@@ -98,6 +97,7 @@ class Power:
             inode.resume(write)
             self.interrupted = None
         self.history.append(operation)
+        self.was_used = True
 
     def stop(self, lost: str = "") -> None:
         """Be off from now on; `lost` is the operation that does not happen any more."""
