@@ -62,6 +62,13 @@ def arguments(given: list[str]) -> argparse.Namespace:
     add("--workload", choices=sorted({**WORKLOADS, **PROGRAMS}), help="only this one, by hand")
     add("--rounds", type=int, help="so many workloads of each tier")
     add("--seeds", type=int, help="so many seeds, and nothing else")
+    add("--states", type=int, help="go on until so many distinct ones were tried, of all workloads")
+    add(
+        "--jobs",
+        type=int,
+        default=1,
+        help="processes that explore workloads; the result is the same",
+    )
     add("--from", type=int, default=0, dest="first", help="the first of the short workloads")
     add("--crash-at", type=int, help="only the crash at this operation")
     add("--preemptions", type=int, help="every schedule of threads with at most so many")
@@ -118,6 +125,8 @@ def budget_of(options: argparse.Namespace, seed: int, seconds: float | None) -> 
         options.workload,
         options.crash_at,
         options.preemptions,
+        options.states,
+        options.jobs,
         options.full,
         options.directory,
         failures=options.out,

@@ -28,6 +28,8 @@ class Budget:
     workload: str | None = None  # only this one
     crash_at: int | None = None  # only this operation
     preemptions: int | None = None  # every schedule of threads with at most so many
+    states: int | None = None  # go on until there are so many distinct ones
+    jobs: int = 1  # processes that share the work
     full: float | None = None  # the share of states put through everything; None: the tier's own
     directory: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     failures: Path = Path("crash-failures")
@@ -45,8 +47,8 @@ class Budget:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether neither was said, so that the tier does its share of every run."""
-        return self.rounds is None and self.seconds is None
+        """Whether nothing was said, so that the tier does its share of every run."""
+        return self.rounds is None and self.seconds is None and self.states is None
 
     def allows(self, done: int, share: int) -> bool:
         """Whether a tier whose share of every run is such may do one more after those done."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -65,16 +66,21 @@ class Explorer:
         depth: Depth | None = None,
         *,
         since: int | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        """Only the crashes in steps from number `since` on; without it in all, and in a close."""
+        """Only the crashes in steps from number `since` on; without it in all, and in a close.
+
+        What `memory` knows, of workloads with the same options, is not tried again.
+        """
         self.workload = workload
         self.depth = depth or Depth()
         self.tally = Tally(workload.name, workloads=1)
         self.random = Random(f"{seed} {workload.name}")
+        self._seed = seed
         self._options = options_of(workload)
-        self._memory = Memory()
-        self._states: set[State] = set()
-        self._sound: dict[bytes, bool] = {}
+        self._memory = memory or Memory()
+        self._before = self._memory.states, self._memory.recoveries
+        self.states: set[State] = set()  # new ones that a crash of the workload left
         self._since = since
 
     def start(self, crash_at: int | None = None) -> Run:
@@ -116,7 +122,7 @@ class Explorer:
 
     def tour(self, crash_at: int | None = None) -> Iterator[Tally]:
         """One crash point after the other, until one fails; what there is after each."""
-        began = time.monotonic()
+        began = time.monotonic(), time.process_time()
         try:
             for point, moment in self.moments():
                 if crash_at in (None, point):
@@ -128,18 +134,25 @@ class Explorer:
             self.failed(-1, [], error)
         self._note(began)
 
-    def _note(self, began: float) -> Tally:
+    def _note(self, began: tuple[float, float]) -> Tally:
         tally = self.count()
-        tally.seconds = time.monotonic() - began
+        tally.seconds = time.monotonic() - began[0]
+        tally.cpu_seconds = time.process_time() - began[1]
         return tally
 
     def count(self) -> Tally:
         """What there is by now."""
         tally = self.tally
-        tally.states = len(self._states)
-        tally.deeper = max(0, self._memory.states - len(self._states))
-        tally.recoveries = self._memory.recoveries
+        states, recoveries = self._before
+        tally.states = len(self.states)
+        tally.deeper = max(0, self._memory.states - states - len(self.states))
+        tally.recoveries = self._memory.recoveries - recoveries
         return tally
+
+    def take_fresh(self) -> set[State]:
+        """The states that kept what was promised, without those that were taken before."""
+        fresh, self._memory.fresh = self._memory.fresh, set()
+        return fresh
 
     def is_new(self, moment: Moment) -> bool:
         """Whether no moment before had the same disk and promises; now one has."""
@@ -156,7 +169,9 @@ class Explorer:
         self.tally.points += 1
         promises = moment.oracle.promises()
         for event, state in self.crashes(moment.disk):
-            self._states.add((state.fingerprint(), promises))
+            known = state.fingerprint(), promises
+            if not self._memory.knows(known):
+                self.states.add(known)
             if not self._try(crash_at, event, state, moment.oracle):
                 break
 
@@ -176,7 +191,7 @@ class Explorer:
 
     def trial_of(self, at: Run | Moment, event: Event) -> Trial:
         """What becomes of that."""
-        return Trial(self._options, self.crashed(at, event), at.oracle, [event], self.random)
+        return Trial(self._options, self.crashed(at, event), at.oracle, [event], self._seed)
 
     def replay(self, failure: Failure) -> Violation | None:
         """What breaks now where `failure` broke; None if nothing does."""
@@ -194,13 +209,17 @@ class Explorer:
             return violation
         return None
 
+    def _draw(self, state: CrashDisk) -> float:
+        """From 0 to 1; it depends on nothing but the disk, whoever comes to it first."""
+        return zlib.crc32(f"{self._seed} {state.fingerprint()}".encode()) / (1 << 32)
+
     def _try(self, crash_at: int, event: Event, state: CrashDisk, oracle: Oracle) -> bool:
         """Put one state through recovery and what follows; False if a promise was broken."""
-        trial = Trial(self._options, state, oracle, [event], self.random, self._memory)
+        trial = Trial(self._options, state, oracle, [event], self._seed, self._memory)
         try:
             if not self.workload.fresh:
-                check_has_checkpoint(state.files(PATH), self._sound)
-            full = self.random.random() < self.depth.full
+                check_has_checkpoint(state.files(PATH), self._memory.sound)
+            full = self._draw(state) < self.depth.full
             chain = self.depth.chain and (full or event["do"] == "kill")
             trial.go(full=full, chain=chain)
         except Exception as error:

@@ -39,6 +39,7 @@ class FaultTour:
     def __init__(self, workload: Workload, seed: int = 0) -> None:
         self.workload = workload
         self._explorer = Explorer(workload, seed)
+        self._seed = seed
         self._random = Random(f"{seed} {workload.name}")
         self.orders = 0
         self.states = 0
@@ -91,7 +92,7 @@ class FaultTour:
         memory = Memory()
         for state in self._ends(run.disk):
             options = options_of(self.workload)
-            trial = Trial(options, state, run.oracle, [], self._random, memory)
+            trial = Trial(options, state, run.oracle, [], self._seed, memory)
             trial.check()
         trial.live_on()
         self.states += memory.states

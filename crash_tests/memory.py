@@ -1,4 +1,4 @@
-"""What has been tried of one workload, so that nothing is tried twice.
+"""What has been tried, so that nothing is tried twice: of one workload, or of all with its options.
 
 Recovery is deterministic: what it shows follows from the bytes that it finds. So a disk is
 opened once, and what it showed is compared again where something else had been promised.
@@ -18,6 +18,7 @@ from fmq.recovery.recover import Recovered
 from fmq.testing import CrashDisk
 
 State = tuple[str, int]  # a disk, and what was promised when it came to be
+STATES_MAX = 30_000  # some 100 MB
 
 
 def outcome_of(disk: CrashDisk, found: Recovered) -> str:
@@ -34,16 +35,22 @@ class Memory:
 
     def __init__(self) -> None:
         self.recoveries = 0  # how often a directory was opened
+        self.states = 0  # how many distinct ones kept what was promised
+        self.fresh: set[State] = set()  # those of them that nobody has taken account of yet
+        self.sound: dict[bytes, bool] = {}  # of each checkpoint that was met
+        self._forget()
+
+    def _forget(self) -> None:
         self._seen: dict[str, Seen] = {}  # of disks, and of outcomes
         # What is promised next, by what was seen, which is kept that its id stays its own.
         self._settled: dict[tuple[int, int], tuple[Seen, Oracle]] = {}
         self._kept: set[State] = set()
         self._followed: set[tuple[str, str, int]] = set()
 
-    @property
-    def states(self) -> int:
-        """How many distinct ones kept what was promised."""
-        return len(self._kept)
+    def make_room(self) -> None:
+        """Forget all if it is much; then some of it may be tried once more."""
+        if len(self._kept) > STATES_MAX:
+            self._forget()
 
     def knows(self, state: State) -> bool:
         return state in self._kept
@@ -67,7 +74,10 @@ class Memory:
     def keep(self, state: State, seen: Seen, oracle: Oracle) -> None:
         self._seen[state[0]] = seen
         self._settled[id(seen), state[1]] = seen, oracle
-        self._kept.add(state)
+        if state not in self._kept:
+            self._kept.add(state)
+            self.fresh.add(state)
+            self.states += 1
 
     def is_new(self, what: str, disk: CrashDisk, oracle: Oracle) -> bool:
         """Whether `what` was not yet tried from here; from now on it was.

@@ -77,6 +77,7 @@ class Unit:
     goal: Fate = Fate.VISIBLE  # its fate if the last call about it has taken effect
     returned: bool = False
     tried_at: int = 0
+    content: int = 0  # tells apart what units of one name send and ack in different workloads
     positions: dict[Lane, int] = field(default_factory=dict)
 
     @property
@@ -127,8 +128,8 @@ class Oracle:
         return twin
 
     def promises(self) -> int:
-        """Tells apart moments of one workload at which different things had been promised."""
-        units = tuple((u.name, u.fates, u.goal, u.returned) for u in self.units.values())
+        """Tells apart moments at which different things had been promised, in one process."""
+        units = tuple((u.name, u.content, u.fates, u.goal, u.returned) for u in self.units.values())
         seen = tuple(self.first.items()), tuple(self.read_from.items())
         return hash((units, tuple(self.published), seen, self.reach))
 
@@ -155,7 +156,9 @@ class Oracle:
         for lane, bodies in unit.bodies.items():
             for body in bodies:
                 self.owner[body] = unit.name, lane
-        self._set(replace(unit, fates=frozenset(fates), goal=goal))
+        sent = tuple((lane, tuple(each)) for lane, each in unit.bodies.items())
+        content = hash((sent, unit.acks, unit.is_tx))
+        self._set(replace(unit, fates=frozenset(fates), goal=goal, content=content))
 
     def _set(self, unit: Unit) -> None:
         self._tick += 1

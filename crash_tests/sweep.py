@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from array import array
+from collections.abc import Iterable, Iterator
 
 from crash_tests.budget import Budget
-from crash_tests.explore import Depth, Explorer
+from crash_tests.explore import Depth
+from crash_tests.many import Explored, Explorers, How, in_processes, spare_the_collector
 from crash_tests.tally import Tally
 from crash_tests.workload import Workload
 
@@ -21,20 +24,60 @@ def sweep(
     last_step_only: bool = False,
 ) -> Tally:
     """Explore `workloads`, each up to its first failure."""
-    total = Tally(name)
-    depth = depth or budget.depth()
-    for workload in workloads:
-        if budget.is_over or len(total.failures) >= FAILURES_MAX:
-            break
-        since = len(workload.steps) - 1 if last_step_only else None
-        explorer = Explorer(workload, budget.seed, depth, since=since)
-        for tally in explorer.tour(budget.crash_at):
-            if budget.is_over:
-                tally.workloads = 0  # it is not done
+    how = How(budget.seed, depth or budget.depth(), budget.crash_at, last_step_only)
+    return Sweep(name, how, budget).go(workloads)
+
+
+class Sweep:
+    """Many workloads, and the distinct states of all of them together."""
+
+    def __init__(self, name: str, how: How, budget: Budget) -> None:
+        self._how = how
+        self._budget = budget
+        self._total = Tally(name)
+        self._known: set[int] = set()
+        self._began = time.monotonic()
+
+    def go(self, workloads: Iterable[Workload]) -> Tally:
+        budget = self._budget
+        if budget.jobs > 1:
+            explored = in_processes(workloads, self._how, budget.jobs)
+        else:
+            explored = self._one_by_one(workloads)
+        for each in explored:
+            self._add(each)
+            enough = budget.states is not None and self._total.all_states >= budget.states
+            if enough or budget.is_over or len(self._total.failures) >= FAILURES_MAX:
                 break
-            budget.tell(total.plus(tally), workload.name)
-        total = total.plus(explorer.tally)
-        budget.tell(total, workload.name)
-        for failure in explorer.tally.failures:
-            budget.found(failure)
-    return total
+        return self._total
+
+    def _one_by_one(self, workloads: Iterable[Workload]) -> Iterator[Explored]:
+        spare_the_collector()
+        explorers = Explorers(self._how)
+        for workload in workloads:
+            if self._budget.is_over:
+                break
+            explorer = explorers.explorer(workload)
+            for tally in explorer.tour(self._how.crash_at):
+                if self._budget.is_over:
+                    tally.workloads = 0  # it is not done
+                    break
+                self._budget.tell(self._total.plus(tally), workload.name)
+            yield explorers.done(explorer)
+
+    def _add(self, explored: Explored) -> None:
+        """Count what nobody has come upon before, and tell of it."""
+        workload, tally = explored.workload, explored.tally
+        if explored.failed and not tally.failures:
+            tally.failures += Explorers(self._how).explore(workload).tally.failures
+        tally.states, tally.deeper = self._new(explored.states), self._new(explored.deeper)
+        self._total = self._total.plus(tally)
+        self._total.seconds = time.monotonic() - self._began
+        self._budget.tell(self._total, workload.name)
+        for failure in tally.failures:
+            self._budget.found(failure)
+
+    def _new(self, states: array[int]) -> int:
+        before = len(self._known)
+        self._known.update(states)
+        return len(self._known) - before

@@ -79,7 +79,7 @@ class _Tour:
         return tally
 
     def _try(self, point: int, moment: Moment, event: Event, state: CrashDisk) -> None:
-        trial = Trial(self._options, state, moment.oracle, [event], self._explorer.random)
+        trial = Trial(self._options, state, moment.oracle, [event], self._budget.seed)
         try:
             trial.as_table()
         except Exception as error:

@@ -21,6 +21,7 @@ class Tally:
     recoveries: int = 0  # how often a directory was opened
     faults: int = 0  # operations that were made to fail
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of all processes together
     failures: list[Failure] = field(default_factory=list)
     not_run: str | None = None
     note: str = ""  # what whoever reads the summary may want to know
@@ -43,6 +44,11 @@ class Tally:
         """Distinct states a second."""
         return self.all_states / self.seconds if self.seconds else 0.0
 
+    @property
+    def core_rate(self) -> float:
+        """Distinct states a second of one core, whatever else it had to do."""
+        return self.all_states / self.cpu_seconds if self.cpu_seconds else 0.0
+
     def as_json(self) -> dict[str, Any]:
         numbers = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**numbers, "failures": [each.as_json() for each in self.failures]}
@@ -52,9 +58,10 @@ class Tally:
             return f"NOT RUN: {self.not_run}"
         faults = f"{self.faults:,} faults, " if self.faults else ""
         schedules = f"{self.schedules:,} schedules, " if self.schedules else ""
+        core = f" ({self.core_rate:,.0f} a second of a core)" if self.cpu_seconds else ""
         return (
             f"{self.workloads:,} workloads, {schedules}{self.points:,} crash points, {faults}"
             f"{self.all_states:,} distinct states ({self.deeper:,} of them deeper), "
-            f"{self.recoveries:,} recoveries, {self.rate:,.0f} states/s, "
+            f"{self.recoveries:,} recoveries, {self.rate:,.0f} states/s{core}, "
             f"{len(self.failures)} failures{self.note and '; '}{self.note}"
         )

@@ -19,7 +19,7 @@ def test_a_disk_that_was_opened_before_shows_the_same_again() -> None:
     for _, moment in islice(Explorer(WORKLOADS["ack"]).moments(), 5, None, 6):
         for disk in moment.disk.states():
             opening.check(disk.after_kill(), moment.oracle)
-            remembered = memory.seen((disk.fingerprint(), 0), moment.oracle)
+            remembered = memory.seen(disk.fingerprint(), moment.oracle)
             assert remembered is not None
             recoveries = memory.recoveries
             opening.check(disk.after_kill(), moment.oracle)

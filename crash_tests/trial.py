@@ -45,13 +45,13 @@ class Trial:
         state: CrashDisk,
         oracle: Oracle,
         path: list[Event],
-        random: Random,
+        seed: int,
         memory: Memory | None = None,
     ) -> None:
         self._options = options
         self._state = state
         self._before = oracle
-        self._random = random
+        self._seed = seed
         self._memory = Memory() if memory is None else memory
         self._opening = Opening(options, self._memory)
         self._closes = True
@@ -194,7 +194,8 @@ class Trial:
         engine = open_engine(disk, self._options)
         disk.stop()
         abandon(engine)
-        chosen = self._random.sample(range(len(moments)), min(DEEP_POINTS, len(moments)))
+        random = self._random_for(self._state)
+        chosen = random.sample(range(len(moments)), min(DEEP_POINTS, len(moments)))
         for point in chosen:
             for loss in self._some_losses(moments[point], DEEP_STATES):
                 self._after_crash_in_recovery(point, moments[point], loss)
@@ -219,8 +220,13 @@ class Trial:
                     self._opening.check(self._after(opened.killed, loss), opened.oracle)
 
     def _some_losses(self, disk: CrashDisk, count: int) -> list[Loss]:
-        found = list(islice(disk.losses(self._random.randrange(1 << 30)), LOSSES_MAX))
-        return [found[0], *self._random.sample(found[1:], min(count, len(found) - 1))]
+        random = self._random_for(disk)
+        found = list(islice(disk.losses(random.randrange(1 << 30)), LOSSES_MAX))
+        return [found[0], *random.sample(found[1:], min(count, len(found) - 1))]
+
+    def _random_for(self, disk: CrashDisk) -> Random:
+        """What is drawn depends on nothing but the disk, whatever was tried before it."""
+        return Random(f"{self._seed} {disk.fingerprint()}")
 
     # --- a power cut after what was shown -------------------------------------------------------
 

@@ -1,0 +1,141 @@
+"""Exploring many workloads, in this process or in several, with the same result.
+
+Neighbours have most of their steps in common: they share what has been tried, so they go to one
+process. What is drawn depends on the seed and the disk alone, and results are taken in the order
+of the workloads. So what is tried, counted and found does not depend on how many processes there
+are; what two of them come upon is tried twice, and counted once.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import warnings
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from typing import NamedTuple
+
+from crash_tests.explore import Depth, Explorer
+from crash_tests.memory import Memory
+from crash_tests.tally import Tally
+from crash_tests.workload import Workload
+
+NEIGHBOURS = 16  # short workloads that one process takes at once
+AHEAD = 4  # of what is taken, so much for each process waits for its turn
+MEMORIES_MAX = 2
+YOUNG_OBJECTS_MAX = 5_000  # an engine is some hundred objects that know each other
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What is done with each workload."""
+
+    seed: int
+    depth: Depth
+    crash_at: int | None = None
+    last_step_only: bool = False
+
+
+class Explored(NamedTuple):
+    """What became of one workload. States are told by numbers, the same in all processes."""
+
+    workload: Workload
+    tally: Tally
+    states: array[int]  # that its crashes left, as far as they were new where it was explored
+    deeper: array[int]
+    failed: bool
+
+
+class Explorers:
+    """Makes the explorers of one process. Those with the same options share a memory."""
+
+    def __init__(self, how: How) -> None:
+        self._how = how
+        self._memories: dict[str, Memory] = {}
+
+    def explorer(self, workload: Workload) -> Explorer:
+        """The next one, when the one before it is done."""
+        since = len(workload.steps) - 1 if self._how.last_step_only else None
+        memory = self._memory(workload)
+        return Explorer(workload, self._how.seed, self._how.depth, since=since, memory=memory)
+
+    def _memory(self, workload: Workload) -> Memory:
+        key = json.dumps([workload.all_options(), sorted(workload.groups())])
+        memory = self._memories.pop(key, None) or Memory()
+        memory.make_room()
+        self._memories[key] = memory
+        if len(self._memories) > MEMORIES_MAX:
+            del self._memories[next(iter(self._memories))]
+        return memory
+
+    def explore(self, workload: Workload) -> Explored:
+        explorer = self.explorer(workload)
+        explorer.explore(self._how.crash_at)
+        return self.done(explorer)
+
+    @staticmethod
+    def done(explorer: Explorer) -> Explored:
+        """What it has done."""
+        fresh = explorer.take_fresh()
+        states, deeper = fresh & explorer.states, fresh - explorer.states
+        tally = explorer.tally
+        return Explored(
+            explorer.workload,
+            tally,
+            array("q", map(hash, states)),
+            array("q", map(hash, deeper)),
+            bool(tally.failures),
+        )
+
+
+def spare_the_collector() -> None:
+    """Let it look at what is new, and less often: most that is made goes without it."""
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)
+
+
+def in_processes(workloads: Iterable[Workload], how: How, jobs: int) -> Iterator[Explored]:
+    """What becomes of each, in order, with so many processes at work."""
+    # Not by fork: the display has a thread. All have one server, so their hashes are the same.
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    each = iter(workloads)
+    size = NEIGHBOURS if how.last_step_only else 1
+    waiting: deque[Future[list[Explored]]] = deque()
+    pool = ProcessPoolExecutor(jobs, context, _begin, (how,))
+    try:
+        while chunk := list(islice(each, size)):
+            waiting.append(pool.submit(_explore, chunk))
+            if len(waiting) >= AHEAD * jobs:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_of_this_process: list[Explorers] = []
+
+
+def _begin(how: How) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
+    warnings.simplefilter("ignore", ResourceWarning)
+    _of_this_process.append(Explorers(how))
+    spare_the_collector()
+
+
+def _explore(workloads: list[Workload]) -> list[Explored]:
+    (explorers,) = _of_this_process
+    return [_portable(explorers.explore(workload)) for workload in workloads]
+
+
+def _portable(explored: Explored) -> Explored:
+    """Without the failures, which have exceptions in them: they are easily found again."""
+    explored.tally.failures.clear()
+    return explored
