@@ -104,7 +104,7 @@ class CrashDisk:
     def stopped(self) -> CrashDisk:
         """A copy of this disk as it were if its power failed now."""
         with self._power.lock:
-            twins: dict[Node, Node] = {}
+            twins = self._twins()
             power = self._power
             disk = self._successor(self._root.copy(twins), None, power.number)
             if power.interrupted is not None:
@@ -198,10 +198,17 @@ class CrashDisk:
 
     def _copy(self, crash_at: int | None) -> tuple[CrashDisk, dict[Node, Node]]:
         """All of this disk, what is pending too, and which node became which."""
-        twins: dict[Node, Node] = {}
         with self._power.lock:
+            twins = self._twins()
             number = self._power.number + 1
             return self._successor(self._root.copy(twins), crash_at, number), twins
+
+    def _twins(self) -> dict[Node, Node]:
+        """What became of which node: of that which was being written one that can be changed."""
+        if self._power.interrupted is None:
+            return {}
+        inode, _ = self._power.interrupted
+        return {inode: inode.twin()}
 
     def _successor(self, root: Folder, crash_at: int | None, first_number: int) -> CrashDisk:
         disk = CrashDisk.__new__(CrashDisk)  # there are millions of them

@@ -205,7 +205,7 @@ class CrashDirectory:
 
     def _file(self, name: str) -> Inode:
         folder = self._folder or self._opened()
-        node = folder.seen.get(name)
+        node = folder.own(name)
         if isinstance(node, Inode):
             node.path = f"{self.path}/{name}"
             return node

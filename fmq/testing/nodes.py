@@ -19,9 +19,23 @@ NO_CHANGES: tuple[FileChange, ...] = ()
 
 
 class Inode:
-    """One file, whatever its name is."""
+    """One file, whatever its name is.
 
-    __slots__ = ("changes", "durable", "number", "path", "pins", "seen", "spoiled")
+    One that is `shared` belongs to several disks and never changes; whoever opens it on one of
+    them has that disk get a twin of its own.
+    """
+
+    __slots__ = (
+        "_left",
+        "changes",
+        "durable",
+        "number",
+        "path",
+        "pins",
+        "seen",
+        "shared",
+        "spoiled",
+    )
 
     def __init__(self, number: int, seen: Image, durable: Image) -> None:
         self.number = number
@@ -31,6 +45,8 @@ class Inode:
         self.changes = NO_CHANGES  # begins with one that is not durable, or is empty
         self.pins: dict[object, bool] | None = None  # who holds a lock; whether an exclusive one
         self.spoiled = False  # whether nothing more becomes durable
+        self.shared = False
+        self._left: Inode | None = None  # what a power cut leaves of one that is shared
 
     def change(self, change: FileChange) -> None:
         """Let `change` be seen, and be durable or pending as it says."""
@@ -87,18 +103,34 @@ class Inode:
     def pending(self) -> Iterator[Change]:
         return (change for change in self.changes if not change.durable)
 
-    def copy(self, twins: dict[Node, Node]) -> Inode:
+    def twin(self) -> Inode:
+        """A copy that is not shared."""
         twin = Inode(self.number, self.seen.share(), self.durable.share())
         twin.changes = self.changes
         twin.spoiled = self.spoiled
-        twins[self] = twin
+        return twin
+
+    def copy(self, twins: dict[Node, Node]) -> Inode:
+        """One to be shared."""
+        if self.shared:
+            return self
+        twins[self] = twin = self.twin()
+        twin.shared = True
         return twin
 
     def after(self, loss: Loss) -> Inode:
+        """What a power cut leaves; to be shared if it does not depend on `loss`."""
+        if self._left is not None:
+            return self._left
         image = self.durable.share()
         torn = loss.torn
-        if self.changes:
-            image = image.own()
+        if not self.changes:
+            left = Inode(self.number, image, image)
+            left.shared = True
+            if self.shared:
+                self._left = left._left = left
+            return left
+        image = image.own()
         for change in self.changes:
             if change.durable or change.number in loss.kept:
                 change.apply(image)
@@ -132,6 +164,21 @@ class Folder:
         for change in self.changes:
             change.apply(self.durable)
         self.changes.clear()
+
+    def own(self, name: str) -> Node | None:
+        """What has this name; a file that is shared becomes one of this disk's own before."""
+        node = self.seen.get(name)
+        if isinstance(node, Inode) and node.shared:
+            twin = node.twin()
+            for names in (self.seen, self.durable):
+                for each in _names_of(node, names):
+                    names[each] = twin
+            self.changes = [
+                NameChange(change.number, twin, change.name) if change.node is node else change
+                for change in self.changes
+            ]
+            return twin
+        return node
 
     def pending(self) -> Iterator[Change]:
         """What is pending here and below, but for files whose names are gone for good."""
