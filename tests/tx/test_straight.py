@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import fmq
 from fmq.cli.walk import Walk
 from fmq.errors import StorageFull
+from fmq.recovery.layout import look
 from fmq.recovery.recover import recover
 from fmq.store.kinds import Kind
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
@@ -121,7 +122,7 @@ class Life:
         for name in directory.names():
             if not name.endswith((".seg", ".spare")):
                 directory.remove(name)
-        assert described(recover(directory).ledger) == live
+        assert described(recover(directory, look(directory)).ledger) == live
 
 
 @given(st.lists(STEPS, max_size=12), st.sampled_from([None, 16]))
