@@ -171,6 +171,12 @@ MUTANTS = (
         "buffers, durable_to, seed = chunk.buffers, self.durable_to, self.seed",
         "buffers, durable_to, seed = chunk.buffers, self.position, self.seed",
         "--workload never",
+        (
+            (
+                "append.encode(self.position, self.durable_to,",
+                "append.encode(self.position, self.position,",
+            ),
+        ),
     ),
     Mutant(
         "the copy of a tail is not synced",
