@@ -169,10 +169,12 @@ class Folder:
         """What has this name; a file that is shared becomes one of this disk's own before."""
         node = self.seen.get(name)
         if isinstance(node, Inode) and node.shared:
-            twin = node.twin()
-            for names in (self.seen, self.durable):
-                for each in _names_of(node, names):
-                    names[each] = twin
+            twin = self.seen[name] = node.twin()
+            if not self.changes and self.durable.get(name) is node:
+                self.durable[name] = twin
+                return twin
+            for each in _names_of(node, self.durable):
+                self.durable[each] = twin
             self.changes = [
                 NameChange(change.number, twin, change.name) if change.node is node else change
                 for change in self.changes
