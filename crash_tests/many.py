@@ -79,12 +79,13 @@ class Explorers:
         explorer.explore(self._how.crash_at)
         return self.done(explorer)
 
-    @staticmethod
-    def done(explorer: Explorer) -> Explored:
+    def done(self, explorer: Explorer) -> Explored:
         """What it has done."""
         fresh = explorer.take_fresh()
         states, deeper = fresh & explorer.states, fresh - explorer.states
         tally = explorer.tally
+        if tally.failures:
+            self._memories.clear()  # it has been tried, and must fail again
         return Explored(
             explorer.workload,
             tally,

@@ -170,6 +170,26 @@ def test_every_way_to_tear_is_tried() -> None:
     assert {loss.torn.tear for loss in disk.losses() if loss.torn is not None} == set(Tear)
 
 
+def test_disks_made_from_one_another_do_not_touch_each_other() -> None:
+    """They share what has not changed; whoever has a file open sees what its own disk is told."""
+    disk = CrashDisk()
+    synced_file(disk, b"abc")
+    made(disk).create("b")
+    one, other = disk.after_kill(), disk.after_kill().after_power_loss(0)
+    later = one.after_kill()
+    reader = made(one).open("a")
+    made(one).open("a", write=True).write(0, (b"xyz",), sync=False)
+    assert reader.read(0, 3) == b"xyz"
+    assert content(disk, "a") == content(other, "a") == content(later, "a") == b"abc"
+    assert outcomes(one, "a") >= {b"abc", b"xyz"}
+    made(one).rename("b", "c")
+    made(one).rename("c", "b")
+    made(one).open("b", write=True).write(0, (b"new",), sync=True)
+    made(one).sync()
+    assert outcomes(one, "b") == {b"new"}
+    assert outcomes(later, "b") == {None, b""}
+
+
 def test_on_a_dishonest_disk_nothing_becomes_durable() -> None:
     """The negative control: tests of durability that pass on it test nothing."""
     disk = CrashDisk(honest=False)
