@@ -42,21 +42,23 @@ def open_engine(disk: Disk, options: Options, clock: FakeClock | None = None) ->
 class Start(NamedTuple):
     """A directory that was recovered, and that no engine has been built on yet."""
 
+    disk: Disk
     directory: Directory
     claim: Claim
-    drawn: bytes
 
 
 def recover_on(disk: Disk, options: Options) -> Start:
     """The half of opening that finds out what is there and mends it."""
     directory = disk.directory(PATH, make=True)
     claimed = claim(directory, disk, options.segment_bytes)
-    return Start(directory, claimed, disk.random(DRAWN_BYTES))
+    return Start(disk, directory, claimed)
 
 
 def engine_on(start: Start, options: Options) -> Engine:
     """The other half: an engine of what was found."""
-    return Engine(PATH, *start, options, FakeClock(), background=False)
+    disk, directory, claimed = start
+    drawn = disk.random(DRAWN_BYTES)
+    return Engine(PATH, directory, claimed, drawn, options, FakeClock(), background=False)
 
 
 def abandon(engine: Engine | None) -> None:

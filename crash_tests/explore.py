@@ -216,11 +216,11 @@ class Explorer:
     def _try(self, crash_at: int, event: Event, state: CrashDisk, oracle: Oracle) -> bool:
         """Put one state through recovery and what follows; False if a promise was broken."""
         trial = Trial(self._options, state, oracle, [event], self._seed, self._memory)
+        full = self._draw(state) < self.depth.full
+        chain = self.depth.chain and (full or event["do"] == "kill")
         try:
             if not self.workload.fresh:
                 check_has_checkpoint(state.files(PATH), self._memory.sound)
-            full = self._draw(state) < self.depth.full
-            chain = self.depth.chain and (full or event["do"] == "kill")
             trial.go(full=full, chain=chain)
         except Exception as error:
             self.failed(crash_at, trial.path, error)

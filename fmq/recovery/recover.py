@@ -26,6 +26,8 @@ from fmq.store.spares import SUFFIX as SPARE_SUFFIX
 from fmq.store.spares import all_zeros
 from fmq.tx.ledger import Ledger
 
+LEFTOVER = (".new", ".copy", INDEX_SUFFIX, PART)
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
@@ -201,9 +203,7 @@ def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:
     """Temporary files that no one will finish, and parts and indexes of segments that are gone."""
     bases = {segment.base for segment in segments}
     for name in directory.names():
-        if not belongs(name):
-            continue
-        temporary = name.endswith((".new", ".copy"))
-        orphan = name.endswith((INDEX_SUFFIX, PART)) and base_of(name) not in bases
-        if temporary or orphan:
-            directory.remove(name)
+        if name.endswith(LEFTOVER) and belongs(name):
+            temporary = not name.endswith((INDEX_SUFFIX, PART))
+            if temporary or base_of(name) not in bases:
+                directory.remove(name)

@@ -98,7 +98,7 @@ def base_of(name: str) -> int:
 
 def is_segment(name: str) -> bool:
     """Whether `name` is that of a segment."""
-    return belongs(name) and name[20:] == SUFFIX
+    return name[20:] == SUFFIX and belongs(name)
 
 
 def belongs(name: str) -> bool:

@@ -18,7 +18,6 @@ Kill and power cut can follow each other; each gives a new disk and leaves the o
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from random import Random
@@ -70,9 +69,9 @@ class CrashDisk:
         return self._power.so_far().name_of(number)
 
     def directory(self, path: str, *, make: bool) -> CrashDirectory:
-        *above, name = ["", *(part for part in path.split("/") if part not in ("", "."))]
+        *above, name = ["", *[part for part in path.split("/") if part not in ("", ".")]]
         with self._power as power:
-            parent = self._find(above)
+            parent = self._find(above) if above[1:] else self._root
             if parent is None:
                 raise NotAStore(f"{path}: its parent directory does not exist.")
             if make and name:
@@ -80,7 +79,7 @@ class CrashDisk:
                     number = power.number
                     power.spend(f"mkdir {path}")
                     parent.change(NameChange(number, Folder({}), name))
-                power.spend(f"directory sync {posixpath.dirname(path) or '.'}")
+                power.spend(f"directory sync {path.rpartition('/')[0] or '.'}")
                 if power.honest:
                     parent.sync()
             folder = self._find([*above, name])
