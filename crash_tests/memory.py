@@ -3,8 +3,9 @@
 Recovery is deterministic: what it shows follows from the bytes that it finds. So a disk is
 opened once, and what it showed is compared again where something else had been promised.
 
-What an engine shows follows from what recovery hands to it and from the files it has left. So
-where two recoveries come to the same in both, which torn writes mostly do, one engine is asked.
+What an engine shows follows from what recovery hands to it, from the names in the directory, and
+from the files that it opens then. So where recoveries come to the same in these, which torn writes
+mostly do, one engine is asked.
 """
 
 from __future__ import annotations
@@ -12,22 +13,42 @@ from __future__ import annotations
 import pickle
 from hashlib import blake2b
 
+from crash_tests.engines import PATH
 from crash_tests.oracle import Oracle, Seen
 from fmq.recovery.layout import QUARANTINE
 from fmq.recovery.recover import Recovered
 from fmq.testing import CrashDisk
 
+Names = tuple[str, ...]
 State = tuple[str, int]  # a disk, and what was promised when it came to be
 STATES_MAX = 30_000  # some 100 MB
 
 
-def outcome_of(disk: CrashDisk, found: Recovered) -> str:
-    """The same for recoveries that an engine cannot tell apart, and for no others.
+class Outcome:
+    """What a recovery has come to, as an engine may meet it."""
 
-    What has been put aside nobody reads, and the report, which comes last, only says how it was.
-    """
-    hashed = blake2b(pickle.dumps(found[:-1], -1), digest_size=16)
-    return hashed.hexdigest() + disk.fingerprint(but=QUARANTINE)
+    def __init__(self, disk: CrashDisk, found: Recovered) -> None:
+        """The report, which comes last in what was found, only says how it was found."""
+        self._files = disk.files(PATH)  # not what lies in quarantine/, which nobody reads
+        names = sorted(self._files)
+        # Equal pickles have equal values in them; different ones may, too, and cost an engine.
+        self.found = blake2b(pickle.dumps((found[:-1], names), -1), digest_size=16).digest()
+
+    def with_files(self, names: Names) -> bytes | None:
+        """The same for outcomes that are alike but for other files; None if one is not there."""
+        if not self._files.keys() >= set(names):
+            return None
+        return b"".join([self.found, *(self._files[name].digest() for name in names)])
+
+
+def opened_on(disk: CrashDisk) -> Names:
+    """The files in the directory that were opened."""
+    return tuple(sorted(path.removeprefix(f"{PATH}/") for path in disk.opened))
+
+
+def _is_enough(seen: Seen, oracle: Oracle) -> bool:
+    asked = seen.outcomes.keys() >= set(oracle.tx_names())
+    return asked and seen.delivered.keys() >= oracle.acking().keys()
 
 
 class Memory:
@@ -41,7 +62,9 @@ class Memory:
         self._forget()
 
     def _forget(self) -> None:
-        self._seen: dict[str, Seen] = {}  # of disks, and of outcomes
+        self._seen: dict[str, Seen] = {}  # by disk
+        self._shown: dict[bytes, Seen] = {}  # by outcome, with the files that were opened
+        self._opened: dict[bytes, set[Names]] = {}  # by what was found
         # What is promised next, by what was seen, which is kept that its id stays its own.
         self._settled: dict[tuple[int, int], tuple[Seen, Oracle]] = {}
         self._kept: set[State] = set()
@@ -55,16 +78,25 @@ class Memory:
     def knows(self, state: State) -> bool:
         return state in self._kept
 
-    def seen(self, what: str, oracle: Oracle) -> Seen | None:
-        """What a disk or an outcome has shown before, if that was all that `oracle` asks for."""
-        seen = self._seen.get(what)
-        if seen is None or not seen.outcomes.keys() >= set(oracle.tx_names()):
-            return None
-        return seen if seen.delivered.keys() >= oracle.acking().keys() else None
+    def seen(self, disk: str, oracle: Oracle) -> Seen | None:
+        """What a disk has shown before, if that was all that `oracle` asks for."""
+        seen = self._seen.get(disk)
+        return seen if seen is not None and _is_enough(seen, oracle) else None
 
-    def note(self, what: str, seen: Seen) -> None:
-        """This is what it has shown."""
-        self._seen[what] = seen
+    def shown(self, outcome: Outcome, oracle: Oracle) -> Seen | None:
+        """The same of an outcome."""
+        for names in self._opened.get(outcome.found, ()):
+            key = outcome.with_files(names)
+            if key in self._shown and _is_enough(self._shown[key], oracle):
+                return self._shown[key]
+        return None
+
+    def note(self, outcome: Outcome, opened: Names, seen: Seen) -> None:
+        """This is what it has shown, and all that was opened to show it."""
+        key = outcome.with_files(opened)
+        if key is not None:
+            self._opened.setdefault(outcome.found, set()).add(opened)
+            self._shown[key] = seen
 
     def settled(self, seen: Seen, state: State) -> Oracle | None:
         """What is promised once `seen` was found to be enough, if it was."""

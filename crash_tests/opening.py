@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from crash_tests.directories import check_cut_is_kept
 from crash_tests.engines import PATH, Start, abandon, engine_on, let_go, recover_on
 from crash_tests.look import look
-from crash_tests.memory import Memory, State, outcome_of
+from crash_tests.memory import Memory, Outcome, State, opened_on
 from crash_tests.oracle import Oracle, Seen
 from crash_tests.verdict import check
 from fmq.options import Options
@@ -61,13 +61,14 @@ class Opening:
 
     def _shown(self, disk: CrashDisk, start: Start, before: Oracle) -> Seen:
         """What is shown; by no engine if one has begun with exactly this before."""
-        outcome = outcome_of(disk, start.claim.found)
-        seen = self._memory.seen(outcome, before)
+        outcome = Outcome(disk, start.claim.found)
+        seen = self._memory.shown(outcome, before)
         if seen is None:
             operations = disk.operations
+            disk.opened.clear()
             seen, _ = self._show(disk, start, before, closes=False)
             if disk.operations == operations:
-                self._memory.note(outcome, seen)
+                self._memory.note(outcome, opened_on(disk), seen)
         return seen
 
     def _show(

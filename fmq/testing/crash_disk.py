@@ -56,6 +56,11 @@ class CrashDisk:
         """These operations, a line each: `write data/a 4096+120 sync`."""
         return self._power.history.copy()
 
+    @property
+    def opened(self) -> set[str]:
+        """The paths of the files that were opened; whoever asks from when on, clears it."""
+        return self._power.opened
+
     def watch(self, watcher: Callable[[str], None] | None) -> None:
         """Have `watcher` called before each operation, with its line of `history`.
 

@@ -128,8 +128,10 @@ class CrashDirectory:
             return list(self._opened().seen)
 
     def open(self, name: str, *, write: bool = False) -> CrashFile:
-        with self._power:
-            return CrashFile(self._power, self._file(name), write=write)
+        with self._power as power:
+            inode = self._file(name)
+            power.opened.add(inode.path)
+            return CrashFile(power, inode, write=write)
 
     def create(self, name: str) -> CrashFile:
         with self._power as power:
