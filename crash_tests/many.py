@@ -49,7 +49,7 @@ class Explored(NamedTuple):
     tally: Tally
     states: array[int]  # that its crashes left, as far as they were new where it was explored
     deeper: array[int]
-    failed: bool
+    failed: str  # the first failure, told; empty if there is none
 
 
 class Explorers:
@@ -91,7 +91,7 @@ class Explorers:
             tally,
             array("q", map(hash, states)),
             array("q", map(hash, deeper)),
-            bool(tally.failures),
+            str(tally.failures[0]) if tally.failures else "",
         )
 
 

@@ -38,7 +38,8 @@ class Outcome:
         """The same for outcomes that are alike but for other files; None if one is not there."""
         if not self._files.keys() >= set(names):
             return None
-        return b"".join([self.found, *(self._files[name].digest() for name in names)])
+        each = (name.encode() + self._files[name].digest() for name in names)
+        return b"".join([self.found, *each])
 
 
 def opened_on(disk: CrashDisk) -> Names:

@@ -70,6 +70,7 @@ class Sweep:
         workload, tally = explored.workload, explored.tally
         if explored.failed and not tally.failures:
             tally.failures += Explorers(self._how).explore(workload).tally.failures
+            assert tally.failures, f"failed in another process, and not here: {explored.failed}"
         tally.states, tally.deeper = self._new(explored.states), self._new(explored.deeper)
         self._total = self._total.plus(tally)
         self._total.seconds = time.monotonic() - self._began
