@@ -79,6 +79,7 @@ class Unit:
     tried_at: int = 0
     content: int = 0  # tells apart what units of one name send and ack in different workloads
     positions: dict[Lane, int] = field(default_factory=dict)
+    offsets: dict[Lane, int] = field(default_factory=dict)  # of its first messages, as it was told
 
     @property
     def messages(self) -> int:
@@ -187,7 +188,7 @@ class Oracle:
         """A receipt: the unit's messages in the lane begin at this offset."""
         self.reach = max(self.reach, position)
         unit = self.units[name]
-        unit.positions[lane] = position
+        unit.positions[lane], unit.offsets[lane] = position, offset
         live = list(self.content(lane, live=True))
         size = len(unit.bodies[lane])
         if live[offset : offset + size] != unit.bodies[lane]:

@@ -3,8 +3,8 @@
 from itertools import islice
 
 from crash_tests.budget import Budget
-from crash_tests.exhaustive import ALPHABET, MODES, Exhaustive, words, workloads
-from crash_tests.explore import Explorer
+from crash_tests.exhaustive import ALPHABET, MODES, OPTIONS, Exhaustive, words, workloads
+from crash_tests.explore import Depth, Explorer
 from crash_tests.failure import Failure
 from crash_tests.mutants import ROOT
 from crash_tests.workload import Workload
@@ -45,6 +45,14 @@ def test_enumeration_goes_on_where_it_ended() -> None:
     whole = list(islice(workloads(3), 300))
     assert list(islice(workloads(3, first=150), 150)) == whole[150:]
     assert len({workload.name for workload in whole}) == len(whole)
+
+
+def test_what_retention_has_dropped_was_there() -> None:
+    """Also where no sync had been told of, and nothing was asked for before the crash."""
+    steps = [ALPHABET[each] for each in "fsfs"]
+    workload = Workload("fsfs", steps, {**OPTIONS, "sync": "interval"})
+    tally = Explorer(workload, depth=Depth(full=0.0)).explore()
+    assert not tally.failures, tally.failures[0]
 
 
 def test_nothing_is_left_out_between_a_workload_and_the_shorter_one() -> None:

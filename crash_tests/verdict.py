@@ -83,9 +83,20 @@ def observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fat
         if not all(there) and oracle.rules.retain_bytes is None:
             raise Violation("I2", f"{sum(there)} of {len(there)} messages of {unit.name}")
         return Fate.VISIBLE
+    if _is_dropped(unit, seen):
+        return Fate.VISIBLE
     if unit.is_tx:
         return OUTCOMES[seen.outcomes[unit.name]]
     return _fate_of_ack(oracle, unit, seen) if unit.acks else Fate.ABSENT
+
+
+def _is_dropped(unit: Unit, seen: Seen) -> bool:
+    """Whether retention has dropped all of it: whether it was allowed to is seen elsewhere."""
+    firsts = {lane: seen.lanes[lane][0] if lane in seen.lanes else 0 for lane in unit.bodies}
+    return bool(firsts) and all(
+        lane in unit.offsets and unit.offsets[lane] + len(unit.bodies[lane]) <= first
+        for lane, first in firsts.items()
+    )
 
 
 def _fate_of_ack(oracle: Oracle, unit: Unit, seen: Seen) -> Fate:
