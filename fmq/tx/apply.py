@@ -1,7 +1,8 @@
-"""What a durable append changes in memory: the one function for the live path and for replay.
+"""What a durable append changes in memory: all of a replay, and what runs but for the usual.
 
-What ran is what replays. `apply` takes whole appends, so COMMIT alone publishes: the runs and
-acks before it in the same append are held until it is met, and without it they are nothing.
+Sends, acks and transactions of a running engine go straight (`straight.py`); tests hold that they
+change what a replay of them changes. `apply` takes whole appends, so COMMIT alone publishes: the
+runs and acks before it in the same append are held until it is met, and without it they are nothing.
 
 Every rule that a sound record could break is checked here, and breaking one is IllegalStep:
 in a replay it means that the directory was damaged or mixed up, in a running engine a defect
