@@ -2,7 +2,7 @@
 
 Sends, acks and transactions of a running engine go straight (`straight.py`); tests hold that they
 change what a replay of them changes. `apply` takes whole appends, so COMMIT alone publishes: the
-runs and acks before it in the same append are held until it is met, and without it they are nothing.
+runs and acks before it in the same append are held until it is met, and nothing without it.
 
 Every rule that a sound record could break is checked here, and breaking one is IllegalStep:
 in a replay it means that the directory was damaged or mixed up, in a running engine a defect
