@@ -140,7 +140,6 @@ class Prepare:
         "seal",
         "size",
         "time_us",
-        "trusted",
         "tx",
         "tx_id",
     )
@@ -174,7 +173,6 @@ class Prepare:
         self.replaces = replaces  # of a relocation: the position of the PREPARE it replaces
         self.check_after_ms = check_after_ms
         self.bound = False  # to a database, which has a mark if it committed
-        self.trusted = False  # the seal was computed by this very engine, just now
         self.reserved = 0  # room set aside for what it may still have to write
         self.position = 0
         self.size = 0

@@ -157,7 +157,7 @@ def _check_sealed(prepare: Prepare, held: _Held) -> None:
     """Behind a PREPARE either all of it follows and is sealed, or the append is refused."""
     if held.messages != prepare.messages or len(held.runs) != prepare.records:
         raise IllegalStep(f"{held.messages} messages prepared where {prepare.messages} were stated")
-    if not prepare.trusted and seal_of(held.runs) != prepare.seal:
+    if seal_of(held.runs) != prepare.seal:
         raise IllegalStep("the seal does not match what was prepared")
 
 
@@ -218,7 +218,7 @@ def _check_complete(decided: Decided, stated: Prepare | None, held: _Held) -> No
     records, messages = len(held.runs), held.messages
     if records != decided.records or messages != decided.messages:
         raise IllegalStep("a COMMIT that does not publish what was prepared")
-    if stated is not None and not stated.trusted:
+    if stated is not None:
         published = records, messages, tuple(held.acks)
         if published != (stated.records, stated.messages, stated.acks):
             raise IllegalStep("a COMMIT that does not publish or ack what its PREPARE stated")

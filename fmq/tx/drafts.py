@@ -45,7 +45,6 @@ def prepare_of(transaction: Transaction, runs: list[Run]) -> Prepare:
         transaction.acks,
         check_after_ms=transaction.check_after_ms,
     )
-    prepare.trusted = True
     prepare.bound = transaction.bound
     return prepare
 
