@@ -25,9 +25,9 @@ from fmq.store.kinds import Record
 from fmq.store.segment import Segment
 
 T = TypeVar("T")
+Append = list[Record] | Straight
 # What a leader takes: the turn, the appends and their bytes, where they end, in which segment and
 # with which chain, and whether a sync was asked for where the mode has none.
-Append = list[Record] | Straight
 Taken = tuple[int, list[Append], list[Chunk], int, Segment, int, bool]
 PENDING_BYTES_MAX = 8 << 20
 

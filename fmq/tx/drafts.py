@@ -6,7 +6,7 @@ from collections.abc import Callable
 from zlib import crc32
 
 from fmq.store.columns import Content, encode_bodies, encode_items
-from fmq.store.kinds import COMMIT, Decided, Kind, Prepare, Run
+from fmq.store.kinds import COMMIT, PRE_MESSAGE, Decided, Kind, Prepare, Run
 from fmq.tx.seal import seal_of
 from fmq.tx.transaction import Transaction
 
@@ -16,15 +16,15 @@ def encoder_of(transaction: Transaction) -> Callable[..., Content]:
     return encode_bodies if transaction.plain else encode_items
 
 
-def runs_of(transaction: Transaction, kind: Kind, compress_bytes_min: int | None) -> list[Run]:
-    """Its messages, a run for each queue."""
+def runs_of(transaction: Transaction, compress_bytes_min: int | None) -> list[Run]:
+    """Its messages as PRE_MESSAGEs, a run for each queue."""
     runs = []
     tx_id, producer = transaction.tx_id, transaction.producer
     encode = encoder_of(transaction)
     for (topic, queue), items in transaction.runs.items():
         content = encode(items, compress_bytes_min)
         count, raw_bytes = content.count, content.raw_bytes
-        run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer, 0, content, raw_bytes)
+        run = Run(PRE_MESSAGE, topic, queue, 0, count, 0, 0, tx_id, producer, 0, content, raw_bytes)
         run.bodies_crc = content.bodies_crc
         if content.columns:
             run.columns_crc = crc32(content.columns)

@@ -160,7 +160,7 @@ class TransactionManager:
 
     def prepare(self, transaction: Transaction) -> None:
         """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
-        runs = runs_of(transaction, Kind.PRE_MESSAGE, self._options.compress_bytes_min)
+        runs = runs_of(transaction, self._options.compress_bytes_min)
         prepare = prepare_of(transaction, runs)
         prepared = Prepared(self.topics, prepare, runs)
         writer, tx_id = self.writer, transaction.tx_id

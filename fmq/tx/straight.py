@@ -32,7 +32,7 @@ Place = tuple[Topic, Queue, int, int]
 
 
 class Straight(ABC):
-    """What both shapes share: topics that come into being, and runs of messages."""
+    """What all shapes share: topics that come into being, and runs of messages."""
 
     __slots__ = ("known", "made", "places", "position", "producer", "rows", "size", "time_us",
                  "topics")  # fmt: skip
