@@ -23,7 +23,7 @@ from fmq.errors import TooLarge
 from fmq.store.encoding import SIZES, encode
 from fmq.store.files import Files
 from fmq.store.kinds import Record
-from fmq.store.record import ALIGNMENT, FIRST, LAST
+from fmq.store.record import ALIGNMENT, FIRST, LAST, aligned
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
 from fmq.store.spares import Spare, Spares
 
@@ -149,18 +149,12 @@ class Journal:
         """Place the measured `records` at the end: one append, which joins what is pending."""
         chunk = self._chunk()
         buffers, durable_to, seed = chunk.buffers, self.durable_to, self.seed
-        start = position = self.position
-        chain = chunk.segment.chain
-        flags, last = FIRST, records[-1]
-        for record in records:
-            record.position = position
-            record.flags = flags if record is not last else flags | LAST
-            flags = 0
-            encoded = encode(record, durable_to, seed)
-            chain = crc32(encoded[1], chain)
-            buffers += encoded
-            position += (record.size + 7) & ~7
-        self._appended(chunk, position - start, chain)
+        position, chain = self.position, chunk.segment.chain
+        *first, last = records
+        end, chain = encode_all(first, position, FIRST, durable_to, seed, chain, buffers)
+        flags = LAST if first else FIRST | LAST
+        end, chain = encode_all((last,), end, flags, durable_to, seed, chain, buffers)
+        self._appended(chunk, end - position, chain)
 
     def append_straight(self, append: Straight) -> None:
         """The same of an append that knows its bytes."""
@@ -267,6 +261,26 @@ class Journal:
 
 
 base_of = attrgetter("base")
+
+
+def encode_all(
+    records: Iterable[Record],
+    at: int,
+    flags: int,
+    durable_to: int,
+    seed: int,
+    chain: int,
+    buffers: list[Buffer],
+) -> tuple[int, int]:
+    """Place measured records from `at` on, the first with `flags`; their end and the chain."""
+    for record in records:
+        record.position, record.flags = at, flags
+        encoded = encode(record, durable_to, seed)
+        chain = crc32(encoded[1], chain)
+        buffers += encoded
+        at += aligned(record.size)
+        flags = 0
+    return at, chain
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:

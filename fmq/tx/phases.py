@@ -9,6 +9,7 @@ from zlib import crc32
 from fmq.disk import Buffer
 from fmq.store.columns import Content
 from fmq.store.encoding import DECISION_BYTES, TX_RUN_BYTES, names_of, size_of
+from fmq.store.journal import encode_all
 from fmq.store.kinds import COMMIT, PRE_MESSAGE, TX_MESSAGE, AckRange, Acks, Prepare, Run
 from fmq.store.record import (
     DECISION_FRONT,
@@ -25,7 +26,7 @@ from fmq.tx.apply import ack_applied, forget, prepare_applied
 from fmq.tx.ledger import Entry, Ledger, Topic
 from fmq.tx.seal import SEALED, digest
 from fmq.tx.state import State
-from fmq.tx.straight import Straight, U32_pack, encode_all, tail_of
+from fmq.tx.straight import Straight, U32_pack, tail_of
 
 T = TypeVar("T")
 COMMITTED = State.COMMITTED

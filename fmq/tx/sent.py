@@ -8,6 +8,7 @@ from zlib import crc32
 from fmq.disk import Buffer
 from fmq.store.columns import Content
 from fmq.store.encoding import ACKS_BYTES, MESSAGE_BYTES, ack_names_of, names_of
+from fmq.store.journal import encode_all
 from fmq.store.kinds import MESSAGE, AckRange, Kind
 from fmq.store.record import (
     ACK_RANGE,
@@ -22,7 +23,7 @@ from fmq.store.record import (
 )
 from fmq.tx.apply import ack_applied
 from fmq.tx.ledger import Ledger, Topic
-from fmq.tx.straight import Straight, U32_pack, encode_all, tail_of
+from fmq.tx.straight import Straight, U32_pack, tail_of
 
 ACK = Kind.ACK
 ACK_RANGE_BYTES = ACK_RANGE.size

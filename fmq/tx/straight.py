@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from zlib import crc32
 
 from fmq.disk import Buffer
 from fmq.message import Receipt, receipt
 from fmq.store.columns import COMPRESSED, U32, Content
-from fmq.store.encoding import encode
-from fmq.store.kinds import Record, TopicMade
-from fmq.store.record import aligned
+from fmq.store.kinds import TopicMade
 from fmq.tx.apply import queue_begins, topic_applied
 from fmq.tx.ledger import Ledger, Queue, Topic
 
@@ -102,23 +99,3 @@ def tail_of(names: bytes, content: Content) -> bytes:
     if content.flags & COMPRESSED:
         names += U32_pack(content.raw_bytes)
     return names + content.columns
-
-
-def encode_all(
-    records: Iterable[Record],
-    at: int,
-    flags: int,
-    durable_to: int,
-    seed: int,
-    chain: int,
-    buffers: list[Buffer],
-) -> tuple[int, int]:
-    """Bytes of records of other kinds, the first with `flags`; where they end, and the chain."""
-    for record in records:
-        record.position, record.flags = at, flags
-        encoded = encode(record, durable_to, seed)
-        chain = crc32(encoded[1], chain)
-        buffers += encoded
-        at += aligned(record.size)
-        flags = 0
-    return at, chain
