@@ -13,11 +13,9 @@ All public names are here; errors are in `fmq.errors`, what tests need in `fmq.t
 import typing as _typing
 
 from fmq import errors
-from fmq.check import Problem, Report, check
 from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
 from fmq.engine import Engine
 from fmq.errors import FmqError, RollBack
-from fmq.feedback.loop import CheckLoop
 from fmq.feedback.question import Answer, Question
 from fmq.message import (
     Message,
@@ -28,13 +26,15 @@ from fmq.message import (
 )
 from fmq.opening import open
 from fmq.options import Options
-from fmq.readonly import ReadOnlyEngine
 from fmq.recovery.recover import RecoveryReport
 from fmq.store.batch import Batch
 from fmq.tx.transaction import Transaction
 
 if _typing.TYPE_CHECKING:
+    from fmq.checking import Problem, Report, check
+    from fmq.feedback.loop import CheckLoop
     from fmq.infos import GroupInfo, QueueInfo, Settled
+    from fmq.readonly import ReadOnlyEngine
     from fmq.stats import Stats
 
 __version__ = "0.1.0"
@@ -71,7 +71,17 @@ __all__ = [
 ]
 
 # Imported when they are first named: a program that only sends never does.
-_LATER = dict.fromkeys(("GroupInfo", "QueueInfo", "Settled"), "fmq.infos") | {"Stats": "fmq.stats"}
+_LATER = {
+    "CheckLoop": "fmq.feedback.loop",
+    "GroupInfo": "fmq.infos",
+    "Problem": "fmq.checking",
+    "QueueInfo": "fmq.infos",
+    "ReadOnlyEngine": "fmq.readonly",
+    "Report": "fmq.checking",
+    "Settled": "fmq.infos",
+    "Stats": "fmq.stats",
+    "check": "fmq.checking",
+}
 
 
 def __getattr__(name: str) -> _typing.Any:

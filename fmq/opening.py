@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol, overload
+from typing import TYPE_CHECKING, Literal, Protocol, overload
 
 from fmq.clock import Clock, SystemClock
 from fmq.disk import Directory, Disk
 from fmq.engine import Engine
 from fmq.errors import Unreadable
 from fmq.options import Options
-from fmq.readonly import ReadOnlyEngine
 from fmq.real_disk import RealDisk
 from fmq.recovery.recover import claim
 from fmq.tx.names import DRAWN_BYTES
+
+if TYPE_CHECKING:
+    from fmq.readonly import ReadOnlyEngine
 
 
 class PathLike(Protocol):
@@ -70,6 +72,8 @@ def open(
         directory = disk.directory(where, make=not read_only)
         try:
             if read_only:
+                from fmq.readonly import ReadOnlyEngine
+
                 return ReadOnlyEngine(where, directory, options, clock)
             engine = _open(where, directory, options, clock, disk, background=background)
         except BaseException:

@@ -175,29 +175,24 @@ class Consumer:
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Up to `limit` deliveries, as soon as there is one; empty after `timeout` seconds."""
-        claimed = self._claim(limit, timeout)
+        claimed = self._claim(limit, timeout, build=True)
         if claimed is None:
             return []
         queue, holds, batch = claimed
-        if limit < READ_AHEAD_MESSAGES:
-            batch = self._with_messages(queue, batch)
         return [
             Delivery(self, queue, holds, offset, message)
             for offset, message in enumerate(batch.messages, batch.offset)
         ]
 
-    def _with_messages(self, queue: Queue, batch: Batch) -> Batch:
-        """The same batch, its messages built together with those that were read ahead."""
-        ahead = self._ahead[queue]
-        _ = ahead.messages
-        return ahead.part(batch.offset, len(batch)) or batch
-
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Up to `limit` messages of one queue, to be acked together; None after `timeout`."""
-        claimed = self._claim(limit, timeout)
+        claimed = self._claim(limit, timeout, build=False)
         return None if claimed is None else DeliveryBatch(self, *claimed)
 
-    def _claim(self, limit: int, timeout: float) -> tuple[Queue, QueueHolds, Batch] | None:
+    def _claim(
+        self, limit: int, timeout: float, *, build: bool
+    ) -> tuple[Queue, QueueHolds, Batch] | None:
+        """With `build` the messages of the batch are there, built with those read ahead."""
         if limit < 1:
             raise BadOption(f"limit={limit}: must be at least 1")
         clock, groups = self._messages.clock, self._groups
@@ -218,7 +213,7 @@ class Consumer:
                     until = min(deadline, groups.next_deadline(self.group, self.topics))
             if found is not None:
                 try:
-                    return self._read(*found)
+                    return self._read(*found, build=build)
                 except OffsetGone:
                     continue  # retention dropped it since: what it has kept comes next
             assert wakeup is not None
@@ -228,10 +223,12 @@ class Consumer:
                 self._messages.stop_listening(wakeup, self.topics)
             now = clock.monotonic()
 
-    def _read(self, queue: Queue, holds: QueueHolds, hold: Hold) -> tuple[Queue, QueueHolds, Batch]:
+    def _read(
+        self, queue: Queue, holds: QueueHolds, hold: Hold, *, build: bool
+    ) -> tuple[Queue, QueueHolds, Batch]:
         first, end = hold.first, hold.end
         try:
-            batch = self._batch(queue, first, end - first)
+            batch = self._batch(queue, first, end - first, build=build)
         except BaseException:
             with self._messages.lock:
                 holds.give_back(first, end)
@@ -241,23 +238,22 @@ class Consumer:
                 holds.give_back(batch.next, end)
         return queue, holds, batch
 
-    def _batch(self, queue: Queue, first: int, count: int) -> Batch:
+    def _batch(self, queue: Queue, first: int, count: int, *, build: bool) -> Batch:
         """The messages claimed, mostly from what the last call has read ahead."""
         ahead = self._ahead.get(queue)
-        batch = ahead.part(first, count) if ahead is not None else None
-        if batch is None:
+        if ahead is None or not ahead.offset <= first < ahead.next:
             # A multiple, so that the same call again and again always gets as many as it asks for.
             wanted = -(-READ_AHEAD_MESSAGES // count) * count
             try:
-                found = self._messages.batch(queue.topic, queue.number, first, wanted)
+                ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
             except OSError:
                 self._check_engine()  # closed since then, and its files with it
                 raise
-            assert found is not None, "what is claimed is visible"
-            self._ahead[queue] = found
-            batch = found.part(first, count)
-            assert batch is not None
-        return batch
+            assert ahead is not None, "what is claimed is visible"
+            self._ahead[queue] = ahead
+        if build:
+            ahead.build()
+        return ahead.part(first, count)
 
     def _ack(self, lease: _Lease, sync: bool | None) -> None:
         # Until it is durable it is nobody's: neither its lease nor this consumer's end may let a

@@ -58,6 +58,15 @@ class Batch:
         self._seed = seed
         self._messages: list[Message] | None = None
 
+    @classmethod
+    def read(
+        cls, topic: str, queue: int, offset: int, bodies: list[bytes], messages: list[Message]
+    ) -> Batch:
+        """A batch whose messages are there already."""
+        batch = cls(topic, queue, offset, bodies, offset, [], 0)
+        batch._messages = messages
+        return batch
+
     def __len__(self) -> int:
         return len(self.bodies)
 
@@ -72,6 +81,10 @@ class Batch:
     @property
     def messages(self) -> list[Message]:
         """The messages with their keys, tags, headers and origin."""
+        return self.build()
+
+    def build(self) -> list[Message]:
+        """The same, for all parts that are made of it later as well."""
         if self._messages is None:
             self._messages = self._build()
         return self._messages
@@ -108,15 +121,17 @@ class Batch:
         columns = columns_of(window.data, place - window.start, holder)
         return _messages(columns, bodies, origin, first, low)
 
-    def part(self, offset: int, limit: int) -> Batch | None:
-        """The messages from `offset` on, at most `limit`, if they begin in this batch."""
-        low = offset - self.offset
-        if not 0 <= low < len(self.bodies):
-            return None
-        bodies = self.bodies[low : low + limit]
-        batch = Batch(self.topic, self.queue, offset, bodies, self._first, self._parts, self._seed)
+    def part(self, offset: int, limit: int) -> Batch:
+        """The messages from `offset` on, which is in this batch, at most `limit`."""
+        low, bodies = offset - self.offset, self.bodies
+        if not low and len(bodies) <= limit:
+            return self
+        part = slice(low, low + limit)
+        batch = Batch(
+            self.topic, self.queue, offset, bodies[part], self._first, self._parts, self._seed
+        )
         if self._messages is not None:
-            batch._messages = self._messages[low : low + limit]
+            batch._messages = self._messages[part]
         return batch
 
 

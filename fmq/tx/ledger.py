@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fmq.store.fresh import Fresh
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import AckRange, Prepare, Run
 from fmq.tx.acks import Acked
@@ -21,7 +22,7 @@ from fmq.tx.state import State
 class Queue:
     """One ordered lane of a topic: messages from `first` up to `next` are visible."""
 
-    __slots__ = ("assigned", "first", "next", "number", "settled", "topic")
+    __slots__ = ("assigned", "first", "fresh", "next", "number", "settled", "topic")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
@@ -30,6 +31,7 @@ class Queue:
         self.next = 0
         self.assigned = 0
         self.settled = True  # False: the first record that is met says where it begins
+        self.fresh: Fresh | None = None  # the last run for which somebody was woken
 
 
 class Topic:

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 class Wakeup:
     """One thread that waits for messages; woken once, however many topics it listens to."""
 
-    __slots__ = ("_woken", "lock")
+    __slots__ = ("lock", "woken")
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.lock.acquire()
-        self._woken = False
+        self.woken = False
 
     def __call__(self) -> None:
         """Wake it. Under the engine's lock."""
-        if not self._woken:
-            self._woken = True
+        if not self.woken:
+            self.woken = True
             self.lock.release()
 
 
@@ -63,9 +63,14 @@ class Messages:
             if found is None or offset >= found.next:
                 return None
             self._check_floor(found, offset)
-            limit = min(limit, found.next - offset)
-            entries = self._in_memory(topic, queue, offset, limit)
-            visible = self.ledger.applied_upto
+            fresh = found.fresh
+            if fresh is None or fresh.offset != offset:
+                fresh = None
+                limit = min(limit, found.next - offset)
+                entries = self._in_memory(topic, queue, offset, limit)
+                visible = self.ledger.applied_upto
+        if fresh is not None:
+            return fresh.batch(limit)
         if entries is None:
             entries = self._in_catalog(found, offset, limit)
         try:
@@ -185,6 +190,8 @@ class Messages:
 
     def stop_listening(self, wakeup: Wakeup, topics: tuple[str, ...]) -> None:
         """`wakeup` waits no more."""
+        if wakeup.woken and len(topics) == 1:
+            return  # whoever woke it has taken it off the list
         with self.lock:
             for name in topics:
                 topic = self.ledger.topics.get(name)

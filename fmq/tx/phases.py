@@ -94,7 +94,7 @@ class Commit(Straight):
     """What publishes a transaction, as copies: TX_MESSAGEs, an ACK if it acks, and COMMIT."""
 
     __slots__ = ("acks", "asked", "bytes", "commit_size", "entry", "messages", "prepared_us",
-                 "seal", "tx", "tx_id")  # fmt: skip
+                 "seal", "tx")  # fmt: skip
 
     def __init__(
         self,

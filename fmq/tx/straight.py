@@ -13,8 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from fmq.disk import Buffer
-from fmq.message import Receipt, receipt
+from fmq.message import Origin, Receipt, receipt
 from fmq.store.columns import COMPRESSED, U32, Content
+from fmq.store.fresh import FRESH_BYTES_MAX, Fresh
 from fmq.store.kinds import TopicMade
 from fmq.tx.apply import queue_begins, topic_applied
 from fmq.tx.ledger import Ledger, Queue, Topic
@@ -32,13 +33,14 @@ class Straight(ABC):
     """What all shapes share: topics that come into being, and runs of messages."""
 
     __slots__ = ("known", "made", "places", "position", "producer", "rows", "size", "time_us",
-                 "topics")  # fmt: skip
+                 "topics", "tx_id")  # fmt: skip
 
     def __init__(self, known: dict[str, Topic], topics: Iterable[str], producer: str) -> None:
         """`known` are the topics that there are, `topics` those that it is for."""
         self.known = known
         self.topics = topics
         self.producer = producer
+        self.tx_id = ""
         self.rows: list[Row] = []
         self.places: list[Place] = []
         self.made: Sequence[TopicMade] = ()
@@ -82,9 +84,17 @@ class Straight(ABC):
             lane.next = queue.next = offset + count
             if topic.waiting:
                 ledger.arrived.add(name)
+                self._keep(queue, offset, at, content)
         if now > ledger.last_us:
             ledger.last_us = now
         ledger.applied_upto = index.end = self.position + self.size
+
+    def _keep(self, queue: Queue, offset: int, at: int, content: Content) -> None:
+        """Whom these messages wake, need not read them from the disk."""
+        if len(content.bodies) <= FRESH_BYTES_MAX:
+            tx_id, producer = self.tx_id or None, self.producer or None
+            origin = Origin(queue.topic, queue.number, at, self.time_us, tx_id, producer)
+            queue.fresh = Fresh(offset, content, origin)
 
     def receipts(self) -> list[Receipt]:
         """Where the messages stand, for who has sent them."""

@@ -1,0 +1,116 @@
+"""What has just woken a consumer is handed to it from memory, and is what the journal says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fmq
+from fmq.errors import OffsetGone
+from fmq.store.fresh import FRESH_BYTES_MAX
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
+
+TEXTS = st.none() | st.sampled_from(["", "k", "käse"])
+HEADERS = st.none() | st.dictionaries(st.sampled_from("ab"), st.sampled_from(["", "x"]), max_size=2)
+MESSAGES = st.builds(fmq.Message, st.binary(max_size=60), TEXTS, TEXTS, HEADERS)
+
+
+class Sleeper:
+    """An engine in which somebody sleeps until there is a message of "t", whenever one is sent."""
+
+    def __init__(self, compress_bytes_min: int | None = None) -> None:
+        self.disk = FaultDisk(CrashDisk())
+        options = fmq.Options(compress_bytes_min=compress_bytes_min)
+        self.engine = fmq.open("shop", options, disk=self.disk, clock=FakeClock(), background=False)
+
+    def waking(self, send: Callable[[], Any]) -> None:
+        messages = self.engine._parts.messages
+        with messages.lock:
+            wakeup = messages.listen(("t",))
+        send()
+        assert wakeup.woken
+
+    def forget(self) -> None:
+        for topic in self.engine._parts.ledger.topics.values():
+            for queue in topic.queues:
+                queue.fresh = None
+
+
+def told(messages: list[fmq.Message]) -> list[Any]:
+    return [
+        (m.body, m.key, m.tag, dict(m.headers or {}), m.offset, m.origin, m.time) for m in messages
+    ]
+
+
+@pytest.mark.parametrize("producer", [None, "p"])
+@given(st.lists(MESSAGES, min_size=1, max_size=5), st.sampled_from([None, 8]), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_from_memory_it_is_what_a_read_of_the_journal_gives(
+    producer: str | None, sent: list[fmq.Message], compress: int | None, in_transaction: bool
+) -> None:
+    """Bodies, keys, tags, headers, offsets, and where it stands and who sent it; each part of it,
+    too, from its first message on.
+    """
+    sleeper = Sleeper(compress)
+    engine = sleeper.engine
+    engine.send_many("t", [b"before", b"and"])
+
+    def send() -> None:
+        if not in_transaction:
+            engine.send_many("t", sent, producer=producer)
+            return
+        with engine.transaction(producer=producer) as tx:
+            tx.send_many("t", sent)
+            tx.send("another", b"x")
+
+    sleeper.waking(send)
+    at_once = [told(engine.read("t", offset=2, limit=limit)) for limit in (1, 3, 10)]
+    later = [told(engine.read("t", offset=at)) for at in (0, 3)]
+    sleeper.forget()
+    assert at_once == [told(engine.read("t", offset=2, limit=limit)) for limit in (1, 3, 10)]
+    assert later == [told(engine.read("t", offset=at)) for at in (0, 3)]
+    engine.close()
+
+
+def test_whom_it_wakes_reads_nothing_from_the_disk() -> None:
+    sleeper = Sleeper()
+    engine = sleeper.engine
+    consumer = engine.consumer("t", group="g")
+    assert consumer.poll() == []
+    sleeper.waking(lambda: engine.send("t", b"one"))
+    sleeper.disk.fail("read", persistently=True)
+    (delivery,) = consumer.poll(limit=1)
+    assert delivery.message.body == b"one"
+    engine.send("t", b"two")  # nobody slept: it is read as any other
+    with pytest.raises(OSError, match="Input/output error"):
+        consumer.poll()
+    sleeper.disk.heal()
+    engine.close()
+
+
+def test_what_is_large_is_read_from_the_disk() -> None:
+    """Else every queue that somebody waits for would keep as much as a record can hold."""
+    sleeper = Sleeper()
+    engine = sleeper.engine
+    sleeper.waking(lambda: engine.send("t", bytes(FRESH_BYTES_MAX)))
+    sleeper.waking(lambda: engine.send("t", bytes(FRESH_BYTES_MAX + 1)))
+    (queue,) = engine._parts.ledger.topics["t"].queues
+    assert queue.fresh is not None
+    assert queue.fresh.offset == 0
+    assert [len(message.body) for message in engine.read("t")] == [65536, 65537]
+    engine.close()
+
+
+def test_what_retention_has_dropped_is_gone_from_memory_as_well() -> None:
+    sleeper = Sleeper()
+    engine = sleeper.engine
+    sleeper.waking(lambda: engine.send("t", b"one"))
+    (queue,) = engine._parts.ledger.topics["t"].queues
+    queue.first = 1
+    with pytest.raises(OffsetGone):
+        engine.read("t", offset=0)
+    engine.close()
