@@ -252,7 +252,7 @@ class Consumer:
             assert ahead is not None, "what is claimed is visible"
             self._ahead[queue] = ahead
         if build:
-            ahead.build()
+            _ = ahead.messages
         return ahead.part(first, count)
 
     def _ack(self, lease: _Lease, sync: bool | None) -> None:

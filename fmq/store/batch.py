@@ -81,10 +81,6 @@ class Batch:
     @property
     def messages(self) -> list[Message]:
         """The messages with their keys, tags, headers and origin."""
-        return self.build()
-
-    def build(self) -> list[Message]:
-        """The same, for all parts that are made of it later as well."""
         if self._messages is None:
             self._messages = self._build()
         return self._messages
@@ -124,6 +120,7 @@ class Batch:
     def part(self, offset: int, limit: int) -> Batch:
         """The messages from `offset` on, which is in this batch, at most `limit`."""
         low, bodies = offset - self.offset, self.bodies
+        assert 0 <= low < len(bodies)
         if not low and len(bodies) <= limit:
             return self
         part = slice(low, low + limit)
