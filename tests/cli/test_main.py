@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,15 @@ def test_nobody_reading_any_more_is_no_error(long_journal: Path, how: str) -> No
     assert child.returncode == 141
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Whoever runs the tests in the background ignores interrupts, and so would what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_is_quiet(long_journal: Path) -> None:
     """Interrupted in the middle, because nobody reads on: 130 and not a word."""
     with subprocess.Popen(
