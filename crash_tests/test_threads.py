@@ -128,6 +128,32 @@ def test_a_prepare_vouches_for_no_more_than_had_returned_when_it_began() -> None
     assert oracle.units["t1"].fates == {Fate.UNDECIDED, Fate.VISIBLE}
 
 
+@pytest.mark.parametrize("vouching", ["a prepare", "a sync"])
+def test_who_began_behind_a_prepare_does_not_vouch_for_its_decision(vouching: str) -> None:
+    """The decision may have been planned behind what the other one's sync has made durable."""
+    oracle = ThreadsOracle(Rules())
+    oracle.trying_prepare(Unit("t1", {("a", 0): [b"1"]}, is_tx=True))
+    oracle.returned("t1", durable=True)
+    oracle.begin_step()
+    oracle.trying_prepare(Unit("t2", {("a", 0): [b"2"]}, is_tx=True))
+
+    def decide() -> None:
+        oracle.trying_decision("t1", "commit")
+        oracle.returned("t1", durable=False)
+
+    other = threading.Thread(target=decide)
+    other.start()
+    other.join()
+    if vouching == "a prepare":
+        oracle.returned("t2", durable=True)
+    else:
+        oracle.synced()
+    assert oracle.units["t1"].fates == {Fate.UNDECIDED, Fate.VISIBLE}
+    oracle.begin_step()
+    oracle.synced()
+    assert oracle.units["t1"].fates == {Fate.VISIBLE}
+
+
 @pytest.mark.parametrize("name", FEW)
 def test_a_bug_between_threads_is_caught(name: str) -> None:
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]

@@ -65,9 +65,10 @@ class ThreadsOracle(Oracle):
 
     def trying_decision(self, name: str, decision: str) -> None:
         super().trying_decision(name, decision)
-        # Who began behind the prepare did not begin behind this.
-        for other, before in self._before.items():
-            self._before[other] = before - {name}
+        # Who began behind the prepare did not begin behind this, and does not vouch for it.
+        self._before = {other: names - {name} for other, names in self._before.items()}
+        self._behind = {each: names - {name} for each, names in self._behind.items()}
+        self._since = {thread: names - {name} for thread, names in self._since.items()}
         self._tried(name)
 
     def _tried(self, name: str) -> None:
