@@ -7,13 +7,13 @@ reading it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fmq.errors import Damaged
 from fmq.message import Message, Origin, messages_read, plain_messages_read
-from fmq.store.columns import HEADERS, KEYS, TAGS, BadColumns, Columns
+from fmq.store.columns import CARRIED, BadColumns, Columns
 from fmq.store.decoding import columns_of
 from fmq.store.kinds import Kind
 from fmq.store.record import BadRecord
@@ -32,6 +32,43 @@ class Part(NamedTuple):
     """Where the one publishing record lies, if the bodies lie elsewhere, in `window`."""
     body_place: int = 0
 
+    def messages(
+        self, place: int, seed: int, bodies: list[bytes], first: int, low: int
+    ) -> list[Message]:
+        """`bodies` as messages from the offset `low` on, of the run at `place`; Damaged."""
+        window = self.window
+        try:
+            if self.referring is not None:
+                run = self.referring.record(place, seed)
+                assert run.kind == Kind.REF_MESSAGE
+                body_place = self.body_place
+                holder = window.record(body_place, seed)
+            else:
+                body_place = place
+                run = holder = window.record(place, seed)
+            tx_id, producer = run.tx_id or None, run.producer or None
+            origin = Origin(run.topic, run.queue, run.position, run.time_us, tx_id, producer)
+            if not holder.flags & CARRIED:
+                return plain_messages_read(bodies, low, origin)
+            columns = columns_of(window.data, body_place - window.start, holder)
+            return messages_of(columns, bodies, origin, first, low)
+        except (BadRecord, BadColumns) as error:
+            raise Damaged(segment_name(window.base), window.base + place, str(error)) from None
+
+
+class Runs(Protocol):
+    """What a batch builds messages from when they are asked for: a Part, or what is in memory."""
+
+    @property
+    def places(self) -> Sequence[int]: ...
+
+    @property
+    def counts(self) -> Sequence[int]: ...
+
+    def messages(
+        self, place: int, seed: int, bodies: list[bytes], first: int, low: int
+    ) -> list[Message]: ...
+
 
 class Batch:
     """Consecutive messages of one queue, from `offset` on."""
@@ -45,7 +82,7 @@ class Batch:
         offset: int,
         bodies: list[bytes],
         first: int,
-        parts: list[Part],
+        parts: Sequence[Runs],
         seed: int,
     ) -> None:
         """`first` is the offset of the first message of the first run in `parts`."""
@@ -57,15 +94,6 @@ class Batch:
         self._parts = parts
         self._seed = seed
         self._messages: list[Message] | None = None
-
-    @classmethod
-    def read(
-        cls, topic: str, queue: int, offset: int, bodies: list[bytes], messages: list[Message]
-    ) -> Batch:
-        """A batch whose messages are there already."""
-        batch = cls(topic, queue, offset, bodies, offset, [], 0)
-        batch._messages = messages
-        return batch
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -92,30 +120,10 @@ class Batch:
             for place, count in zip(part.places, part.counts, strict=True):
                 low, high = max(first, self.offset), min(first + count, end)
                 if low < high:
-                    try:
-                        messages += self._of_run(part, place, first, low, high)
-                    except (BadRecord, BadColumns) as error:
-                        base = part.window.base
-                        raise Damaged(segment_name(base), base + place, str(error)) from None
+                    bodies = self.bodies[low - self.offset : high - self.offset]
+                    messages += part.messages(place, self._seed, bodies, first, low)
                 first += count
         return messages
-
-    def _of_run(self, part: Part, place: int, first: int, low: int, high: int) -> list[Message]:
-        window = part.window
-        if part.referring is not None:
-            run = part.referring.record(place, self._seed)
-            assert run.kind == Kind.REF_MESSAGE
-            place = part.body_place
-            holder = window.record(place, self._seed)
-        else:
-            run = holder = window.record(place, self._seed)
-        tx_id, producer = run.tx_id or None, run.producer or None
-        origin = Origin(run.topic, run.queue, run.position, run.time_us, tx_id, producer)
-        bodies = self.bodies[low - self.offset : high - self.offset]
-        if not holder.flags & (KEYS | TAGS | HEADERS):
-            return plain_messages_read(bodies, low, origin)
-        columns = columns_of(window.data, place - window.start, holder)
-        return _messages(columns, bodies, origin, first, low)
 
     def part(self, offset: int, limit: int) -> Batch:
         """The messages from `offset` on, which is in this batch, at most `limit`."""
@@ -132,7 +140,7 @@ class Batch:
         return batch
 
 
-def _messages(
+def messages_of(
     columns: Columns, bodies: list[bytes], origin: Origin, first: int, low: int
 ) -> list[Message]:
     """Messages from the offset `low` on, of the run that begins at `first`."""

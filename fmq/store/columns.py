@@ -36,6 +36,7 @@ LENGTHS = 8
 KEYS = 16
 TAGS = 32
 HEADERS = 64
+CARRIED = KEYS | TAGS | HEADERS  # what messages may have beside their bodies
 
 NONE = 0xFFFF
 TEXT_BYTES_MAX = NONE - 1

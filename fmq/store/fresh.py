@@ -6,11 +6,9 @@ its record and verified: where it came from, it is still.
 
 from __future__ import annotations
 
-from itertools import repeat
-
-from fmq.message import Origin, messages_read, plain_messages_read
-from fmq.store.batch import Batch
-from fmq.store.columns import HEADERS, KEYS, TAGS, Columns, Content
+from fmq.message import Message, Origin, plain_messages_read
+from fmq.store.batch import Batch, messages_of
+from fmq.store.columns import CARRIED, Columns, Content
 
 FRESH_BYTES_MAX = 64 << 10
 
@@ -18,27 +16,26 @@ FRESH_BYTES_MAX = 64 << 10
 class Fresh:
     """The messages of one record, as they were sent, and where they stand."""
 
-    __slots__ = ("_content", "_origin", "offset")
+    __slots__ = ("_columns", "_origin", "counts", "offset")
+    places = (0,)
 
     def __init__(self, offset: int, content: Content, origin: Origin) -> None:
         self.offset = offset
-        self._content = content
+        self.counts = (content.count,)
+        self._columns = Columns(
+            content.count, content.flags, content.columns, content.bodies, content.raw_bytes
+        )
         self._origin = origin
 
     def batch(self, limit: int) -> Batch:
         """Its first messages, at most `limit`, as a read of its record gives them."""
-        content, origin, offset = self._content, self._origin, self.offset
-        columns = Columns(
-            content.count, content.flags, content.columns, content.bodies, content.raw_bytes
-        )
-        bodies = columns.bodies()[:limit]
-        if content.flags & (KEYS | TAGS | HEADERS):
-            keys, tags = columns.texts()
-            nothing = repeat(None)
-            messages = messages_read(
-                bodies, keys or nothing, tags or nothing, columns.headers() or nothing, offset,
-                origin,
-            )  # fmt: skip
-        else:
-            messages = plain_messages_read(bodies, offset, origin)
-        return Batch.read(origin.topic, origin.queue, offset, bodies, messages)
+        origin, bodies = self._origin, self._columns.bodies()[:limit]
+        return Batch(origin.topic, origin.queue, self.offset, bodies, self.offset, (self,), 0)
+
+    def messages(
+        self, place: int, seed: int, bodies: list[bytes], first: int, low: int
+    ) -> list[Message]:
+        """What a Part gives of the record."""
+        if self._columns.flags & CARRIED:
+            return messages_of(self._columns, bodies, self._origin, first, low)
+        return plain_messages_read(bodies, low, self._origin)
