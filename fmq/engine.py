@@ -31,6 +31,7 @@ from fmq.options import Options
 from fmq.parts import Parts
 from fmq.recovery.recover import Claim
 from fmq.store.batch import Batch
+from fmq.store.committer import Committer
 from fmq.tx.names import check_name
 from fmq.tx.transaction import Transaction
 
@@ -61,6 +62,7 @@ class Engine:
         self._refusal: FmqError | None = None
         self._background = background
         self._thread: HousekeepingThread | None = None
+        self._committer: Committer | None = None
         self._unlock = claim.unlock
         self._parts = parts = Parts(
             directory, claim.found, options, clock, drawn, self._check, self._after
@@ -73,6 +75,8 @@ class Engine:
             self._thread = HousekeepingThread(parts.chores, clock, options)
             parts.watch, parts.group.on_pending = self._thread, self._thread.kick_if_waiting
             self._thread.start()
+            self._committer = Committer(parts.group)
+            self._committer.start()
         remember(self)
 
     # --- sending --------------------------------------------------------------------------------
@@ -382,6 +386,8 @@ class Engine:
                 # It is a hint: without it the next open replays a little more.
                 self._parts.chores.end(clean=drained)
         finally:
+            if self._committer is not None:
+                self._committer.stop()
             self._parts.close()
             self._unlock()
             self._directory.close()
@@ -390,7 +396,7 @@ class Engine:
         """This is the child of a fork: the engine is the parent's, and this copy is dead."""
         self._refusal = self._parts.group.failure = Forked(self._path)
         let_go_of_lock(self._parts)
-        self._thread = None
+        self._thread = self._committer = None
         with suppress(Exception):
             self._parts.close()
             self._unlock()

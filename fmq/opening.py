@@ -59,7 +59,7 @@ def open(
 
     One engine writes at a time: a second one gets Locked. With `read_only` it takes no lock,
     writes nothing, and follows a live engine up to what is durable. `disk` and `clock` are the
-    doors to the machine; tests hand in others. Without `background` the engine has no thread
+    doors to the machine; tests hand in others. Without `background` the engine has no threads
     and does its housekeeping at the end of its calls. `resolve` names, for each producer that
     binds its transactions, the database that tells what a crash left undecided, such as
     "sqlite:///shop.db", or an engine of SQLAlchemy; it is asked before this returns.

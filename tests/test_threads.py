@@ -13,7 +13,8 @@ import pytest
 
 import fmq
 from fmq import Engine, Options, Receipt
-from fmq.errors import Closed
+from fmq.errors import Closed, EngineFailed
+from fmq.testing import CrashDisk, FaultDisk
 
 SECONDS = 0.5
 OPTIONS: dict[str, Any] = {
@@ -167,6 +168,41 @@ def test_syncs_are_shared_by_those_who_wait_at_once(tmp_path: Path) -> None:
         together(*[send] * 8)
         assert engine.queues("t")[0].next == 800
         assert engine.stats().syncs - before < 800
+
+
+def own_threads() -> set[str]:
+    return {each.name for each in threading.enumerate() if each.name.startswith("fmq ")}
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_an_engines_threads_end_with_it(failing: bool) -> None:
+    """Also where the disk failed in a sync that several waited for: each of them is told."""
+    disk = FaultDisk(CrashDisk())
+    assert own_threads() == set()
+    engine = fmq.open("d", Options(segment_bytes=64 * 1024), disk=disk)
+    assert own_threads() == {"fmq committer", "fmq housekeeping"}
+    told: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            for _ in range(50):
+                engine.send("t", b"x")
+        except EngineFailed as error:
+            told.append(error)
+
+    if failing:
+        disk.fail("write", nth=20, names="*.seg", persistently=True)
+    together(*[send] * 4)
+    assert len(told) == (4 if failing else 0)
+    engine.close()
+    assert own_threads() == set()
+
+
+def test_an_engine_without_threads_has_none(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d", background=False) as engine:
+        together(*[lambda: engine.send("t", b"x")] * 4)
+        assert own_threads() == set()
+        assert engine.queues("t")[0].next == 4
 
 
 def test_one_of_many_that_decide_at_once_wins_and_all_agree(tmp_path: Path) -> None:

@@ -7,14 +7,32 @@ from crash_tests.mutant import Mutant
 BETWEEN_THREADS = (
     Mutant(
         "who planned during a write is answered with it",
-        "                    self._wake_served(turn)\n                    self._hand_on()",
-        "                    self._wake_served(turn + 1)\n                    self._hand_on()",
+        "                self._wake_served(turn)\n",
+        "                self._wake_served(turn + 1)\n",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "the lead is not handed on",
-        "                    self._wake_served(turn)\n                    self._hand_on()",
-        "                    self._wake_served(turn)\n                    self._leader = 0",
+        "                    return self._take(me)\n                self._hand_on()",
+        "                    return self._take(me)\n                self._leader = 0",
+        "--workload shared-sync --rounds 40",
+    ),
+    Mutant(
+        "an heir stays asleep",
+        "        heir.leads = True\n        wake(heir)\n",
+        "        heir.leads = True\n        if self.committer:\n            wake(heir)\n",
+        "--workload hand-on --rounds 40",
+    ),
+    Mutant(
+        "the committer takes the place of one who waits",
+        "        if heir is not self.committer:\n            self._waiters.popleft()",
+        "        self._waiters.popleft()",
+        "--workload shared-sync --rounds 40",
+    ),
+    Mutant(
+        "the committer keeps the lead, and writes nothing more",
+        "                    return self._take(me)\n",
+        "                    return None\n",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
@@ -33,7 +51,7 @@ BETWEEN_THREADS = (
         "a sync vouches for what was planned meanwhile",
         "                    journal.durable_to = end\n",
         "                    journal.durable_to = journal.position\n",
-        "--workload shared-sync --rounds 40",
+        "--workload shared-sync --rounds 150",
     ),
     Mutant(
         "a decision does not look whether another one was faster",

@@ -16,6 +16,7 @@ from crash_tests.verdict import check
 from crash_tests.workload import Step, Workload
 
 NAMES = "ABCDEFGH"
+ENGINES_THREADS = 2  # the committer, and the one that keeps house
 STEPS_APART = 100  # between the numbers of the steps of one thread and those of the next
 
 
@@ -71,7 +72,7 @@ class Play:
                 background=background,
             )
 
-        self.scheduler.adopt(begin, count=int(background))
+        self.scheduler.adopt(begin, count=ENGINES_THREADS if background else 0)
 
     def _a_run(self) -> Run:
         """The steps of one thread know their own deliveries and transactions."""

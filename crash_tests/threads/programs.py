@@ -14,10 +14,15 @@ PROGRAMS = {
     each.name: each
     for each in (
         Workload(
-            "shared-sync",  # each is served by the next sync, and hands the lead on
+            "shared-sync",  # each is served by the next sync, of the committer
             [],
             threads=[[ONE, ONE], [ONE], [ONE]],
             background=True,  # without, who was answered too early would flush by itself
+        ),
+        Workload(
+            "hand-on",  # each is served by the next sync, and hands the lead on
+            [],
+            threads=[[ONE, ONE], [ONE], [ONE]],
         ),
         Workload(
             "one-order",  # one order for all queues

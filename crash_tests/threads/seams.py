@@ -31,10 +31,18 @@ OPERATIONS = {
 # Where threads meet; what only encodes, decodes or computes is left out, as nobody else sees it.
 MEETING = (
     "background.py", "checkpointing.py", "ending.py", "engine.py", "housekeeping.py", "parts.py",
-    "consume/consumer.py", "consume/groups.py", "store/group.py", "store/journal.py",
-    "store/spares.py", "tx/manager.py", "tx/messages.py", "tx/publication.py",
+    "consume/consumer.py", "consume/groups.py", "store/committer.py", "store/group.py",
+    "store/journal.py", "store/spares.py", "tx/manager.py", "tx/messages.py", "tx/publication.py",
     "tx/relocation.py", "tx/transaction.py", "tx/writer.py",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a thread may have to wait for, as it is written."""
+
+    what: ast.expr
+    block: bool  # in a `with`, whose line is come to once more when it is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class Watch:
     """What is a seam in one function: its call, some lines, or all of them."""
 
     operation: str = ""  # of the disk
-    waits: dict[int, list[ast.expr]] = field(default_factory=dict)  # by line, on what
+    waits: dict[int, list[Wait]] = field(default_factory=dict)  # by line
     meeting: bool = False  # whether each line is one
 
 
@@ -72,21 +80,22 @@ def _look_at(code: CodeType) -> Watch | None:
 
 
 @cache
-def waits_in(file: str) -> dict[int, list[ast.expr]]:
-    """By line of the file: what a thread may have to wait for there, as it is written."""
-    found: dict[int, list[ast.expr]] = {}
+def waits_in(file: str) -> dict[int, list[Wait]]:
+    """By line of the file: what a thread may have to wait for there."""
+    found: dict[int, list[Wait]] = {}
     for node in ast.walk(ast.parse(Path(file).read_text())):
         if isinstance(node, ast.With):
             for item in node.items:
                 if isinstance(item.context_expr, ast.Attribute | ast.Name):
-                    found.setdefault(node.lineno, []).append(item.context_expr)
+                    wait = Wait(item.context_expr, block=True)
+                    found.setdefault(node.lineno, []).append(wait)
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("acquire", "join")
             and isinstance(node.func.value, ast.Attribute | ast.Name)
         ):
-            found.setdefault(node.lineno, []).append(node.func.value)
+            found.setdefault(node.lineno, []).append(Wait(node.func.value, block=False))
     return found
 
 

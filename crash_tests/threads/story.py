@@ -17,7 +17,7 @@ def threads_of(workload: Workload) -> Iterator[str]:
         for step in steps:
             yield f"  {name}             {text_of(step)}"
     if workload.background:
-        yield "  housekeeping  the engine's own"
+        yield "  committer, housekeeping: the engine's own"
 
 
 def text_of(step: Step) -> str:

@@ -81,19 +81,19 @@ class Tracing:
             if watch.meeting and self._lines:
                 self._seam(task, place_of(frame))
             return
-        for written in watch.waits[number]:
-            what = value_of(written, frame)
+        for wait in watch.waits[number]:
+            what = value_of(wait.what, frame)
             if type(what) is LOCK:
-                self._take(task, frame, what, number)
+                self._take(task, frame, what, number, block=wait.block)
             elif isinstance(what, threading.Thread):
                 task.joins = what
                 self._seam(task, place_of(frame))
                 task.joins = None
 
-    def _take(self, task: Task, frame: FrameType, lock: Any, number: int) -> None:
+    def _take(self, task: Task, frame: FrameType, lock: Any, number: int, *, block: bool) -> None:
         """Let it come to the lock only when that is free."""
         mine = (lock, task, id(frame), number)
-        if self._holders.get(id(lock)) == mine and lock.locked():
+        if block and self._holders.get(id(lock)) == mine and lock.locked():
             if self._lines:
                 self._seam(task, place_of(frame))  # it leaves the block of a `with`
             return

@@ -1,9 +1,10 @@
 """Sharing syncs: one thread writes for all that have planned, and hands the lead on.
 
 Who plans while nobody leads becomes the leader: it takes everything pending, writes and syncs
-it, publishes it, hands the lead to one that planned meanwhile, and wakes those it has served.
-Each waiter sleeps on a lock of its own, so nobody is woken for nothing; alone, a thread pays
-for no switch at all.
+it, publishes it, and wakes those it has served. If others planned meanwhile it hands the lead
+to the committer, a thread that leads until nobody waits, or, where there is none, to one of
+them. Each waiter sleeps on a lock of its own, so nobody is woken for nothing; alone, a thread
+pays for no switch at all.
 
 From its first write until publication a leader must not fail: whatever exception meets it
 there, KeyboardInterrupt included, ends the engine, because the bytes may or may not be on the
@@ -33,7 +34,7 @@ PENDING_BYTES_MAX = 8 << 20
 
 
 class Waiter:
-    """One thread that waits for its append to be durable."""
+    """One thread that waits for its append to be durable; or the committer, for the lead."""
 
     __slots__ = ("failed", "leads", "lock", "thread", "turn")
 
@@ -70,6 +71,7 @@ class Group:
         self._waiters: deque[Waiter] = deque()
         self._appends: list[Append] = []
         self._sync_wanted = False
+        self.committer: Waiter | None = None  # who leads while others wait; None: one of them
         self.syncs = 0
         self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
@@ -180,16 +182,19 @@ class Group:
         self.run(lambda: None, force=force)
 
     def _hand_on(self) -> None:
-        """Give the lead to one that still waits, if there is one. Under the lock."""
+        """Give the lead to the committer or, without one, to who has waited longest; if nobody
+        waits, to nobody. Under the lock.
+        """
         if not self._waiters:
             self._leader = 0
             return
-        heir = self._waiters[0]
+        heir = self.committer or self._waiters[0]
         heir.leads = True
         wake(heir)
         # In this order, so that after an interrupt on the way it can be done once more.
         self._leader = heir.thread
-        self._waiters.popleft()
+        if heir is not self.committer:
+            self._waiters.popleft()
 
     def _take(self, me: int) -> Taken:
         """Become the leader, of everything that is pending. Under the lock."""
@@ -210,8 +215,19 @@ class Group:
         self._sync_wanted = False
         return taken
 
-    def _lead(self, me: int, taken: Taken) -> None:
-        """Write what was taken, publish it, wake those it served, and hand the lead on."""
+    def lead_for_others(self, me: int) -> None:
+        """Lead until nobody waits: the committer was woken."""
+        taken: Taken | None = None
+        with self.lock:
+            if self._leader == me:  # it is not, if an interrupted leader woke it twice
+                taken = self._take(me)
+        while taken is not None:
+            taken = self._lead(me, taken)
+
+    def _lead(self, me: int, taken: Taken) -> Taken | None:
+        """Write what was taken, publish it, wake those it served, and hand the lead on. If it
+        stays with the committer: what that is to write next.
+        """
         turn, appends, chunks, end, segment, chain, force = taken
         journal, synced = self._journal, self._synced
         try:
@@ -228,15 +244,18 @@ class Group:
                 if appends:
                     self._publish(appends)
                 self._writing = False
-                if self._waiters:
-                    self._wake_served(turn)
-                    self._hand_on()
-                else:
+                if not self._waiters:
                     self._leader = 0
+                    return None
+                self._wake_served(turn)
+                if self.committer is not None and self.committer.thread == me and self._waiters:
+                    return self._take(me)
+                self._hand_on()
         except BaseException as error:
             # `run` does the same once more, for an interrupt that comes in here.
             self._leave(me, None, error)
             raise
+        return None
 
     def _wake_served(self, turn: int) -> None:
         """Wake those that planned before the write of `turn` began. Under the lock."""

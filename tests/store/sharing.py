@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from fmq.disk import Buffer, Directory, Disk, File
+from fmq.store.committer import Committer
 from fmq.store.group import Append, Group
 from fmq.store.kinds import Record
 from fmq.testing import CrashDisk, Loss
@@ -119,7 +120,10 @@ class Call:
 class Shared:
     """A group, its journal on a disk of ours, and what has been published."""
 
-    def __init__(self, disk: Disk | None = None, *, synced: bool = True) -> None:
+    def __init__(
+        self, disk: Disk | None = None, *, synced: bool = True, committer: bool = False
+    ) -> None:
+        """With a `committer` it is to be let go."""
         self.disk = disk or CrashDisk()
         self._news = threading.Condition()
         self.gate = Gate(self._changed)
@@ -127,7 +131,15 @@ class Shared:
         self.journal = make_journal(GatedDisk(self.disk, self.gate))
         self.published: list[str] = []
         self.group = Group(self.lock, self.journal, self._publish, synced=synced)
+        self.committer = Committer(self.group) if committer else None
+        if self.committer is not None:
+            self.committer.start()
         self.waited = True  # whether every call of `send` was to wait until it was durable
+
+    def let_go(self) -> None:
+        """End the committer."""
+        if self.committer is not None:
+            self.committer.stop()
 
     def _publish(self, appends: list[Append]) -> None:
         assert self.lock.locked()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,25 @@ from fmq.testing.faults import Operation
 from tests.store.journals import failing
 from tests.store.sharing import Shared, texts_on
 
+Share = Callable[..., Shared]
 
-def test_what_run_returned_for_is_durable_and_published() -> None:
-    shared = Shared()
+
+@pytest.fixture(params=[False, True], ids=["hand-off", "committer"])
+def share(request: pytest.FixtureRequest) -> Iterator[Share]:
+    """Groups whose threads hand the lead to each other, and groups that have a committer."""
+    shared: list[Shared] = []
+
+    def make(*args: Any, **options: Any) -> Shared:
+        shared.append(Shared(*args, **options, committer=request.param))
+        return shared[-1]
+
+    yield make
+    for group in shared:
+        group.let_go()
+
+
+def test_what_run_returned_for_is_durable_and_published(share: Share) -> None:
+    shared = share()
     for text in "abc":
         assert shared.send(text) == text
         assert shared.durable()[-1] == text
@@ -28,8 +45,8 @@ def test_what_run_returned_for_is_durable_and_published() -> None:
     assert shared.group.syncs == 3
 
 
-def test_all_who_plan_during_a_write_share_the_next_one() -> None:
-    shared = Shared()
+def test_all_who_plan_during_a_write_share_the_next_one(share: Share) -> None:
+    shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:
         others = shared.waiting(*map(str, range(10)))
         assert shared.published == []
@@ -40,8 +57,8 @@ def test_all_who_plan_during_a_write_share_the_next_one() -> None:
     assert len(shared.published) == 11
 
 
-def test_appends_are_published_in_the_order_of_the_journal() -> None:
-    shared = Shared()
+def test_appends_are_published_in_the_order_of_the_journal(share: Share) -> None:
+    shared = share()
     with shared.writing(lambda: shared.send("leader")):
         others = shared.waiting(*map(str, range(10)))
     for other in others:
@@ -49,9 +66,9 @@ def test_appends_are_published_in_the_order_of_the_journal() -> None:
     assert shared.published == ["leader", *map(str, range(10))] == shared.durable()
 
 
-def test_nothing_is_published_before_it_is_durable() -> None:
+def test_nothing_is_published_before_it_is_durable(share: Share) -> None:
     """Nor is durable_to moved: records planned meanwhile must not vouch for it."""
-    shared = Shared()
+    shared = share()
     before = shared.journal.durable_to
     with shared.writing(lambda: shared.send("x")) as leader:
         assert shared.published == shared.durable() == []
@@ -60,8 +77,8 @@ def test_nothing_is_published_before_it_is_durable() -> None:
     assert shared.journal.durable_to == shared.journal.position
 
 
-def test_what_was_planned_during_a_write_is_not_durable_with_it() -> None:
-    shared = Shared()
+def test_what_was_planned_during_a_write_is_not_durable_with_it(share: Share) -> None:
+    shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:
         first_end = shared.journal.position
         (heir,) = shared.waiting("heir")
@@ -73,8 +90,8 @@ def test_what_was_planned_during_a_write_is_not_durable_with_it() -> None:
     assert heir.ended() == "heir"
 
 
-def test_who_does_not_wait_returns_at_once_and_is_served_with_the_next() -> None:
-    shared = Shared()
+def test_who_does_not_wait_returns_at_once_and_is_served_with_the_next(share: Share) -> None:
+    shared = share()
     assert shared.send("later", wait=False) == "later"
     assert (shared.published, shared.durable()) == ([], [])
     assert not shared.group.idle()
@@ -83,16 +100,18 @@ def test_who_does_not_wait_returns_at_once_and_is_served_with_the_next() -> None
     assert shared.group.idle()
 
 
-def test_flush_makes_everything_planned_durable() -> None:
-    shared = Shared()
+def test_flush_makes_everything_planned_durable(share: Share) -> None:
+    shared = share()
     shared.send("a", wait=False)
     shared.send("b", wait=False)
     shared.group.flush()
     assert shared.published == ["a", "b"] == shared.durable()
 
 
-def test_without_syncs_what_is_written_is_published_and_force_makes_it_durable() -> None:
-    shared = Shared(synced=False)
+def test_without_syncs_what_is_written_is_published_and_force_makes_it_durable(
+    share: Share,
+) -> None:
+    shared = share(synced=False)
     shared.send("a")
     assert (shared.published, shared.durable()) == (["a"], [])
     shared.send("b", force=True)
@@ -100,8 +119,8 @@ def test_without_syncs_what_is_written_is_published_and_force_makes_it_durable()
     assert shared.group.syncs == 1
 
 
-def test_without_syncs_a_sealed_segment_is_durable_and_known_to_be() -> None:
-    shared = Shared(synced=False)
+def test_without_syncs_a_sealed_segment_is_durable_and_known_to_be(share: Share) -> None:
+    shared = share(synced=False)
     for i in range(9):
         shared.send(str(i), size=900)
     current = shared.journal.current
@@ -116,8 +135,8 @@ def test_without_syncs_a_sealed_segment_is_durable_and_known_to_be() -> None:
 
 
 @pytest.mark.parametrize("refusal", [BadName("no"), TypeError("no")])
-def test_a_plan_that_is_refused_changes_nothing(refusal: Exception) -> None:
-    shared = Shared()
+def test_a_plan_that_is_refused_changes_nothing(share: Share, refusal: Exception) -> None:
+    shared = share()
 
     def plan() -> None:
         raise refusal
@@ -128,8 +147,8 @@ def test_a_plan_that_is_refused_changes_nothing(refusal: Exception) -> None:
     assert shared.published == ["goes on"] == shared.durable()
 
 
-def test_a_plan_refused_while_another_writes_disturbs_nobody() -> None:
-    shared = Shared()
+def test_a_plan_refused_while_another_writes_disturbs_nobody(share: Share) -> None:
+    shared = share()
 
     def plan() -> None:
         raise BadName("no")
@@ -141,9 +160,9 @@ def test_a_plan_refused_while_another_writes_disturbs_nobody() -> None:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), KeyboardInterrupt(), MemoryError()])
-def test_a_plan_that_breaks_off_ends_the_engine(error: BaseException) -> None:
+def test_a_plan_that_breaks_off_ends_the_engine(share: Share, error: BaseException) -> None:
     """Nobody knows how far it came, so nothing more may be built on what is in memory."""
-    shared = Shared()
+    shared = share()
 
     def plan() -> None:
         raise error
@@ -167,10 +186,11 @@ def fail_from_outside(shared: Shared) -> None:
 
 @pytest.mark.parametrize("fail", [fail_in_plan, fail_from_outside])
 def test_a_failure_while_another_writes_is_no_success_for_those_who_wait(
+    share: Share,
     fail: Callable[[Shared], None],
 ) -> None:
     """What those had planned was not written, and will not be; the running write may end well."""
-    shared = Shared()
+    shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:
         others = shared.waiting(*"abc")
         fail(shared)
@@ -182,11 +202,12 @@ def test_a_failure_while_another_writes_is_no_success_for_those_who_wait(
 
 @pytest.mark.parametrize("fail", [fail_in_plan, fail_from_outside])
 def test_a_write_that_fails_in_an_engine_that_has_failed_is_a_typed_error_too(
+    share: Share,
     fail: Callable[[Shared], None],
 ) -> None:
     """A disk that dies is met by several, and the first to say so need not be the writer."""
     faults = FaultDisk(CrashDisk())
-    shared = Shared(faults)
+    shared = share(faults)
     with shared.writing(lambda: shared.send("leader")) as leader:
         fail(shared)
         faults.fail("write", names="*.seg")
@@ -195,10 +216,10 @@ def test_a_write_that_fails_in_an_engine_that_has_failed_is_a_typed_error_too(
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_a_failed_write_fails_everybody_who_waits_and_the_engine(error: int) -> None:
+def test_a_failed_write_fails_everybody_who_waits_and_the_engine(share: Share, error: int) -> None:
     """Those whose bytes were in the write, and those who had planned after it began."""
     faults = FaultDisk(CrashDisk())
-    shared = Shared(faults)
+    shared = share(faults)
     with shared.writing(lambda: shared.send("first")) as first:
         served = shared.waiting("heir", "served", "served, too")
         faults.fail("write", nth=1, error=error, names="*.seg")
@@ -215,9 +236,9 @@ def test_a_failed_write_fails_everybody_who_waits_and_the_engine(error: int) -> 
     assert shared.published == ["first"] == shared.durable()
 
 
-def test_an_engine_that_failed_says_what_went_wrong_and_what_to_do() -> None:
+def test_an_engine_that_failed_says_what_went_wrong_and_what_to_do(share: Share) -> None:
     faults = FaultDisk(CrashDisk())
-    shared = Shared(faults)
+    shared = share(faults)
     faults.fail("write", names="*.seg")
     error = failing(lambda: shared.send("x"))
     assert isinstance(error, EngineFailed)
@@ -237,11 +258,11 @@ def test_an_engine_that_failed_says_what_went_wrong_and_what_to_do() -> None:
     ],
 )
 def test_a_failure_at_any_step_of_a_roll_ends_the_engine(
-    operation: Operation, names: str, synced: bool
+    share: Share, operation: Operation, names: str, synced: bool
 ) -> None:
     """Four notes fill a segment; the fifth needs the next one."""
     faults = FaultDisk(CrashDisk())
-    shared = Shared(faults, synced=synced)
+    shared = share(faults, synced=synced)
     shared.send("0", size=900)
     shared.journal.spares.make_ahead(zeros=True)
     faults.fail(operation, names=names)
@@ -251,8 +272,8 @@ def test_a_failure_at_any_step_of_a_roll_ends_the_engine(
     assert shared.published == sent
 
 
-def test_an_error_in_publication_ends_the_engine() -> None:
-    shared = Shared()
+def test_an_error_in_publication_ends_the_engine(share: Share) -> None:
+    shared = share()
 
     def publish(appends: object) -> None:
         raise ZeroDivisionError
@@ -262,8 +283,8 @@ def test_an_error_in_publication_ends_the_engine() -> None:
     assert isinstance(failing(lambda: shared.send("y")), EngineFailed)
 
 
-def test_a_closed_group_refuses_with_the_reason_that_it_was_given() -> None:
-    shared = Shared()
+def test_a_closed_group_refuses_with_the_reason_that_it_was_given(share: Share) -> None:
+    shared = share()
     shared.send("x")
     refusal = Closed("gone fishing")
     with shared.lock:
@@ -284,7 +305,7 @@ def switching_often() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_many_threads_get_one_true_answer_each(seed: int) -> None:
+def test_many_threads_get_one_true_answer_each(share: Share, seed: int) -> None:
     """Threads send, wait or not, until the power fails: what was acknowledged is there.
 
     The power fails at a random operation; a call that was running then has no answer but
@@ -292,7 +313,7 @@ def test_many_threads_get_one_true_answer_each(seed: int) -> None:
     """
     random = Random(seed)
     disk = CrashDisk(crash_at=random.randrange(40, 120))
-    shared = Shared(disk)
+    shared = share(disk)
 
     start = threading.Barrier(8)
 
@@ -324,8 +345,8 @@ def test_many_threads_get_one_true_answer_each(seed: int) -> None:
             assert own == [f"{name}-{i}" for i in range(len(own))], (seed, loss_seed)
 
 
-def test_a_thread_alone_wakes_and_creates_nobody() -> None:
-    shared = Shared()
+def test_a_thread_alone_wakes_and_creates_nobody(share: Share) -> None:
+    shared = share()
     before = threading.active_count()
     for _ in range(5):
         shared.send("x")

@@ -56,6 +56,19 @@ def served(shared: Shared, watch: Watch) -> list[Call]:
     return [first, victim, *others]
 
 
+def committer(shared: Shared, watch: Watch) -> list[Call]:
+    """The victim leads for others, and then for those who planned meanwhile."""
+    lead = shared.group.lead_for_others
+    shared.group.lead_for_others = lambda me: watch(lambda: lead(me))  # type: ignore[method-assign, assignment]
+    with shared.writing(lambda: shared.send("first")) as first:
+        others = shared.waiting("served", "served, too")
+        shared.gate.let_one_pass()
+        first.ended()
+        shared.wait_for_a_write(others[0])
+        others += shared.waiting("next")
+    return [first, *others]
+
+
 def refused(shared: Shared, watch: Watch) -> list[Call]:
     """The victim's plan is refused while another one writes."""
 
@@ -73,37 +86,48 @@ def without_waiting(shared: Shared, watch: Watch) -> list[Call]:
 
 
 ROLES = [alone, leader, heir, served, refused, without_waiting]
+UNSHARED = [refused, without_waiting]
+BY_HAND_OFF = [(role, False) for role in ROLES]
+BY_A_COMMITTER = [(role, True) for role in (*ROLES, committer)]
 
 
 def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(("role", "led"), BY_HAND_OFF + BY_A_COMMITTER)
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_interrupt_at_any_line_leaves_no_hang_and_no_lie(role: Role, fails: bool) -> None:
+def test_an_interrupt_at_any_line_leaves_no_hang_and_no_lie(
+    role: Role, led: bool, fails: bool
+) -> None:
     """With a disk that works, and with one whose writes begin to fail during the second one."""
     for at in range(LINES_MAX):
         faults = FaultDisk(CrashDisk())
-        shared = Shared(faults)
+        shared = Shared(faults, committer=led)
         if fails:
             faults.fail("write", nth=1, error=errno.EIO, names="*.seg", persistently=True)
         lines = Lines(group_module, at, interrupt)
         calls = in_time(role, shared, lines)
         verify(shared, calls, lines)
+        shared.let_go()
         if lines.count <= at:
             assert at > 5, "the victim ran no lines"
             return
     raise AssertionError("so many lines?")
 
 
-@pytest.mark.parametrize("role", [alone, leader, heir, served])
-def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(role: Role) -> None:
+@pytest.mark.parametrize(
+    ("role", "led"),
+    [(role, led) for role, led in BY_HAND_OFF + BY_A_COMMITTER if role not in UNSHARED],
+)
+def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(
+    role: Role, led: bool
+) -> None:
     """The victim is held at a line where it does not hold the lock, the engine is failed by a
     third thread, and the victim goes on: it must not mistake that for success.
     """
     for at in range(LINES_MAX):
-        shared = Shared()
+        shared = Shared(committer=led)
 
         def fail(shared: Shared = shared) -> None:
             if shared.lock.acquire(blocking=False):
@@ -113,6 +137,7 @@ def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(role: R
         lines = Lines(group_module, at, fail)
         calls = in_time(role, shared, lines)
         verify(shared, calls, lines)
+        shared.let_go()
         if lines.count <= at:
             return
     raise AssertionError("so many lines?")

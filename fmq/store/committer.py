@@ -1,0 +1,49 @@
+"""The thread that leads while others wait.
+
+Where leaders hand on to each other, each write waits for an heir: for its wake-up, and for its
+turn with the interpreter behind all who were just served. The committer is awake when its write
+is done, and begins the next one at once, with what was planned meanwhile. It sleeps while nobody
+shares a sync.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from fmq.store.group import Group, Waiter, wake
+
+
+class Committer:
+    """Leads one group while more threads than one have something to write."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._heir = Waiter(0, 0)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="fmq committer", daemon=True)
+
+    def start(self) -> None:
+        """From now on leaders hand on to it."""
+        self._thread.start()
+        assert self._thread.ident is not None
+        self._heir.thread = self._thread.ident
+        self._group.committer = self._heir
+
+    def stop(self) -> None:
+        """End the thread. The group is closed, or has failed: nobody hands on to it any more."""
+        self._stopping = True
+        wake(self._heir)
+        self._thread.join()
+
+    def _run(self) -> None:
+        group, heir = self._group, self._heir
+        try:
+            while True:
+                heir.lock.acquire()
+                if self._stopping:
+                    return
+                group.lead_for_others(heir.thread)
+        except BaseException as error:
+            # Nobody called this thread: who waits is told, and so is the next call.
+            with group.lock:
+                group.fail(error)
