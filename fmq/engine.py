@@ -72,12 +72,25 @@ class Engine:
         threads = options.checker_threads if background else 0
         self._checkers = Checkers(parts.feedback, clock, threads)
         if background:
+            self._committer = Committer(parts.group)
             self._thread = HousekeepingThread(parts.chores, clock, options)
             parts.watch, parts.group.on_pending = self._thread, self._thread.kick_if_waiting
-            self._thread.start()
-            self._committer = Committer(parts.group)
-            self._committer.start()
+            self._start_threads(self._committer, self._thread)
         remember(self)
+
+    def _start_threads(self, *threads: Committer | HousekeepingThread) -> None:
+        """Start all, or none if there can be no more; then this is no engine."""
+        started = []
+        try:
+            for thread in threads:
+                thread.start()
+                started.append(thread)
+        except BaseException as error:
+            self._refusal = Closed(f"{self._path}: the engine was not opened: {error}")
+            for thread in started:
+                thread.stop()
+            self._parts.close()
+            raise
 
     # --- sending --------------------------------------------------------------------------------
 

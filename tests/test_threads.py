@@ -198,6 +198,28 @@ def test_an_engines_threads_end_with_it(failing: bool) -> None:
     assert own_threads() == set()
 
 
+@pytest.mark.parametrize("there_are", [0, 1])
+def test_where_no_more_threads_can_be_started_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there_are: int
+) -> None:
+    """Above all nobody who keeps house in a directory that is not ours any more."""
+    start, left = threading.Thread.start, [there_are]
+
+    def start_if_there_are(thread: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start_if_there_are)
+        with pytest.raises(RuntimeError):
+            fmq.open(tmp_path / "d")
+    assert own_threads() == set()
+    with fmq.open(tmp_path / "d") as engine:
+        engine.send("t", b"x")
+
+
 def test_an_engine_without_threads_has_none(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", background=False) as engine:
         together(*[lambda: engine.send("t", b"x")] * 4)
