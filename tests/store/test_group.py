@@ -345,6 +345,17 @@ def test_many_threads_get_one_true_answer_each(share: Share, seed: int) -> None:
             assert own == [f"{name}-{i}" for i in range(len(own))], (seed, loss_seed)
 
 
+def test_a_committer_woken_for_nothing_does_not_write_beside_who_leads(share: Share) -> None:
+    """An interrupted leader may wake it twice; the second time somebody else may lead by then."""
+    shared = share()
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        (waiter,) = shared.waiting("waits")
+        woken = shared.call(lambda: shared.group.lead_for_others(threading.get_ident()))
+        assert woken.ended() is None
+        assert shared.gate.waiting == 1
+    assert (leader.ended(), waiter.ended()) == ("leader", "waits")
+
+
 def test_a_thread_alone_wakes_and_creates_nobody(share: Share) -> None:
     shared = share()
     before = threading.active_count()
