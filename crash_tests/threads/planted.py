@@ -51,7 +51,7 @@ BETWEEN_THREADS = (
         "a sync vouches for what was planned meanwhile",
         "                    journal.durable_to = end\n",
         "                    journal.durable_to = journal.position\n",
-        "--workload shared-sync --rounds 150",
+        "--workload shared-sync --rounds 400",
     ),
     Mutant(
         "a decision does not look whether another one was faster",
@@ -63,7 +63,7 @@ BETWEEN_THREADS = (
         "a checkpoint takes what is planned for written",
         "journal.written_to, journal.written_chain = end, chain",
         "journal.written_to, journal.written_chain = journal.position, journal.current.chain",
-        "--workload checkpoint-beside --rounds 100",
+        "--workload checkpoint-beside --rounds 300",
     ),
     Mutant(
         "a checkpoint does not look whether the engine was closed",
