@@ -30,7 +30,9 @@ class Committer:
         self._group.committer = self._heir
 
     def stop(self) -> None:
-        """End the thread. The group is closed, or has failed: nobody hands on to it any more."""
+        """End the thread. A lead that it has goes to one of those who wait."""
+        with self._group.lock:
+            self._group.committer = None
         self._stopping = True
         wake(self._heir)
         self._thread.join()
@@ -38,10 +40,8 @@ class Committer:
     def _run(self) -> None:
         group, heir = self._group, self._heir
         try:
-            while True:
+            while not self._stopping:
                 heir.lock.acquire()
-                if self._stopping:
-                    return
                 group.lead_for_others(heir.thread)
         except BaseException as error:
             # Nobody called this thread: who waits is told, and so is the next call.

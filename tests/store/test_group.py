@@ -356,6 +356,24 @@ def test_a_committer_woken_for_nothing_does_not_write_beside_who_leads(share: Sh
     assert (leader.ended(), waiter.ended()) == ("leader", "waits")
 
 
+def test_a_committer_that_is_stopped_leaves_nobody_waiting() -> None:
+    """While somebody else writes, and while it does."""
+    shared = Shared(committer=True)
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        others = shared.waiting(*"ab")
+        shared.let_go()
+    assert [call.ended() for call in (leader, *others)] == ["leader", "a", "b"]
+    shared = Shared(committer=True)
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        others = shared.waiting(*"ab")
+        shared.gate.let_one_pass()
+        leader.ended()
+        shared.wait_for_a_write(others[0])
+        others += shared.waiting(*"cd")
+        stopped = shared.call(shared.let_go)
+    assert [call.ended() for call in (*others, stopped)] == [*"abcd", None]
+
+
 def test_a_thread_alone_wakes_and_creates_nobody(share: Share) -> None:
     shared = share()
     before = threading.active_count()
