@@ -7,14 +7,14 @@ from crash_tests.mutant import Mutant
 BETWEEN_THREADS = (
     Mutant(
         "who planned during a write is answered with it",
-        "                self._wake_served(turn)\n",
-        "                self._wake_served(turn + 1)\n",
+        "                    self._wake_served(turn)\n                    self._hand_on()",
+        "                    self._wake_served(turn + 1)\n                    self._hand_on()",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "the lead is not handed on",
-        "                    return self._take(me)\n                self._hand_on()",
-        "                    return self._take(me)\n                self._leader = 0",
+        "                    self._wake_served(turn)\n                    self._hand_on()",
+        "                    self._wake_served(turn)\n                    self._leader = 0",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
@@ -31,8 +31,8 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "the committer keeps the lead, and writes nothing more",
-        "                    return self._take(me)\n",
-        "                    return None\n",
+        "        wake(heir)\n        # In this order",
+        "        if heir.thread != self._leader:\n            wake(heir)\n        # In this order",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(

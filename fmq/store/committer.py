@@ -2,8 +2,8 @@
 
 Where leaders hand on to each other, each write waits for an heir: for its wake-up, and for its
 turn with the interpreter behind all who were just served. The committer is awake when its write
-is done, and begins the next one at once, with what was planned meanwhile. It sleeps while nobody
-shares a sync.
+is done: while somebody waits it is its own heir, and writes at once what was planned meanwhile.
+It sleeps while nobody shares a sync.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ class Committer:
     def _run(self) -> None:
         group, heir = self._group, self._heir
         try:
-            while not self._stopping:
+            stopping = False
+            while not stopping:
                 heir.lock.acquire()
+                # Looked at before: once it is said, no lead comes here any more but this one.
+                stopping = self._stopping
                 group.lead_for_others(heir.thread)
         except BaseException as error:
             # Nobody called this thread: who waits is told, and so is the next call.

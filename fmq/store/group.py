@@ -216,18 +216,15 @@ class Group:
         return taken
 
     def lead_for_others(self, me: int) -> None:
-        """Lead until nobody waits: the committer was woken."""
-        taken: Taken | None = None
+        """The committer was woken: write what is pending, if it was given the lead."""
         with self.lock:
-            if self._leader == me:  # it is not, if an interrupted leader woke it twice
-                taken = self._take(me)
-        while taken is not None:
-            taken = self._lead(me, taken)
+            if self._leader != me:
+                return  # an interrupted leader has woken it twice
+            taken = self._take(me)
+        self._lead(me, taken)
 
-    def _lead(self, me: int, taken: Taken) -> Taken | None:
-        """Write what was taken, publish it, wake those it served, and hand the lead on. If it
-        stays with the committer: what that is to write next.
-        """
+    def _lead(self, me: int, taken: Taken) -> None:
+        """Write what was taken, publish it, wake those it served, and hand the lead on."""
         turn, appends, chunks, end, segment, chain, force = taken
         journal, synced = self._journal, self._synced
         try:
@@ -244,18 +241,15 @@ class Group:
                 if appends:
                     self._publish(appends)
                 self._writing = False
-                if not self._waiters:
+                if self._waiters:
+                    self._wake_served(turn)
+                    self._hand_on()
+                else:
                     self._leader = 0
-                    return None
-                self._wake_served(turn)
-                if self.committer is not None and self.committer.thread == me and self._waiters:
-                    return self._take(me)
-                self._hand_on()
         except BaseException as error:
             # `run` does the same once more, for an interrupt that comes in here.
             self._leave(me, None, error)
             raise
-        return None
 
     def _wake_served(self, turn: int) -> None:
         """Wake those that planned before the write of `turn` began. Under the lock."""
