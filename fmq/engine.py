@@ -116,7 +116,7 @@ class Engine:
         self._writer.send(sent, sync)
         if not self._background:
             self._after()
-        _, of_queue, offset, position = sent.places[0]
+        _, of_queue, offset, position, _ = sent.places[0]
         return receipt(topic, of_queue.number, offset, position, 1)
 
     def send_many(

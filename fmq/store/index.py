@@ -88,6 +88,7 @@ class SegmentIndex:
 
     __slots__ = (
         "_decisions",
+        "_more_decisions",
         "base",
         "end",
         "lanes",
@@ -103,7 +104,8 @@ class SegmentIndex:
         self.lanes: dict[LaneKey, Lane] = {}
         self.outcome_keys = array("I")  # in the order of the decisions
         self.outcome_places = array("I")
-        self._decisions: dict[int, list[int]] = {}  # places by key
+        self._decisions: dict[int, int] = {}  # the first place of each key
+        self._more_decisions: dict[int, list[int]] = {}  # as when two ids have one key
         self.saved: dict[LaneKey, int] = {}  # entries of each lane that are in the part
         self.saved_outcomes = 0
 
@@ -137,12 +139,16 @@ class SegmentIndex:
     def _add_outcome(self, key: int, place: int) -> None:
         self.outcome_keys.append(key)
         self.outcome_places.append(place)
-        self._decisions.setdefault(key, []).append(place)
+        if self._decisions.setdefault(key, place) != place:
+            self._more_decisions.setdefault(key, []).append(place)
 
     def find_outcomes(self, tx_id: str) -> list[int]:
         """Positions of decisions that may be those of `tx_id`, the newest first."""
-        places = self._decisions.get(outcome_key(tx_id), ())
-        return [self.base + place for place in reversed(places)]
+        key = outcome_key(tx_id)
+        first = self._decisions.get(key)
+        if first is None:
+            return []
+        return [self.base + place for place in (*self._more_decisions.get(key, ())[::-1], first)]
 
     def summary(self) -> dict[LaneKey, LaneSummary]:
         return {

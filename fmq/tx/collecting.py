@@ -15,6 +15,7 @@ from fmq.tx.limits import RUN_BYTES, Limits
 from fmq.tx.writer import Writer
 
 LENGTH_BYTES = 4  # of a body, in its column
+UTF8_BYTES_MAX = 4  # of a character
 
 
 class Phase(Enum):
@@ -146,7 +147,7 @@ class Collecting:
         place = topic, 0 if alone else self._writer.choose_queue(topic, key, queue)
         run = self.runs.get(place)
         if run is None:
-            size += self._run_bytes + 2 * len(utf8(topic))
+            size += self._run_bytes + 2 * UTF8_BYTES_MAX * len(topic)
         room = self._room - size
         if room < 0:
             room = self._more_room(size)

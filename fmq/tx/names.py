@@ -60,7 +60,7 @@ class TxIds:
             text = f"{at & TIME:012x}"
             common = f"{text[:8]}-{text[8:]}-{self._middle}-"
             self._written = at, common
-        return f"{common}{next(self._numbers) & COUNTER:012x}"
+        return common + "%012x" % (next(self._numbers) & COUNTER)
 
 
 TIME = COUNTER = (1 << 48) - 1

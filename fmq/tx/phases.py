@@ -143,7 +143,7 @@ class Commit(Straight):
             rows.append((topic, number, content, tail, size, topic_bytes))
             sealed += (
                 pack_sealed(number, count, content.bodies_crc, crc32(columns) if columns else 0),
-                utf8(topic),
+                names[:topic_bytes],
             )
             size_of_all += (size + 7) & ~7
             messages += count
@@ -197,7 +197,7 @@ class Commit(Straight):
             crc = U32_pack(crc32(head, seed))
             chain = crc32(crc, chain)
             buffers += (MAGIC, crc, head, bodies, PADDING[size & 7])
-            self.places.append((topic, queue, offset, at))
+            self.places.append((topic, queue, offset, at, content))
             at += (size + 7) & ~7
             flags = 0
         for acks in self.acks:

@@ -78,7 +78,7 @@ class Sent(Straight):
             crc = U32_pack(crc32(head, seed))
             chain = crc32(crc, chain)
             buffers += (MAGIC, crc, head, bodies, PADDING[size & 7])
-            self.places.append((topic, queue, offset, at))
+            self.places.append((topic, queue, offset, at, content))
             at += (size + 7) & ~7
             flags = 0
         return chain

@@ -25,8 +25,8 @@ U32_pack = U32.pack
 # Messages for one queue, and what their record says of them wherever it stands: the names and
 # columns at the end of its head, its size, and the bytes of the topic's name.
 Row = tuple[str, int, Content, bytes, int, int]
-# Where they stand: topic, queue, offset and the record's position.
-Place = tuple[Topic, Queue, int, int]
+# Where they stand, once they have offsets: topic, queue, offset, the record's position, and them.
+Place = tuple[Topic, Queue, int, int, Content]
 
 
 class Straight(ABC):
@@ -68,13 +68,12 @@ class Straight(ABC):
             topic_applied(ledger, made)
         index, now = ledger.index, self.time_us
         base, lanes = index.base, index.lanes
-        for row, (topic, queue, offset, at) in zip(self.rows, self.places, strict=True):
+        for topic, queue, offset, at, content in self.places:
             if queue.next != offset or not queue.settled:
                 queue_begins(queue, offset)
-            name, number, content = row[:3]
-            lane = lanes.get((name, number))
+            lane = lanes.get((queue.topic, queue.number))
             if lane is None:
-                lane = index.begin_lane(name, number, offset, now)
+                lane = index.begin_lane(queue.topic, queue.number, offset, now)
             count, place = content.count, at - base
             lane.starts.append(offset - lane.first)
             lane.counts.append(count)
@@ -83,7 +82,7 @@ class Straight(ABC):
             lane.last_us = now
             lane.next = queue.next = offset + count
             if topic.waiting:
-                ledger.arrived.add(name)
+                ledger.arrived.add(queue.topic)
                 self._keep(queue, offset, at, content)
         if now > ledger.last_us:
             ledger.last_us = now
@@ -99,8 +98,8 @@ class Straight(ABC):
     def receipts(self) -> list[Receipt]:
         """Where the messages stand, for who has sent them."""
         return [
-            receipt(row[0], row[1], offset, at, row[2].count)
-            for row, (_, _, offset, at) in zip(self.rows, self.places, strict=True)
+            receipt(queue.topic, queue.number, offset, at, content.count)
+            for _, queue, offset, at, content in self.places
         ]
 
 
