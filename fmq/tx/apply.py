@@ -32,6 +32,7 @@ from fmq.store.kinds import (
 )
 from fmq.store.record import aligned
 from fmq.tx.carried import check_carried
+from fmq.tx.drafts import Draft
 from fmq.tx.ledger import Entry, Ledger, Queue
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
@@ -169,16 +170,15 @@ def _undecided(ledger: Ledger, held: _Held, start: int) -> None:
     prepare_applied(ledger, prepare, held.runs, start)
 
 
-def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: int) -> None:
-    """`runs` are prepared, or written again, by an append that begins at `start`."""
+def prepare_applied(ledger: Ledger, prepare: Prepare, what: Draft | list[Run], start: int) -> None:
+    """All of `what` is prepared, or written again, by an append that begins at `start`."""
     entry = ledger.undecided.pop(prepare.tx, None)
     if entry is None:
         entry = Entry(prepare)
         ledger.undecided_bytes += prepare.bytes
         ledger.undecided_of[prepare.producer] = ledger.undecided_of.get(prepare.producer, 0) + 1
     is_new = entry.prepare is prepare  # and not written again
-    entry.prepare, entry.start = prepare, start
-    entry.runs = runs
+    entry.prepared(prepare, what, start)
     entry.busy = False
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry

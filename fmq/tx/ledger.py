@@ -16,6 +16,7 @@ from fmq.store.fresh import Fresh
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import AckRange, Prepare, Run
 from fmq.tx.acks import Acked
+from fmq.tx.drafts import Draft
 from fmq.tx.state import State
 
 
@@ -50,16 +51,33 @@ class Topic:
 class Entry:
     """A sealed transaction that waits for its decision."""
 
-    __slots__ = ("asked", "busy", "prepare", "runs", "start", "state", "tx")
+    __slots__ = ("_runs", "asked", "busy", "kept", "prepare", "start", "state", "tx")
 
     def __init__(self, prepare: Prepare) -> None:
         self.tx = prepare.tx
         self.prepare = prepare
-        self.runs: list[Run] = []  # its PRE_MESSAGEs
+        self.kept: Draft | None = None  # what was prepared, if that is kept in memory
+        self._runs: list[Run] | None = None
         self.start = prepare.position  # of its append: TOPIC records may stand before PREPARE
         self.state = State.UNDECIDED
         self.busy = False  # an append about it is planned and not yet durable
         self.asked = 0  # questions about it that were answered, since the engine was opened
+
+    @property
+    def runs(self) -> list[Run]:
+        """Its PRE_MESSAGEs."""
+        if self._runs is None:
+            assert self.kept is not None
+            self._runs = self.kept.runs(self.prepare, kept=True)
+        return self._runs
+
+    def prepared(self, prepare: Prepare, what: Draft | list[Run], start: int) -> None:
+        """By an append that begins at `start`: its first one, or the one that replaces that."""
+        self.prepare, self.start = prepare, start
+        if isinstance(what, list):
+            self._runs = what
+        else:
+            self.kept = what
 
 
 GroupKey = tuple[str, str, int]

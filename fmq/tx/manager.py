@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision, Outcome
-from fmq.store.kinds import COMMIT, Decided, Kind, Run
+from fmq.store.kinds import COMMIT, Decided, Kind
 from fmq.tx.collecting import IN_DOUBT
-from fmq.tx.drafts import decision_on, encoder_of, prepare_of, runs_of
+from fmq.tx.drafts import Draft, decision_on, prepare_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
 from fmq.tx.names import TxIds, check_name, check_tx_id
@@ -133,15 +133,9 @@ class TransactionManager:
     def commit_at_once(self, transaction: Transaction) -> Receipts:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
         tx_id, writer = transaction.tx_id, self.writer
-        commit = Commit.at_once(
-            self.topics,
-            tx_id,
-            transaction.producer,
-            transaction.runs,
-            encoder_of(transaction),
-            self._options.compress_bytes_min,
-            transaction.acks,
-        )
+        draft = Draft(transaction, self._options.compress_bytes_min)
+        producer, acks = transaction.producer, transaction.acks
+        commit = Commit(self.topics, draft.topics, tx_id, producer, draft, acks)
 
         def plan() -> None:
             transaction.phase = IN_DOUBT
@@ -160,9 +154,9 @@ class TransactionManager:
 
     def prepare(self, transaction: Transaction) -> None:
         """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
-        runs = runs_of(transaction, self._options.compress_bytes_min)
-        prepare = prepare_of(transaction, runs)
-        prepared = Prepared(self.topics, prepare, runs)
+        draft = Draft(transaction, self._options.compress_bytes_min)
+        prepare = prepare_of(transaction, draft)
+        prepared = Prepared(self.topics, prepare, draft)
         writer, tx_id = self.writer, transaction.tx_id
 
         def plan() -> None:
@@ -180,7 +174,7 @@ class TransactionManager:
                 self._note_planned(tx_id, self._journal.position)
             self._preparing.add(tx_id)
             writer.plan(prepared)
-            self._keep_small(runs)
+            prepared.is_kept = self._keep(draft)
 
         try:
             self._group.run(plan, force=True)
@@ -188,17 +182,13 @@ class TransactionManager:
             self._preparing.discard(tx_id)
         self.let_go(transaction)
 
-    def _keep_small(self, runs: list[Run]) -> None:
-        """Keep small bodies in memory: they will be copied, and need not be read again."""
-        for run in runs:
-            content = run.content
-            assert content is not None
-            size = len(content.bodies)
-            cached = self._cached_bytes + size
-            if size >= self._options.reference_bytes_min or cached > CACHED_BYTES_MAX:
-                run.content = None
-            else:
-                self._cached_bytes = cached
+    def _keep(self, draft: Draft) -> bool:
+        """Whether it stays in memory: what is small will be copied, and need not be read again."""
+        cached = self._cached_bytes + draft.size
+        if cached > CACHED_BYTES_MAX or not draft.is_small(self._options.reference_bytes_min):
+            return False
+        self._cached_bytes = cached
+        return True
 
     # --- decisions ------------------------------------------------------------------------------
 
@@ -314,9 +304,8 @@ class TransactionManager:
 
     def _forget_kept(self, entry: Entry) -> None:
         self._reserve.give_back(entry.prepare.reserved)
-        for run in entry.runs:
-            if run.content is not None:
-                self._cached_bytes -= len(run.content.bodies)
+        if entry.kept is not None:
+            self._cached_bytes -= entry.kept.size
 
     def _decided_before(self, tx_id: str, kind: Kind, seal: str | None) -> Outcome:
         outcome = self.outcome(tx_id)

@@ -22,8 +22,9 @@ from fmq.store.record import (
     utf8,
 )
 from fmq.tx.apply import ack_applied
+from fmq.tx.drafts import Row, tail_of
 from fmq.tx.ledger import Ledger, Topic
-from fmq.tx.straight import Straight, U32_pack, tail_of
+from fmq.tx.straight import Straight, U32_pack
 
 ACK = Kind.ACK
 ACK_RANGE_BYTES = ACK_RANGE.size
@@ -33,7 +34,7 @@ pack_message, pack_acks, pack_ack_range = MESSAGE_HEAD.pack, ACKS_FRONT.pack, AC
 class Sent(Straight):
     """MESSAGEs: what `send` and `send_many` append."""
 
-    __slots__ = ()
+    __slots__ = ("rows",)
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Sent(Straight):
     ) -> None:
         """`contents` go to the queues named with them."""
         super().__init__(known, (topic,), producer)
+        self.rows: list[Row] = []
         topic_bytes, _, names = names_of(topic, producer)
         size_of_all = 0
         for number, content in contents:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from fmq.disk import Buffer
 from fmq.message import Origin, Receipt, receipt
-from fmq.store.columns import COMPRESSED, U32, Content
+from fmq.store.columns import U32, Content
 from fmq.store.fresh import FRESH_BYTES_MAX, Fresh
 from fmq.store.kinds import TopicMade
 from fmq.tx.apply import queue_begins, topic_applied
@@ -22,9 +22,6 @@ from fmq.tx.ledger import Ledger, Queue, Topic
 
 U32_pack = U32.pack
 
-# Messages for one queue, and what their record says of them wherever it stands: the names and
-# columns at the end of its head, its size, and the bytes of the topic's name.
-Row = tuple[str, int, Content, bytes, int, int]
 # Where they stand, once they have offsets: topic, queue, offset, the record's position, and them.
 Place = tuple[Topic, Queue, int, int, Content]
 
@@ -32,8 +29,8 @@ Place = tuple[Topic, Queue, int, int, Content]
 class Straight(ABC):
     """What all shapes share: topics that come into being, and runs of messages."""
 
-    __slots__ = ("known", "made", "places", "position", "producer", "rows", "size", "time_us",
-                 "topics", "tx_id")  # fmt: skip
+    __slots__ = ("known", "made", "places", "position", "producer", "size", "time_us", "topics",
+                 "tx_id")  # fmt: skip
 
     def __init__(self, known: dict[str, Topic], topics: Iterable[str], producer: str) -> None:
         """`known` are the topics that there are, `topics` those that it is for."""
@@ -41,7 +38,6 @@ class Straight(ABC):
         self.topics = topics
         self.producer = producer
         self.tx_id = ""
-        self.rows: list[Row] = []
         self.places: list[Place] = []
         self.made: Sequence[TopicMade] = ()
         self.size = 0  # of all its records, padding included
@@ -101,10 +97,3 @@ class Straight(ABC):
             receipt(queue.topic, queue.number, offset, at, content.count)
             for _, queue, offset, at, content in self.places
         ]
-
-
-def tail_of(names: bytes, content: Content) -> bytes:
-    """What ends the head of a record that holds `content`."""
-    if content.flags & COMPRESSED:
-        names += U32_pack(content.raw_bytes)
-    return names + content.columns
