@@ -265,8 +265,8 @@ MUTANTS = (
     ),
     Mutant(
         "what is kept in memory is committed without its acks",
-        "prepare.tx_id, prepare.producer, prepare.acks)",
-        "prepare.tx_id, prepare.producer, ())",
+        "prepare.tx_id, prepare.producer, kept, prepare.acks)",
+        "prepare.tx_id, prepare.producer, kept, ())",
         "--workload ack-in-two-phases",
     ),
     Mutant(

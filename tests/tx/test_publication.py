@@ -139,3 +139,32 @@ def test_a_reference_and_a_copy_show_the_same_messages(
             assert (message.tx_id, message.producer) == (tx.tx_id, "p")
         assert engine.read("t", offset=3, limit=1)[0].body == sent[3].body
     check(disk)
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback", "decide"])
+def test_what_is_decided_makes_room_in_memory_for_the_next(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fmq.tx.manager.CACHED_BYTES_MAX", 400)
+    with opened(CrashDisk()) as engine:
+        undecided = engine._parts.writer.ledger.by_tx_id
+        for number in range(5):
+            tx = engine.transaction(tx_id=f"T{number}")
+            tx.send("t", SMALL)
+            tx.prepare()
+            assert undecided[tx.tx_id].kept is not None
+            if end == "decide":
+                engine.decide(tx.tx_id, "commit")
+            else:
+                getattr(tx, end)()
+        assert len(engine.read("t")) == (0 if end == "rollback" else 5)
+
+
+def test_what_does_not_fit_in_memory_is_read_again() -> None:
+    with opened(CrashDisk(), reference_bytes_min=100) as engine:
+        prepared(engine, SMALL, LARGE)
+        entry = engine._parts.writer.ledger.by_tx_id["T"]
+        assert entry.kept is None
+        assert [run.content for run in entry.runs] == [None, None]
+        engine.decide("T", "commit")
+        read(engine, (SMALL, LARGE))
