@@ -123,16 +123,22 @@ class ReadOnlyEngine:
         return self._messages.groups(group)
 
     def undecided(self) -> list[UndecidedTransaction]:
-        """The sealed transactions that wait for their decision, the oldest first."""
+        """The sealed transactions that wait for their decision, the oldest first; Damaged if
+        damage hides some of them, or that they were decided.
+        """
         self.refresh()
+        self._check_transactions()
         with self._lock:
             # By number, as relocated ones stand at the end.
             undecided = sorted(self._follower.ledger.undecided.items())
             return [undecided_view(entry) for _, entry in undecided]
 
     def outcome(self, tx_id: str) -> Outcome:
-        """What became of a transaction, as far as it can be vouched for."""
+        """What became of a transaction, as far as it can be vouched for; Damaged if damage may
+        hide it.
+        """
         self.refresh()
+        self._check_transactions()
         with self._lock:
             entry = self._follower.ledger.by_tx_id.get(tx_id)
             if entry is not None:
@@ -145,6 +151,10 @@ class ReadOnlyEngine:
         except OSError:
             self._check_open()
             raise
+
+    def _check_transactions(self) -> None:
+        if self._follower.doubt is not None:
+            raise self._follower.doubt
 
     def __getattr__(self, name: str) -> object:
         if name in WRITING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,18 @@ import pytest
 
 import fmq
 from fmq import Options, ReadOnlyEngine
-from fmq.errors import BadOption, Closed, NotAStore, OffsetGone, ReadOnly, UnknownTransaction
+from fmq.errors import (
+    BadOption,
+    Closed,
+    Damaged,
+    NotAStore,
+    OffsetGone,
+    ReadOnly,
+    UnknownTransaction,
+)
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from tests.recovery.sights import OPTIONS, seen, work
-from tests.small import FakeClock, bodies, content, fill, opened
+from tests.small import FakeClock, bodies, content, fill, flip, opened, remove, segments
 
 
 def looking(disk: Any) -> ReadOnlyEngine:
@@ -161,6 +170,70 @@ def test_a_crash_anywhere_shows_it_only_what_stays(disk: CrashDisk) -> None:
         with opened(disk.after_power_loss(crash_at)) as engine:
             for topic, found in zip("tu", shown, strict=bool(shown)):
                 assert bodies(engine, topic)[: len(found)] == found
+
+
+def in_doubt(disk: CrashDisk) -> None:
+    """A directory closed cleanly: U was prepared, C prepared and committed, one message besides."""
+    with opened(disk) as engine:
+        for tx_id in "UC":
+            tx = engine.transaction(tx_id=tx_id)
+            tx.send("t", tx_id.encode())
+            tx.prepare()
+        tx.commit()
+        engine.send("t", b"last")
+
+
+def told(reader: ReadOnlyEngine) -> tuple[list[str], str, str]:
+    undecided = [each.tx_id for each in reader.undecided()]
+    return undecided, reader.outcome("U").state, reader.outcome("C").state
+
+
+def test_any_bit_flipped_hides_no_transaction_and_no_decision_in_silence() -> None:
+    """What is said of transactions is true, or it is Damaged."""
+    disk = CrashDisk()
+    in_doubt(disk)
+    (name,) = segments(disk)
+    with looking(disk) as reader:
+        assert told(reader) == (["U"], "undecided", "committed")
+    refused = 0
+    for place in range(len(content(disk)[name].rstrip(b"\0"))):
+        flip(disk, name, place)
+        try:
+            with looking(disk) as reader:
+                assert told(reader) == (["U"], "undecided", "committed"), place
+                assert told(reader) == (["U"], "undecided", "committed"), place  # and again
+        except Damaged:
+            refused += 1
+            with suppress(Damaged), looking(disk) as reader:
+                assert reader.damage is not None
+                assert set(bodies(reader, "t")) <= {b"C", b"last"}
+                reader.refresh()
+                assert reader.damage is not None, "looking again makes nothing whole"
+        flip(disk, name, place)
+    assert refused > 300
+
+
+@pytest.mark.parametrize("undecided", [True, False])
+def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: bool) -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        if undecided:
+            tx = engine.transaction(tx_id="U")
+            tx.send("t", b"u")
+            tx.prepare()
+        for _ in range(3):
+            fill(engine, "t")
+        last = len(bodies(engine, "t")) - 1
+    first, *_ = segments(disk)
+    remove(disk, first)
+    with looking(disk) as reader:
+        assert reader.damage is not None
+        assert "missing" in reader.damage.reason
+        with pytest.raises(Damaged):
+            reader.undecided()
+        with pytest.raises(Damaged):
+            reader.outcome("U")
+        assert bodies(reader, "t", offset=last)  # what is there can be read
 
 
 WRITING = {

@@ -63,9 +63,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output.rows("queue", QUEUES, map(_queue, queues), title="queues", empty="none yet")
         if groups := engine.groups():
             output.rows("group", GROUPS, map(asdict, groups), title="groups")
-        if undecided := engine.undecided():
+        if undecided := _undecided(engine):
             output.rows("undecided", UNDECIDED, map(undecided_row, undecided), title="undecided")
         return _end(engine, walk)
+
+
+def _undecided(engine: fmq.ReadOnlyEngine) -> list[fmq.UndecidedTransaction]:
+    """Those there are; none if damage hides which: the note at the end names it."""
+    try:
+        return engine.undecided()
+    except fmq.errors.Damaged:
+        return []
 
 
 def _end(engine: fmq.ReadOnlyEngine, walk: Walk) -> int:

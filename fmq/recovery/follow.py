@@ -14,7 +14,7 @@ from fmq.disk import Directory
 from fmq.errors import Damaged
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import known_segments, look, read_header
-from fmq.recovery.recover import begin
+from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import rebuild_index
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.files import Files
@@ -35,7 +35,8 @@ class Follower:
     def __init__(self, directory: Directory, lock: Lock) -> None:
         self._directory = directory
         self._lock = lock
-        self.damage: Damaged | None = None
+        self.damage: Damaged | None = None  # what stopped it
+        self.doubt: Damaged | None = None  # the same, if it hides what became of transactions
         self.store = read_header(directory, look(directory).bases[-1]).store
         self.seed = zlib.crc32(self.store)
         self.files = Files(directory)
@@ -45,16 +46,16 @@ class Follower:
         """Begin at the newest checkpoint.
 
         Retention may pull the ground away meanwhile, or a checkpoint speak of a segment made
-        since the names were read. So what is missing counts only if it is still so later.
+        since the names were read, and a writer be between two bytes. So what is missing or
+        damaged counts only if it is still so when all is begun anew.
         """
         for attempt in range(ATTEMPTS):
-            layout = look(self._directory)
+            last = attempt == ATTEMPTS - 1
             try:
-                self._replay, _ = begin(self._directory, layout)
-                self._run()
+                self._begin(believe=last)
                 break
             except (FileNotFoundError, Damaged):
-                if attempt == ATTEMPTS - 1:
+                if last:
                     raise
         self.ledger = self._replay.ledger
         self.segments = self._replay.segments
@@ -64,6 +65,29 @@ class Follower:
             if segment.base not in in_memory and segment.base < self.ledger.index.base:
                 self.catalog.add(segment.base)
 
+    def _begin(self, *, believe: bool) -> None:
+        """Apply what the journal says; with `believe` up to what is damaged."""
+        layout = look(self._directory)
+        self.damage = self.doubt = None
+        self._replay, _ = begin(self._directory, layout)
+        at_rest = self._replay.applied_from
+        try:
+            with self._lock:
+                self._replay.run(vouched_only=True)
+        except Damaged as error:
+            if not believe:
+                raise
+            self.damage = error
+            # What a checkpoint does not repeat of its transactions stands below it.
+            self.doubt = error if error.position < at_rest else None
+            return
+        try:
+            check_ends(self._replay, layout)
+        except Damaged as error:
+            if not believe:
+                raise
+            self.damage = self.doubt = error
+
     def _rebuild(self, base: int) -> SegmentIndex:
         segment = self.segment_of(base)
         if segment is None:
@@ -71,14 +95,14 @@ class Follower:
         return rebuild_index(self._directory, segment, self.store)
 
     def _run(self) -> None:
-        """Apply what can be vouched for. Damage counts only if it is still there when looked at
-        again: a writer may have been between two bytes.
+        """Apply what has come to be vouched for. Damage counts only if it is still there when
+        looked at again.
         """
         for attempt in range(ATTEMPTS):
             try:
                 with self._lock:
                     self._replay.run(vouched_only=True)
-                self.damage = None
+                self.damage = self.doubt
                 return
             except Damaged as error:
                 if attempt == ATTEMPTS - 1:
