@@ -305,7 +305,11 @@ class Engine:
         for name in names:
             check_name("topic", name)
         check_name("group", group)
+        if not names:
+            raise BadOption("topics: name at least one to consume from")
         lease = self._options.lease_seconds if lease_seconds is None else lease_seconds
+        if not lease > 0:
+            raise BadOption(f"lease_seconds={lease!r}: must be more than 0")
         return Consumer(
             self._parts.messages,
             self._parts.groups,

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from fmq.consume.groups import Groups
-from fmq.consume.held import Hold
+from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone
 from fmq.message import Message
@@ -21,6 +21,7 @@ from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
+from fmq.tx.names import as_index
 from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
@@ -29,12 +30,10 @@ READ_AHEAD_MESSAGES = 256
 class _Lease:
     """A range of one queue that a consumer may ack, alone or through a transaction."""
 
-    __slots__ = ("_consumer", "_end", "_first", "_holds", "_queue")
+    __slots__ = ("_claim", "_end", "_first", "_holds", "_queue")
 
-    def __init__(
-        self, consumer: Consumer, queue: Queue, holds: QueueHolds, first: int, end: int
-    ) -> None:
-        self._consumer = consumer
+    def __init__(self, claim: Claim, queue: Queue, holds: QueueHolds, first: int, end: int) -> None:
+        self._claim = claim
         self._queue = queue
         self._holds = holds  # that of the group in the queue
         self._first = first
@@ -47,12 +46,17 @@ class _Lease:
         """
         self._consumer._ack(self, sync)
 
+    @property
+    def _consumer(self) -> Consumer:
+        return self._claim.consumer  # type: ignore[return-value]
+
     def release(self) -> None:
         """Let it come again now, to whoever asks next."""
         self._consumer._give_back(self)
 
-    def hold_for_transaction(self) -> AckRange:
-        return self._consumer._hold_for_transaction(self)
+    def hold_for_transaction(self, writer: Writer) -> AckRange:
+        """What an ack with `writer` would say; from now on the lease does not end."""
+        return self._consumer._hold_for_transaction(self, writer)
 
     def release_from_transaction(self) -> None:
         self._consumer._release_from_transaction(self)
@@ -69,9 +73,9 @@ class Delivery(_Lease):
     __slots__ = ("message",)
 
     def __init__(
-        self, consumer: Consumer, queue: Queue, holds: QueueHolds, offset: int, message: Message
+        self, claim: Claim, queue: Queue, holds: QueueHolds, offset: int, message: Message
     ) -> None:
-        super().__init__(consumer, queue, holds, offset, offset + 1)
+        super().__init__(claim, queue, holds, offset, offset + 1)
         self.message = message
 
     @property
@@ -115,8 +119,8 @@ class DeliveryBatch(_Lease):
 
     __slots__ = ("_batch",)
 
-    def __init__(self, consumer: Consumer, queue: Queue, holds: QueueHolds, batch: Batch) -> None:
-        super().__init__(consumer, queue, holds, batch.offset, batch.next)
+    def __init__(self, claim: Claim, queue: Queue, holds: QueueHolds, batch: Batch) -> None:
+        super().__init__(claim, queue, holds, batch.offset, batch.next)
         self._batch = batch
 
     @property
@@ -178,33 +182,43 @@ class Consumer:
         claimed = self._claim(limit, timeout, build=True)
         if claimed is None:
             return []
-        queue, holds, batch = claimed
+        claim, queue, holds, batch = claimed
         return [
-            Delivery(self, queue, holds, offset, message)
+            Delivery(claim, queue, holds, offset, message)
             for offset, message in enumerate(batch.messages, batch.offset)
         ]
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Up to `limit` messages of one queue, to be acked together; None after `timeout`."""
         claimed = self._claim(limit, timeout, build=False)
-        return None if claimed is None else DeliveryBatch(self, *claimed)
+        return None if claimed is None else DeliveryBatch(*claimed)
 
     def _claim(
         self, limit: int, timeout: float, *, build: bool
-    ) -> tuple[Queue, QueueHolds, Batch] | None:
+    ) -> tuple[Claim, Queue, QueueHolds, Batch] | None:
         """With `build` the messages of the batch are there, built with those read ahead."""
+        limit = as_index("limit", limit)
         if limit < 1:
             raise BadOption(f"limit={limit}: must be at least 1")
+        if self._writer.abandoned:
+            self._writer.let_abandoned_come_again()
         clock, groups = self._messages.clock, self._groups
         now = clock.monotonic()
         deadline = now + timeout
+        claim = Claim(self)
         while True:
             wakeup = None
             with self._messages.lock:
                 self._check()
                 self._turn += 1
                 found = groups.claim(
-                    self.group, self.topics, self._turn, limit, self, now, now + self._lease_seconds
+                    self.group,
+                    self.topics,
+                    self._turn,
+                    limit,
+                    claim,
+                    now,
+                    now + self._lease_seconds,
                 )
                 if found is None:
                     if now >= deadline:
@@ -213,7 +227,7 @@ class Consumer:
                     until = min(deadline, groups.next_deadline(self.group, self.topics))
             if found is not None:
                 try:
-                    return self._read(*found, build=build)
+                    return claim, *self._read(claim, *found, build=build)
                 except OffsetGone:
                     continue  # retention dropped it since: what it has kept comes next
             assert wakeup is not None
@@ -224,19 +238,33 @@ class Consumer:
             now = clock.monotonic()
 
     def _read(
-        self, queue: Queue, holds: QueueHolds, hold: Hold, *, build: bool
+        self, claim: Claim, queue: Queue, holds: QueueHolds, hold: Hold, *, build: bool
     ) -> tuple[Queue, QueueHolds, Batch]:
         first, end = hold.first, hold.end
         try:
             batch = self._batch(queue, first, end - first, build=build)
         except BaseException:
-            with self._messages.lock:
-                holds.give_back(first, end)
+            self._let_come_again(queue, holds, first, end, claim)
             raise
         if batch.next < end:
-            with self._messages.lock:
-                holds.give_back(batch.next, end)
+            self._let_come_again(queue, holds, batch.next, end, claim)
         return queue, holds, batch
+
+    def _let_come_again(
+        self, queue: Queue, holds: QueueHolds, first: int, end: int, owner: object
+    ) -> bool:
+        """Give back what `owner` holds, and wake who waits for it; False if it is another's now."""
+        with self._messages.lock:
+            if not holds.held_by(first, end, owner):
+                return False
+            holds.give_back(first, end)
+            self._wake(queue)
+            return True
+
+    def _wake(self, queue: Queue) -> None:
+        """Something of `queue` comes again, or may do so sooner. Under the lock."""
+        self._messages.ledger.arrived.add(queue.topic)
+        self._messages.wake()
 
     def _batch(self, queue: Queue, first: int, count: int, *, build: bool) -> Batch:
         """The messages claimed, mostly from what the last call has read ahead."""
@@ -271,20 +299,24 @@ class Consumer:
         self._after()
 
     def _give_back(self, lease: _Lease) -> None:
-        with self._messages.lock:
-            if not lease._holds.held_by(lease._first, lease._end, self):
-                self._refuse(lease)
-            lease._holds.give_back(lease._first, lease._end)
+        holds, first, end = lease._holds, lease._first, lease._end
+        if not self._let_come_again(lease._queue, holds, first, end, lease._claim):
+            self._refuse(lease)
 
-    def _hold_for_transaction(self, lease: _Lease) -> AckRange:
+    def _hold_for_transaction(self, lease: _Lease, writer: Writer) -> AckRange:
         self._check()
+        if writer is not self._writer:
+            raise BadOption(
+                f"{lease!r} is of another engine than the transaction, which cannot ack it there. "
+                "Nothing was changed; consume and produce with one engine, or ack it by itself."
+            )
         with self._messages.lock:
             self._exchange(lease)
         return lease._range()
 
     def _exchange(self, lease: _Lease) -> None:
         """From now on the lease itself holds its range, and no time takes it. Under the lock."""
-        if not lease._holds.exchange(lease._first, lease._end, self, lease):
+        if not lease._holds.exchange(lease._first, lease._end, lease._claim, lease):
             self._refuse(lease)
 
     def _release_from_transaction(self, lease: _Lease) -> None:
@@ -297,7 +329,8 @@ class Consumer:
                 holds.give_back(first, end)
             else:
                 deadline = self._messages.clock.monotonic() + self._lease_seconds
-                holds.hand_over(first, end, self, deadline)
+                holds.hand_over(first, end, lease._claim, deadline)
+            self._wake(lease._queue)
 
     def _refuse(self, lease: _Lease) -> NoReturn:
         queue = lease._queue

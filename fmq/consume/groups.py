@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fmq.consume.held import Hold
+from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import GroupKey, Ledger, Queue
@@ -50,7 +50,7 @@ class Groups:
         topics: tuple[str, ...],
         turn: int,
         limit: int,
-        owner: object,
+        owner: Claim,
         now: float,
         deadline: float,
     ) -> tuple[Queue, QueueHolds, Hold] | None:
@@ -88,7 +88,7 @@ class Groups:
             default=float("inf"),
         )
 
-    def release(self, group: str, topics: tuple[str, ...], owner: object) -> None:
-        """`owner` leaves the group."""
+    def release(self, group: str, topics: tuple[str, ...], consumer: object) -> None:
+        """`consumer` leaves the group."""
         for holds in self._known(group, topics):
-            holds.release(owner)
+            holds.release(consumer)

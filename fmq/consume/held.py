@@ -5,6 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 
 
+class Claim:
+    """One poll that handed something out: only what it got may be acked as that."""
+
+    __slots__ = ("consumer",)
+
+    def __init__(self, consumer: object) -> None:
+        self.consumer = consumer
+
+
 class Hold:
     """A range that is some consumer's until `deadline`; that of a transaction has none."""
 

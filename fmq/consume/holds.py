@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fmq.consume.held import Held, Hold
+from fmq.consume.held import Claim, Held, Hold
 from fmq.tx.acks import Acked
 
 if TYPE_CHECKING:
@@ -165,10 +165,11 @@ class QueueHolds:
         self._earliest = self.next_deadline()
         return bool(late)
 
-    def release(self, owner: object) -> None:
-        """`owner` leaves: all that it holds comes again."""
-        for hold in [hold for hold in self._held.by_first.values() if hold.owner is owner]:
-            self.give_back(hold.first, hold.end)
+    def release(self, consumer: object) -> None:
+        """`consumer` leaves: all that it holds comes again."""
+        for hold in [*self._held.by_first.values()]:
+            if isinstance(hold.owner, Claim) and hold.owner.consumer is consumer:
+                self.give_back(hold.first, hold.end)
 
     def next_deadline(self) -> float:
         """When the next lease ends."""

@@ -162,14 +162,15 @@ def _encode_texts(what: str, texts: Sequence[str | None]) -> bytes:
         if text is None:
             lengths.append(NONE)
             continue
-        data = _utf8(what, text)
+        data = text_bytes(what, text)
         lengths.append(len(data))
         encoded.append(data)
     joined = b"".join(encoded)
     return U32.pack(len(joined)) + lengths.tobytes() + joined
 
 
-def _utf8(what: str, text: str) -> bytes:
+def text_bytes(what: str, text: str) -> bytes:
+    """A key, tag or header as UTF-8; TypeError, BadName or TooLarge."""
     if not isinstance(text, str):
         raise TypeError(f"a {what} is a str, not {type(text).__name__}")
     try:
@@ -181,7 +182,15 @@ def _utf8(what: str, text: str) -> bytes:
     return data
 
 
+def checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """`headers`, if they are a mapping; TypeError."""
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers are a mapping of str to str, not {type(headers).__name__}")
+    return headers
+
+
 def _encode_headers(headers: Sequence[Mapping[str, str] | None]) -> bytes:
+    headers = [header and checked_headers(header) for header in headers]
     counts = [len(header or ()) for header in headers]
     if max(counts) > HEADERS_MAX:
         raise TooLarge("the headers of a message", max(counts), HEADERS_MAX, "fixed by the format")

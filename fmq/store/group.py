@@ -149,8 +149,8 @@ class Group:
     def _call(self, plan: Callable[[], T]) -> T:
         try:
             return plan()
-        except (FmqError, TypeError):
-            raise  # refused before anything was changed
+        except FmqError:
+            raise  # refused before anything was changed; any other may have come in between
         except BaseException as error:
             self._fail(error)
             raise

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import NoReturn, Protocol
+from weakref import finalize
 
 from fmq.errors import FmqError, WrongState
 from fmq.message import Body, Message
-from fmq.store.columns import as_bytes, split_bodies
+from fmq.store.columns import as_bytes, checked_headers, split_bodies
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
 from fmq.tx.limits import RUN_BYTES, Limits
@@ -34,8 +35,8 @@ OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
 class Ackable(Protocol):
     """A delivery, or a batch of them, as a transaction sees it."""
 
-    def hold_for_transaction(self) -> AckRange:
-        """What an ack would say; from now on the lease does not end."""
+    def hold_for_transaction(self, writer: Writer) -> AckRange:
+        """What an ack with `writer` would say; from now on the lease does not end."""
 
     def release_from_transaction(self) -> None:
         """The transaction was rolled back: the lease runs again."""
@@ -43,6 +44,10 @@ class Ackable(Protocol):
 
 class Collecting:
     """Messages by topic and queue, and acks: the part of a transaction before its first step."""
+
+    _if_abandoned: finalize[[list[Ackable]], Collecting] | None = (
+        None  # lets what it would ack come again
+    )
 
     def __init__(self, writer: Writer, limits: Limits, tx_id: str, producer: str) -> None:
         self._writer = writer
@@ -133,9 +138,12 @@ class Collecting:
         self._add(topic, None, queue, body, size + LENGTH_BYTES)
 
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
-        size = len(as_bytes(message.body))
-        if size > self._limits.message_bytes_max:
-            self._limits.refuse_message(size)
+        body, headers = as_bytes(message.body), message.headers
+        if len(body) > self._limits.message_bytes_max:
+            self._limits.refuse_message(len(body))
+        # As it is now: the caller may fill the same buffer and the same dict again.
+        copied = dict(checked_headers(headers)) if headers else None
+        message = Message(body, message.key, message.tag, copied)
         self._add(topic, message.key, queue, message, self._limits.size_of(message))
         self.plain = False
 
@@ -190,12 +198,17 @@ class Collecting:
     def ack(self, delivery: Ackable) -> None:
         """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
         self._require(OPEN, "ack")
+        if not hasattr(delivery, "hold_for_transaction"):
+            raise TypeError(
+                f"tx.ack takes a delivery or a batch of them, not {type(delivery).__name__}"
+            )
         self._end_room()
         before = self._bytes, self.acks[-1:], len(self.acks), len(self.ackables)
         try:
-            size = self._add_ack(delivery.hold_for_transaction())
+            size = self._add_ack(delivery.hold_for_transaction(self._writer))
             if size <= self._bytes_max:
                 self.ackables.append(delivery)
+                self._watch_over_acks()
             else:
                 delivery.release_from_transaction()
         except FmqError:
@@ -206,6 +219,26 @@ class Collecting:
             raise
         if size > self._bytes_max:
             self._limits.refuse(self._tx_id, size, self._bytes_max, self.messages)
+
+    def _watch_over_acks(self) -> None:
+        """If nobody ends the transaction, what it would ack shall not be held for ever."""
+        if self._if_abandoned is None and self.ackables:
+            # No more than that: this may be called anywhere, with any lock held.
+            self._if_abandoned = finalize(self, self._writer.abandoned.append, self.ackables)
+            self._if_abandoned.atexit = False
+
+    def planned(self) -> None:
+        """Its append joins what is pending: from now on that decides what becomes of its acks."""
+        self.phase = IN_DOUBT
+        if self._if_abandoned is not None:
+            self._if_abandoned.detach()
+            self._if_abandoned = None
+
+    def refused(self, phase: Phase) -> None:
+        """The step was refused: everything is as it was in `phase`."""
+        self.phase = phase
+        if phase is OPEN:
+            self._watch_over_acks()
 
     def _add_ack(self, ack: AckRange) -> int:
         """How large the transaction is with it; added if that is not too large."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fmq.errors import TooLarge, TooMany
 from fmq.message import Message
 from fmq.options import Options
+from fmq.store.columns import text_bytes
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
 from fmq.tx.ledger import Ledger
@@ -35,11 +36,11 @@ class Limits:
     def size_of(message: Message) -> int:
         """What a message with key, tag or headers adds to an append, at the most."""
         size = len(message.body) + 16
-        for text in (message.key, message.tag):
-            if text:
-                size += len(text.encode()) + 2
+        for what, text in (("key", message.key), ("tag", message.tag)):
+            if text is not None:
+                size += len(text_bytes(what, text)) + 2
         for name, value in (message.headers or {}).items():
-            size += len(name.encode()) + len(value.encode()) + 4
+            size += len(text_bytes("header name", name)) + len(text_bytes("header", value)) + 4
         return size
 
     @staticmethod

@@ -14,7 +14,6 @@ from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision, Outcome
 from fmq.store.kinds import COMMIT, Decided, Kind
-from fmq.tx.collecting import IN_DOUBT
 from fmq.tx.drafts import Draft, decision_on, prepare_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
@@ -138,7 +137,7 @@ class TransactionManager:
         commit = Commit(self.topics, draft.topics, tx_id, producer, draft, acks)
 
         def plan() -> None:
-            transaction.phase = IN_DOUBT
+            transaction.planned()
             if tx_id in self._ledger.by_tx_id:
                 self._refuse_in_use(tx_id)
             writer.place(commit)
@@ -160,7 +159,7 @@ class TransactionManager:
         writer, tx_id = self.writer, transaction.tx_id
 
         def plan() -> None:
-            transaction.phase = IN_DOUBT
+            transaction.planned()
             self.limits.check_open(self._ledger, len(self._preparing), prepare)
             writer.time(prepared)
             prepare.reserved = Reserve.needed_for(prepared.size)

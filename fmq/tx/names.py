@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import count
+from operator import index
 
 from fmq.errors import BadName
 
@@ -25,6 +26,15 @@ def check_name(what: str, name: str) -> str:
     if not name.isprintable():
         raise BadName(f"{what} {name!r}: a name has no control characters")
     return name
+
+
+def as_index(what: str, number: object) -> int:
+    """`number`, if it is a whole one; TypeError. A float would do as well as an int until some
+    list is asked for its element."""
+    try:
+        return index(number)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what}={number!r}: is an int, not {type(number).__name__}") from None
 
 
 def check_tx_id(tx_id: str) -> str:

@@ -70,11 +70,12 @@ class Sender:
     def _of_bodies(
         self, topic: str, bodies: list[bytes], queue: int | None
     ) -> list[tuple[int, Content]]:
-        size = max(map(len, bodies))
-        if size > self._message_bytes_max:
-            self._refuse_size(size)
-        number = self._writer.choose_queue(topic, None, queue)
-        return [(number, encode_bodies(bodies, self._compress_bytes_min))]
+        content = encode_bodies(bodies, self._compress_bytes_min)
+        if content.raw_bytes > self._message_bytes_max:  # of all; one alone may be as large
+            size = max(len(as_bytes(body)) for body in bodies)
+            if size > self._message_bytes_max:
+                self._refuse_size(size)
+        return [(self._writer.choose_queue(topic, None, queue), content)]
 
     def _of_items(
         self, topic: str, items: Iterable[object], queue: int | None

@@ -71,6 +71,7 @@ class Transaction(Collecting):
         """Drop it. Before prepare nothing is written and the id is free again."""
         if self._undecided():
             self._step(Phase.ROLLED_BACK, self._manager.roll_back_prepared)
+            self.ackables.clear()  # they come again when ROLLBACK is applied, and not before
         elif self.phase is OPEN:
             self._end_room()
             self._manager.let_go(self)
@@ -95,7 +96,7 @@ class Transaction(Collecting):
         except EngineFailed:
             raise
         except (FmqError, TypeError):
-            self.phase = before
+            self.refused(before)
             raise
         self.phase = after
         if after is Phase.PREPARED:

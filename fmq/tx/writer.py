@@ -7,19 +7,26 @@ fail for any reason but a defect or the disk.
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.errors import BadName
 from fmq.options import Options
+from fmq.store.columns import text_bytes
 from fmq.store.group import Group
 from fmq.store.journal import Journal
 from fmq.store.kinds import AckRange, Run, TopicMade
 from fmq.tx.ledger import Ledger
-from fmq.tx.names import check_name
+from fmq.tx.names import as_index, check_name
 from fmq.tx.sent import Acked, Sent
 from fmq.tx.straight import Straight
+
+if TYPE_CHECKING:
+    from fmq.tx.collecting import Ackable
 
 
 class Writer:
@@ -42,6 +49,7 @@ class Writer:
         self.options = options
         self._last_us = ledger.last_us
         self._waits = options.sync != "interval"
+        self.abandoned: deque[list[Ackable]] = deque()  # what transactions held that nobody ended
 
     def waits(self, sync: bool | None) -> bool:
         """Whether a call waits until what it wrote is durable; `sync` is what it asked for."""
@@ -63,17 +71,25 @@ class Writer:
             check_name("topic", topic)
         count = self.options.queues_of(topic) if known is None else len(known.queues)
         if queue is not None:
+            queue = as_index("queue", queue)
             if not 0 <= queue < count:
                 raise BadName(f"queue {queue}: the topic {topic!r} has queues 0 to {count - 1}")
             return queue
         if count == 1:
             return 0
         if key is not None:
-            return zlib.crc32(key.encode()) % count
+            return zlib.crc32(text_bytes("key", key)) % count
         if known is None:
             return 0
         known.turn = turn = (known.turn + 1) % count
         return turn
+
+    def let_abandoned_come_again(self) -> None:
+        """Give back what transactions held that were dropped without an end. Not under the lock."""
+        with suppress(IndexError):  # another thread does the same
+            while self.abandoned:
+                for ackable in self.abandoned.popleft():
+                    ackable.release_from_transaction()
 
     def send(self, sent: Sent, sync: bool | None) -> None:
         """Append what is sent."""

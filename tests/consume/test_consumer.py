@@ -335,3 +335,57 @@ def test_what_retention_drops_between_a_claim_and_its_reading_is_passed_over(
             assert info.first > 1
             assert got == [info.first]
     check(disk)
+
+
+def test_a_delivery_is_one_polls_even_if_the_message_comes_again_to_the_same_consumer(
+    engine: Engine, clock: FakeClock
+) -> None:
+    with engine.consumer("t", group="g", lease_seconds=10) as consumer:
+        late, *_ = consumer.poll()
+        clock.advance(11)
+        again, *_ = consumer.poll()
+        assert again.offset == late.offset
+        for step in (late.release, late.ack):
+            with pytest.raises(LeaseLost):
+                step()
+        again.ack()
+
+
+@pytest.mark.parametrize("limit", [2.5, "3", None])
+def test_a_limit_that_is_no_int_is_refused_and_holds_nothing(engine: Engine, limit: object) -> None:
+    with engine.consumer("t", group="g") as one, engine.consumer("t", group="g") as other:
+        for poll in (one.poll, one.poll_batch):
+            with pytest.raises(TypeError, match="limit"):
+                poll(limit=limit)  # type: ignore[arg-type]
+        assert seen(other.poll()) == [0, 1, 2, 3]
+
+
+def test_a_consumer_without_topics_or_lease_is_refused(engine: Engine) -> None:
+    with pytest.raises(BadOption, match="topics"):
+        engine.consumer([], group="g")
+    for seconds in (0, -1, float("nan")):
+        with pytest.raises(BadOption, match="lease_seconds"):
+            engine.consumer("t", group="g", lease_seconds=seconds)
+
+
+def test_a_poll_that_fails_when_its_messages_are_anothers_already_takes_nothing_from_that(
+    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails a read that took longer than the lease."""
+    one = engine.consumer("t", group="g", lease_seconds=1)
+    other = engine.consumer("t", group="g")
+    got: list[Delivery] = []
+
+    def late(*place: object) -> Batch:
+        monkeypatch.undo()
+        clock.advance(2)
+        got.extend(other.poll())
+        raise OSError(errno.EIO, "once")
+
+    monkeypatch.setattr(Messages, "batch", late)
+    with pytest.raises(OSError, match="once"):
+        one.poll()
+    assert seen(got) == [0, 1, 2, 3]
+    assert one.poll() == []
+    for delivery in got:
+        delivery.ack()

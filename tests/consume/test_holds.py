@@ -7,10 +7,11 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fmq.consume.held import Claim
 from fmq.consume.holds import QueueHolds
 from fmq.tx.acks import Acked
 
-OWNERS = ("anna", "ben")
+OWNERS = (Claim("anna"), Claim("ben"))
 
 
 class Model:
@@ -26,7 +27,7 @@ class Model:
     def unheld(self) -> list[int]:
         return [n for n, who in enumerate(self.messages) if who == "free" and n >= self.first]
 
-    def held(self, owner: str) -> list[int]:
+    def held(self, owner: Claim) -> list[int]:
         return [
             n for n, who in enumerate(self.messages) if isinstance(who, tuple) and who[0] == owner
         ]
@@ -51,7 +52,7 @@ class Model:
             assert self.messages[offset] == "free", offset
             self.messages[offset] = (owner, deadline)
 
-    def part(self, a: int, b: int) -> tuple[str, range]:
+    def part(self, a: int, b: int) -> tuple[Claim, range]:
         """Part of what somebody holds in one piece."""
         owner = OWNERS[b % 2]
         held = self.held(owner)
@@ -111,7 +112,7 @@ class Model:
             self.messages[offset] = "free"
 
     def leave(self, a: int, b: int) -> None:
-        self.holds.release(OWNERS[b % 2])
+        self.holds.release(OWNERS[b % 2].consumer)
         for offset in self.held(OWNERS[b % 2]):
             self.messages[offset] = "free"
 

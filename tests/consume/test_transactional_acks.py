@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from fmq import Consumer, Engine
-from fmq.errors import LeaseLost, TooLarge, WrongState
+from fmq.errors import BadOption, LeaseLost, TooLarge, WrongState
 from fmq.testing import PowerLoss
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
@@ -317,3 +318,74 @@ def test_a_transaction_acks_as_many_deliveries_as_fit_its_segment() -> None:
                 tx.ack(delivery)
     with opened(disk.after_kill()) as engine, engine.consumer("in", group="g") as consumer:
         assert consumer.poll() == []
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_transaction_that_is_dropped_without_an_end_lets_its_messages_come_again(
+    closed: bool,
+) -> None:
+    clock = FakeClock()
+    with started(CrashDisk(), clock) as engine:
+        one = engine.consumer("in", group="g", lease_seconds=5)
+        other = engine.consumer("in", group="g")
+        tx = engine.transaction()
+        for delivery in one.poll():
+            tx.ack(delivery)
+        if closed:
+            one.close()
+        del tx
+        gc.collect()
+        assert offsets(other) == ([0, 1, 2] if closed else [])
+        clock.advance(6)
+        assert offsets(other) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("step", ["prepare", "commit"])
+def test_one_that_is_dropped_behind_its_step_does_not(step: str) -> None:
+    clock = FakeClock()
+    with started(CrashDisk(), clock) as engine:
+        one = engine.consumer("in", group="g", lease_seconds=5)
+        tx = engine.transaction(tx_id="T")
+        for delivery in one.poll():
+            tx.ack(delivery)
+        getattr(tx, step)()
+        del tx, delivery
+        one.close()
+        gc.collect()
+        clock.advance(6)
+        other = engine.consumer("in", group="g")
+        assert offsets(other) == []
+        if step == "prepare":
+            engine.decide("T", "rollback")
+            assert offsets(other) == [0, 1, 2]
+
+
+def test_in_interval_mode_a_roll_back_frees_nothing_before_it_is_durable() -> None:
+    """Else the consumer could take what ROLLBACK, a moment later, gives to another one."""
+    clock = FakeClock()
+    with opened(CrashDisk(), clock, sync="interval") as engine:
+        engine.send("in", b"job", sync=True)
+        one, other = engine.consumer("in", group="g"), engine.consumer("in", group="g")
+        (delivery,) = one.poll()
+        tx = engine.transaction()
+        tx.ack(delivery)
+        tx.prepare()
+        tx.rollback()
+        again = engine.transaction()
+        with pytest.raises(LeaseLost):
+            again.ack(delivery)
+        engine.sync()
+        (delivery,) = other.poll()
+        delivery.ack()
+
+
+def test_a_delivery_of_another_engine_is_refused() -> None:
+    with started(CrashDisk()) as engine, started(CrashDisk()) as other:
+        (delivery,) = engine.consumer("in", group="g").poll(limit=1)
+        tx = other.transaction()
+        with pytest.raises(BadOption, match="another engine"):
+            tx.ack(delivery)
+        with pytest.raises(TypeError, match="delivery"):
+            tx.ack(5)  # type: ignore[arg-type]
+        tx.rollback()
+        delivery.ack()

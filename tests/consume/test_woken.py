@@ -1,0 +1,72 @@
+"""Who waits for a message is woken when one comes again, and not when its time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fmq import Consumer, Delivery, Engine
+from fmq.clock import Waitable
+from tests.small import CrashDisk, FakeClock, opened
+
+
+class WhileWaiting(FakeClock):
+    """Lets something happen while a poll waits; then time passes, if it still does."""
+
+    happens: Callable[[], object] | None = None
+
+    def wait(self, lock: Waitable, timeout: float | None) -> bool:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return super().wait(lock, timeout)
+
+
+@pytest.fixture
+def clock() -> WhileWaiting:
+    return WhileWaiting()
+
+
+@pytest.fixture
+def engine(clock: WhileWaiting) -> Iterator[Engine]:
+    with opened(CrashDisk(), clock) as engine:
+        engine.send("t", b"job")
+        yield engine
+
+
+def held(engine: Engine) -> tuple[Consumer, Delivery]:
+    consumer = engine.consumer("t", group="g", lease_seconds=10)
+    (delivery,) = consumer.poll()
+    return consumer, delivery
+
+
+def test_what_is_released_wakes_who_waits(engine: Engine, clock: WhileWaiting) -> None:
+    _, delivery = held(engine)
+    clock.happens = delivery.release
+    assert len(engine.consumer("t", group="g").poll(timeout=60)) == 1
+    assert clock.monotonic() == 0
+
+
+def test_a_roll_back_lets_the_lease_run_again_for_who_waits(
+    engine: Engine, clock: WhileWaiting
+) -> None:
+    """It began to wait when the message was a transaction's, without an end."""
+    _, delivery = held(engine)
+    tx = engine.transaction()
+    tx.ack(delivery)
+    clock.happens = tx.rollback
+    assert len(engine.consumer("t", group="g").poll(timeout=60)) == 1
+    assert clock.monotonic() == pytest.approx(10)
+
+
+def test_a_roll_back_behind_the_end_of_the_consumer_wakes_who_waits(
+    engine: Engine, clock: WhileWaiting
+) -> None:
+    consumer, delivery = held(engine)
+    tx = engine.transaction()
+    tx.ack(delivery)
+    consumer.close()
+    clock.happens = tx.rollback
+    assert len(engine.consumer("t", group="g").poll(timeout=60)) == 1
+    assert clock.monotonic() == 0
