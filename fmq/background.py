@@ -56,7 +56,13 @@ class HousekeepingThread:
         """Return when a round is due, or after a pause if the last one met trouble."""
         chores, wait = self._chores, self._clock.wait
         if chores.trouble:
-            wait(self._lock, self._sync_seconds if chores.pending() else self._idle_seconds)
+            self._patient = True  # said before anything is looked at, as below
+            if not chores.pending() and not wait(self._lock, self._idle_seconds):
+                self._patient = False
+                return
+            self._patient = False
+            if chores.pending():
+                wait(self._lock, self._sync_seconds)
             return
         # Said before anything is looked at: whoever changes it in between wakes the thread.
         self._patient = True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
+from threading import Lock
 from typing import Protocol
 
 from fmq.errors import Closed, FmqError
@@ -16,6 +18,40 @@ class Forkable(Protocol):
 
     def _forked(self) -> None:
         """This is the child, and the engine is the parent's."""
+
+
+class Closing:
+    """The steps from an open engine to a closed one, gone on with where an interrupt has left them.
+
+    A directory is not let go while a thread may still write there, so nothing is left out.
+    """
+
+    def __init__(self) -> None:
+        self._left: list[Callable[[], None]] = []
+        self._lock = Lock()
+
+    def begin(self, steps: list[Callable[[], None]]) -> None:
+        """Each may be taken a second time, behind an interrupt."""
+        self._left = steps
+
+    def go_on(self) -> None:
+        """Take every step that is left, whatever becomes of one of them; the first error is raised
+        at the end.
+        """
+        if not self._lock.acquire(blocking=False):
+            return  # another thread is at it, or this one, in a step
+        failed: Exception | None = None
+        try:
+            while self._left:
+                try:
+                    self._left[0]()
+                except Exception as error:
+                    failed = failed or error
+                self._left.pop(0)
+        finally:
+            self._lock.release()
+        if failed is not None:
+            raise failed
 
 
 def drain(parts: Parts, refusal: Closed) -> bool:
@@ -33,10 +69,11 @@ def drain(parts: Parts, refusal: Closed) -> bool:
             group.flush(force=True)
 
 
-def let_go_of_lock(parts: Parts) -> None:
-    """In the child of a fork: a thread that had it does not exist, and would never release it."""
+def let_go_of_locks(parts: Parts) -> None:
+    """In the child of a fork: a thread that had one does not exist, and would never release it."""
     with suppress(RuntimeError):
         parts.lock.release()
+    parts.journal.files.forked()
 
 
 _open: weakref.WeakSet[Forkable] = weakref.WeakSet()

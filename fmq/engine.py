@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -12,7 +13,7 @@ from fmq.background import HousekeepingThread
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
-from fmq.ending import drain, forget, let_go_of_lock, remember
+from fmq.ending import Closing, drain, forget, let_go_of_locks, remember
 from fmq.errors import BadOption, Closed, FmqError, Forked
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local import Local, send_with
@@ -60,6 +61,7 @@ class Engine:
         self._directory = directory
         self._options = options
         self._refusal: FmqError | None = None
+        self._closing = Closing()
         self._background = background
         self._thread: HousekeepingThread | None = None
         self._committer: Committer | None = None
@@ -387,32 +389,39 @@ class Engine:
         What is undecided stays undecided.
         """
         with self._parts.lock:
-            if self._refusal is not None:
-                return
-            self._refusal = refusal = Closed(
-                f"{self._path}: the engine is closed; fmq.open() opens the directory again"
-            )
-            self._parts.wake_all()
-        self._checkers.stop()
-        forget(self)
-        if self._thread is not None:
-            self._thread.stop()
-        try:
+            if self._refusal is None:
+                self._refusal = refusal = Closed(
+                    f"{self._path}: the engine is closed; fmq.open() opens the directory again"
+                )
+                self._closing.begin(self._steps_to_close(refusal))
+                self._parts.wake_all()
+        self._closing.go_on()
+
+    def _steps_to_close(self, refusal: Closed) -> list[Callable[[], None]]:
+        begun = False
+
+        def end() -> None:
+            nonlocal begun
+            if begun:
+                return  # it was broken off: the directory is left as a kill would leave it
+            begun = True
             drained = drain(self._parts, refusal)
             with suppress(OSError):
                 # It is a hint: without it the next open replays a little more.
                 self._parts.chores.end(clean=drained)
-        finally:
-            if self._committer is not None:
-                self._committer.stop()
-            self._parts.close()
-            self._unlock()
-            self._directory.close()
+
+        steps: list[Callable[[], None]] = [self._checkers.stop, partial(forget, self)]
+        if self._thread is not None:
+            steps.append(self._thread.stop)
+        steps.append(end)
+        if self._committer is not None:
+            steps.append(self._committer.stop)
+        return [*steps, self._parts.close, self._unlock, self._directory.close]
 
     def _forked(self) -> None:
         """This is the child of a fork: the engine is the parent's, and this copy is dead."""
         self._refusal = self._parts.group.failure = Forked(self._path)
-        let_go_of_lock(self._parts)
+        let_go_of_locks(self._parts)
         self._thread = self._committer = None
         with suppress(Exception):
             self._parts.close()

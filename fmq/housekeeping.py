@@ -14,7 +14,7 @@ import threading
 from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
 from fmq.disk import Directory
-from fmq.errors import Closed, EngineFailed, StorageFull
+from fmq.errors import Closed, Damaged, EngineFailed, StorageFull, TooLarge
 from fmq.options import Options
 from fmq.retention import Retention
 from fmq.store.catalog import Catalog
@@ -68,20 +68,28 @@ class Housekeeping:
             self._flush_pending()
             self._make_spare()
             self._write_indexes()
-            while self._manager.relocate_oldest():
-                pass
+            trouble = self._relocate()
             if self._checkpoint_due():
                 self._checkpoint(clean=False)
             self.retention.remove()
             if self._retention_wanted() and self.retention.due():
-                self._retain()
-            self.trouble = None
+                trouble = self._retain() or trouble
+            self.trouble = trouble
         except StorageFull as error:
             self.trouble = str(error)
         except OSError as error:
             # Only files that are derived are written here, and each is checked when it is
             # read: without it recovery has more to do, and nothing is lost.
             self.trouble = f"a file that can be built again: {error}; trying again later"
+
+    def _relocate(self) -> str | None:
+        """Write again what is too far behind; what is wrong with it, if it cannot be read."""
+        try:
+            while self._manager.relocate_oldest():
+                pass
+        except Damaged as error:
+            return f"an undecided transaction keeps its segment, and cannot be read: {error}"
+        return None
 
     def attempt(self) -> bool:
         """A round that raises nothing: whoever's call it follows has what it asked for. False if
@@ -177,7 +185,17 @@ class Housekeeping:
     def _retention_wanted(self) -> bool:
         return self._options.retain_bytes is not None or self._options.retain_seconds is not None
 
-    def _retain(self) -> None:
+    def _retain(self) -> str | None:
+        """Drop what is over the limits; why not, if something is wrong."""
+        try:
+            self._drop_oldest()
+        except Damaged as error:
+            return f"retention stands still: {error}"
+        except TooLarge as error:
+            return f"retention stands still, as what it carries over fits no segment: {error}"
+        return None
+
+    def _drop_oldest(self) -> None:
         retention = self.retention
         if (
             not retention.choose(self.checkpointer.scan_from)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.disk import Directory
-from fmq.errors import BadOption, Closed, Damaged, FmqError, NotAStore, ReadOnly
+from fmq.ending import forget, remember
+from fmq.errors import BadOption, Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly
 from fmq.message import Message, Outcome, UndecidedTransaction
 from fmq.options import Options
 from fmq.recovery.follow import Follower
@@ -36,13 +37,14 @@ class ReadOnlyEngine:
         self._directory = directory
         self._options = options
         self._clock = clock
-        self._closed = False
+        self._refusal: FmqError | None = None
         self._refreshing = threading.Lock()
         if look(directory).fresh:
             raise NotAStore(f"{path}: no journal was ever begun here, so there is nothing to read")
         self._lock = threading.Lock()
         self._follower = Follower(directory, self._lock)
         self._build()
+        remember(self)
 
     def _build(self) -> None:
         follower = self._follower
@@ -56,6 +58,7 @@ class ReadOnlyEngine:
 
     def refresh(self) -> None:
         """See what has become durable since; every call that reads does this by itself."""
+        self._check_open()
         with self._refreshing:
             self._check_open()
             self._follower.refresh()
@@ -63,8 +66,8 @@ class ReadOnlyEngine:
                 self._build()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(f"{self._path}: closed; fmq.open(path, read_only=True) opens it again")
+        if self._refusal is not None:
+            raise self._refusal
 
     @property
     def path(self) -> str:
@@ -167,10 +170,22 @@ class ReadOnlyEngine:
     def close(self) -> None:
         """Let go of the files."""
         with self._refreshing:  # whoever looks for news uses them
-            if not self._closed:
-                self._closed = True
+            if self._refusal is None:
+                self._refusal = Closed(
+                    f"{self._path}: closed; fmq.open(path, read_only=True) opens it again"
+                )
+                forget(self)
                 self._follower.close()
                 self._directory.close()
+
+    def _forked(self) -> None:
+        """This is the child of a fork: whoever had a lock of it does not exist here."""
+        self._refusal = Forked(self._path)
+        self._refreshing, self._lock = threading.Lock(), threading.Lock()
+        self._follower.files.forked()
+        with suppress(Exception):
+            self._follower.close()
+            self._directory.close()
 
     def __enter__(self) -> ReadOnlyEngine:
         return self

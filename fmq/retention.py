@@ -128,13 +128,18 @@ class Retention:
     def lock_out_exports(self, segments: list[Segment]) -> tuple[list[Segment], list[File]]:
         """Those of `segments`, oldest first, that no export has pinned, and their locks."""
         locks: list[File] = []
-        for i, segment in enumerate(segments):
-            file = self._directory.open(segment.name)
-            if not file.pin(exclusive=True):
-                file.close()
-                self.kept = segment.base, "an export or backup that is running"
-                return segments[:i], locks
-            locks.append(file)
+        try:
+            for i, segment in enumerate(segments):
+                file = self._directory.open(segment.name)
+                locks.append(file)
+                if not file.pin(exclusive=True):
+                    locks.pop().close()
+                    self.kept = segment.base, "an export or backup that is running"
+                    return segments[:i], locks
+        except BaseException:
+            for lock in locks:
+                lock.close()
+            raise
         return segments, locks
 
     def carry_over(self, segments: list[Segment]) -> None:

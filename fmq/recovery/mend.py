@@ -99,6 +99,10 @@ def _quarantine(directory: Directory, segment: Segment, cut: bytes) -> int:
         try:
             file.write(0, (cut,), sync=True)
             file.sync()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                folder.remove(name)  # a part of it would look like all
+            raise
         finally:
             file.close()
         folder.sync()

@@ -85,6 +85,10 @@ class Files:
                 del self._entries[base]
                 entry.file.close()
 
+    def forked(self) -> None:
+        """This is the child of a fork: who had the lock does not exist."""
+        self._lock = threading.Lock()
+
     def close(self) -> None:
         for base in list(self._entries):
             self.forget(base)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TypeVar
 
-from fmq.errors import EngineFailed, FmqError, UsageError
+from fmq.errors import Closed, EngineFailed, FmqError, Forked
 from fmq.store.journal import Chunk, Journal, Straight
 from fmq.store.kinds import Record
 from fmq.store.segment import Segment
@@ -158,16 +158,16 @@ class Group:
     def check(self) -> None:
         """Raise if the engine has failed or is closed. Under the lock."""
         if self.failure is not None:
-            raise self.failure if isinstance(self.failure, UsageError) else self.failed_error()
+            raise self.failed_error() if self.broken() else self.failure
 
-    def close(self, refusal: UsageError) -> None:
+    def close(self, refusal: Closed) -> None:
         """Refuse everything from now on, with `refusal`. Under the lock."""
         assert self.idle()
         self.failure = refusal
 
     def broken(self) -> bool:
         """Whether a write or sync has failed, so that nothing may be believed of the disk."""
-        return self.failure is not None and not isinstance(self.failure, UsageError)
+        return self.failure is not None and not isinstance(self.failure, (Closed, Forked))
 
     def failed_error(self) -> EngineFailed:
         return EngineFailed(

@@ -15,7 +15,9 @@ from fmq.store.record import utf8
 from fmq.tx.limits import RUN_BYTES, Limits
 from fmq.tx.writer import Writer
 
-LENGTH_BYTES = 4  # of a body, in its column
+# What a body takes in the columns of its run, at the most: its length, and that it has no key, no
+# tag and no headers, if another one in the run has.
+LENGTH_BYTES = 4 + 3 * 2
 UTF8_BYTES_MAX = 4  # of a character
 
 

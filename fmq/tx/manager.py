@@ -29,6 +29,7 @@ from fmq.tx.writer import Writer
 
 T = TypeVar("T", bound=Transaction)
 CACHED_BYTES_MAX = 16 << 20
+CHECK_AFTER_MAX = 1_000_000_000  # seconds: some thirty years
 
 
 class TransactionManager:
@@ -69,8 +70,8 @@ class TransactionManager:
         """A new transaction; TxIdInUse if its id is open or was decided within the window."""
         if producer is not None:
             check_name("producer", producer)
-        if check_after is not None and check_after < 0:
-            raise BadOption(f"check_after={check_after}: must not be negative")
+        if check_after is not None and not 0 <= check_after <= CHECK_AFTER_MAX:
+            raise BadOption(f"check_after={check_after}: must be from 0 to {CHECK_AFTER_MAX:,}")
         check_after_ms = -1 if check_after is None else round(check_after * 1000)
         if tx_id is None:
             made = self._ids.make(self.writer.clock.time_us())
@@ -87,6 +88,11 @@ class TransactionManager:
             self.let_go(transaction)
             raise
         return transaction
+
+    def _check_unused(self, tx_id: str) -> None:
+        """Whoever made the id, and however often: no second one is prepared. Under the lock."""
+        if tx_id in self._ledger.by_tx_id or tx_id in self._preparing:
+            self._refuse_in_use(tx_id)
 
     def _refuse_in_use(self, tx_id: str) -> None:
         if tx_id in self._ledger.by_tx_id or tx_id in self._preparing:
@@ -137,9 +143,8 @@ class TransactionManager:
         commit = Commit(self.topics, draft.topics, tx_id, producer, draft, acks)
 
         def plan() -> None:
+            self._check_unused(tx_id)
             transaction.planned()
-            if tx_id in self._ledger.by_tx_id:
-                self._refuse_in_use(tx_id)
             writer.place(commit)
             if transaction.named:
                 self._note_planned(tx_id, commit.position)
@@ -159,6 +164,7 @@ class TransactionManager:
         writer, tx_id = self.writer, transaction.tx_id
 
         def plan() -> None:
+            self._check_unused(tx_id)
             transaction.planned()
             self.limits.check_open(self._ledger, len(self._preparing), prepare)
             writer.time(prepared)
@@ -178,7 +184,9 @@ class TransactionManager:
         try:
             self._group.run(plan, force=True)
         finally:
-            self._preparing.discard(tx_id)
+            if prepared.position:  # else it was refused, and what is marked is another one's
+                self._preparing.discard(tx_id)
+        transaction.number = prepare.tx
         self.let_go(transaction)
 
     def _keep(self, draft: Draft) -> bool:
@@ -196,16 +204,17 @@ class TransactionManager:
         with self._group.lock:
             self._group.check()
             entry = self._ledger.by_tx_id.get(transaction.tx_id)
-        commit = Commit.of_prepared(self.topics, entry) if entry is not None else None
-        if entry is not None and commit is not None and self._end_straight(entry, commit):
-            return commit.receipts
-        decided = self._decide(transaction.tx_id, COMMIT, "", "", None)
+        if entry is not None and entry.tx == transaction.number:
+            commit = Commit.of_prepared(self.topics, entry)
+            if commit is not None and self._end_straight(entry, commit):
+                return commit.receipts
+        decided = self._decide(transaction.tx_id, COMMIT, "", "", None, transaction.number)
         published = decided.receipts if isinstance(decided, Outcome) else decided.runs
         return partial(receipts_of, published)
 
     def roll_back_prepared(self, transaction: Transaction) -> None:
         """Roll back, for the one who has prepared it."""
-        self._decide(transaction.tx_id, Kind.ROLLBACK, "", "", None)
+        self._decide(transaction.tx_id, Kind.ROLLBACK, "", "", None, transaction.number)
 
     def decide(
         self,
@@ -231,16 +240,26 @@ class TransactionManager:
         return outcome_of(decided.decided, receipts_of(decided.runs))
 
     def _decide(
-        self, tx_id: str, kind: Kind, reason: str, decided_by: str, seal: str | None
+        self,
+        tx_id: str,
+        kind: Kind,
+        reason: str,
+        decided_by: str,
+        seal: str | None,
+        number: int | None = None,
     ) -> Publication | Outcome:
-        """What was written, or the outcome of the same decision made before."""
+        """What was written, or the outcome of the same decision made before. With `number` it
+        is for that transaction alone: the id may be another one's by now.
+        """
         while True:
             with self._group.lock:
                 self._group.check()
                 entry = self._ledger.by_tx_id.get(tx_id)
                 busy = entry is not None and entry.busy
             if entry is None:
-                return self._decided_before(tx_id, kind, seal)
+                return self._decided_before(tx_id, kind, seal, number)
+            if number not in (None, entry.tx):
+                raise self._another(tx_id)
             if seal is not None and seal != seal_text(entry.prepare.seal):
                 raise UnknownTransaction(
                     f"transaction {tx_id!r} has the seal {seal_text(entry.prepare.seal)}, not "
@@ -306,7 +325,21 @@ class TransactionManager:
         if entry.kept is not None:
             self._cached_bytes -= entry.kept.size
 
-    def _decided_before(self, tx_id: str, kind: Kind, seal: str | None) -> Outcome:
+    @staticmethod
+    def _another(tx_id: str) -> UnknownTransaction:
+        return UnknownTransaction(
+            f"transaction {tx_id!r} was decided by somebody else, so long ago that its id is that "
+            "of another one by now: nothing was changed, and that one was left alone. Whoever "
+            "decided it knows how."
+        )
+
+    def _decided_before(
+        self, tx_id: str, kind: Kind, seal: str | None, number: int | None
+    ) -> Outcome:
+        if number is not None:
+            decided = self._outcomes.find(tx_id)
+            if decided is not None and decided.tx != number:
+                raise self._another(tx_id)
         outcome = self.outcome(tx_id)
         if seal is not None and seal != outcome.seal:
             raise UnknownTransaction(

@@ -201,14 +201,15 @@ class Messages:
 
     def wake(self) -> None:
         """Wake those who wait for what has just been published. Under the lock."""
-        arrived, self.ledger.arrived = self.ledger.arrived, set()
-        for name in arrived:
+        arrived = self.ledger.arrived
+        while arrived:
+            # One after the other, so that an interrupt leaves nobody behind who is on no list.
+            name = next(iter(arrived))
             topic = self.ledger.topics.get(name)
-            if topic is None:
-                continue
-            waiting, topic.waiting = topic.waiting, []
-            for wakeup in waiting:
-                wakeup()
+            while topic is not None and topic.waiting:
+                topic.waiting[0]()
+                topic.waiting.pop(0)
+            arrived.discard(name)
 
     def wake_all(self) -> None:
         """Wake everybody, because the engine closes or has failed. Under the lock."""

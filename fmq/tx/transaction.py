@@ -44,6 +44,7 @@ class Transaction(Collecting):
         self.check_after_ms = check_after_ms
         self.named = named
         self._prepared = False
+        self.number = 0  # of its PREPARE, once there is one
         self._receipts: Receipts = list
 
     def prepare(self) -> None:

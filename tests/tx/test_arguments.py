@@ -109,6 +109,6 @@ def test_views_of_wide_items_are_as_large_as_their_bytes() -> None:
         wide = memoryview(array("Q", [0] * 13))
         for send in (engine.send, lambda topic, body: engine.send_many(topic, [b"", body])):
             with pytest.raises(TooLarge, match="104"):
-                send("t", wide)  # type: ignore[operator]
+                send("t", wide)
         engine.send_many("t", [bytes(60), bytes(60)])
         assert [len(body) for body in bodies(engine, "t")] == [60, 60]
