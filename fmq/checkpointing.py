@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 
-from fmq.disk import Directory
+from fmq.disk import Directory, is_full
+from fmq.errors import StorageError, StorageFull, Unreadable
 from fmq.recovery.checkpoint import Checkpoint, CheckpointWriter
 from fmq.recovery.recover import Recovered
 from fmq.recovery.replay import PART
@@ -117,3 +118,15 @@ class Checkpointer:
             if name.endswith(PART) and belongs(name) and base_of(name) < self._part_base:
                 with contextlib.suppress(FileNotFoundError):
                     self._directory.remove(name)
+
+
+def no_checkpoint(path: str, error: OSError) -> StorageError:
+    """What `engine.checkpoint()` raises where the machine would not have one written."""
+    if isinstance(error, StorageError):
+        return error
+    if is_full(error):
+        return StorageFull(
+            f"{path}: no room for a checkpoint ({error.strerror}). Nothing was lost, and the older "
+            "one stands; free some room and call again."
+        )
+    return Unreadable(path, error)

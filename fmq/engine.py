@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from fmq.background import HousekeepingThread
+from fmq.checkpointing import no_checkpoint
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
@@ -353,7 +354,10 @@ class Engine:
         """Save where recovery can start; it happens by itself, too."""
         self._check()
         self._parts.group.flush(force=True)
-        self._parts.chores.checkpoint()
+        try:
+            self._parts.chores.checkpoint()
+        except OSError as error:
+            raise no_checkpoint(self._path, error) from error
 
     def stats(self) -> Stats:
         """A snapshot of what the engine knows of itself."""

@@ -72,7 +72,7 @@ class Housekeeping:
             if self._checkpoint_due():
                 self._checkpoint(clean=False)
             self.retention.remove()
-            if self._retention_wanted() and self.retention.due():
+            if self._retention_wanted():
                 trouble = self._retain() or trouble
             self.trouble = trouble
         except StorageFull as error:
@@ -188,7 +188,8 @@ class Housekeeping:
     def _retain(self) -> str | None:
         """Drop what is over the limits; why not, if something is wrong."""
         try:
-            self._drop_oldest()
+            if self.retention.due():
+                self._drop_oldest()
         except Damaged as error:
             return f"retention stands still: {error}"
         except TooLarge as error:

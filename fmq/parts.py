@@ -24,12 +24,15 @@ from fmq.store.group import Append, Group
 from fmq.store.index import SegmentIndex
 from fmq.store.journal import Journal
 from fmq.store.reader import Reader
-from fmq.store.segment import segment_name
+from fmq.store.record import aligned
+from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.store.spares import Spares
 from fmq.tx.apply import apply
+from fmq.tx.limits import DECISION_BYTES_MAX
 from fmq.tx.manager import TransactionManager
 from fmq.tx.messages import Messages
 from fmq.tx.outcomes import Outcomes
+from fmq.tx.reserve import size_of_all
 from fmq.tx.sender import Sender
 from fmq.tx.writer import Writer
 
@@ -40,13 +43,17 @@ def _segment_bytes(found: Recovered, options: Options) -> int:
     A transaction prepared under a larger setting must still fit when it is relocated or
     committed: no setting refuses a decision.
     """
-    undecided = [entry.start for entry in found.ledger.undecided.values()]
+    undecided = found.ledger.undecided.values()
     holding = [
         segment.capacity
         for segment in found.segments
-        if any(segment.base <= start < segment.limit for start in undecided)
+        if any(segment.base <= entry.start < segment.limit for entry in undecided)
     ]
-    return max([options.segment_bytes, *holding])
+    deciding = [
+        aligned(HEADER_BYTES + size_of_all([entry.prepare, *entry.runs]) + DECISION_BYTES_MAX)
+        for entry in undecided
+    ]
+    return max([options.segment_bytes, *holding, *deciding])
 
 
 class Watch(Protocol):
@@ -79,7 +86,7 @@ class Parts:
         self.ledger = ledger = found.ledger
         segment_bytes = _segment_bytes(found, options)
         spares = Spares(directory, segment_bytes)
-        spares.adopt(directory.names())
+        spares.adopt(directory.names(), any_size=bool(ledger.undecided))
         files = Files(directory)
         self.journal = journal = Journal(
             directory, found.store, found.segments, spares, files, segment_bytes

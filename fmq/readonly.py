@@ -8,9 +8,10 @@ the next record, roll, checkpoint or clean close.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fmq.clock import Clock
 from fmq.disk import Directory
@@ -18,7 +19,7 @@ from fmq.ending import forget, remember
 from fmq.errors import BadOption, Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly
 from fmq.message import Message, Outcome, UndecidedTransaction
 from fmq.options import Options
-from fmq.recovery.follow import Follower
+from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look
 from fmq.store.batch import Batch
 from fmq.store.reader import Reader
@@ -27,6 +28,8 @@ from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
 if TYPE_CHECKING:
     from fmq.infos import GroupInfo, QueueInfo
+
+T = TypeVar("T")
 
 
 class ReadOnlyEngine:
@@ -108,12 +111,7 @@ class ReadOnlyEngine:
         with suppress(FmqError, OSError):
             if found := self._messages.batch(topic, queue, offset, limit):
                 return found
-        self.refresh()
-        try:
-            return self._messages.batch(topic, queue, offset, limit)
-        except OSError:
-            self._check_open()  # closed since then, and its files with it
-            raise
+        return self._refreshed(lambda: self._messages.batch(topic, queue, offset, limit))
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """All queues, or those of one topic, with the offsets they hold."""
@@ -140,20 +138,31 @@ class ReadOnlyEngine:
         """What became of a transaction, as far as it can be vouched for; Damaged if damage may
         hide it.
         """
-        self.refresh()
+        return self._refreshed(lambda: self._outcome(tx_id))
+
+    def _outcome(self, tx_id: str) -> Outcome:
         self._check_transactions()
         with self._lock:
             entry = self._follower.ledger.by_tx_id.get(tx_id)
             if entry is not None:
                 return undecided_outcome(entry)
-        try:
-            decided = self._outcomes.find(tx_id)
-            if decided is None:
-                raise self._outcomes.unknown(tx_id)
-            return self._outcomes.outcome(decided)
-        except OSError:
-            self._check_open()
-            raise
+        decided = self._outcomes.find(tx_id)
+        if decided is None:
+            raise self._outcomes.unknown(tx_id)
+        return self._outcomes.outcome(decided)
+
+    def _refreshed(self, look: Callable[[], T]) -> T:
+        """What `look` finds once the news is known. What is missing or wrong counts only if it is
+        so again: the writer may have dropped a segment between the two.
+        """
+        for _ in range(ATTEMPTS - 1):
+            self.refresh()
+            try:
+                return look()
+            except (Damaged, OSError):
+                self._check_open()  # closed since then, and its files with it
+        self.refresh()
+        return look()
 
     def _check_transactions(self) -> None:
         if self._follower.doubt is not None:

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from fmq.disk import Directory
+from fmq.errors import Damaged
 from fmq.store.index import (
     BadIndex,
     LaneKey,
@@ -50,6 +51,7 @@ class Catalog:
         self._keys: OrderedDict[int, array[int]] = OrderedDict()
         self._lanes: dict[LaneKey, tuple[list[int], list[int]]] = {}  # firsts, bases
         self._mapped = 0  # how many of _bases are in _lanes
+        self._unmapped: dict[int, Damaged] = {}  # or would be, were they not damaged
         self.rebuilt = 0
 
     def add(self, base: int) -> None:
@@ -80,6 +82,7 @@ class Catalog:
             self._tables.pop(base, None)
             self._loaded.pop(base, None)
             self._keys.pop(base, None)
+            self._unmapped.pop(base, None)
             for firsts, bases in self._lanes.values():
                 if bases and bases[0] == base:
                     del firsts[0], bases[0]
@@ -90,16 +93,21 @@ class Catalog:
             return list(self._bases)
 
     def find(self, key: LaneKey, offset: int) -> SegmentIndex | None:
-        """The index of the sealed segment that holds `offset` of the queue."""
+        """The index of the sealed segment that holds `offset` of the queue; Damaged if that may be
+        one whose index cannot be built.
+        """
         with self._lock:
             self._map()
             firsts, bases = self._lanes.get(key, ((), ()))
             i = bisect_right(firsts, offset) - 1
-            if i < 0:
-                return None
-            index = self._load(bases[i])
-            lane = index.lanes.get(key)
-            return index if lane is not None and lane.first <= offset < lane.next else None
+            if i >= 0:
+                index = self._load(bases[i])
+                lane = index.lanes.get(key)
+                if lane is not None and lane.first <= offset < lane.next:
+                    return index
+            for error in self._unmapped.values():
+                raise error
+            return None
 
     def summary(self, base: int) -> dict[LaneKey, LaneSummary]:
         """What the segment at `base` holds of each queue."""
@@ -134,11 +142,15 @@ class Catalog:
     def _map(self) -> None:
         """Know, for each queue, which segments hold it."""
         for base in self._bases[self._mapped :]:
-            for key, summary in self._table(base).items():
+            try:
+                table = self._table(base)
+            except Damaged as error:
+                self._unmapped[base], table = error, {}
+            for key, summary in table.items():
                 firsts, bases = self._lanes.setdefault(key, ([], []))
                 firsts.append(summary.first)
                 bases.append(base)
-        self._mapped = len(self._bases)
+            self._mapped += 1
 
     def _table(self, base: int) -> dict[LaneKey, LaneSummary]:
         table = self._tables.get(base)

@@ -18,6 +18,9 @@ from itertools import count
 
 from fmq.disk import Directory, File, is_full
 from fmq.errors import StorageFull
+from fmq.options import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+from fmq.store.record import ALIGNMENT
+from fmq.store.segment import HEADER_BYTES
 
 SUFFIX = ".spare"
 ZEROED_BYTES_PER_SECOND_MAX = 320 << 20
@@ -43,19 +46,24 @@ class Spares:
         self._capacity = capacity
         self._ready: list[Spare] = []
         self._given: list[Spare] = []  # and not yet a segment: they are still ours to close
+        self._odd: list[Spare] = []  # of another size: for a decision that finds no room else
         self._numbers = count()
         self._taken: set[str] = set()  # names that an earlier engine gave
         self._lock = threading.Lock()
         self.needed = 0
         self.failed: str | None = None
 
-    def adopt(self, names: Iterable[str]) -> None:
-        """Take over what an earlier engine left: kept if it is whole and all zeros."""
+    def adopt(self, names: Iterable[str], *, any_size: bool = False) -> None:
+        """Take over what an earlier engine left: kept if it is whole and all zeros; with `any_size`
+        also if it made them larger or smaller.
+        """
         for name in sorted(filter(is_spare, names)):
             self._taken.add(name)
             file = self._directory.open(name, write=True)
-            if file.size() == self._capacity and all_zeros(file, self._capacity):
-                self._ready.append(Spare(name, file, self._capacity))
+            size = file.size()
+            wanted = size == self._capacity
+            if (wanted or (any_size and could_be_segment(size))) and all_zeros(file, size):
+                (self._ready if wanted else self._odd).append(Spare(name, file, size))
             else:
                 file.close()
                 self._directory.remove(name)
@@ -63,15 +71,24 @@ class Spares:
     def count(self) -> int:
         return len(self._ready)
 
-    def take(self, *, ordinary: bool) -> Spare:
-        """A spare for the next segment, made now if none is ready; StorageFull."""
+    def take(self, append_bytes: int, *, ordinary: bool) -> Spare:
+        """A spare for the next segment, which begins with an append of `append_bytes`, made now if
+        none is ready; StorageFull.
+        """
         with self._lock:
-            wanted = 1 + (self.needed if ordinary else 0)
-            while len(self._ready) < wanted:
-                if not ordinary and self._ready:
-                    break
-                self._make(zeros=False)
-            spare = self._ready.pop(0)
+            try:
+                wanted = 1 + (self.needed if ordinary else 0)
+                while len(self._ready) < wanted:
+                    if not ordinary and self._ready:
+                        break
+                    self._make(zeros=False)
+                spare = self._ready.pop(0)
+            except StorageFull:
+                fits = [odd for odd in self._odd if append_bytes <= odd.capacity - HEADER_BYTES]
+                if ordinary or not fits:
+                    raise
+                spare = fits[0]
+                self._odd.remove(spare)
             self._given.append(spare)
             return spare
 
@@ -90,7 +107,10 @@ class Spares:
     def make_ahead(self, *, zeros: bool) -> bool:
         """Make the one that the next roll will take; False if there was no room for it."""
         with self._lock:
-            if len(self._ready) > self.needed:
+            enough = len(self._ready) > self.needed
+            if enough or not self.needed:
+                self._remove_odd()
+            if enough:
                 return True
         try:
             spare = self._create(zeros=zeros)
@@ -101,6 +121,13 @@ class Spares:
             self._ready.append(spare)
             self.failed = None
         return True
+
+    def _remove_odd(self) -> None:
+        while self._odd:
+            spare = self._odd.pop()
+            spare.file.close()
+            with contextlib.suppress(OSError):  # then the next engine looks at it
+                self._directory.remove(spare.name)
 
     def _make(self, *, zeros: bool) -> None:
         self._ready.append(self._create(zeros=zeros))
@@ -134,10 +161,16 @@ class Spares:
 
     def close(self) -> None:
         """Let go of the files; they stay for the next engine."""
-        for spare in (*self._ready, *self._given):
+        for spare in (*self._ready, *self._odd, *self._given):
             spare.file.close()
         self._ready.clear()
+        self._odd.clear()
         self._given.clear()
+
+
+def could_be_segment(size: int) -> bool:
+    """Whether there are segments of that size."""
+    return SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % ALIGNMENT == 0
 
 
 def is_spare(name: str) -> bool:

@@ -17,6 +17,7 @@ from fmq.tx.ledger import Ledger
 FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
 RUN_BYTES = 184  # a run's head without its names, with its TOPIC record and padding
 REASON_BYTES_MAX = 1024
+DECISION_BYTES_MAX = FRAME_BYTES + REASON_BYTES_MAX  # what COMMIT may take beyond its PREPARE
 
 
 class Limits:

@@ -306,8 +306,10 @@ class TransactionManager:
             now = writer.now_us()
             records = publication.records(journal.current)
             if not journal.fits(journal.measure(records)):
-                # What could be referred to now lies in another segment: choose again.
-                records = publication.records(journal.roll(ordinary=False))
+                # What could be referred to now lies in another segment: choose again. Copies of
+                # all take less than was set aside.
+                at_most = entry.prepare.reserved
+                records = publication.records(journal.roll(at_most, ordinary=False))
                 journal.measure(records)
             writer.publish(publication.runs, now)
             for record in records:

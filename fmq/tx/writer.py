@@ -143,7 +143,7 @@ class Writer:
             # until there is a spare again: else messages could fill it and a full disk refuse them.
             spares.reserve(spares.needed)
         if not journal.fits(size):
-            journal.roll(ordinary=ordinary)
+            journal.roll(size, ordinary=ordinary)
 
     def publish(self, runs: Iterable[Run], now: int) -> None:
         """Give `runs` their offsets and time."""

@@ -41,7 +41,7 @@ def note(text: str | bytes, size: int = 0) -> State:
 def plan(journal: Journal, records: list[Record]) -> list[Record]:
     """What a writer does under the lock: measure, roll if need be, place, append."""
     if not journal.fits(journal.measure(records)):
-        journal.roll(ordinary=True)
+        journal.roll(0, ordinary=True)
     journal.append(records)
     return records
 

@@ -155,7 +155,7 @@ class Shared:
         def plan() -> str:
             records: list[Record] = [note(text, size)]
             if not journal.fits(journal.measure(records)):
-                journal.roll(ordinary=True)
+                journal.roll(0, ordinary=True)
             self.group.plan(records)
             call = getattr(threading.current_thread(), "call", None)
             if call is not None:

@@ -136,7 +136,7 @@ def test_a_roll_alone_seals_the_segment_and_opens_the_next() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
     append(journal, "a")
-    journal.roll(ordinary=True)
+    journal.roll(0, ordinary=True)
     journal.write(journal.take_pending(), sync=True)
     append(journal, "b")
     found = Found(disk)

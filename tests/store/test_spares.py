@@ -40,7 +40,7 @@ def test_a_spare_is_a_whole_file_of_zeros_and_durable(zeros: bool) -> None:
 def test_a_taken_spare_is_nobody_elses() -> None:
     spares = spares_on(CrashDisk())
     spares.make_ahead(zeros=False)
-    taken = [spares.take(ordinary=True) for _ in range(3)]
+    taken = [spares.take(0, ordinary=True) for _ in range(3)]
     assert len({spare.name for spare in taken}) == 3
     assert spares.count() == 0
 
@@ -73,7 +73,7 @@ def test_whole_zero_files_are_adopted_and_other_spares_removed() -> None:
     assert names_on(disk) == ["000003.spare", "notes.txt", "odd.spare"]
     assert spares.count() == 1
     for _ in range(6):
-        spares.take(ordinary=True)
+        spares.take(0, ordinary=True)
     taken = set(names_on(disk)) - {"notes.txt", "odd.spare"}
     assert len(taken) == 6, "new ones took no name that was there"
 
@@ -98,18 +98,18 @@ def test_the_reserve_is_for_decisions() -> None:
     assert spares.count() == 2
     faults.fail("allocate", error=errno.ENOSPC, persistently=True)
     with pytest.raises(StorageFull):
-        spares.take(ordinary=True)
+        spares.take(0, ordinary=True)
     assert spares.count() == 2
     for _ in range(2):
-        spares.take(ordinary=False)
+        spares.take(0, ordinary=False)
     with pytest.raises(StorageFull):
-        spares.take(ordinary=False)
+        spares.take(0, ordinary=False)
 
 
 def test_an_ordinary_append_takes_one_above_the_reserve() -> None:
     spares = spares_on(CrashDisk())
     spares.reserve(2)
-    spares.take(ordinary=True)
+    spares.take(0, ordinary=True)
     assert spares.count() == 2
 
 
@@ -133,9 +133,9 @@ def test_a_full_disk_refuses_a_spare_and_leaves_nothing_behind(operation, error:
     spares = spares_on(faults)
     faults.fail(operation, error=error, short=100)
     with pytest.raises(StorageFull, match="refused whole"):
-        spares.take(ordinary=True)
+        spares.take(0, ordinary=True)
     assert names_on(faults) == []
-    assert spares.take(ordinary=True).file.size() == CAPACITY
+    assert spares.take(0, ordinary=True).file.size() == CAPACITY
 
 
 def test_a_full_disk_met_ahead_of_need_is_noted_and_tried_again() -> None:
@@ -153,7 +153,7 @@ def test_a_failing_disk_is_not_a_full_one() -> None:
     spares = spares_on(faults)
     faults.fail("allocate", error=errno.EIO)
     with pytest.raises(OSError, match="Input/output") as caught:
-        spares.take(ordinary=True)
+        spares.take(0, ordinary=True)
     assert caught.value.errno == errno.EIO
     assert names_on(faults) == []
 
@@ -177,7 +177,7 @@ def test_two_threads_never_draw_the_same_name() -> None:
         others: list[threading.Thread] = []
 
         def take(spares: Spares = spares, others: list[threading.Thread] = others) -> None:
-            thread = threading.Thread(target=lambda: spares.take(ordinary=True), daemon=True)
+            thread = threading.Thread(target=lambda: spares.take(0, ordinary=True), daemon=True)
             thread.start()
             thread.join(0.02 if spares._lock.locked() else None)
             others.append(thread)

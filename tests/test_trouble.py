@@ -1,0 +1,218 @@
+"""What keeps one chore from being done keeps nothing else: the engine goes on, and says it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq import Engine, Options
+from fmq.errors import BadOption, Damaged, StorageFull, TooLarge, Unreadable
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from tests.small import bodies, content, fill, flip, opened, remove, segments
+
+
+def in_trouble(engine: Engine, word: str) -> None:
+    """Something is said, and everything else goes on."""
+    for _ in range(40):
+        engine.send("other", b"x" * 400)
+    trouble = engine.stats().trouble
+    assert trouble is not None
+    assert word in trouble
+    assert len(bodies(engine, "other")) >= 40
+
+
+def test_an_undecided_transaction_that_cannot_be_read_to_be_written_again() -> None:
+    disk = CrashDisk()
+    with opened(disk, relocate_bytes=4096) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"b" * 1000)
+        tx.prepare()
+        flip(disk, segments(disk)[0], 800)
+        in_trouble(engine, "undecided transaction")
+        checkpoints = engine.stats().checkpoints
+        engine.send("other", b"last")
+        assert engine.stats().checkpoints >= checkpoints
+        tx.rollback()
+
+
+def test_a_damaged_segment_that_retention_would_drop() -> None:
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock) as engine:
+        for _ in range(3):
+            fill(engine, "t")
+    first, *_ = segments(disk)
+    flip(disk, first, 2000)
+    remove(disk, *[name for name in content(disk) if name.endswith(".idx")])
+    with opened(disk, clock, retain_seconds=1) as engine:
+        clock.advance(100)
+        in_trouble(engine, "retention")
+        last = engine.queues("t")[0].next - 1
+        assert engine.read("t", offset=last)
+        with pytest.raises(Damaged, match=first):
+            engine.read("t")
+
+
+def test_a_state_that_fits_no_segment_leaves_retention_undone_and_nothing_else() -> None:
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=8192) as engine:
+        for number in range(120):
+            engine.send(f"a topic whose name is as long as names may be in practice {number}", b"x")
+        in_trouble(engine, "retention")
+    with opened(disk, retain_bytes=8192) as engine:
+        in_trouble(engine, "retention")
+    with opened(disk, segment_bytes=65536, retain_bytes=65536) as engine:
+        for _ in range(400):
+            engine.send("other", b"x" * 400)
+        assert engine.stats().trouble is None
+        assert engine.stats().first_position > 0
+
+
+def test_locks_of_segments_are_let_go_when_one_more_cannot_be_had() -> None:
+    """Else retention would wait for ever, for an export that is its own."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        for _ in range(8):
+            fill(engine, "t")
+    with opened(disk, retain_bytes=8192) as engine:
+        disk.fail("open", nth=3, error=errno.EMFILE, names="*.seg")
+        engine.send("t", b"x")
+        disk.heal()
+        for _ in range(3):
+            fill(engine, "t")
+        assert engine.stats().kept is None
+        assert engine.stats().segments <= 3
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.ENOSPC, StorageFull), (errno.EIO, Unreadable)]
+)
+def test_a_checkpoint_that_cannot_be_written_is_a_typed_error(
+    number: int, error: type[Exception]
+) -> None:
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        engine.send("t", b"1")
+        disk.fail("create", error=number, names="*checkpoint*", persistently=True)
+        with pytest.raises(error):
+            engine.checkpoint()
+        engine.send("t", b"2")
+        disk.heal()
+        engine.checkpoint()
+        assert bodies(engine, "t") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("check_after", [1e17, float("inf"), float("nan"), -1, 2**63])
+def test_a_time_that_no_record_can_hold_is_refused_before_the_transaction_begins(
+    check_after: float,
+) -> None:
+    with opened(CrashDisk()) as engine:
+        with pytest.raises(BadOption, match="check_after"):
+            engine.transaction(check_after=check_after)
+        engine.send("t", b"goes on")
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda engine: engine.decide("T", "commit"),
+        lambda engine: engine.decide("T", "commit", reason="r" * 1024, decided_by="d" * 255),
+        lambda engine: engine.decide("T", "rollback", reason="r" * 1024),
+    ],
+)
+@pytest.mark.parametrize("acks", [False, True])
+def test_what_can_be_prepared_can_be_decided_however_mixed_its_messages_are(
+    decide: Callable[[Engine], object], acks: bool
+) -> None:
+    """One message with key, tag and headers makes all others of its run larger."""
+    with opened(CrashDisk(), segment_bytes=8192) as engine:
+        engine.send("in", b"o")
+        (delivery,) = engine.consumer("in", group="g").poll()
+        tx = engine.transaction(tx_id="T")
+        if acks:
+            tx.ack(delivery)
+        tx.send("t", b"", key="k", tag="t", headers={"h": "v"})
+        with pytest.raises(TooLarge):
+            while True:
+                tx.send("t", b"")
+        tx.prepare()
+        decide(engine)
+
+
+@pytest.mark.parametrize("segment_bytes", [2048, 8192, 65536])
+def test_no_setting_and_no_full_disk_refuses_a_decision(segment_bytes: int) -> None:
+    disk = FaultDisk(CrashDisk())
+    with opened(disk, segment_bytes=16384) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"b" * 6000)
+        tx.prepare()
+        journal = engine._parts.journal
+        engine.send("u", b"x" * (journal.current.limit - journal.position - 200))
+    disk.fail("allocate", error=errno.ENOSPC, persistently=True)
+    with opened(disk, segment_bytes=segment_bytes) as engine:
+        assert engine.decide("T", "commit", reason="r" * 500).state == "committed"
+        assert bodies(engine, "t") == [b"b" * 6000]
+        disk.heal()
+        for _ in range(3):
+            engine.send("t", b"x" * 500)
+        sizes = {len(data) for name, data in content(disk).items() if name.endswith(".spare")}
+        assert sizes == {max(segment_bytes, 16384)}, "those of the other size are gone"
+    with opened(disk) as engine:
+        assert len(bodies(engine, "t")) == 4
+
+
+def test_a_close_that_was_interrupted_can_be_gone_on_with(tmp_path: Path) -> None:
+    engine = fmq.open(tmp_path / "d", Options(segment_bytes=4096))
+    engine.send("t", b"1")
+    (stop, *rest), begun = engine._steps_to_close(fmq.errors.Closed("closed")), []
+
+    def interrupted() -> None:
+        begun.append(stop)
+        if len(begun) == 1:
+            raise KeyboardInterrupt
+        stop()
+
+    engine._steps_to_close = lambda refusal: [interrupted, *rest]  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        engine.close()
+    with pytest.raises(fmq.errors.Locked):
+        fmq.open(tmp_path / "d")
+    engine.close()
+    with fmq.open(tmp_path / "d") as engine:
+        assert bodies(engine, "t") == [b"1"]
+
+
+def test_a_copy_that_a_full_disk_cut_short_is_not_kept() -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        engine.send("t", b"1")
+        end = engine.stats().position
+    name = segments(disk)[0]
+    file = disk.directory("data", make=False).open(name, write=True)
+    file.write(end + 64, (b"torn" * 100,), sync=True)
+    faulty = FaultDisk(disk)
+    faulty.fail("write", error=errno.ENOSPC, names="*.cut", short=100, persistently=True)
+    for _ in range(3):
+        with pytest.raises(StorageFull):
+            opened(faulty)
+    faulty.heal()
+    folder = disk.directory("data", make=False).subdirectory("quarantine", make=True)
+    assert folder.names() == []
+    with opened(faulty) as engine:
+        assert bodies(engine, "t") == [b"1"]
+    assert len(folder.names()) == 1
+
+
+def test_damaged_is_no_failure_of_the_engine() -> None:
+    """The error of a damaged place is that call's alone."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        engine.send("t", b"x" * 1000)
+        flip(disk, segments(disk)[0], 500)
+        with pytest.raises(Damaged):
+            engine.read("t")
+        engine.send("u", b"goes on")
+        assert bodies(engine, "u") == [b"goes on"]
