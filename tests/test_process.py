@@ -113,6 +113,7 @@ asked = engine.transaction(tx_id="asked", producer="q", check_after=0)
 asked.send("u", b"3"); asked.prepare()
 (question,) = engine.feedback.ask("q")
 loop = fmq.CheckLoop(engine.feedback, {"q": lambda question: "commit"})
+reader = fmq.open(sys.argv[1], read_only=True)
 calls = {
     "send": lambda: engine.send("t", b"child"),
     "send_many": lambda: engine.send_many("t", [b"child"]),
@@ -143,10 +144,17 @@ calls = {
     "commit of one begun": lambda: begun.commit(),
     "prepare of one begun": lambda: begun.prepare(),
     "commit of an empty one": lambda: empty.commit(),
+    "read of a reader": lambda: reader.read("t"),
+    "queues of a reader": lambda: reader.queues(),
+    "outcome of a reader": lambda: reader.outcome("T"),
+    "refresh of a reader": lambda: reader.refresh(),
 }
-# Another thread holds the lock at the moment of the fork, for ever as the child sees it.
+# Other threads hold the locks at the moment of the fork, for ever as the child sees it.
+locks = [engine._parts.lock, engine._parts.journal.files._lock]
+locks += [reader._lock, reader._refreshing, reader._follower.files._lock]
 if sys.argv[2] == "busy":
-    engine._parts.lock.acquire()
+    for lock in locks:
+        lock.acquire()
 child = os.fork()
 if child == 0:
     wrong = []
@@ -163,10 +171,12 @@ if child == 0:
         wrong.append(f"{threading.enumerate()}")
     engine.close()
     consumer.close()
+    reader.close()
     print(wrong, flush=True)
     os._exit(bool(wrong))
 if sys.argv[2] == "busy":
-    engine._parts.lock.release()
+    for lock in locks:
+        lock.release()
 _, status = os.waitpid(child, 0)
 begun.commit()
 tx.commit()
@@ -176,6 +186,7 @@ prepared = engine.transaction(tx_id="prepared", producer="p", check_after=0)
 prepared.send("u", b"4"); prepared.prepare()
 engine.settle()
 assert engine.undecided() == []
+reader.close()
 print([message.body for message in engine.read("t")], os.waitstatus_to_exitcode(status))
 consumer.close()
 engine.close()
