@@ -34,7 +34,7 @@ from fmq.parts import Parts
 from fmq.recovery.recover import Claim
 from fmq.store.batch import Batch
 from fmq.store.committer import Committer
-from fmq.tx.names import check_name
+from fmq.tx.names import check_name, check_place
 from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -262,6 +262,7 @@ class Engine:
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
     ) -> list[Message]:
         """The messages of `queue` from `offset` on, at most `limit`; empty if there are none."""
+        check_place(queue, offset, max(1, limit))
         found: list[Message] = []
         while len(found) < limit:
             batch = self.read_batch(
@@ -290,8 +291,7 @@ class Engine:
         It may have fewer than `limit` although there are more; go on from `batch.next`.
         """
         self._check_open()
-        if limit < 1 or offset < 0:
-            raise BadOption(f"offset={offset}, limit={limit}: must be at least 0 and 1")
+        check_place(queue, offset, limit)
         messages = self._parts.messages
         try:
             return messages.batch_within(topic, queue, offset, limit, timeout, self._check_open)

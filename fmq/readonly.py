@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fmq.clock import Clock
 from fmq.disk import Directory
 from fmq.ending import forget, remember
-from fmq.errors import BadOption, Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly
+from fmq.errors import Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly
 from fmq.message import Message, Outcome, UndecidedTransaction
 from fmq.options import Options
 from fmq.recovery.follow import ATTEMPTS, Follower
@@ -24,6 +24,7 @@ from fmq.recovery.layout import look
 from fmq.store.batch import Batch
 from fmq.store.reader import Reader
 from fmq.tx.messages import Messages
+from fmq.tx.names import check_place
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class ReadOnlyEngine:
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100
     ) -> list[Message]:
         """The messages of `queue` from `offset` on, at most `limit`; empty if there are none."""
+        check_place(queue, offset, max(1, limit))
         found: list[Message] = []
         while len(found) < limit:
             batch = self.read_batch(
@@ -104,8 +106,7 @@ class ReadOnlyEngine:
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 1000
     ) -> Batch | None:
         """The same as one Batch; None if there is nothing."""
-        if limit < 1 or offset < 0:
-            raise BadOption(f"offset={offset}, limit={limit}: must be at least 0 and 1")
+        check_place(queue, offset, limit)
         self._check_open()
         # Looking for news costs more than reading: only for what is not known yet, or no more.
         with suppress(FmqError, OSError):

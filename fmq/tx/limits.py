@@ -6,6 +6,8 @@ refused at the send that exceeds it. Sizes are counted a little too large rather
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fmq.errors import TooLarge, TooMany
 from fmq.message import Message
 from fmq.options import Options
@@ -63,10 +65,11 @@ class Limits:
             "transaction_messages_max",
         )
 
-    def check_open(self, ledger: Ledger, preparing: int, prepare: Prepare) -> None:
-        """TooMany if one more transaction may not be undecided."""
+    def check_open(self, ledger: Ledger, preparing: Iterable[Prepare], prepare: Prepare) -> None:
+        """TooMany if one more may not be undecided; those of `preparing` may be soon."""
         options = self._options
-        undecided = len(ledger.undecided) + preparing
+        soon = [each for each in preparing if each.tx_id not in ledger.by_tx_id]
+        undecided = len(ledger.undecided) + len(soon)
         if undecided >= options.transactions_max:
             raise TooMany(
                 "undecided transactions",
@@ -74,7 +77,7 @@ class Limits:
                 options.transactions_max,
                 "transactions_max",
             )
-        size = ledger.undecided_bytes + prepare.bytes
+        size = ledger.undecided_bytes + sum(each.bytes for each in soon) + prepare.bytes
         if size > options.undecided_bytes_max:
             raise TooMany(
                 "bytes of undecided transactions",
@@ -83,6 +86,7 @@ class Limits:
                 "undecided_bytes_max",
             )
         mine = ledger.undecided_of.get(prepare.producer, 0) + 1
+        mine += sum(each.producer == prepare.producer for each in soon)
         if prepare.producer and mine > options.producer_transactions_max:
             raise TooMany(
                 f"undecided transactions of {prepare.producer!r}",

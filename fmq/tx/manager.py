@@ -13,7 +13,8 @@ from weakref import WeakValueDictionary
 from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision, Outcome
-from fmq.store.kinds import COMMIT, Decided, Kind
+from fmq.store.columns import text_bytes
+from fmq.store.kinds import COMMIT, Decided, Kind, Prepare
 from fmq.tx.drafts import Draft, decision_on, prepare_of
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import REASON_BYTES_MAX, Limits
@@ -50,7 +51,7 @@ class TransactionManager:
         self.limits = Limits(options, journal.append_bytes_max)
         self._ids = TxIds(drawn)
         self._open: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
-        self._preparing: set[str] = set()
+        self._preparing: dict[str, Prepare] = {}
         self._planned: dict[str, int] = {}  # ids on their way: where the PREPARE will stand
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
         self._cached_bytes = 0
@@ -166,7 +167,7 @@ class TransactionManager:
         def plan() -> None:
             self._check_unused(tx_id)
             transaction.planned()
-            self.limits.check_open(self._ledger, len(self._preparing), prepare)
+            self.limits.check_open(self._ledger, self._preparing.values(), prepare)
             writer.time(prepared)
             prepare.reserved = Reserve.needed_for(prepared.size)
             self._reserve.take(prepare.reserved)
@@ -177,7 +178,7 @@ class TransactionManager:
                 raise
             if transaction.named:
                 self._note_planned(tx_id, self._journal.position)
-            self._preparing.add(tx_id)
+            self._preparing[tx_id] = prepare
             writer.plan(prepared)
             prepared.is_kept = self._keep(draft)
 
@@ -185,7 +186,7 @@ class TransactionManager:
             self._group.run(plan, force=True)
         finally:
             if prepared.position:  # else it was refused, and what is marked is another one's
-                self._preparing.discard(tx_id)
+                self._preparing.pop(tx_id, None)
         transaction.number = prepare.tx
         self.let_go(transaction)
 
@@ -229,8 +230,9 @@ class TransactionManager:
         check_tx_id(tx_id)
         if decision not in ("commit", "rollback"):
             raise BadOption(f"decision {decision!r}: must be 'commit' or 'rollback'")
-        if len(reason.encode()) > REASON_BYTES_MAX:
-            raise TooLarge("a reason in bytes", len(reason.encode()), REASON_BYTES_MAX, "fixed")
+        size = len(text_bytes("reason", reason))
+        if size > REASON_BYTES_MAX:
+            raise TooLarge("a reason in bytes", size, REASON_BYTES_MAX, "fixed")
         if decided_by:
             check_name("name of who decides", decided_by)
         kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import count
 from operator import index
 
-from fmq.errors import BadName
+from fmq.errors import BadName, BadOption
 
 NAME_BYTES_MAX = 255
 DRAWN_BYTES = 10  # 80 bits, of which the 74 that a UUID has room for are used
@@ -35,6 +35,15 @@ def as_index(what: str, number: object) -> int:
         return index(number)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{what}={number!r}: is an int, not {type(number).__name__}") from None
+
+
+def check_place(queue: int, offset: int, limit: int) -> None:
+    """TypeError or BadOption, if nothing can be read from there."""
+    numbers = {"queue": queue, "offset": offset, "limit": limit}
+    for what, number in numbers.items():
+        least = 1 if what == "limit" else 0
+        if as_index(what, number) < least:
+            raise BadOption(f"{what}={number}: must be at least {least}")
 
 
 def check_tx_id(tx_id: str) -> str:

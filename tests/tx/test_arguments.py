@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+import fmq
 from fmq import Engine, Message
-from fmq.errors import BadName, TooLarge
+from fmq.errors import BadName, BadOption, TooLarge
 from tests.small import CrashDisk, bodies, check, opened
 
 Send = Callable[..., Any]
@@ -112,3 +113,33 @@ def test_views_of_wide_items_are_as_large_as_their_bytes() -> None:
                 send("t", wide)
         engine.send_many("t", [bytes(60), bytes(60)])
         assert [len(body) for body in bodies(engine, "t")] == [60, 60]
+
+
+@pytest.mark.parametrize("place", [{"queue": -1}, {"offset": -1}, {"limit": 0}], ids=str)
+def test_a_place_where_nothing_can_be(place: dict[str, int]) -> None:
+    """A negative number is no damage, and no way to count from the end."""
+    disk = CrashDisk()
+    with opened(disk, queues=4) as engine:
+        engine.send("t", b"x", queue=3)
+        engine.checkpoint()
+        with fmq.open("data", read_only=True, disk=disk) as reader:
+            for one in (engine, reader):
+                with pytest.raises(BadOption, match=next(iter(place))):
+                    one.read_batch("t", **place)
+                if place != {"limit": 0}:
+                    with pytest.raises(BadOption, match=next(iter(place))):
+                        one.read("t", **place)
+                with pytest.raises(TypeError):
+                    one.read_batch("t", **dict.fromkeys(place, 1.5))  # type: ignore[arg-type]
+                assert one.read("t", limit=0) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"), [("\udcff", BadName), (5, TypeError), ("r" * 1025, TooLarge)]
+)
+def test_a_reason_that_no_record_can_hold(reason: Any, error: type[Exception]) -> None:
+    with opened(CrashDisk()) as engine:
+        engine.transaction(tx_id="T").prepare()
+        with pytest.raises(error):
+            engine.decide("T", "commit", reason=reason)
+        engine.decide("T", "commit", reason="käse")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fmq.errors import TxIdInUse, UnknownTransaction
+from fmq.store.kinds import Prepare
 from tests.small import CrashDisk, FakeClock, bodies, check, opened
 
 
@@ -34,10 +35,10 @@ def test_one_that_was_refused_leaves_alone_who_uses_its_id() -> None:
     with opened(CrashDisk()) as engine:
         preparing = engine._parts.manager._preparing
         one = engine.transaction()
-        preparing.add(one.tx_id)
+        preparing[one.tx_id] = Prepare(one.tx_id, "", 0, 0, 0, 0, b"")
         with pytest.raises(TxIdInUse):
             one.prepare()
-        assert preparing == {one.tx_id}
+        assert [*preparing] == [one.tx_id]
         preparing.clear()
         one.prepare()
         one.commit()

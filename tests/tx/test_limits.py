@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+import fmq
 from fmq import Engine, Message
 from fmq.errors import FmqError, TooLarge, TooMany
 from tests.small import CrashDisk, bodies, check, fill, opened
@@ -189,3 +192,33 @@ def test_what_could_be_prepared_can_be_committed_whatever_is_said_of_it(
                 engine.decide(tx.tx_id, "commit", reason="r" * 1024, decided_by=name)
         assert sum(info.next for info in engine.queues(name)) == 2 * sent
     check(disk)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [{"transactions_max": 2}, {"producer_transactions_max": 2}, {"undecided_bytes_max": 20}],
+    ids=str,
+)
+def test_what_is_being_prepared_counts_already(tmp_path: Path, limit: dict[str, int]) -> None:
+    """Eight threads prepare at once, each of them 9 bytes, and share a sync or two."""
+    options = fmq.Options(segment_bytes=1 << 16, **limit)  # type: ignore[arg-type]
+    with fmq.open(tmp_path / "d", options) as engine:
+        refusals: list[FmqError] = []
+        begin = threading.Barrier(8)
+
+        def prepare(number: int) -> None:
+            tx = engine.transaction(tx_id=f"T{number}", producer="p")
+            tx.send("t", b"123456789")
+            begin.wait()
+            try:
+                tx.prepare()
+            except TooMany as error:
+                refusals.append(error)
+
+        threads = [threading.Thread(target=prepare, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(engine.undecided()) == 2
+        assert len(refusals) == 6
