@@ -292,7 +292,7 @@ MUTANTS = (
         "            # Each by itself",
         "--workload retention",
         (
-            (" and all_zeros(file, self._capacity):", ":"),
+            (" and all_zeros(file, size):", ":"),
             (" and all_zeros(file, capacity):", ":"),
         ),
     ),
