@@ -10,10 +10,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fmq.disk import Directory, Disk
 from fmq.errors import Damaged, FmqError, Locked, Unreadable
+from fmq.opening import PathLike, text_of
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import LOCK, LOCK_BYTES, known_segments, lock_says, look
@@ -25,9 +25,6 @@ from fmq.store.index import BadIndex, Lane, SegmentIndex, decode_blocks
 from fmq.store.scan import Finding, Scan
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.ledger import Ledger
-
-if TYPE_CHECKING:
-    from fmq.opening import PathLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class Report:
 
 def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
     """Verify the directory at `path`, which no engine has open; what is wrong is in the report."""
-    where = path if isinstance(path, str) else path.__fspath__()
+    where = text_of(path)
     try:
         directory = (disk or RealDisk()).directory(where, make=False)
         try:

@@ -25,6 +25,7 @@ program may want to branch on is an attribute, too.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from fmq.clock import as_text
@@ -105,12 +106,28 @@ class Unreadable(StorageError, OSError):
 
     def __init__(self, path: str, error: OSError) -> None:
         file = error.filename or path
+        advice = ADVICE_BY_ERRNO.get(
+            error.errno or 0,
+            "If it is no file, or not yours to open, put that right and open the directory again.",
+        )
         super().__init__(
-            f"{file}: {error.strerror or error}. Nothing was changed in {path}. If it is no file, "
-            "or not yours to open, put that right and open the directory again."
+            f"{file}: {error.strerror or error}. Nothing was changed in {path}. {advice}"
         )
         self.file = str(file)
         self.errno = error.errno
+
+
+BROKEN_DISK = (
+    "The disk under it does not give back what it holds: the system's log says more. Copy what can "
+    "be read to another disk, and restore the rest from a backup."
+)
+TOO_MANY_FILES = "Close some files, or raise the limit (`ulimit -n`), and open the directory again."
+ADVICE_BY_ERRNO = {
+    errno.EIO: BROKEN_DISK,
+    errno.EUCLEAN: BROKEN_DISK,
+    errno.EMFILE: TOO_MANY_FILES,
+    errno.ENFILE: TOO_MANY_FILES,
+}
 
 
 class StorageFull(StorageError):
@@ -150,6 +167,10 @@ class ReadOnly(UsageError):
 class BadName(UsageError, ValueError):
     """A name of a topic, queue, group, producer or transaction that cannot be one."""
 
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if "Nothing was" in text else f"{text}. Nothing was changed."
+
 
 class BadOption(UsageError, ValueError):
     """A value of Options, or of an argument, that cannot work."""
@@ -159,9 +180,14 @@ class TooLarge(UsageError):
     """A message, batch or transaction over a limit."""
 
     def __init__(self, what: str, size: int, limit: int, option: str) -> None:
+        """`option` sets the limit, or says that it is "fixed", and by what."""
+        if option.startswith("fixed"):
+            advice = "No option raises this limit: make it shorter, or do it in several calls."
+        else:
+            advice = f"Send less at once, or open the engine with a larger {option}."
         super().__init__(
             f"{what} has {size:,} and the limit is {limit:,} ({option}). Nothing was written. "
-            f"Send less at once, or open the engine with a larger {option}."
+            f"{advice}"
         )
         self.size = size
         self.limit = limit
@@ -171,10 +197,13 @@ class TooMany(UsageError):
     """More open transactions, or more in them, than the options allow."""
 
     def __init__(self, what: str, count: int, limit: int, option: str) -> None:
+        if option == "transaction_messages_max":
+            advice = "Send less in one transaction"
+        else:
+            advice = "Decide some (`engine.undecided()` lists them)"
         super().__init__(
             f"{what}: {count:,}, and the limit is {limit:,} ({option}). Nothing was written. "
-            "Decide some (`engine.undecided()` lists them), or open the engine with a larger "
-            f"{option}."
+            f"{advice}, or open the engine with a larger {option}."
         )
         self.count = count
         self.limit = limit
@@ -223,7 +252,7 @@ class AlreadyDecided(TransactionError):
             f"transaction {outcome.tx_id!r} was {outcome.state}"
             f"{f' at {as_text(at)}' if at else ''}"
             f"{f' by {by}' if by else ''}; the first durable decision stands and nothing was "
-            "changed."
+            "changed. Have your own side follow it: `error.outcome` has what was decided."
         )
         self.outcome = outcome
 

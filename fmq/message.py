@@ -161,7 +161,9 @@ class Outcome:
     producer: str | None
     prepared_at: datetime
     messages: int
+    """How many it has published, or would; 0 if it was rolled back."""
     bytes: int
+    """What its messages took when it was prepared, also if it was rolled back."""
     seal: str
     decided_at: datetime | None = None
     decided_by: str | None = None

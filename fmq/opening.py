@@ -12,7 +12,7 @@ from fmq.errors import Unreadable
 from fmq.options import Options
 from fmq.real_disk import RealDisk
 from fmq.recovery.recover import claim
-from fmq.tx.names import DRAWN_BYTES
+from fmq.tx.names import DRAWN_BYTES, check_name
 
 if TYPE_CHECKING:
     from fmq.readonly import ReadOnlyEngine
@@ -64,8 +64,8 @@ def open(
     binds its transactions, the database that tells what a crash left undecided, such as
     "sqlite:///shop.db", or an engine of SQLAlchemy; it is asked before this returns.
     """
-    options = options or Options()
-    where = path if isinstance(path, str) else path.__fspath__()
+    where = text_of(path)
+    options = _checked(options)
     disk = disk or RealDisk(hold_gil=options.hold_gil, allow_remote=options.allow_remote)
     clock = clock or SystemClock()
     try:
@@ -88,6 +88,30 @@ def open(
             engine.close()
             raise
     return engine
+
+
+def text_of(path: object) -> str:
+    """`path` as a str; TypeError if it is no path, or one in bytes."""
+    text = path if isinstance(path, str) else getattr(path, "__fspath__", lambda: None)()
+    if not isinstance(text, str):
+        raise TypeError(
+            f"{path!r}: a path is a str or has a __fspath__ that gives one, as pathlib's have. "
+            "Nothing was opened."
+        )
+    return text
+
+
+def _checked(options: Options | None) -> Options:
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise TypeError(
+            f"{options!r}: options are an fmq.Options, as in "
+            'fmq.open(path, fmq.Options(sync="interval")). Nothing was opened.'
+        )
+    for topic in options.topic_queues:
+        check_name("topic", topic)
+    return options
 
 
 def _open(

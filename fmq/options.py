@@ -5,13 +5,14 @@ Sizes are in bytes and times in seconds, and the name says which.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
 
 from fmq.errors import BadOption
 
 SyncMode = Literal["always", "interval", "never"]
+OnUndecided = Literal["ask", "park", "rollback"]
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -19,6 +20,7 @@ MIB = 1024 * KIB
 SEGMENT_BYTES_MIN = 1 * KIB
 SEGMENT_BYTES_MAX = 1024 * MIB
 QUEUES_MAX = 4096
+SECONDS_MAX = 100 * 365 * 86400  # a wait of three times as long is more than Python's locks take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class Options:
     """How long until the next question after the first that nobody could answer; doubled each
     time, up to `check_backoff_max_seconds`, and shortened at random by up to a half."""
     check_backoff_max_seconds: float = 600.0
-    on_undecided: Literal["ask", "park", "rollback"] = "ask"
+    on_undecided: OnUndecided = "ask"
     """What follows when `check_answers_max` answers were "unknown": ask for ever, ask no more
     until a person decides, or roll back."""
     check_answers_max: int = 15
@@ -93,55 +95,68 @@ class Options:
     """Open for writing also where another machine serves the files (NFS, SMB and the like)."""
 
     def __post_init__(self) -> None:
-        self._check(
-            "sync", self.sync in ("always", "interval", "never"), "one of always, interval, never"
-        )
+        for option in fields(self):
+            name, value = option.name, getattr(self, option.name)
+            kind, _, none = str(option.type).partition(" | ")
+            if none and value is None:
+                continue
+            good, wanted = KINDS[kind]
+            _check(name, value, good(value), f"{wanted} or None" if none else wanted)
+            if name in MAY_BE_ZERO:
+                _check(name, value, value >= 0, "0 or more")
+            elif kind in ("int", "float"):
+                _check(name, value, value > 0, "more than 0")
         size = self.segment_bytes
-        self._check(
+        _check(
             "segment_bytes",
+            size,
             SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % 8 == 0,
             f"a multiple of 8 from {SEGMENT_BYTES_MIN:,} to {SEGMENT_BYTES_MAX:,}",
         )
-        self._check(
-            "on_undecided",
-            self.on_undecided in ("ask", "park", "rollback"),
-            "one of ask, park, rollback",
-        )
-        for name in ("check_after_seconds", "checker_threads"):
-            self._check(name, getattr(self, name) >= 0, "0 or more")
-        for name, count in (("queues", self.queues), *self.topic_queues.items()):
-            self._check(name, 1 <= count <= QUEUES_MAX, f"from 1 to {QUEUES_MAX} queues")
-        for name in POSITIVE:
-            value = getattr(self, name)
-            self._check(name, value is None or value > 0, "more than 0")
-
-    def _check(self, name: str, good: bool, wanted: str) -> None:
-        if not good:
-            value = getattr(self, name, self.topic_queues.get(name))
-            raise BadOption(f"Options({name}={value!r}): must be {wanted}. Nothing was opened.")
+        _check("queues", self.queues, self.queues <= QUEUES_MAX, f"from 1 to {QUEUES_MAX} queues")
+        queues_of: Mapping[Any, Any] = self.topic_queues  # so far only declared to be what it is
+        for topic, count in queues_of.items():
+            known = isinstance(topic, str) and _is_int(count) and 1 <= count <= QUEUES_MAX
+            wanted = f"names of topics, each with its number of queues, from 1 to {QUEUES_MAX}"
+            _check("topic_queues", {topic: count}, known, wanted)
 
     def queues_of(self, topic: str) -> int:
         """How many queues the topic gets when it is made."""
         return self.topic_queues.get(topic, self.queues)
 
 
-POSITIVE = (
-    "sync_interval_seconds",
-    "checkpoint_bytes",
-    "checkpoint_idle_seconds",
-    "message_bytes_max",
-    "transactions_max",
-    "producer_transactions_max",
-    "undecided_bytes_max",
-    "transaction_messages_max",
-    "relocate_bytes",
-    "retain_bytes",
-    "retain_seconds",
-    "outcome_window_seconds",
-    "check_lease_seconds",
-    "check_backoff_seconds",
-    "check_backoff_max_seconds",
-    "check_answers_max",
-    "lease_seconds",
-    "read_ahead_bytes",
+def _check(name: str, value: object, good: bool, wanted: str) -> None:
+    if not good:
+        raise BadOption(f"Options({name}={value!r}): must be {wanted}. Nothing was opened.")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_time(value: Any) -> bool:
+    # A NaN compares as False with everything.
+    return (_is_int(value) or isinstance(value, float)) and abs(value) <= SECONDS_MAX
+
+
+def _one_of(names: Any) -> tuple[Callable[[Any], bool], str]:
+    known = get_args(names)
+    return lambda value: isinstance(value, str) and value in known, f"one of {', '.join(known)}"
+
+
+# What a field may hold, by the type that it is declared with; None besides, where that says so.
+KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (_is_int, "a whole number"),
+    "float": (_is_time, "a number of seconds, and at most a hundred years"),
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "SyncMode": _one_of(SyncMode),
+    "OnUndecided": _one_of(OnUndecided),
+    "Mapping[str, int]": (lambda value: isinstance(value, Mapping), "a mapping of str to int"),
+}
+# Other numbers are more than that.
+MAY_BE_ZERO = (
+    "compress_bytes_min",
+    "reference_bytes_min",
+    "check_after_seconds",
+    "checker_threads",
 )

@@ -25,24 +25,29 @@ UNCHECKED_BYTES_MAX = 4 << 20
 class RealFile:
     """A file of this machine."""
 
-    __slots__ = ("_fd", "_writer")
+    __slots__ = ("_fd", "_path", "_writer")
 
-    def __init__(self, fd: int, writer: Writer) -> None:
+    def __init__(self, fd: int, path: str, writer: Writer) -> None:
         self._fd = fd
+        self._path = path
         self._writer = writer
 
     def read(self, offset: int, size: int) -> bytes:
         if size > UNCHECKED_BYTES_MAX:
             # The kernel would take any size, and Python allocates all of it first.
             size = max(0, min(size, self.size() - offset))
-        data = os.pread(self._fd, size, offset)
-        if len(data) == size or not data:
-            return data
-        parts = [data]
-        while data and (size := size - len(data)):
-            offset += len(data)
+        try:
             data = os.pread(self._fd, size, offset)
-            parts.append(data)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            while data and (size := size - len(data)):
+                offset += len(data)
+                data = os.pread(self._fd, size, offset)
+                parts.append(data)
+        except OSError as error:
+            error.filename = self._path  # the system call knows only a number
+            raise
         return b"".join(parts)
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
@@ -156,7 +161,7 @@ class RealDirectory:
         # O_NONBLOCK means nothing to a file, and keeps a named pipe from being waited for.
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         fd = os.open(name, flags, 0o600, dir_fd=self._fd)
-        return RealFile(fd, self._writer)
+        return RealFile(fd, os.path.join(self.path, name), self._writer)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)

@@ -214,6 +214,17 @@ def test_the_map_of_the_design_names_every_file_once() -> None:
     assert sorted(found) == sorted(str(path.relative_to(ROOT).with_suffix("")) for path in there)
 
 
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    """A few rows, with their peers and goals as the full table has them, missed ones included."""
+    measured = {row[0].strip("`"): row[2:] for row in rows(section("benchmarks.md", "Figures"))}
+    shown = rows(section("../README.md", "Figures"))
+    for command, ratios, peer, goal in shown:
+        best, expected, wanted, met = measured[command.strip("`").split()[-1]]
+        assert command.startswith("`python -m benchmarks ")
+        assert (ratios, peer, goal) == (expected, best.split()[-1], f"{wanted}, {met}")
+    assert {"met", "missed"} == {goal.split()[-1] for *_, goal in shown}
+
+
 WORDS = """
     engine journal segment record kind position offset topic queue pre-message reference tx_id
     undecided decision outcome seal group delivery ack visible durable_to checkpoint replay recovery

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import fmq
 from fmq import Options
-from fmq.errors import BadOption
+from fmq.errors import BadName, BadOption
 from tests.small import CrashDisk, opened
 
 BAD: list[dict[str, Any]] = [
@@ -35,16 +38,91 @@ BAD: list[dict[str, Any]] = [
     {"outcome_window_seconds": -1},
     {"lease_seconds": 0},
     {"read_ahead_bytes": 0},
+    {"compress_bytes_min": -1},
+    {"reference_bytes_min": -1},
+    {"check_after_seconds": -1},
+    {"checker_threads": -1},
+    {"on_undecided": ["ask"]},
+    {"queues": 1.5},
+    {"queues": "3"},
+    {"queues": True},
+    {"segment_bytes": 16777216.0},
+    {"compress_bytes_min": "x"},
+    {"keep_unread": "no"},
+    {"keep_unread": 0},
+    {"lease_seconds": "30"},
+    {"lease_seconds": math.nan},
+    {"retain_seconds": math.nan},
+    {"retain_seconds": math.inf},
+    {"lease_seconds": 10**400},
+    {"topic_queues": None},
+    {"topic_queues": [("t", 1)]},
+    {"topic_queues": {"t": "3"}},
+    {"topic_queues": {"t": None}},
+    {"topic_queues": {"t": 1.5}},
+    {"topic_queues": {7: 1}},
 ]
 
 
-@pytest.mark.parametrize("option", BAD, ids=str)
+@pytest.mark.parametrize("option", BAD, ids=lambda option: str(option)[:40])
 def test_a_value_that_cannot_work_is_refused_with_its_name_and_what_would_do(
     option: dict[str, Any],
 ) -> None:
-    name = "t" if "topic_queues" in option else next(iter(option))
-    with pytest.raises(BadOption, match=rf"{name}.*must be .*Nothing was opened"):
+    (name,) = option
+    with pytest.raises(BadOption, match=rf"Options\({name}=.*must be .*Nothing was opened"):
         Options(**option)
+
+
+MAY_BE_NONE = {"compress_bytes_min", "retain_bytes", "retain_seconds", "outcome_window_seconds"}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Options)])
+def test_none_is_refused_where_it_means_nothing(name: str) -> None:
+    """And of every option, whatever it is, what is of another kind."""
+    option: dict[str, Any] = {name: None}
+    if name in MAY_BE_NONE:
+        assert getattr(Options(**option), name) is None
+    else:
+        with pytest.raises(BadOption, match=rf"Options\({name}=None\): must be"):
+            Options(**option)
+    with pytest.raises(BadOption, match=rf"Options\({name}=.*object.*\): must be"):
+        Options(**option | {name: object()})
+
+
+def test_a_time_may_be_a_whole_number_and_a_limit_that_may_be_zero_is_zero() -> None:
+    zero: Any = dict.fromkeys(("compress_bytes_min", "reference_bytes_min", "checker_threads"), 0)
+    options = Options(lease_seconds=30, check_after_seconds=0, **zero)
+    assert (options.lease_seconds, options.check_after_seconds) == (30, 0)
+
+
+@pytest.mark.parametrize("options", [{"sync": "never"}, {}, "always"], ids=str)
+def test_options_that_are_none_are_a_type_error_and_nothing_is_made(
+    options: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(TypeError, match=r"fmq\.Options.*Nothing was opened"):
+        fmq.open(tmp_path / "data", options)
+    assert list(tmp_path.iterdir()) == []
+
+
+class BytesPath:
+    def __fspath__(self) -> bytes:
+        return b"data"
+
+
+@pytest.mark.parametrize("path", [None, b"data", 3, BytesPath()], ids=repr)
+def test_a_path_that_is_none_is_a_type_error_that_says_what_is_wanted(path: Any) -> None:
+    with pytest.raises(TypeError, match=r"a path is a str or .*Nothing was opened"):
+        fmq.open(path)
+    with pytest.raises(TypeError, match=r"a path is a str or .*Nothing was opened"):
+        fmq.check(path)
+
+
+def test_a_name_that_no_topic_can_have_is_refused_before_anything_is_opened(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(BadName, match="topic ''"):
+        fmq.open(tmp_path / "data", Options(topic_queues={"": 2}))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_defaults_are_good_and_cannot_be_changed() -> None:

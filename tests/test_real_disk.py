@@ -54,7 +54,7 @@ def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path) -> None:
         calls.append(flags)
         return os.pwrite(fd, b"".join(buffers)[:4], offset)
 
-    file = RealFile(fd, short)
+    file = RealFile(fd, "a", short)
     file.write(2, (b"01234", b"56789"), sync=True)
     assert file.read(2, 100) == b"0123456789"
     assert calls == [os.RWF_DSYNC] * 3
@@ -62,7 +62,7 @@ def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_a_write_that_makes_no_progress_is_an_error(tmp_path: Path) -> None:
-    file = RealFile(os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT), lambda *_: 0)
+    file = RealFile(os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT), "a", lambda *_: 0)
     with pytest.raises(OSError, match="no progress"):
         file.write(0, (b"x",), sync=False)
     file.close()

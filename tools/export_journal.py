@@ -3,7 +3,8 @@
 
 spark-submit tools/export_journal.py DIR [DIR ...] OUT [--format parquet] [--view messages]
 
-Each executor needs the same paths, and fmq: on another machine, `pip install 'fmq-engine[spark]'`.
+Each executor needs the same paths, and fmq: on another machine, in a checkout there,
+`pip install '.[spark]'`.
 """
 
 import sys

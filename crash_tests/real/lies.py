@@ -58,7 +58,8 @@ class _SilentFile(RealFile):
 
 class _SilentDirectory(RealDirectory):
     def _file(self, name: str, flags: int) -> RealFile:
-        return _SilentFile(super()._file(name, flags)._fd, write_if_there_is_room)
+        true = super()._file(name, flags)
+        return _SilentFile(true._fd, true._path, write_if_there_is_room)
 
 
 class FullIsSilent(RealDisk):

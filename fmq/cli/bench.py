@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import fmq
+from fmq.cli.arguments import seconds
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
 
@@ -56,7 +57,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser(
         "bench", parents=[common], help="ten seconds of sends on this machine", description=__doc__
     )
-    parser.add_argument("--seconds", type=float, default=10.0, help="in all; 10 by default")
+    parser.add_argument("--seconds", type=seconds, default=10.0, help="in all; 10 by default")
     parser.set_defaults(run=run)
 
 

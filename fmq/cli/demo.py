@@ -193,7 +193,7 @@ def _what_next(path: str, output: Output) -> None:
             (f"verify {directory}", "prove it sound"),
         )
     )
-    output.rows("next", NEXT, rows)
+    output.commands("next", rows)
 
 
 def _command() -> str:
@@ -232,8 +232,4 @@ DELIVERIES = (
     Column("tag", "tag"),
     Column("body", "body"),
     Column("tx_id", "transaction"),
-)
-NEXT = (
-    Column("run", "command", style="green", folds=True),
-    Column("why", "", style="dim"),
 )

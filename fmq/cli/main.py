@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 
 import fmq
 from fmq.cli import bench, ddl, demo, export, info, records, tx, verify
@@ -20,6 +21,14 @@ VERBS = (demo, info, records, tx, verify, export, bench, ddl)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code."""
     chosen = make_parser().parse_args(arguments)
+    if sys.stdout is None:
+        note("stdout is closed, so there is nowhere to show anything. Nothing was done.")
+        return ERROR
+    # A name of a file may hold bytes that are no text, and not every terminal can write all text:
+    # better shown as \\udcff or \\xe9, as Python has it, than not at all. In UTF-8 only the former
+    # can happen, which JSON spells alike.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code: int = chosen.run(chosen, make_output(chosen.format))
         sys.stdout.flush()

@@ -72,13 +72,18 @@ class Output(Protocol):
     def say(self, text: str, *, heading: bool = False) -> None:
         """A sentence of a story; `heading` begins a part of it."""
 
+    def commands(self, what: str, rows: Iterable[Row]) -> None:
+        """What one may `run` next, and `why`."""
+
     def progress(self) -> AbstractContextManager[Callable[[Row], None]]:
         """Shows how far something is, by rows of `rows`, `bytes` and `bytes_total`."""
 
 
 def note(text: str) -> None:
     """Something about the command rather than its result."""
-    print(f"fmq: {text}", file=sys.stderr)
+    # Without a stderr `print` would take stdout, where a program reads nothing but JSON.
+    if sys.stderr is not None:
+        print(f"fmq: {text}", file=sys.stderr)
 
 
 def make_output(how: Format = "auto") -> Output:
@@ -91,6 +96,11 @@ def make_output(how: Format = "auto") -> Output:
 
 class JsonOutput:
     """One JSON object a line."""
+
+    def __init__(self) -> None:
+        # Where the output cannot write every character, JSON has a way to spell it.
+        encoding = sys.stdout.encoding or "utf-8"
+        self._ascii = not encoding.lower().startswith("utf")
 
     def rows(
         self,
@@ -113,6 +123,10 @@ class JsonOutput:
     def say(self, text: str, *, heading: bool = False) -> None:
         self._line("step" if heading else "text", {"text": text})
 
+    def commands(self, what: str, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self._line(what, row)
+
     @contextmanager
     def progress(self) -> Iterator[Callable[[Row], None]]:
         """At most a line a second."""
@@ -126,10 +140,9 @@ class JsonOutput:
 
         yield show
 
-    @staticmethod
-    def _line(what: str, row: Row) -> None:
+    def _line(self, what: str, row: Row) -> None:
         assert "what" not in row
-        print(json.dumps({"what": what, **row}, default=_as_json, ensure_ascii=False))
+        print(json.dumps({"what": what, **row}, default=_as_json, ensure_ascii=self._ascii))
 
 
 def _seconds_left(row: Row, seconds: float) -> float | None:
@@ -243,6 +256,12 @@ class TableOutput:
             self._title(text)
         else:
             self._console.print(text, markup=False)
+
+    def commands(self, what: str, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self._console.print(f"  {row['why']}", style="dim", markup=False)
+            # They will be copied, so only the terminal itself may fold them.
+            self._console.print(f"    {row['run']}", style="green", markup=False, soft_wrap=True)
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[Row], None]]:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import fmq
+from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import visit
@@ -43,14 +44,16 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("dir", metavar="DIR")
     parser.add_argument(
-        "--from", dest="start", type=int, default=0, metavar="POSITION", help="begin there"
+        "--from", dest="start", type=count, default=0, metavar="POSITION", help="begin there"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="stop after so many lines")
+    parser.add_argument("--limit", type=count, metavar="N", help="stop after so many lines")
     parser.add_argument(
         "--kind", type=str.upper, choices=[kind.name for kind in Kind], help="only this kind"
     )
-    parser.add_argument("--topic", help="only what speaks of this topic")
-    parser.add_argument("--tx", metavar="ID", help="only what belongs to this transaction")
+    parser.add_argument("--topic", type=text, help="only what speaks of this topic")
+    parser.add_argument(
+        "--tx", type=text, metavar="ID", help="only what belongs to this transaction"
+    )
     parser.set_defaults(run=run)
 
 
@@ -58,8 +61,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     with visit(args.dir) as directory:
         walk = Walk(directory, args.start)
         rows = _wanted(args, _rows(walk, args.start, Fates(args.dir)))
-        count = output.rows("record", COLUMNS, islice(rows, args.limit), empty="no such records")
-        if args.limit is not None and count == args.limit:
+        shown = output.rows("record", COLUMNS, islice(rows, args.limit), empty="no such records")
+        if args.limit is not None and shown == args.limit:
             return FINE
         if walk.damage is not None:
             note(f"stopped: {printable(str(walk.damage))}")

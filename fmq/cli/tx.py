@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import fmq
+from fmq.cli.arguments import text
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import visit
@@ -32,15 +33,21 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     listing.set_defaults(run=run_list)
     showing = actions.add_parser("show", parents=[common], help="one of them, or its outcome")
     showing.add_argument("dir", metavar="DIR")
-    showing.add_argument("tx_id", metavar="ID")
+    showing.add_argument("tx_id", type=text, metavar="ID")
     showing.set_defaults(run=run_show)
     deciding = actions.add_parser("decide", parents=[common], help="commit it or roll it back")
     deciding.add_argument("dir", metavar="DIR")
-    deciding.add_argument("tx_id", metavar="ID")
+    deciding.add_argument("tx_id", type=text, metavar="ID")
     deciding.add_argument("decision", choices=("commit", "rollback"))
-    deciding.add_argument("--reason", required=True, metavar="TEXT", help="kept in the journal")
-    deciding.add_argument("--by", metavar="NAME", help="who decides; by default who you are here")
-    deciding.add_argument("--seal", help="decide only the transaction that has this seal")
+    deciding.add_argument(
+        "--reason", required=True, type=text, metavar="TEXT", help="kept in the journal"
+    )
+    deciding.add_argument(
+        "--by", type=text, metavar="NAME", help="who decides; by default who you are here"
+    )
+    deciding.add_argument(
+        "--seal", type=text, help="decide only the transaction that has this seal"
+    )
     deciding.set_defaults(run=run_decide)
 
 

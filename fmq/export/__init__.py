@@ -1,6 +1,6 @@
 """Journals as files of other formats: `export("shop", "archive")` adds what is new.
 
-Needs `pip install fmq-engine[arrow]`, or `fmq-engine[spark]` and Java.
+Needs the extra `arrow`, or `spark` and Java.
 """
 
 import fmq.table  # noqa: F401 - which says what is not installed

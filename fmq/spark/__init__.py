@@ -1,4 +1,4 @@
-"""Spark reads journals as tables; needs `pip install fmq-engine[spark]` and Java 17 or later."""
+"""Spark reads journals as tables; needs the extra `spark` and Java 17 or later."""
 
 try:
     import pandas  # noqa: F401
@@ -7,7 +7,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"{error.name} is not installed, and reading with Spark needs it: "
-        "`pip install 'fmq-engine[spark]'`. Nothing else of fmq does."
+        "`pip install '.[spark]'` in a checkout of fmq. Nothing else of fmq does."
     ) from error
 
 from fmq.spark.java import NoJava, require_java

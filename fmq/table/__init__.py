@@ -1,4 +1,4 @@
-"""Journals as Arrow tables, without Spark or Java; needs `pip install fmq-engine[arrow]`."""
+"""Journals as Arrow tables, without Spark or Java; needs the extra `arrow`."""
 
 try:
     import numpy  # noqa: F401
@@ -6,7 +6,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"{error.name} is not installed, and reading journals as tables needs it: "
-        "`pip install 'fmq-engine[arrow]'`. Nothing else of fmq does."
+        "`pip install '.[arrow]'` in a checkout of fmq. Nothing else of fmq does."
     ) from error
 
 from fmq.table.errors import Outrun, Overtaken

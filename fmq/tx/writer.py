@@ -53,7 +53,11 @@ class Writer:
 
     def waits(self, sync: bool | None) -> bool:
         """Whether a call waits until what it wrote is durable; `sync` is what it asked for."""
-        return self._waits if sync is None else sync
+        if sync is None:
+            return self._waits
+        if sync is True or sync is False:
+            return sync
+        raise TypeError(f"sync={sync!r}: is True, False or None, and a mode is for Options")
 
     def now_us(self) -> int:
         """The time for a record planned now, never before an earlier one's. Under the lock."""

@@ -62,13 +62,13 @@ def _run(*arguments: object) -> tuple[int, str, str]:
 
 
 def fmq_process(
-    *arguments: object, cwd: Path | None = None, timeout: float = 60
+    *arguments: object, cwd: Path | None = None, timeout: float = 60, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """The command as a process of its own, with pipes."""
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **environment},
         timeout=timeout,
         capture_output=True,
         text=True,

@@ -49,6 +49,16 @@ def test_the_commands_that_the_demo_suggests_work(tmp_path: Path) -> None:
         assert engine.outcome("order-3").state == "rolled back"
 
 
+def test_a_command_that_a_person_is_shown_is_a_line_of_its_own(tmp_path: Path) -> None:
+    """However narrow the terminal is: what is folded, or beside something, cannot be copied."""
+    done = fmq_process("demo", "--format", "table", cwd=tmp_path, COLUMNS="40")
+    _, _, end = done.stdout.partition("it is yours")
+    commands = [line.strip() for line in end.splitlines() if line.startswith("    ")]
+    assert len(commands) == 6
+    assert all(" fmq-demo" in command for command in commands)
+    assert commands[2].endswith("tx decide fmq-demo order-3 rollback --reason 'never paid'")
+
+
 def test_a_second_demo_has_a_directory_of_its_own(tmp_path: Path) -> None:
     """The first one may have been explored meanwhile."""
     for _ in range(2):

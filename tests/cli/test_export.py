@@ -81,7 +81,7 @@ def test_without_pyarrow_it_says_what_to_install(shop: Path, tmp_path: Path) -> 
     )
     assert done.returncode == ERROR
     assert done.stderr.startswith("fmq: pyarrow is not installed")
-    assert "pip install 'fmq-engine[arrow]'" in done.stderr
+    assert "pip install '.[arrow]'" in done.stderr
 
 
 def test_how_long_it_still_takes_is_not_told_before_there_is_a_rate() -> None:

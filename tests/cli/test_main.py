@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import fmq
 import fmq.bind
+from fmq.cli.main import main
 from tests.cli.command import COMMAND, ENVIRONMENT, fmq_json, fmq_process
 
 
@@ -34,12 +36,96 @@ def test_an_error_of_the_machine_is_one_paragraph_too(shop: Path) -> None:
     assert error.startswith("fmq: ") and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [(), ("tx",), ("look",), ("records",), ("records", "d", "x")])
-def test_a_senseless_command_line_is_2(arguments: tuple[str, ...]) -> None:
-    """And how to use it is said on stderr."""
+NOT_TEXT = "\udcff"  # as Python hands over the byte 0xff
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("tx",),
+        ("look",),
+        ("records",),
+        ("records", "d", "x"),
+        ("records", "d", "--limit", "-1"),
+        ("records", "d", "--limit", str(1 << 64)),
+        ("records", "d", "--limit", "many"),
+        ("records", "d", "--from", "-1"),
+        ("records", "d", "--tx", NOT_TEXT),
+        ("records", "d", "--topic", NOT_TEXT),
+        ("bench", "--seconds", "0"),
+        ("bench", "--seconds", "-1"),
+        ("bench", "--seconds", "nan"),
+        ("bench", "--seconds", "inf"),
+        ("bench", "--seconds", "long"),
+        ("tx", "show", "d", NOT_TEXT),
+        ("tx", "decide", "d", NOT_TEXT, "commit", "--reason", "x"),
+        ("tx", "decide", "d", "t", "commit", "--reason", NOT_TEXT),
+        ("tx", "decide", "d", "t", "commit", "--reason", "x", "--by", NOT_TEXT),
+        ("tx", "decide", "d", "t", "commit", "--reason", "x", "--seal", NOT_TEXT),
+    ],
+    ids=lambda arguments: ascii(" ".join(arguments)),
+)
+def test_a_senseless_command_line_is_2(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And how to use it is said on stderr, before anything is opened."""
     with pytest.raises(SystemExit) as end:
-        fmq_json(*arguments)
+        main(arguments)
     assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: fmq")
+
+
+def test_an_output_that_knows_few_characters_gets_json_all_the_same(tmp_path: Path) -> None:
+    """`tx decide` shows its outcome when the decision is durable: too late to fail over a name."""
+    reason = "café, 5 €, 😀"
+    with fmq.open(tmp_path / "d", background=False) as engine:
+        tx = engine.transaction(tx_id="t1", producer="Zoë")
+        tx.send("t", b"1")
+        tx.prepare()
+    decide = ("tx", "decide", tmp_path / "d", "t1", "commit", "--reason", reason)
+    for encoding in ("ascii", "latin-1", "utf-8"):
+        done = fmq_process(*decide, PYTHONIOENCODING=encoding, PYTHONUTF8="1")
+        assert (done.returncode, done.stderr) == (0, "")
+        outcome = json.loads(done.stdout.splitlines()[0])
+        assert (outcome["producer"], outcome["reason"]) == ("Zoë", reason)
+    table = fmq_process(*decide, "--format", "table", PYTHONIOENCODING="ascii", PYTHONUTF8="1")
+    assert table.returncode == 0
+    assert "caf\\xe9" in table.stdout
+
+
+@pytest.mark.parametrize("how", ["json", "table"])
+def test_a_directory_whose_name_is_no_text_is_shown_as_python_spells_it(
+    shop: Path, how: str
+) -> None:
+    """`verify`, and `info`, print the name; in JSON it can be read back."""
+    strange = shop.rename(shop.with_name(NOT_TEXT))
+    done = fmq_process("verify", strange, "--format", how)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\udcff" in done.stdout
+    if how == "json":
+        assert json.loads(done.stdout)["path"] == str(strange)
+
+
+def test_without_a_stdout_nothing_is_done(shop: Path) -> None:
+    """As with `fmq tx decide ... >&-`: a decision that nobody can see would be none."""
+    decide = ("tx", "decide", shop, "order-3", "commit", "--reason", "x")
+    for arguments in (("records", shop), decide):
+        line = shlex.join(map(str, [*COMMAND, *arguments]))
+        done = subprocess.run(
+            f"{line} >&-", shell=True, env=ENVIRONMENT, stderr=subprocess.PIPE, check=False
+        )
+        assert done.returncode == 3
+        assert done.stderr.startswith(b"fmq: stdout is closed") and done.stderr.count(b"\n") == 1
+    assert len(fmq_json("tx", "list", shop).lines) == 1
+
+
+def test_without_a_stderr_notes_do_not_become_results(tmp_path: Path) -> None:
+    line = shlex.join(map(str, [*COMMAND, "info", tmp_path]))
+    done = subprocess.run(
+        f"{line} 2>&-", shell=True, env=ENVIRONMENT, stdout=subprocess.PIPE, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, b"")
 
 
 def test_a_directory_without_a_journal_is_an_error_and_stays_empty(tmp_path: Path) -> None:

@@ -63,6 +63,21 @@ def test_a_queue_that_is_no_int(engine: Engine, topic: str, queue: object) -> No
         engine.send_many(topic, [b"x"], queue=queue)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("sync", ["never", "always", "", 0, 1, ()], ids=repr)
+def test_a_sync_that_is_neither_true_nor_false(engine: Engine, sync: Any) -> None:
+    """A mode in its place, "never" above all, would be taken for the opposite of what it says."""
+    with engine.consumer("old", group="g") as consumer:
+        (delivery,) = consumer.poll()
+        for call in (
+            lambda: engine.send("old", b"x", sync=sync),
+            lambda: engine.send_many("new", [b"x"], sync=sync),
+            lambda: delivery.ack(sync=sync),
+        ):
+            with pytest.raises(TypeError, match=r"sync=.*True, False or None"):
+                call()
+        delivery.ack()
+
+
 @pytest.mark.parametrize(
     "carried",
     [

@@ -1,0 +1,43 @@
+"""What a word of the command line must be, where argparse has no type for it.
+
+Each raises what argparse says together with the usage of the verb, before anything is opened.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentTypeError
+
+from fmq.cli.text import printable
+from fmq.options import SECONDS_MAX
+
+
+def text(word: str) -> str:
+    """A name, an id or a reason: bytes that are not UTF-8 can be none in any journal."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise ArgumentTypeError(f"{printable(word)}: not text in UTF-8") from None
+    return word
+
+
+def count(word: str) -> int:
+    """How many, or a position: 0 or more."""
+    try:
+        number = int(word)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= sys.maxsize:
+        raise ArgumentTypeError(f"{printable(word)}: must be a whole number, 0 or more")
+    return number
+
+
+def seconds(word: str) -> float:
+    """How long: more than 0, and an end some day."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= SECONDS_MAX:
+        raise ArgumentTypeError(f"{printable(word)}: must be a number of seconds, more than 0")
+    return number

@@ -1,0 +1,103 @@
+"""An error advises what helps where it is raised, and nothing that cannot."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import Engine, Message
+from fmq.errors import AlreadyDecided, BadName, TooLarge, TooMany, Unreadable
+from fmq.store.columns import COUNT_MAX, HEADERS_MAX, TEXT_BYTES_MAX
+from tests.small import CrashDisk, opened
+
+
+def undecided(engine: Engine, tx_id: str) -> None:
+    tx = engine.transaction(tx_id=tx_id)
+    tx.send("t", b"")
+    tx.prepare()
+
+
+def test_too_many_messages_of_one_transaction_cannot_be_helped_by_deciding_others() -> None:
+    with opened(CrashDisk(), transaction_messages_max=1, transactions_max=1) as engine:
+        with pytest.raises(TooMany, match=r"Send less in one transaction, or .*_max") as e:
+            engine.transaction().send_many("t", [b"", b""])
+        assert "Decide" not in str(e.value)
+        undecided(engine, "T")
+        with pytest.raises(TooMany, match=r"Decide some .*, or .* larger transactions_max"):
+            undecided(engine, "U")
+
+
+FIXED: dict[str, Any] = {
+    "key": lambda engine: engine.send("t", b"", key="k" * (TEXT_BYTES_MAX + 1)),
+    "headers": lambda engine: engine.send(
+        "t", b"", headers={str(number): "" for number in range(HEADERS_MAX + 1)}
+    ),
+    "count": lambda engine: engine.send_many("t", [b""] * (COUNT_MAX + 1)),
+    "reason": lambda engine: engine.decide("T", "commit", reason="r" * 1025),
+}
+
+
+@pytest.mark.parametrize("what", FIXED)
+def test_a_fixed_limit_names_no_option_to_raise(what: str) -> None:
+    with opened(CrashDisk(), segment_bytes=1 << 20) as engine:
+        undecided(engine, "T")
+        with pytest.raises(TooLarge, match="No option raises this limit: ") as e:
+            FIXED[what](engine)
+        assert "larger" not in str(e.value)
+
+
+def test_the_opposite_decision_says_what_to_do_now() -> None:
+    with opened(CrashDisk()) as engine:
+        undecided(engine, "T")
+        engine.decide("T", "commit")
+        with pytest.raises(AlreadyDecided, match=r"follow it: `error\.outcome`") as e:
+            engine.decide("T", "rollback")
+        assert e.value.outcome.state == "committed"
+
+
+def test_a_bad_name_says_once_that_nothing_was_changed() -> None:
+    with opened(CrashDisk()) as engine:
+        for call in (
+            lambda: engine.send("", b""),
+            lambda: engine.send("t", b"", queue=7),
+            lambda: engine.send_many("t", [Message(b"", key="\ud800")]),
+            lambda: engine.transaction(tx_id="ä"),
+        ):
+            with pytest.raises(BadName, match=r"[^.]\. Nothing was changed\.$") as e:
+                call()
+            assert str(e.value).count("Nothing was") == 1
+
+
+@pytest.mark.parametrize("pattern", ["*.seg", "checkpoint.*"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_directory_in_the_place_of_a_file_is_named(
+    tmp_path: Path, pattern: str, read_only: Any
+) -> None:
+    path = tmp_path / "data"
+    with fmq.open(path, background=False) as engine:
+        engine.send("t", b"")
+    for file in path.glob(pattern):
+        file.unlink()
+        file.mkdir()
+    with pytest.raises(Unreadable, match=f"{file.name}: Is a directory.*If it is no file") as e:
+        fmq.open(path, read_only=read_only).close()
+    assert os.path.basename(e.value.file) in {each.name for each in path.glob(pattern)}
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EIO, "The disk under it"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.EACCES, "not yours to open"),
+    ],
+)
+def test_what_the_machine_refuses_is_advised_on_by_its_reason(number: int, advice: str) -> None:
+    error = Unreadable("data", OSError(number, os.strerror(number), "a.seg"))
+    assert advice in str(error) and str(error).startswith("a.seg: ")
+    assert error.errno == number
