@@ -92,6 +92,15 @@ def each_by_itself(database: str) -> BindError:
     )
 
 
+def not_the_blocks(database: str, autocommit: bool) -> BindError:
+    """sqlite3 of Python 3.12 or newer, told to leave committing to nobody, or to itself."""
+    return BindError(
+        f"{database}: this connection was made with autocommit={autocommit}, with which sqlite3 "
+        "does not let a block begin and commit. Nothing was changed; leave autocommit out, or set "
+        "connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL."
+    )
+
+
 RULED_OUT = "a checker found it undecided and has ruled it out"
 TOO_OLD = f"it has been open for more than {DEADLINE_SECONDS} seconds"
 

@@ -85,8 +85,9 @@ def purge(
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
     which = {"store": store, "registered": REGISTERED + "%", "older": older_seconds}
-    old = cursor.execute(say.old, which).fetchall()
-    gone = [key_of(store, tx_id) for (tx_id,) in old if tx_id not in undecided]
+    found = (tx_id for (tx_id,) in cursor.execute(say.old, which).fetchall())
+    old = (str(tx_id, "utf-8") if isinstance(tx_id, bytes) else tx_id for tx_id in found)
+    gone = [key_of(store, tx_id) for tx_id in old if tx_id not in undecided]
     if gone:
         cursor.executemany(say.remove, gone)
     tombstones: int = cursor.execute(say.remove_tombstones, {"store": store}).rowcount
@@ -108,20 +109,33 @@ class Kind:
 
 def sqlite_path(execute: Execute) -> str:
     """The file of the connection's own database; BindError if it has none."""
-    for _, name, file in execute("PRAGMA database_list"):
-        if name == "main" and file:
-            return str(file)
+    # As bytes: what text comes as may be the program's choice.
+    ask = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"
+    for (file,) in execute(ask):
+        if file:
+            return str(file, "utf-8")
     raise BindError(
         "a database in memory is gone with its process, so it can tell nothing after a crash. "
         "Nothing was changed. Bind one that has a file."
     )
 
 
+# A savepoint from the beginning of the database's transaction: gone if that has ended in between,
+# though another one has begun since. SQLite rolls back by itself, too (ON CONFLICT ROLLBACK).
+BLOCK = "fmq_block"
+
+
+def is_gone(error: BaseException | None) -> bool:
+    """Whether releasing a savepoint failed because there is none."""
+    return "no such savepoint" in str(error)
+
+
 LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
 def _sqlite_deadline(execute: Execute, path: str) -> tuple[int, str]:
-    [(mode,)] = execute("PRAGMA journal_mode")
+    [(mode,)] = execute("SELECT CAST(journal_mode AS BLOB) FROM pragma_journal_mode")
+    mode = str(mode, "utf-8")
     [(level,)] = execute("PRAGMA synchronous")
     [(deadline,)] = execute(f"SELECT {SQLITE_NOW} + {DEADLINE_SECONDS}")
     # Deleting the rollback journal commits, and that the name is gone is durable with EXTRA only.
@@ -139,7 +153,7 @@ SQLITE_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
 SQLITE = Kind(
     "sqlite",
     # Not any fmq_tx that an attached file or a temporary table has: each file commits by itself.
-    Statements(SQLITE_NOW, table=f"main.{TABLE}"),
+    Statements(SQLITE_NOW, table=f"main.{TABLE}", text="CAST({} AS BLOB)"),
     (f"PRAGMA busy_timeout = {BUSY_MS}", "PRAGMA synchronous = EXTRA"),
     _sqlite_deadline,
 )

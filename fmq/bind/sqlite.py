@@ -15,11 +15,12 @@ from fmq.bind.errors import (
     NoMarkerTable,
     WrongDatabase,
     ended_inside,
+    not_the_blocks,
     strangers,
     unusable,
     work_open,
 )
-from fmq.bind.kinds import SQLITE, key_of, sqlite_path
+from fmq.bind.kinds import BLOCK, SQLITE, is_gone, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.question import Answer, Question
 
@@ -56,13 +57,18 @@ class SqliteBinding:
         connection = self._connection
         self._deadline, loss = SQLITE.deadline(_plain(connection).execute, self.path)
         connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"SAVEPOINT {BLOCK}")
         return loss
 
     def mark(self, store: str, tx_id: str) -> None:
         """The last statement of the database's transaction; Fenced if it comes too late."""
         connection = self._connection
-        if not connection.in_transaction:
-            raise ended_inside(self.path, tx_id)
+        try:
+            connection.execute(f"RELEASE {BLOCK}")
+        except sqlite3.OperationalError as error:
+            if is_gone(error):
+                raise ended_inside(self.path, tx_id) from None
+            raise
         values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
             with self._marking():
@@ -73,6 +79,9 @@ class SqliteBinding:
             raise Fenced(tx_id, TOO_OLD)
 
     def _refuse_open_transaction(self) -> None:
+        autocommit = getattr(self._connection, "autocommit", None)
+        if isinstance(autocommit, bool):  # and not LEGACY_TRANSACTION_CONTROL, a number
+            raise not_the_blocks(self.path, autocommit)
         if self._connection.in_transaction:
             raise work_open(self.path)
 

@@ -144,7 +144,9 @@ def test_what_an_objects_own_hook_sends_goes_with_its_session(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     def inserted(mapper: object, connection: object, order: Order) -> None:
-        outbox.of(object_session(order)).send("orders", order.name.encode())
+        session = object_session(order)
+        assert session is not None
+        outbox.of(session).send("orders", order.name.encode())
 
     event.listen(Order, "after_insert", inserted)
     try:
