@@ -101,6 +101,14 @@ def not_the_blocks(database: str, autocommit: bool) -> BindError:
     )
 
 
+def in_pipeline(database: str) -> BindError:
+    """What a statement did is known only later, and the mark must be known to be there."""
+    return BindError(
+        f"{database}: this connection is in a pipeline, which holds back what each statement did. "
+        "Nothing was begun; begin the pipeline inside of the block, and end it there."
+    )
+
+
 RULED_OUT = "a checker found it undecided and has ruled it out"
 TOO_OLD = f"it has been open for more than {DEADLINE_SECONDS} seconds"
 

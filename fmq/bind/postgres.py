@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from fmq.bind import kinds
@@ -21,6 +21,7 @@ from fmq.bind.errors import (
     WrongDatabase,
     each_by_itself,
     ended_inside,
+    in_pipeline,
     strangers,
     unusable,
     work_open,
@@ -49,6 +50,7 @@ class PostgresBinding:
         self._connection = connection
         self._deadline = 0
         self._certain = False
+        self._address = ""
         info = connection.info
         self.path = f"postgresql://{info.host}:{info.port}/{info.dbname}"
 
@@ -57,6 +59,8 @@ class PostgresBinding:
         if it does not know that yet, and `producer` is not `new`.
         """
         self._refuse_open_transaction()
+        # Its checker is kept, and this connection may be closed when somebody asks.
+        self._address = address_of(self._connection)
         try:
             with self._named():
                 key = key_of(store, registered_as(producer))
@@ -116,14 +120,21 @@ class PostgresBinding:
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""
-        info = self._connection.info
-        return check(make_conninfo(info.dsn, password=info.password), question)
+        return check(self._address or address_of(self._connection), question)
 
     def _refuse_open_transaction(self) -> None:
         if self._connection.autocommit:
             raise each_by_itself(self.path)
+        if self._connection.info.pipeline_status != PipelineStatus.OFF:
+            raise in_pipeline(self.path)
         if self._connection.info.transaction_status != TransactionStatus.IDLE:
             raise work_open(self.path)
+
+
+def address_of(connection: Connection) -> str:
+    """Where a connection leads, as another one can be made; it must not be closed."""
+    info = connection.info
+    return make_conninfo(info.dsn, password=info.password)
 
 
 def check(address: str, question: Question) -> Answer:

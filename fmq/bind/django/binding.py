@@ -26,6 +26,7 @@ class DjangoBinding:
         self._django = own(connection)
         refuse_open_block(self._django)
         self._inner = find.binding_of(driver_of(self._django))
+        self._registered: find.Binding | None = None
         self.path = self._inner.path
         self._atomic: Any = None
         self._committed = False
@@ -34,6 +35,7 @@ class DjangoBinding:
         """Have the database know, for good, that it is the one that `producer` binds."""
         with self._entered():
             self._inner.register(store, producer, new=new)
+        self._registered = self._inner  # it knows where to ask when Django has closed this one
         self.leave()
 
     def begin(self) -> str:
@@ -89,7 +91,7 @@ class DjangoBinding:
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""
-        return self._inner.check(question)
+        return (self._registered or self._inner).check(question)
 
 
 def own(connection: Any) -> Any:
