@@ -109,6 +109,16 @@ def in_pipeline(database: str) -> BindError:
     )
 
 
+def marked_elsewhere(database: str, producer: str) -> BindError:
+    """Another schema has a table of that name, too."""
+    return BindError(
+        f"{database}: the search_path leads to the fmq_tx of another schema than that in which "
+        f"producer {producer!r} is known, and where is looked for its marks. The database's "
+        "transaction and the messages were rolled back; give each schema a producer of its own, "
+        "or only one of them the table."
+    )
+
+
 RULED_OUT = "a checker found it undecided and has ruled it out"
 TOO_OLD = f"it has been open for more than {DEADLINE_SECONDS} seconds"
 

@@ -35,9 +35,9 @@ class SqliteBinding:
         self._deadline = 0
         self.path = path_of(connection)
 
-    def register(self, store: str, producer: str, *, new: bool) -> None:
+    def register(self, store: str, producer: str, *, new: bool) -> str:
         """Have the database know, for good, that it is the one that `producer` binds; BindError
-        if it does not know that yet, and `producer` is not `new`.
+        if it does not know that yet, and `producer` is not `new`. Nothing: the table is the file's.
         """
         self._refuse_open_transaction()
         connection = self._connection
@@ -48,6 +48,7 @@ class SqliteBinding:
                 connection.rollback()
                 raise strangers(self.path, producer)
             connection.commit()
+        return ""
 
     def begin(self) -> str:
         """Begin the database's transaction, and take the right to write at once; what may take
@@ -55,13 +56,15 @@ class SqliteBinding:
         """
         self._refuse_open_transaction()
         connection = self._connection
-        self._deadline, loss = SQLITE.deadline(_plain(connection).execute, self.path)
+        self._deadline, _, loss = SQLITE.deadline(_plain(connection).execute, self.path)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(f"SAVEPOINT {BLOCK}")
         return loss
 
-    def mark(self, store: str, tx_id: str) -> None:
-        """The last statement of the database's transaction; Fenced if it comes too late."""
+    def mark(self, store: str, tx_id: str) -> str:
+        """The last statement of the database's transaction; Fenced if it comes too late. Nothing:
+        the table is the file's.
+        """
         connection = self._connection
         try:
             connection.execute(f"RELEASE {BLOCK}")
@@ -77,6 +80,7 @@ class SqliteBinding:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked != 1:
             raise Fenced(tx_id, TOO_OLD)
+        return ""
 
     def _refuse_open_transaction(self) -> None:
         autocommit = getattr(self._connection, "autocommit", None)

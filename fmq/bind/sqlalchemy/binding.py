@@ -53,8 +53,8 @@ class SqlAlchemyBinding:
             self.leave()
             raise
 
-    def mark(self, store: str, tx_id: str) -> None:
-        """The last statement of the database's transaction; Fenced if it comes too late."""
+    def mark(self, store: str, tx_id: str) -> str:
+        """The last statement of the database's transaction; Fenced if it comes too late. Where."""
         bound = self._bound
         if bound.get_transaction() is not self._transaction:
             raise ended_inside(self.path, tx_id)
@@ -62,7 +62,7 @@ class SqlAlchemyBinding:
             bound.flush()
         while nested := bound.get_nested_transaction():
             nested.commit()  # the mark is at the outermost level
-        self._side.mark(_connection_of(bound), store, tx_id)
+        return self._side.mark(_connection_of(bound), store, tx_id)
 
     def commit(self) -> None:
         if isinstance(self._bound, Session):
@@ -110,6 +110,7 @@ class Side:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._deadline = 0
+        self._began = ""
         self._begun = False  # sqlite3 is in a transaction, and has to be at the end
         self._elsewhere = False
         self._root: Any = None
@@ -144,11 +145,11 @@ class Side:
         # In SQLite the program may have a hook that begins.
         if each and not (kind is SQLITE and _driver_of(connection).in_transaction):
             raise each_by_itself(path)
-        self._deadline, loss = kind.deadline(connection.exec_driver_sql, path)
+        self._deadline, self._began, loss = kind.deadline(connection.exec_driver_sql, path)
         return loss
 
-    def mark(self, connection: Connection, store: str, tx_id: str) -> None:
-        """The last statement of the transaction; Fenced if it comes too late."""
+    def mark(self, connection: Connection, store: str, tx_id: str) -> str:
+        """The last statement of the transaction; Fenced if it comes too late. Where it is."""
         if self._elsewhere:
             raise BindError(
                 f"{self.database.path}: the session works in another database, too, whose part "
@@ -159,7 +160,10 @@ class Side:
             self._require_begun(connection, tx_id)
         self._root = connection.get_transaction()
         self._driver = _driver_of(connection)
-        self.database.mark(connection, store, tx_id, self._deadline)
+        began, place = self.database.mark(connection, store, tx_id, self._deadline)
+        if began != self._began:
+            raise ended_inside(self.database.path, tx_id)
+        return place
 
     def _require_begun(self, connection: Connection, tx_id: str) -> None:
         try:

@@ -236,9 +236,9 @@ class Following:
         self.register = side.database.register
         self.check = side.database.check
 
-    def mark(self, store: str, tx_id: str) -> None:
+    def mark(self, store: str, tx_id: str) -> str:
         self._session.flush()
-        self._side.mark(self._session.connection(), store, tx_id)
+        return self._side.mark(self._session.connection(), store, tx_id)
 
     def begin(self) -> NoReturn:
         self._refuse()
