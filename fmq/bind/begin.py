@@ -25,28 +25,30 @@ def begin_bound(
     """A transaction that commits with that of `connection`; nothing of either has begun."""
     names = tx_id, producer or None, check_after
     if not is_of_asyncio(connection):
-        binding = _met(feedback, checkers, producer, connection)
+        binding, place = _met(feedback, checkers, producer, connection)
         tx = manager.begin(*names, make=BoundTransaction)
-        return tx.bind(binding, feedback, strict=strict)
+        return tx.bind(binding, feedback, place, strict=strict)
     from fmq.bind.on_loop import AsyncBoundTransaction  # here: asyncio is slow to import
 
     later = manager.begin(*names, make=AsyncBoundTransaction)
 
     def meet(bridge: Any) -> None:
-        binding = _met(feedback, checkers, producer, connection, bridge)
-        later.bind(binding, feedback, strict=strict)
+        binding, place = _met(feedback, checkers, producer, connection, bridge)
+        later.bind(binding, feedback, place, strict=strict)
 
     return later.bind_on_loop(connection, meet)
 
 
 def _met(
     feedback: Feedback, checkers: Checkers, producer: str, connection: Any, bridge: Any = None
-) -> Binding:
-    """What ties the connection, once its database and `producer` know each other."""
+) -> tuple[Binding, str]:
+    """What ties the connection, once its database and `producer` know each other; and where in it
+    the marks of that one are.
+    """
     binding = binding_of(connection, bridge)
     if checkers.needs(producer, binding.path):
         # First the database, then the checker: one that is not registered there answers nothing.
         new = not feedback.has_bound(producer)
-        binding.register(feedback.store, producer, new=new)
-        checkers.add_bound(producer, binding.path, of_bound(binding.check))
-    return binding
+        place = binding.register(feedback.store, producer, new=new)
+        checkers.add_bound(producer, binding.path, place, of_bound(binding.check))
+    return binding, checkers.place_of(producer)

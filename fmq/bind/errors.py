@@ -92,6 +92,33 @@ def each_by_itself(database: str) -> BindError:
     )
 
 
+def not_the_blocks(database: str, autocommit: bool) -> BindError:
+    """sqlite3 of Python 3.12 or newer, told to leave committing to nobody, or to itself."""
+    return BindError(
+        f"{database}: this connection was made with autocommit={autocommit}, with which sqlite3 "
+        "does not let a block begin and commit. Nothing was changed; leave autocommit out, or set "
+        "connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL."
+    )
+
+
+def in_pipeline(database: str) -> BindError:
+    """What a statement did is known only later, and the mark must be known to be there."""
+    return BindError(
+        f"{database}: this connection is in a pipeline, which holds back what each statement did. "
+        "Nothing was begun; begin the pipeline inside of the block, and end it there."
+    )
+
+
+def marked_elsewhere(database: str, producer: str) -> BindError:
+    """Another schema has a table of that name, too."""
+    return BindError(
+        f"{database}: the search_path leads to the fmq_tx of another schema than that in which "
+        f"producer {producer!r} is known, and where is looked for its marks. The database's "
+        "transaction and the messages were rolled back; give each schema a producer of its own, "
+        "or only one of them the table."
+    )
+
+
 RULED_OUT = "a checker found it undecided and has ruled it out"
 TOO_OLD = f"it has been open for more than {DEADLINE_SECONDS} seconds"
 

@@ -29,11 +29,11 @@ class Binding(Protocol):
 
     path: str
 
-    def register(self, store: str, producer: str, *, new: bool) -> None: ...
+    def register(self, store: str, producer: str, *, new: bool) -> str: ...  # where, as of a mark
 
     def begin(self) -> str: ...
 
-    def mark(self, store: str, tx_id: str) -> None: ...
+    def mark(self, store: str, tx_id: str) -> str: ...  # where, if a database has several places
 
     def commit(self) -> None: ...
 

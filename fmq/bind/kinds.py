@@ -34,12 +34,15 @@ class Statements:
         text: str = "{}",
         source: str = "",
         unless_there: str = "ON CONFLICT DO NOTHING",
+        marked: str = "",
     ) -> None:
-        """`time` is one made of a number of seconds, `seconds` a span; `source` is no table."""
+        """`time` is one made of a number of seconds, `seconds` a span; `source` is no table;
+        `marked` asks the mark when its transaction began, and where it is.
+        """
         begin = f"INSERT INTO {table} (store_id, tx_id, state, deadline"
         self.mark = (
             f"{begin}) SELECT :store, :tx_id, 'C', {time.format(':deadline')}"
-            f"{source} WHERE {now} < {time.format(':deadline')}"
+            f"{source} WHERE {now} < {time.format(':deadline')}{marked}"
         )
         self.look = f"SELECT state FROM {table} WHERE {KEY}"
         self.seen = f"UPDATE {table} SET checked_at = {now} WHERE {KEY}"
@@ -85,8 +88,9 @@ def purge(
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
     which = {"store": store, "registered": REGISTERED + "%", "older": older_seconds}
-    old = cursor.execute(say.old, which).fetchall()
-    gone = [key_of(store, tx_id) for (tx_id,) in old if tx_id not in undecided]
+    found = (tx_id for (tx_id,) in cursor.execute(say.old, which).fetchall())
+    old = (str(tx_id, "utf-8") if isinstance(tx_id, bytes) else tx_id for tx_id in found)
+    gone = [key_of(store, tx_id) for tx_id in old if tx_id not in undecided]
     if gone:
         cursor.executemany(say.remove, gone)
     tombstones: int = cursor.execute(say.remove_tombstones, {"store": store}).rowcount
@@ -100,7 +104,9 @@ class Kind:
     ddl: str  # its name in marker.DDL
     statements: Statements
     asking: tuple[str, ...]  # begins a checker's connection: do not wait for long, stay durable
-    deadline: Callable[[Execute, str], tuple[int, str]]  # and what may take back commits, if any
+    # What no mark may be later than; when the transaction began, if no other one could have begun
+    # then; and what may take back commits, if any.
+    deadline: Callable[[Execute, str], tuple[int, str, str]]
 
 
 # --- SQLite ------------------------------------------------------------------------------------
@@ -108,38 +114,52 @@ class Kind:
 
 def sqlite_path(execute: Execute) -> str:
     """The file of the connection's own database; BindError if it has none."""
-    for _, name, file in execute("PRAGMA database_list"):
-        if name == "main" and file:
-            return str(file)
+    # As bytes: what text comes as may be the program's choice.
+    ask = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"
+    for (file,) in execute(ask):
+        if file:
+            return str(file, "utf-8")
     raise BindError(
         "a database in memory is gone with its process, so it can tell nothing after a crash. "
         "Nothing was changed. Bind one that has a file."
     )
 
 
+# A savepoint from the beginning of the database's transaction: gone if that has ended in between,
+# though another one has begun since. SQLite rolls back by itself, too (ON CONFLICT ROLLBACK).
+BLOCK = "fmq_block"
+
+
+def is_gone(error: BaseException | None) -> bool:
+    """Whether releasing a savepoint failed because there is none."""
+    return "no such savepoint" in str(error)
+
+
 LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
-def _sqlite_deadline(execute: Execute, path: str) -> tuple[int, str]:
-    [(mode,)] = execute("PRAGMA journal_mode")
+def _sqlite_deadline(execute: Execute, path: str) -> tuple[int, str, str]:
+    [(mode,)] = execute("SELECT CAST(journal_mode AS BLOB) FROM pragma_journal_mode")
+    mode = str(mode, "utf-8")
     [(level,)] = execute("PRAGMA synchronous")
     [(deadline,)] = execute(f"SELECT {SQLITE_NOW} + {DEADLINE_SECONDS}")
     # Deleting the rollback journal commits, and that the name is gone is durable with EXTRA only.
     least = 2 if mode in ("wal", "truncate", "persist") else 3
     if mode not in ("off", "memory") and level >= least:
-        return int(deadline), ""
-    return int(deadline), (
+        return int(deadline), "", ""
+    loss = (
         f"{path}: with journal_mode={mode} and synchronous={LEVELS[level]} a power cut may take "
         "back what was committed, and leave the messages that tell of it. journal_mode=WAL with "
         "synchronous=FULL, or journal_mode=DELETE with synchronous=EXTRA, keeps them together."
     )
+    return int(deadline), "", loss
 
 
 SQLITE_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
 SQLITE = Kind(
     "sqlite",
     # Not any fmq_tx that an attached file or a temporary table has: each file commits by itself.
-    Statements(SQLITE_NOW, table=f"main.{TABLE}"),
+    Statements(SQLITE_NOW, table=f"main.{TABLE}", text="CAST({} AS BLOB)"),
     (f"PRAGMA busy_timeout = {BUSY_MS}", "PRAGMA synchronous = EXTRA"),
     _sqlite_deadline,
 )
@@ -148,18 +168,24 @@ SQLITE = Kind(
 # --- PostgreSQL --------------------------------------------------------------------------------
 
 
-def _postgres_deadline(execute: Execute, path: str) -> tuple[int, str]:
-    [(deadline, commits, fsync)] = execute(
+# now() stands still in a transaction, and is another one in the next.
+POSTGRES_BEGAN = "CAST(extract(epoch FROM now()) AS text)"
+POSTGRES_SCHEMA = "SELECT CAST(relnamespace AS text) FROM pg_class WHERE oid = "
+
+
+def _postgres_deadline(execute: Execute, path: str) -> tuple[int, str, str]:
+    [(deadline, began, commits, fsync)] = execute(
         f"SELECT CAST(extract(epoch FROM clock_timestamp()) AS bigint) + {DEADLINE_SECONDS}, "
-        "current_setting('synchronous_commit'), current_setting('fsync')"
+        f"{POSTGRES_BEGAN}, current_setting('synchronous_commit'), current_setting('fsync')"
     )
     if commits != "off" and fsync != "off":
-        return int(deadline), ""
-    return int(deadline), (
+        return int(deadline), began, ""
+    loss = (
         f"{path}: with synchronous_commit={commits} and fsync={fsync} a crash of the "
         "server may take back what was committed, and leave the messages that tell of it. "
         "synchronous_commit=on and fsync=on keep them together."
     )
+    return int(deadline), began, loss
 
 
 def rolled_back_by_server(sqlstate: str | None) -> bool:
@@ -170,7 +196,12 @@ def rolled_back_by_server(sqlstate: str | None) -> bool:
 
 POSTGRES = Kind(
     "postgres",
-    Statements("clock_timestamp()", time="to_timestamp({})", seconds="{} * interval '1 s'"),
+    Statements(
+        "clock_timestamp()",
+        time="to_timestamp({})",
+        seconds="{} * interval '1 s'",
+        marked=f" RETURNING {POSTGRES_BEGAN}, ({POSTGRES_SCHEMA}{TABLE}.tableoid)",
+    ),
     (f"SET lock_timeout = '{BUSY_MS}ms'", "SET synchronous_commit = on"),
     _postgres_deadline,
 )
@@ -179,16 +210,17 @@ POSTGRES = Kind(
 # --- MySQL -------------------------------------------------------------------------------------
 
 
-def _mysql_deadline(execute: Execute, path: str) -> tuple[int, str]:
+def _mysql_deadline(execute: Execute, path: str) -> tuple[int, str, str]:
     [(deadline, flush)] = execute(
         f"SELECT unix_timestamp() + {DEADLINE_SECONDS}, @@innodb_flush_log_at_trx_commit"
     )
     if int(flush) == 1:
-        return int(deadline), ""
-    return int(deadline), (
+        return int(deadline), "", ""
+    loss = (
         f"{path}: with innodb_flush_log_at_trx_commit={flush} a crash may take back what was "
         "committed, and leave the messages that tell of it. With 1 they stay together."
     )
+    return int(deadline), "", loss
 
 
 MYSQL = Kind(

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from fmq.bind import kinds
@@ -21,11 +21,12 @@ from fmq.bind.errors import (
     WrongDatabase,
     each_by_itself,
     ended_inside,
+    in_pipeline,
     strangers,
     unusable,
     work_open,
 )
-from fmq.bind.kinds import POSTGRES, key_of, rolled_back_by_server
+from fmq.bind.kinds import POSTGRES, POSTGRES_SCHEMA, key_of, rolled_back_by_server
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.question import Answer, Question
 
@@ -36,6 +37,7 @@ FENCE = (
     f"{SAY.tombstone} ON CONFLICT (store_id, tx_id) DO UPDATE SET checked_at = now() "
     "RETURNING state"
 )
+SCHEMA = POSTGRES_SCHEMA + "to_regclass(%(table)s)"
 # No server, a lost connection, a lock not given in time, a deadlock; or only a replica.
 NOT_NOW = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
 
@@ -48,45 +50,59 @@ class PostgresBinding:
             raise unusable("it is closed.")
         self._connection = connection
         self._deadline = 0
+        self._began = ""
         self._certain = False
+        self._address = ""
         info = connection.info
         self.path = f"postgresql://{info.host}:{info.port}/{info.dbname}"
 
-    def register(self, store: str, producer: str, *, new: bool) -> None:
+    def register(self, store: str, producer: str, *, new: bool) -> str:
         """Have the database know, for good, that it is the one that `producer` binds; BindError
-        if it does not know that yet, and `producer` is not `new`.
+        if it does not know that yet, and `producer` is not `new`. The schema that has the table.
         """
         self._refuse_open_transaction()
+        # Its checker is kept, and this connection may be closed when somebody asks.
+        self._address = address_of(self._connection)
         try:
             with self._named():
                 key = key_of(store, registered_as(producer))
                 added = self._connection.execute(SAY.register, key)
             if added.rowcount and not new:
                 raise strangers(self.path, producer)
+            found = _plain(self._connection).execute(SCHEMA, {"table": TABLE}).fetchone()
             self._connection.commit()
         except BaseException:
             self.rollback()
             raise
+        assert found is not None
+        return str(found[0])
 
     def begin(self) -> str:
         """Begin the database's transaction; what may take back its commits, or nothing."""
         self._refuse_open_transaction()
-        self._deadline, loss = POSTGRES.deadline(_plain(self._connection).execute, self.path)
+        execute = _plain(self._connection).execute
+        self._deadline, self._began, loss = POSTGRES.deadline(execute, self.path)
         return loss
 
-    def mark(self, store: str, tx_id: str) -> None:
-        """The last statement of the database's transaction; Fenced if it comes too late."""
+    def mark(self, store: str, tx_id: str) -> str:
+        """The last statement of the database's transaction; Fenced if it comes too late. The schema
+        that has it.
+        """
         connection = self._connection
         if connection.info.transaction_status == TransactionStatus.IDLE:
             raise ended_inside(self.path, tx_id)
         values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
             with self._named():
-                marked = connection.execute(SAY.mark, values)
+                marked = _plain(connection).execute(SAY.mark, values).fetchone()
         except errors.UniqueViolation:
             raise Fenced(tx_id, RULED_OUT) from None
-        if marked.rowcount != 1:
+        if marked is None:
             raise Fenced(tx_id, TOO_OLD)
+        began, schema = marked
+        if began != self._began:
+            raise ended_inside(self.path, tx_id)
+        return str(schema)
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
@@ -116,14 +132,21 @@ class PostgresBinding:
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""
-        info = self._connection.info
-        return check(make_conninfo(info.dsn, password=info.password), question)
+        return check(self._address or address_of(self._connection), question)
 
     def _refuse_open_transaction(self) -> None:
         if self._connection.autocommit:
             raise each_by_itself(self.path)
+        if self._connection.info.pipeline_status != PipelineStatus.OFF:
+            raise in_pipeline(self.path)
         if self._connection.info.transaction_status != TransactionStatus.IDLE:
             raise work_open(self.path)
+
+
+def address_of(connection: Connection) -> str:
+    """Where a connection leads, as another one can be made; it must not be closed."""
+    info = connection.info
+    return make_conninfo(info.dsn, password=info.password)
 
 
 def check(address: str, question: Question) -> Answer:

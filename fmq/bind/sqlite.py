@@ -15,11 +15,12 @@ from fmq.bind.errors import (
     NoMarkerTable,
     WrongDatabase,
     ended_inside,
+    not_the_blocks,
     strangers,
     unusable,
     work_open,
 )
-from fmq.bind.kinds import SQLITE, key_of, sqlite_path
+from fmq.bind.kinds import BLOCK, SQLITE, is_gone, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.question import Answer, Question
 
@@ -34,9 +35,9 @@ class SqliteBinding:
         self._deadline = 0
         self.path = path_of(connection)
 
-    def register(self, store: str, producer: str, *, new: bool) -> None:
+    def register(self, store: str, producer: str, *, new: bool) -> str:
         """Have the database know, for good, that it is the one that `producer` binds; BindError
-        if it does not know that yet, and `producer` is not `new`.
+        if it does not know that yet, and `producer` is not `new`. Nothing: the table is the file's.
         """
         self._refuse_open_transaction()
         connection = self._connection
@@ -47,6 +48,7 @@ class SqliteBinding:
                 connection.rollback()
                 raise strangers(self.path, producer)
             connection.commit()
+        return ""
 
     def begin(self) -> str:
         """Begin the database's transaction, and take the right to write at once; what may take
@@ -54,15 +56,22 @@ class SqliteBinding:
         """
         self._refuse_open_transaction()
         connection = self._connection
-        self._deadline, loss = SQLITE.deadline(_plain(connection).execute, self.path)
+        self._deadline, _, loss = SQLITE.deadline(_plain(connection).execute, self.path)
         connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"SAVEPOINT {BLOCK}")
         return loss
 
-    def mark(self, store: str, tx_id: str) -> None:
-        """The last statement of the database's transaction; Fenced if it comes too late."""
+    def mark(self, store: str, tx_id: str) -> str:
+        """The last statement of the database's transaction; Fenced if it comes too late. Nothing:
+        the table is the file's.
+        """
         connection = self._connection
-        if not connection.in_transaction:
-            raise ended_inside(self.path, tx_id)
+        try:
+            connection.execute(f"RELEASE {BLOCK}")
+        except sqlite3.OperationalError as error:
+            if is_gone(error):
+                raise ended_inside(self.path, tx_id) from None
+            raise
         values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
             with self._marking():
@@ -71,8 +80,12 @@ class SqliteBinding:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked != 1:
             raise Fenced(tx_id, TOO_OLD)
+        return ""
 
     def _refuse_open_transaction(self) -> None:
+        autocommit = getattr(self._connection, "autocommit", None)
+        if isinstance(autocommit, bool):  # and not LEGACY_TRANSACTION_CONTROL, a number
+            raise not_the_blocks(self.path, autocommit)
         if self._connection.in_transaction:
             raise work_open(self.path)
 

@@ -13,7 +13,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
 
-from fmq.bind.errors import DurabilityWarning, InDoubt, NotDurable, wrong_with
+from fmq.bind.errors import (
+    DurabilityWarning,
+    InDoubt,
+    NotDurable,
+    marked_elsewhere,
+    wrong_with,
+)
 from fmq.bind.find import Binding
 from fmq.errors import WrongState
 from fmq.feedback.service import Feedback
@@ -29,9 +35,14 @@ class BoundTransaction(Transaction):
     _binding: Binding
     _feedback: Feedback
     _strict: bool
+    _place: str
 
-    def bind(self, binding: Binding, feedback: Feedback, *, strict: bool) -> BoundTransaction:
+    def bind(
+        self, binding: Binding, feedback: Feedback, place: str, *, strict: bool
+    ) -> BoundTransaction:
+        """`place` is where in its database the checker looks."""
         self._binding, self._feedback, self._strict = binding, feedback, strict
+        self._place = place
         return self
 
     def __enter__(self) -> BoundTransaction:
@@ -100,7 +111,8 @@ class BoundTransaction(Transaction):
         """Mark, as the last statement of the database's transaction, and prepare."""
         self._require(Phase.OPEN, "prepare")
         try:
-            self._binding.mark(self._feedback.store, self.tx_id)
+            if self._binding.mark(self._feedback.store, self.tx_id) != self._place:
+                raise marked_elsewhere(self._binding.path, self.producer)
             super().prepare()
         except BaseException:
             self.give_up()

@@ -29,6 +29,7 @@ class Checkers:
         self._count = threads
         self._checkers: dict[str, Checker] = {}
         self._databases: dict[str, str] = {}  # by producer, of those that are bound
+        self._places: dict[str, str] = {}  # the same; where in the database, if it has several
         self._loops: list[CheckLoop] = []
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -62,12 +63,17 @@ class Checkers:
                 )
             return known is None
 
-    def add_bound(self, producer: str, database: str, checker: Checker) -> None:
+    def add_bound(self, producer: str, database: str, place: str, checker: Checker) -> None:
         """`checker` asks `database`, unless the user has registered one for `producer`."""
         with self._lock:
             self._databases[producer] = database
+            self._places.setdefault(producer, place)  # two threads may be the first
             if producer not in self._checkers:
                 self._add(producer, checker)
+
+    def place_of(self, producer: str) -> str:
+        """Where in its database the marks of a producer are that is bound."""
+        return self._places[producer]
 
     def decorator(self, producer: str) -> Callable[[Checker], Checker]:
         def registered(checker: Checker) -> Checker:

@@ -16,6 +16,7 @@ import pytest
 
 import fmq
 import fmq.bind
+from fmq.bind.transaction import BoundTransaction
 from tests.bind.databases import Database, Postgres, Sqlite, make_tables, rows, told
 from tests.bind.shop import PRODUCER, messages, question
 
@@ -75,6 +76,46 @@ def test_a_connection_that_is_closed_inside_of_the_block_ends_with_neither(
         connection.close()
     assert rows(database) == messages(engine) == []
     assert engine.undecided() == []
+
+
+def test_a_database_is_asked_though_the_connection_that_was_first_bound_is_closed(
+    engine: fmq.Engine, database: Database, connection: Any
+) -> None:
+    """The checker of the producer outlives it; here one that finds a committed mark."""
+    with contextlib.closing(database.connect()) as first:
+        place(engine, first, "1")
+    tx = engine.transaction(tx_id="2", producer=PRODUCER, bind=connection)
+    assert isinstance(tx, BoundTransaction)
+    tx.__enter__()
+    insert(connection, "2")
+    tx.send("orders", b"2")
+    tx.seal()
+    connection.commit()  # and its program is gone before it confirms
+    assert engine.settle().committed == ("2",)
+    assert rows(database) == messages(engine) == ["1", "2"]
+
+
+def test_a_connection_in_a_pipeline_is_refused(engine: fmq.Engine, address: str) -> None:
+    """What the mark has done would be known too late; inside of the block a pipeline may be."""
+    database = Postgres(address)
+    make_tables(database)
+    with database.connect() as connection:
+        with (
+            connection.pipeline(),
+            pytest.raises(fmq.bind.BindError, match="is in a pipeline"),
+        ):
+            place(engine, connection, "1")
+        place(engine, connection, "2")
+        with (
+            connection.pipeline(),
+            pytest.raises(fmq.bind.BindError, match="is in a pipeline"),
+            engine.transaction(producer=PRODUCER, bind=connection),
+        ):
+            pass
+        with engine.transaction(producer=PRODUCER, bind=connection) as tx, connection.pipeline():
+            insert(connection, "3")
+            tx.send("orders", b"3")
+    assert rows(database) == messages(engine) == ["2", "3"]
 
 
 def test_a_connection_is_in_one_transaction_at_a_time(

@@ -22,6 +22,7 @@ from django.db.transaction import TransactionManagementError
 import fmq
 import fmq.bind
 from fmq.bind.django import atomic
+from fmq.bind.transaction import BoundTransaction
 from fmq.errors import BadOption
 from tests.bind.databases import Database, Postgres, Sqlite, make_tables, rows, told
 from tests.bind.django_shop import Order, leave, point_at
@@ -266,6 +267,26 @@ def test_what_a_crash_left_is_decided_by_asking_an_alias(
         assert engine.undecided() == []
         assert messages(engine) == ["0", "committed"]
         assert engine.outcome("not").state == "rolled back"
+
+
+def test_a_database_is_asked_though_django_has_closed_its_connection(
+    engine: fmq.Engine, database: Database, using: str
+) -> None:
+    """As it does at the end of each request; here one of which the end was never confirmed."""
+    place(engine, using, "1")
+    connections[using].close()
+    tx = engine.transaction(tx_id="2", producer=PRODUCER, bind=connections[using])
+    assert isinstance(tx, BoundTransaction)
+    binding = tx._binding
+    tx.__enter__()
+    Order.objects.using(using).create(name="2")
+    tx.send("orders", b"2")
+    tx.seal()
+    binding.commit()
+    binding.leave()
+    connections[using].close()
+    assert engine.settle().committed == ("2",)
+    assert rows(database) == messages(engine) == ["1", "2"]
 
 
 def test_a_database_that_cannot_be_reached_answers_unknown(

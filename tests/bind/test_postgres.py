@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,81 @@ def test_an_error_that_was_swallowed_is_found_by_the_mark(
         with contextlib.suppress(psycopg.Error):
             connection.execute("INSERT INTO nonsense VALUES (1)")
     assert rows(address) == messages(engine) == []
+
+
+@pytest.mark.parametrize("end", [psycopg.Connection.rollback, psycopg.Connection.commit])
+def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
+    engine: fmq.Engine, connection: Any, address: str, end: Callable[[Any], None]
+) -> None:
+    """What was before it is gone or committed, and what has begun since is rolled back."""
+    with (
+        pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
+        engine.transaction(bind=connection) as tx,
+    ):
+        connection.execute("INSERT INTO orders VALUES ('1')")
+        tx.send("orders", b"1")
+        end(connection)
+        connection.execute("INSERT INTO orders VALUES ('2')")
+    assert "2" not in rows(address)
+    assert messages(engine) == []
+    place(engine, connection, "3")
+    assert messages(engine) == ["3"]
+
+
+def test_savepoints_are_the_programs(engine: fmq.Engine, connection: Any, address: str) -> None:
+    with engine.transaction(bind=connection) as tx:
+        connection.execute("INSERT INTO orders VALUES ('1')")
+        with pytest.raises(psycopg.errors.UniqueViolation), connection.transaction():
+            connection.execute("INSERT INTO orders VALUES ('1')")
+        with connection.transaction():
+            connection.execute("INSERT INTO orders VALUES ('2')")
+        tx.send("orders", b"1")
+    assert rows(address) == ["1", "2"]
+    assert messages(engine) == ["1"]
+
+
+@pytest.fixture
+def tenant(connection: Any) -> Iterator[str]:
+    """Another schema, which has a marker table as well."""
+    connection.execute("CREATE SCHEMA tenant")
+    connection.execute("SET search_path TO tenant")
+    connection.execute(fmq.bind.ddl("postgres"))
+    connection.execute("RESET search_path")
+    connection.commit()
+    yield "tenant"
+    connection.rollback()
+    connection.execute("DROP SCHEMA tenant CASCADE")
+    connection.commit()
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_mark_in_the_table_of_another_schema_is_refused(
+    engine: fmq.Engine, connection: Any, address: str, tenant: str, inside: bool
+) -> None:
+    """The checker would not find it, and roll back what has committed."""
+    place(engine, connection, "1")
+    with psycopg.connect(address) as other:
+        if not inside:
+            other.execute(f"SET search_path TO {tenant}, public")
+            other.commit()
+        with (
+            pytest.raises(fmq.bind.BindError, match="the fmq_tx of another schema"),
+            engine.transaction(producer=PRODUCER, bind=other) as tx,
+        ):
+            other.execute("INSERT INTO orders VALUES ('2')")
+            tx.send("orders", b"2")
+            if inside:
+                other.execute(f"SET LOCAL search_path TO {tenant}, public")
+        other.execute(f"SET search_path TO {tenant}, public")
+        other.commit()
+        with engine.transaction(producer="the tenant's", bind=other) as tx:
+            tx.send("orders", b"3")
+        other.execute("DROP TABLE tenant.fmq_tx")
+        other.commit()
+        place(engine, other, "4")
+    assert rows(address) == ["1", "4"]
+    assert messages(engine) == ["1", "3", "4"]
+    assert engine.undecided() == []
 
 
 def test_a_commit_that_the_server_refuses_rolls_both_back(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +281,48 @@ def test_a_program_that_commits_inside_of_the_block_is_told(
             end()
     assert len(rows(database)) == 2
     assert messages(engine) == []
+
+
+def rolled_back_by_sqlite(session: Session) -> None:
+    session.execute(text("CREATE TABLE once (name PRIMARY KEY ON CONFLICT ROLLBACK)"))
+    for _ in range(2):
+        with contextlib.suppress(IntegrityError):
+            session.execute(text("INSERT INTO once VALUES (1)"))
+
+
+@pytest.mark.parametrize(
+    "end", [rolled_back_by_sqlite, lambda session: session.execute(text("ROLLBACK"))]
+)
+def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
+    engine: fmq.Engine, session: Session, database: Engine, end: Callable[[Session], object]
+) -> None:
+    """By SQLite itself, or by a statement of which SQLAlchemy does not know what it does."""
+    with (
+        pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
+        engine.transaction(bind=session) as tx,
+    ):
+        session.execute(text("INSERT INTO orders VALUES ('one')"))
+        tx.send("orders", b"one")
+        end(session)
+        session.execute(text("INSERT INTO orders VALUES ('two')"))
+    assert rows(database) == messages(engine) == []
+    place(engine, session, "three")
+    assert rows(database) == messages(engine) == ["three"]
+
+
+def test_a_savepoint_that_is_open_at_the_end_is_committed_along(
+    engine: fmq.Engine, session: Session, database: Engine
+) -> None:
+    with engine.transaction(bind=session) as tx:
+        session.begin_nested()
+        session.begin_nested()
+        session.add(Order(name="one"))
+        tx.send("orders", b"one")
+    with database.connect() as connection, engine.transaction(bind=connection) as tx:
+        connection.begin_nested()
+        connection.execute(text("INSERT INTO orders VALUES ('two')"))
+        tx.send("orders", b"two")
+    assert rows(database) == messages(engine) == ["one", "two"]
 
 
 # --- pysqlite's ways ------------------------------------------------------------------------------

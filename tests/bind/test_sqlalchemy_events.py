@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import IntegrityError, OperationalError
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
 
 import fmq
 import fmq.bind
@@ -99,6 +99,158 @@ def test_a_session_without_messages_marks_nothing(
         marks = connection.scalar(text("SELECT count(*) FROM fmq_tx"))
     assert rows(database) == ["one"]
     assert marks == 1, "its producer's"
+
+
+def sends(outbox: Outbox, sessions: Sessions, event_name: str) -> None:
+    """Have whoever is told of a flush send what it knows of."""
+
+    def told(session: Session, *_: object) -> None:
+        for new in session.new:
+            outbox.of(session).send("orders", new.name.encode())
+
+    event.listen(sessions, event_name, told)
+
+
+@pytest.mark.parametrize("event_name", ["before_flush", "after_flush"])
+def test_what_is_first_sent_by_a_flush_goes_with_its_session(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, event_name: str
+) -> None:
+    """The commit flushes, and only then it is known what is to be sent."""
+    sends(outbox, sessions, event_name)
+    with sessions() as session:
+        session.add(Order(name="1"))
+        session.commit()
+        session.add(Order(name="dropped"))
+        session.flush()
+        session.rollback()
+        session.add(Order(name="2"))
+        outbox.of(session)
+        session.commit()
+        with contextlib.suppress(ValueError), session.begin_nested():
+            session.add(Order(name="dropped"))
+            session.flush()
+            raise ValueError
+        session.add(Order(name="3"))
+        session.commit()
+    with sessions.begin() as session:
+        session.add(Order(name="4"))
+        with session.begin_nested():
+            session.add(Order(name="5"))
+    assert rows(database) == messages(engine) == ["1", "2", "3", "4", "5"]
+    assert engine.undecided() == []
+
+
+def test_what_an_objects_own_hook_sends_goes_with_its_session(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    def inserted(mapper: object, connection: object, order: Order) -> None:
+        session = object_session(order)
+        assert session is not None
+        outbox.of(session).send("orders", order.name.encode())
+
+    event.listen(Order, "after_insert", inserted)
+    try:
+        with sessions.begin() as session:
+            session.add(Order(name="1"))
+    finally:
+        event.remove(Order, "after_insert", inserted)
+    assert rows(database) == messages(engine) == ["1"]
+
+
+def test_what_comes_of_a_flush_is_flushed_before_anything_is_prepared(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    """A hook adds an object behind the flush, for which another hook sends the first message."""
+
+    def add_one(session: Session, context: object) -> None:
+        if session.get(Order, "2") is None:
+            session.add(Order(name="2"))
+
+    def told(session: Session, *_: object) -> None:
+        for new in session.new:
+            if new.name == "2":
+                outbox.of(session).send("orders", b"2")
+
+    event.listen(sessions, "after_flush_postexec", add_one)
+    event.listen(sessions, "before_flush", told)
+    with sessions.begin() as session:
+        session.add(Order(name="1"))
+    assert rows(database) == ["1", "2"]
+    assert messages(engine) == ["2"]
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a_first_message_that_comes_too_late_fails_the_commit(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, asked_before: bool
+) -> None:
+    """From a hook that is called behind the outbox; the rows must not be there alone."""
+
+    def send(session: Session) -> None:
+        outbox.of(session).send("orders", b"1")
+
+    event.listen(sessions, "before_commit", send)
+    with sessions() as session:
+        session.add(Order(name="1"))
+        if asked_before:
+            outbox.of(session)
+        with pytest.raises(fmq.bind.BindError, match="comes too late"):
+            session.commit()
+        session.rollback()
+        assert rows(database) == messages(engine) == []
+        order(outbox, session, "2")
+        with pytest.raises(WrongState):
+            session.commit()
+    event.remove(sessions, "before_commit", send)
+    with sessions.begin() as session:
+        order(outbox, session, "3")
+    assert rows(database) == messages(engine) == ["3"]
+
+
+def test_what_was_handed_out_and_not_used_sends_nothing_too_late(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    with sessions() as session:
+        tx = outbox.of(session)
+        event.listen(sessions, "before_commit", lambda _: tx.send("orders", b"1"))
+        session.add(Order(name="1"))
+        with pytest.raises(WrongState):
+            session.commit()
+    assert rows(database) == messages(engine) == []
+
+
+def test_a_first_message_behind_the_commit_is_refused(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    """The rows are there, and whoever sends is told that the message is not."""
+
+    def send(session: Session) -> None:
+        with pytest.raises(fmq.bind.BindError, match="comes too late"):
+            outbox.of(session)
+
+    event.listen(sessions, "after_commit", send)
+    with sessions.begin() as session:
+        session.add(Order(name="1"))
+    assert rows(database) == ["1"]
+    assert messages(engine) == []
+
+
+def test_a_commit_that_passes_the_outbox_by_is_refused(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    """That of the connection; and of Session.begin() around a savepoint that nobody has ended."""
+    with sessions() as session:
+        order(outbox, session, "1")
+        session.flush()
+        with pytest.raises(fmq.bind.BindError, match=r"call session\.commit"):
+            session.connection().commit()
+        session.rollback()
+    with pytest.raises(fmq.bind.BindError, match="end savepoints"), sessions.begin() as session:
+        session.begin_nested()
+        order(outbox, session, "2")
+    with sessions.begin() as session:
+        order(outbox, session, "3")
+    assert rows(database) == messages(engine) == ["3"]
+    assert engine.undecided() == []
 
 
 def test_a_message_of_a_savepoint_that_is_rolled_back_is_dropped(

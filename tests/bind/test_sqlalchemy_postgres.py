@@ -176,6 +176,55 @@ def test_a_program_that_commits_inside_of_the_block_is_told(
     assert messages(engine) == []
 
 
+def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
+    engine: fmq.Engine, session: Session, database: Engine
+) -> None:
+    """By the driver's connection, of which SQLAlchemy does not know."""
+    with (
+        pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
+        engine.transaction(bind=session) as tx,
+    ):
+        session.execute(text("INSERT INTO orders VALUES ('1')"))
+        tx.send("orders", b"1")
+        driver_of(session).rollback()
+        session.execute(text("INSERT INTO orders VALUES ('2')"))
+    assert rows(database) == messages(engine) == []
+
+
+@pytest.mark.parametrize("way", ["bound", "followed"])
+def test_a_mark_in_the_table_of_another_schema_is_refused(
+    engine: fmq.Engine, session: Session, database: Engine, way: str
+) -> None:
+    """The checker would not find it, and roll back what has committed."""
+    with database.begin() as connection:
+        for statement in (
+            "CREATE SCHEMA tenant",
+            "SET LOCAL search_path TO tenant",
+            fmq.bind.ddl("postgres"),
+        ):
+            connection.execute(text(statement))
+    outbox = attach(session, engine, producer=PRODUCER)
+    try:
+        with pytest.raises(fmq.bind.BindError, match="the fmq_tx of another schema"):
+            if way == "bound":
+                with engine.transaction(producer=PRODUCER, bind=session) as tx:
+                    session.execute(text("SET LOCAL search_path TO tenant, public"))
+                    session.add(Order(name="1"))
+                    tx.send("orders", b"1")
+            else:
+                session.execute(text("SET LOCAL search_path TO tenant, public"))
+                session.add(Order(name="1"))
+                outbox.of(session).send("orders", b"1")
+                session.commit()
+        session.rollback()
+        place(engine, session, "2")
+    finally:
+        with database.begin() as connection:
+            connection.execute(text("DROP SCHEMA tenant CASCADE"))
+    assert rows(database) == messages(engine) == ["2"]
+    assert engine.undecided() == []
+
+
 def break_at_commit(database: Engine, session: Session, happens: bool) -> None:
     """The server ends the session's connection right before its COMMIT, or after it."""
     driver = driver_of(session)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +156,91 @@ def test_a_program_that_commits_inside_of_the_block_is_told(
     assert messages(engine) == []
 
 
+def rolled_back_by_sqlite(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE once (name PRIMARY KEY ON CONFLICT ROLLBACK)")
+    connection.execute("INSERT INTO once VALUES (1)")
+    with contextlib.suppress(sqlite3.IntegrityError):
+        connection.execute("INSERT INTO once VALUES (1)")
+
+
+ENDS: list[Callable[[sqlite3.Connection], object]] = [
+    sqlite3.Connection.commit,
+    sqlite3.Connection.rollback,
+    lambda connection: connection.executescript(""),
+    rolled_back_by_sqlite,
+]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
+    engine: fmq.Engine, connection: sqlite3.Connection, end: Callable[[Any], object]
+) -> None:
+    """sqlite3 begins with the next statement that writes, and what was before it is gone or
+    committed. What has begun since is rolled back.
+    """
+    with (
+        pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
+        engine.transaction(bind=connection) as tx,
+    ):
+        connection.execute("INSERT INTO orders VALUES ('one')")
+        tx.send("orders", b"one")
+        end(connection)
+        connection.execute("INSERT INTO orders VALUES ('two')")
+    assert ("two",) not in connection.execute("SELECT name FROM orders").fetchall()
+    assert messages(engine) == []
+    place(engine, connection, "three")
+    assert messages(engine) == ["three"]
+
+
+def test_savepoints_are_the_programs(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """One that is left open is committed along, as COMMIT does."""
+    with engine.transaction(bind=connection) as tx:
+        for name, end in (("one", "RELEASE a"), ("two", "ROLLBACK TO a"), ("three", "")):
+            connection.execute("SAVEPOINT a")
+            connection.execute("INSERT INTO orders VALUES (?)", (name,))
+            connection.execute(end)
+        tx.send("orders", b"one")
+    assert rows(tmp_path) == ["one", "three"]
+    assert messages(engine) == ["one"]
+
+
+def test_a_statement_that_still_runs_is_no_end(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """SQLite says what is in the way, and both are rolled back."""
+    with (
+        pytest.raises(sqlite3.OperationalError, match="in progress"),
+        engine.transaction(bind=connection) as tx,
+    ):
+        running = connection.execute("INSERT INTO orders VALUES ('1'), ('2') RETURNING name")
+        tx.send("orders", b"1")
+    running.close()
+    assert rows(tmp_path) == messages(engine) == []
+
+
+class PythonFrom312(sqlite3.Connection):
+    """As sqlite3 makes it there with autocommit=True: commit does nothing."""
+
+    autocommit: Any = True
+
+
+def test_a_connection_that_leaves_committing_to_nobody_is_refused(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    connect(tmp_path).close()
+    if sys.version_info >= (3, 12):
+        connections = [sqlite3.connect(tmp_path / "shop.db", autocommit=on) for on in (True, False)]
+    else:
+        connections = [sqlite3.connect(tmp_path / "shop.db", factory=PythonFrom312)]
+    for connection in connections:
+        with pytest.raises(fmq.bind.BindError, match="LEGACY_TRANSACTION_CONTROL"):
+            place(engine, connection, "one")
+        connection.close()
+    assert rows(tmp_path) == messages(engine) == []
+
+
 def test_the_steps_are_not_the_programs(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
@@ -213,6 +301,23 @@ def test_rows_may_be_whatever_the_program_likes(
     place(engine, connection, "one")
     assert rows(tmp_path) == messages(engine) == ["one"]
     assert fmq.bind.purge(engine, connection, older_seconds=-9) == 1
+
+
+def test_text_may_be_whatever_the_program_likes(
+    engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    connection.text_factory = bytes
+    place(engine, connection, "one")
+    tx = engine.transaction(tx_id="undecided", producer=PRODUCER)
+    tx.prepare()
+    connection.execute(
+        "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (?, 'undecided', 'C', 0)",
+        (engine.feedback.store,),
+    )
+    assert fmq.bind.purge(engine, connection, older_seconds=-9) == 1
+    connection.text_factory = str
+    assert keys(connection) == {"undecided", f"§{PRODUCER}"}
+    assert rows(tmp_path) == messages(engine) == ["one"]
 
 
 # --- what a checker does ------------------------------------------------------------------------

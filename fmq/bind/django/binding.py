@@ -26,15 +26,18 @@ class DjangoBinding:
         self._django = own(connection)
         refuse_open_block(self._django)
         self._inner = find.binding_of(driver_of(self._django))
+        self._registered: find.Binding | None = None
         self.path = self._inner.path
         self._atomic: Any = None
         self._committed = False
 
-    def register(self, store: str, producer: str, *, new: bool) -> None:
+    def register(self, store: str, producer: str, *, new: bool) -> str:
         """Have the database know, for good, that it is the one that `producer` binds."""
         with self._entered():
-            self._inner.register(store, producer, new=new)
+            place = self._inner.register(store, producer, new=new)
+        self._registered = self._inner  # it knows where to ask when Django has closed this one
         self.leave()
+        return place
 
     def begin(self) -> str:
         """Begin Django's outermost atomic block; what may take back its commits, or nothing."""
@@ -56,13 +59,13 @@ class DjangoBinding:
             self.leave()
             raise
 
-    def mark(self, store: str, tx_id: str) -> None:
+    def mark(self, store: str, tx_id: str) -> str:
         """The last statement of the database's transaction; Fenced if it comes too late."""
         self._django.validate_thread_sharing()
         # A block inside of which another one failed: Django would roll it back and say nothing.
         self._django.validate_no_broken_transaction()
         with self._django.wrap_database_errors:
-            self._inner.mark(store, tx_id)
+            return self._inner.mark(store, tx_id)
 
     def commit(self) -> None:
         with self._django.wrap_database_errors:
@@ -89,7 +92,7 @@ class DjangoBinding:
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""
-        return self._inner.check(question)
+        return (self._registered or self._inner).check(question)
 
 
 def own(connection: Any) -> Any:

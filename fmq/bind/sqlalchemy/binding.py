@@ -6,12 +6,19 @@ from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DBAPIError, UnboundExecutionError
+from sqlalchemy.exc import DBAPIError, OperationalError, UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
-from fmq.bind.errors import BindError, each_by_itself, ended_inside, unusable, work_open
+from fmq.bind.errors import (
+    BindError,
+    each_by_itself,
+    ended_inside,
+    not_the_blocks,
+    unusable,
+    work_open,
+)
 from fmq.bind.find import Binding
-from fmq.bind.kinds import POSTGRES, SQLITE, rolled_back_by_server
+from fmq.bind.kinds import BLOCK, POSTGRES, SQLITE, is_gone, rolled_back_by_server
 from fmq.bind.sqlalchemy.database import Database
 
 
@@ -46,14 +53,16 @@ class SqlAlchemyBinding:
             self.leave()
             raise
 
-    def mark(self, store: str, tx_id: str) -> None:
-        """The last statement of the database's transaction; Fenced if it comes too late."""
+    def mark(self, store: str, tx_id: str) -> str:
+        """The last statement of the database's transaction; Fenced if it comes too late. Where."""
         bound = self._bound
         if bound.get_transaction() is not self._transaction:
             raise ended_inside(self.path, tx_id)
         if isinstance(bound, Session):
             bound.flush()
-        self._side.mark(_connection_of(bound), store, tx_id)
+        while nested := bound.get_nested_transaction():
+            nested.commit()  # the mark is at the outermost level
+        return self._side.mark(_connection_of(bound), store, tx_id)
 
     def commit(self) -> None:
         if isinstance(self._bound, Session):
@@ -101,6 +110,7 @@ class Side:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._deadline = 0
+        self._began = ""
         self._begun = False  # sqlite3 is in a transaction, and has to be at the end
         self._elsewhere = False
         self._root: Any = None
@@ -121,32 +131,47 @@ class Side:
         self._begun = self.database.kind is SQLITE
         if self._begun and not _driver_of(connection).in_transaction:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if self._begun:
+            connection.exec_driver_sql(f"SAVEPOINT {BLOCK}")
         return loss
 
     def look_at(self, connection: Connection) -> str:
         """Refuse one that commits each statement; what may take back its commits, or nothing."""
         path, kind = self.database.path, self.database.kind
         driver: Any = connection.connection.dbapi_connection
+        if kind is SQLITE and getattr(driver, "autocommit", None) is True:
+            raise not_the_blocks(path, True)
         each = connection.dialect.detect_autocommit_setting(driver)
         # In SQLite the program may have a hook that begins.
         if each and not (kind is SQLITE and _driver_of(connection).in_transaction):
             raise each_by_itself(path)
-        self._deadline, loss = kind.deadline(connection.exec_driver_sql, path)
+        self._deadline, self._began, loss = kind.deadline(connection.exec_driver_sql, path)
         return loss
 
-    def mark(self, connection: Connection, store: str, tx_id: str) -> None:
-        """The last statement of the transaction; Fenced if it comes too late."""
+    def mark(self, connection: Connection, store: str, tx_id: str) -> str:
+        """The last statement of the transaction; Fenced if it comes too late. Where it is."""
         if self._elsewhere:
             raise BindError(
                 f"{self.database.path}: the session works in another database, too, whose part "
                 f"would not be tied to transaction {tx_id!r}. Nothing was committed; use a "
                 "session for each database."
             )
-        if self._begun and not _driver_of(connection).in_transaction:
-            raise ended_inside(self.database.path, tx_id)
+        if self._begun:
+            self._require_begun(connection, tx_id)
         self._root = connection.get_transaction()
         self._driver = _driver_of(connection)
-        self.database.mark(connection, store, tx_id, self._deadline)
+        began, place = self.database.mark(connection, store, tx_id, self._deadline)
+        if began != self._began:
+            raise ended_inside(self.database.path, tx_id)
+        return place
+
+    def _require_begun(self, connection: Connection, tx_id: str) -> None:
+        try:
+            connection.exec_driver_sql(f"RELEASE {BLOCK}")
+        except OperationalError as error:
+            if is_gone(error.orig):
+                raise ended_inside(self.database.path, tx_id) from None
+            raise
 
     def rolled_back_for_sure(self, error: BaseException) -> bool:
         """After a commit that failed: whether it is certain that it did not happen."""

@@ -28,7 +28,7 @@ from fmq.bind.errors import (
     WrongDatabase,
     strangers,
 )
-from fmq.bind.kinds import MYSQL, POSTGRES, SQLITE, Kind, key_of, sqlite_path
+from fmq.bind.kinds import MYSQL, POSTGRES, POSTGRES_SCHEMA, SQLITE, Kind, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.errors import BadOption
 from fmq.feedback.question import Answer, Question
@@ -80,31 +80,42 @@ class Database:
             _PATHS[self.engine] = self.apart(lambda connection: _path_of(connection, self.kind))
         return _PATHS[self.engine]
 
-    def register(self, store: str, producer: str, *, new: bool) -> None:
+    def register(self, store: str, producer: str, *, new: bool) -> str:
         """Have the database know, for good, that it is the one that `producer` binds; BindError
-        if it does not know that yet, and `producer` is not `new`.
+        if it does not know that yet, and `producer` is not `new`. PostgreSQL's schema of the table.
         """
         values = key_of(store, registered_as(producer))
 
-        def added(own: Connection) -> None:
+        def added(own: Connection) -> str:
             done = own.execute(text(self.kind.statements.register), values)
             if done.rowcount and not new:
                 raise strangers(self.path, producer)
+            if self.kind is not POSTGRES:
+                return ""
+            return str(own.scalar(text(f"{POSTGRES_SCHEMA}to_regclass(:table)"), {"table": TABLE}))
 
         with self._needing_table():
-            self.within(added)
+            return self.within(added)
 
-    def mark(self, connection: Connection, store: str, tx_id: str, deadline: int) -> None:
-        """The last statement of a transaction; Fenced if it comes too late."""
+    def mark(
+        self, connection: Connection, store: str, tx_id: str, deadline: int
+    ) -> tuple[str, str]:
+        """The last statement of a transaction; Fenced if it comes too late. Of PostgreSQL's when it
+        began, and in which schema the mark is.
+        """
         statement = text(self.kind.statements.mark).bindparams(DEADLINE)
         values = key_of(store, tx_id) | {"deadline": deadline}
         try:
             with self._needing_table():
-                marked = connection.execute(statement, values).rowcount
+                done = connection.execute(statement, values)
+                marked = done.rowcount
+                told = done.one_or_none() if done.returns_rows else None
         except IntegrityError:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked != 1:
             raise Fenced(tx_id, TOO_OLD)
+        began, place = told or ("", "")
+        return began, place
 
     def check(self, question: Question) -> Answer:
         """Whether the database committed: asked behind the fence, so it is final."""

@@ -17,6 +17,8 @@ from fmq.bind.transaction import BoundTransaction
 from fmq.tx.collecting import Phase
 from fmq.tx.transaction import Transaction
 
+FLUSHES_MAX = 100  # as many as SQLAlchemy tries itself; then its commit raises
+
 
 class Sends(Protocol):
     """An engine of fmq, as far as it is needed here."""
@@ -54,12 +56,13 @@ class Outbox:
         self._sessions = sessions
         self._engine = engine
         self._names: dict[str, Any] = {"producer": producer, "check_after": check_after}
-        self._sealed: WeakKeyDictionary[Connection, _Followed] = WeakKeyDictionary()
+        self._working: WeakKeyDictionary[Connection, _Followed] = WeakKeyDictionary()
         example = sessions if isinstance(sessions, Session) else sessions()
         self._database = database = database_of(example)
         # This registers the producer: later its own session might be in the way.
         engine.transaction(**self._names, bind=Following(Side(database), example))
         event.listen(database.engine, "handle_error", self._failed)
+        event.listen(database.engine, "commit", self._committing)
         if database.kind is SQLITE:
             event.listen(database.engine, "savepoint", _begin_before)
         for name in EVENTS:
@@ -77,6 +80,13 @@ class Outbox:
             one.begin()
         followed = self._followed(one)
         if followed.tx is None:
+            if followed.closing:
+                raise BindError(
+                    f"{self._database.path}: the session is being committed, or was, and nothing "
+                    "was to be sent with it, so this message comes too late. It was not sent; "
+                    "send from what the session's flush calls, or before the commit. If the "
+                    "commit has failed, roll back first."
+                )
             tx = self._engine.transaction(**self._names, bind=Following(followed.side, one))
             assert isinstance(tx, BoundTransaction)
             followed.tx, followed.empty = tx, tx.savepoint()
@@ -107,7 +117,9 @@ class Outbox:
     def _after_begin(
         self, session: Session, transaction: SessionTransaction, connection: Connection
     ) -> None:
-        self._followed(session).side.joined(session, transaction, connection)
+        followed = self._followed(session)
+        followed.side.joined(session, transaction, connection)
+        self._working[connection] = followed
 
     def _after_transaction_create(self, session: Session, transaction: SessionTransaction) -> None:
         followed = self._followed(session)
@@ -119,13 +131,20 @@ class Outbox:
             self._followed(session).back_to(previous)
 
     def _before_commit(self, session: Session) -> None:
+        if session.in_nested_transaction():
+            return  # it is only a savepoint
+        _flush(session)  # now, as whoever is told of it may send
         followed = self._followed(session)
+        followed.closing = True
         tx = followed.tx
-        if session.in_nested_transaction() or tx is None or not (tx.messages or tx.acks):
-            return  # it is only a savepoint, or nothing is to be sent
+        if tx is None:
+            return
+        if not _sends(tx):
+            tx.give_up()  # so that sending with it later fails, as nothing is prepared
+            followed.tx = None
+            return
         connection = session.connection()
         tx.heed(followed.side.look_at(connection))
-        self._sealed[connection] = followed
         tx.seal()
 
     def _after_commit(self, session: Session) -> None:
@@ -139,9 +158,23 @@ class Outbox:
             del session.info[self]
             followed.end()
 
+    def _committing(self, connection: Connection) -> None:
+        """Any way to commit that has not come by here must not leave the messages behind."""
+        followed = self._working.get(connection)
+        tx = followed.tx if followed is not None else None
+        if tx is None or tx.phase is not Phase.OPEN or not _sends(tx):
+            return
+        # SQLAlchemy would give the connection back to its pool as it is.
+        connection.dialect.do_rollback(connection.connection)
+        raise BindError(
+            f"{self._database.path}: this commit is not that of the session itself, or a savepoint "
+            "was open where Session.begin() ended, so the messages would be left behind. Both were "
+            "rolled back; end savepoints first, and call session.commit()."
+        )
+
     def _failed(self, context: ExceptionContext) -> InDoubt | None:
         """A statement has failed, which may be COMMIT: the error that says what that means."""
-        followed = self._sealed.get(context.connection) if context.connection else None
+        followed = self._working.get(context.connection) if context.connection else None
         if followed is None or followed.failed:
             return None
         tx, error = followed.tx, context.original_exception
@@ -173,6 +206,7 @@ class _Followed:
         self.savepoints: dict[SessionTransaction, Callable[[], None]] = {}
         self.failed = False  # something did after the mark: what COMMIT says proves nothing then
         self.committed = False
+        self.closing = False  # it was looked at what is to be sent: a first message comes too late
 
     def back_to(self, savepoint: SessionTransaction) -> None:
         """It was rolled back; one from before the first message is not known here."""
@@ -202,9 +236,9 @@ class Following:
         self.register = side.database.register
         self.check = side.database.check
 
-    def mark(self, store: str, tx_id: str) -> None:
+    def mark(self, store: str, tx_id: str) -> str:
         self._session.flush()
-        self._side.mark(self._session.connection(), store, tx_id)
+        return self._side.mark(self._session.connection(), store, tx_id)
 
     def begin(self) -> NoReturn:
         self._refuse()
@@ -226,6 +260,18 @@ class Following:
 
     def leave(self) -> None:
         """Nothing is left to do."""
+
+
+def _sends(tx: Transaction) -> bool:
+    return bool(tx.messages or tx.acks)
+
+
+def _flush(session: Session) -> None:
+    """All that the session holds, also what comes of flushing it."""
+    for _ in range(FLUSHES_MAX):
+        if not (session.new or session.dirty or session.deleted):
+            break
+        session.flush()
 
 
 def _begin_before(connection: Connection, name: str) -> None:

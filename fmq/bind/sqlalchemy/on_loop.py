@@ -30,8 +30,8 @@ class BindingOnLoop:
     def begin(self) -> str:
         return str(self._on_loop(self._inner.begin))
 
-    def mark(self, store: str, tx_id: str) -> None:
-        self._on_loop(partial(self._inner.mark, store, tx_id))
+    def mark(self, store: str, tx_id: str) -> str:
+        return str(self._on_loop(partial(self._inner.mark, store, tx_id)))
 
     def commit(self) -> None:
         self._on_loop(self._inner.commit)
