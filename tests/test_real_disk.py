@@ -32,6 +32,16 @@ def test_others_may_not_read_what_is_stored(real: Directory) -> None:
     assert stat.S_IMODE(os.stat(real.path).st_mode) == 0o700
 
 
+def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+    """Whoever made it may have others who look into it; files are for its writer all the same."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o750)
+    real = RealDisk().directory(str(tmp_path / "data"), make=True)
+    real.create("a").close()
+    modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (real.path, f"{real.path}/a")]
+    assert modes == [0o750, 0o600]
+
+
 def test_symbolic_links_are_not_followed(real: Directory, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a").write_bytes(b"x")

@@ -8,10 +8,29 @@ import pytest
 
 from fmq import Engine
 from fmq.errors import UnknownTransaction
+from fmq.message import Decision
 from fmq.store.kinds import Record
 from fmq.store.reader import Reader
 from fmq.tx.outcomes import Outcomes
 from tests.small import CrashDisk, check, fill, opened
+
+
+@pytest.mark.parametrize(("decision", "messages"), [("commit", 2), ("rollback", 0)])
+def test_an_outcome_counts_what_is_published_and_the_bytes_that_were_prepared(
+    decision: Decision, messages: int
+) -> None:
+    """So a transaction that was rolled back has bytes and no messages, over a restart as well."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send_many("t", [b"12", b"345"])
+        tx.prepare()
+        assert (engine.outcome("T").messages, engine.outcome("T").bytes) == (2, 5)
+        decided = engine.decide("T", decision)
+        assert decided == engine.outcome("T")
+    with opened(disk) as engine:
+        assert engine.outcome("T") == decided
+    assert (decided.messages, decided.bytes) == (messages, 5)
 
 
 class ReaderThatWaits:
