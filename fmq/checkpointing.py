@@ -122,8 +122,6 @@ class Checkpointer:
 
 def no_checkpoint(path: str, error: OSError) -> StorageError:
     """What `engine.checkpoint()` raises where the machine would not have one written."""
-    if isinstance(error, StorageError):
-        return error
     if is_full(error):
         return StorageFull(
             f"{path}: no room for a checkpoint ({error.strerror}). Nothing was lost, and the older "

@@ -38,18 +38,23 @@ class Closing:
         """Take every step that is left, whatever becomes of one of them; the first error is raised
         at the end.
         """
-        if not self._lock.acquire(blocking=False):
-            return  # another thread is at it, or this one, in a step
-        failed: Exception | None = None
+        mine = False
         try:
-            while self._left:
-                try:
-                    self._left[0]()
-                except Exception as error:
-                    failed = failed or error
-                self._left.pop(0)
+            mine = self._lock.acquire(blocking=False)
+            if mine:  # else another thread is at it, or this one, in a step
+                self._take_steps()
         finally:
-            self._lock.release()
+            if mine:
+                self._lock.release()
+
+    def _take_steps(self) -> None:
+        failed: Exception | None = None
+        while self._left:
+            try:
+                self._left[0]()
+            except Exception as error:
+                failed = failed or error
+            self._left.pop(0)
         if failed is not None:
             raise failed
 

@@ -15,7 +15,7 @@ from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
 from fmq.ending import Closing, drain, forget, let_go_of_locks, remember
-from fmq.errors import BadOption, Closed, FmqError, Forked
+from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local import Local, send_with
 from fmq.feedback.question import Checker
@@ -356,6 +356,8 @@ class Engine:
         self._parts.group.flush(force=True)
         try:
             self._parts.chores.checkpoint()
+        except StorageError:
+            raise
         except OSError as error:
             raise no_checkpoint(self._path, error) from error
 
@@ -394,11 +396,11 @@ class Engine:
         """
         with self._parts.lock:
             if self._refusal is None:
-                self._refusal = refusal = Closed(
+                refusal = Closed(
                     f"{self._path}: the engine is closed; fmq.open() opens the directory again"
                 )
                 self._closing.begin(self._steps_to_close(refusal))
-                self._parts.wake_all()
+                self._refusal = refusal
         self._closing.go_on()
 
     def _steps_to_close(self, refusal: Closed) -> list[Callable[[], None]]:
@@ -406,15 +408,18 @@ class Engine:
 
         def end() -> None:
             nonlocal begun
-            if begun:
-                return  # it was broken off: the directory is left as a kill would leave it
+            # The checkpoint is a hint: without it, or if it was broken off, the next open replays
+            # a little more.
+            clean = drain(self._parts, refusal) and not begun
             begun = True
-            drained = drain(self._parts, refusal)
             with suppress(OSError):
-                # It is a hint: without it the next open replays a little more.
-                self._parts.chores.end(clean=drained)
+                self._parts.chores.end(clean=clean)
 
-        steps: list[Callable[[], None]] = [self._checkers.stop, partial(forget, self)]
+        def wake() -> None:
+            with self._parts.lock:
+                self._parts.wake_all()
+
+        steps: list[Callable[[], None]] = [wake, self._checkers.stop, partial(forget, self)]
         if self._thread is not None:
             steps.append(self._thread.stop)
         steps.append(end)

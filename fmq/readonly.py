@@ -129,7 +129,8 @@ class ReadOnlyEngine:
         damage hides some of them, or that they were decided.
         """
         self.refresh()
-        self._check_transactions()
+        if self._follower.damage is not None:
+            raise self._follower.damage
         with self._lock:
             # By number, as relocated ones stand at the end.
             undecided = sorted(self._follower.ledger.undecided.items())
@@ -142,14 +143,14 @@ class ReadOnlyEngine:
         return self._refreshed(lambda: self._outcome(tx_id))
 
     def _outcome(self, tx_id: str) -> Outcome:
-        self._check_transactions()
+        damage = self._follower.damage
         with self._lock:
             entry = self._follower.ledger.by_tx_id.get(tx_id)
-            if entry is not None:
+            if entry is not None and damage is None:
                 return undecided_outcome(entry)
-        decided = self._outcomes.find(tx_id)
+        decided = self._outcomes.find(tx_id) if entry is None else None
         if decided is None:
-            raise self._outcomes.unknown(tx_id)
+            raise damage or self._outcomes.unknown(tx_id)
         return self._outcomes.outcome(decided)
 
     def _refreshed(self, look: Callable[[], T]) -> T:
@@ -164,10 +165,6 @@ class ReadOnlyEngine:
                 self._check_open()  # closed since then, and its files with it
         self.refresh()
         return look()
-
-    def _check_transactions(self) -> None:
-        if self._follower.doubt is not None:
-            raise self._follower.doubt
 
     def __getattr__(self, name: str) -> object:
         if name in WRITING:

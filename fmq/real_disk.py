@@ -197,8 +197,12 @@ class RealDirectory:
         # The host is for whoever gets a copy of the directory, and wonders whose it is.
         os.pwrite(fd, f"process {os.getpid()}\nhost {os.uname().nodename}\n".encode(), 0)
         owner = os.getpid()
+        kept = [fd]
 
         def release() -> None:
+            if not kept:
+                return  # a second time: the number may be another file's by now
+            fd = kept.pop()
             # A child that has not come to close its copy, or to exec, would keep the lock; and a
             # child that closes its copy must leave its parent's alone.
             if os.getpid() == owner:

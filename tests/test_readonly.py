@@ -213,6 +213,30 @@ def test_any_bit_flipped_hides_no_transaction_and_no_decision_in_silence() -> No
     assert refused > 300
 
 
+def test_damage_behind_the_checkpoint_hides_no_decision_in_silence(disk: CrashDisk) -> None:
+    """What was decided in front of it can be told; of anything else nobody knows what follows."""
+    with opened(disk) as engine:
+        decided, undecided = engine.transaction(tx_id="C"), engine.transaction(tx_id="A")
+        for tx in (decided, undecided):
+            tx.send("t", b"1")
+            tx.prepare()
+        decided.commit()
+        engine.checkpoint()
+        position = engine.stats().position
+        engine.send("t", b"damaged")
+        undecided.commit()
+        engine.send("t", b"vouches for what is before it")
+        left = disk.after_kill()
+    flip(left, segments(left)[0], position + 20)
+    with looking(left) as reader:
+        assert reader.damage is not None
+        assert reader.outcome("C").state == "committed"
+        for look in (reader.undecided, lambda: reader.outcome("A"), lambda: reader.outcome("B")):
+            with pytest.raises(Damaged):
+                look()
+        assert bodies(reader, "t") == [b"1"]
+
+
 @pytest.mark.parametrize("undecided", [True, False])
 def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: bool) -> None:
     disk = CrashDisk()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -15,6 +16,7 @@ import fmq
 from fmq import Engine, Options, Receipt
 from fmq.errors import Closed, EngineFailed
 from fmq.testing import CrashDisk, FaultDisk
+from tests.small import bodies
 
 SECONDS = 0.5
 OPTIONS: dict[str, Any] = {
@@ -350,3 +352,23 @@ def test_a_lease_is_one_consumers_whoever_asks_at_once(tmp_path: Path) -> None:
 
         together(*[consume] * 4)
         assert sorted(got) == list(range(500))
+
+
+def test_many_prepare_at_once_however_often_the_interpreter_switches(tmp_path: Path) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with fmq.open(tmp_path / "d", Options(segment_bytes=1 << 20)) as engine:
+
+            def prepare() -> None:
+                for _ in range(150):
+                    tx = engine.transaction()
+                    tx.send("t", b"x")
+                    tx.prepare()
+                    tx.commit()
+
+            together(*[prepare] * 8)
+            assert len(bodies(engine, "t")) == 8 * 150
+            assert engine.undecided() == []
+    finally:
+        sys.setswitchinterval(before)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -12,6 +14,7 @@ import fmq
 from fmq import Engine, Options
 from fmq.errors import BadOption, Damaged, StorageFull, TooLarge, Unreadable
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, content, fill, flip, opened, remove, segments
 
 
@@ -142,47 +145,52 @@ def test_what_can_be_prepared_can_be_decided_however_mixed_its_messages_are(
         decide(engine)
 
 
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+@pytest.mark.parametrize("size", [6000, 13000])
 @pytest.mark.parametrize("segment_bytes", [2048, 8192, 65536])
-def test_no_setting_and_no_full_disk_refuses_a_decision(segment_bytes: int) -> None:
+def test_no_setting_and_no_full_disk_refuses_a_decision(
+    segment_bytes: int, size: int, decision: Literal["commit", "rollback"]
+) -> None:
     disk = FaultDisk(CrashDisk())
     with opened(disk, segment_bytes=16384) as engine:
         tx = engine.transaction(tx_id="T")
-        tx.send("t", b"b" * 6000)
+        tx.send("t", b"b" * size)
         tx.prepare()
         journal = engine._parts.journal
         engine.send("u", b"x" * (journal.current.limit - journal.position - 200))
     disk.fail("allocate", error=errno.ENOSPC, persistently=True)
     with opened(disk, segment_bytes=segment_bytes) as engine:
-        assert engine.decide("T", "commit", reason="r" * 500).state == "committed"
-        assert bodies(engine, "t") == [b"b" * 6000]
+        engine.decide("T", decision, reason="r" * 500)
+        expected = [b"b" * size] if decision == "commit" else []
+        assert bodies(engine, "t") == expected
         disk.heal()
         for _ in range(3):
             engine.send("t", b"x" * 500)
         sizes = {len(data) for name, data in content(disk).items() if name.endswith(".spare")}
         assert sizes == {max(segment_bytes, 16384)}, "those of the other size are gone"
     with opened(disk) as engine:
-        assert len(bodies(engine, "t")) == 4
+        assert len(bodies(engine, "t")) == len(expected) + 3
 
 
-def test_a_close_that_was_interrupted_can_be_gone_on_with(tmp_path: Path) -> None:
-    engine = fmq.open(tmp_path / "d", Options(segment_bytes=4096))
-    engine.send("t", b"1")
-    (stop, *rest), begun = engine._steps_to_close(fmq.errors.Closed("closed")), []
-
-    def interrupted() -> None:
-        begun.append(stop)
-        if len(begun) == 1:
-            raise KeyboardInterrupt
-        stop()
-
-    engine._steps_to_close = lambda refusal: [interrupted, *rest]  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        engine.close()
-    with pytest.raises(fmq.errors.Locked):
-        fmq.open(tmp_path / "d")
-    engine.close()
-    with fmq.open(tmp_path / "d") as engine:
-        assert bodies(engine, "t") == [b"1"]
+def test_a_close_that_was_interrupted_anywhere_can_be_gone_on_with(tmp_path: Path) -> None:
+    """At any line of it: the second call lets go of all, and of nothing that is another's."""
+    at = lines = 0
+    while at <= lines:
+        engine = fmq.open(tmp_path / f"{at}", Options(segment_bytes=4096))
+        engine.send("t", b"1")
+        interrupt = Interrupt(at or 10**9)
+        try:
+            interrupt.run(engine.close)
+        except KeyboardInterrupt:
+            with (tmp_path / "another file").open("w") as another:
+                in_thread(engine.close, interrupt.met)
+                another.write("is left alone")
+        lines = lines or interrupt.count
+        with fmq.open(tmp_path / f"{at}", background=False) as engine:
+            assert bodies(engine, "t") == [b"1"], interrupt.met
+        shutil.rmtree(tmp_path / f"{at}")
+        at += 1
+    assert lines > 50
 
 
 def test_a_copy_that_a_full_disk_cut_short_is_not_kept() -> None:

@@ -200,13 +200,13 @@ class Consumer:
         limit = as_index("limit", limit)
         if limit < 1:
             raise BadOption(f"limit={limit}: must be at least 1")
-        if self._writer.abandoned:
-            self._writer.let_abandoned_come_again()
         clock, groups = self._messages.clock, self._groups
         now = clock.monotonic()
         deadline = now + timeout
         claim = Claim(self)
         while True:
+            if self._writer.abandoned:
+                self._writer.let_abandoned_come_again()
             wakeup = None
             with self._messages.lock:
                 self._check()
@@ -225,6 +225,9 @@ class Consumer:
                         return None
                     wakeup = self._messages.listen(self.topics)
                     until = min(deadline, groups.next_deadline(self.group, self.topics))
+                    if groups.await_transactions(self.group, self.topics):
+                        # One that is dropped without an end tells nobody.
+                        until = min(until, now + self._lease_seconds)
             if found is not None:
                 try:
                     return claim, *self._read(claim, *found, build=build)

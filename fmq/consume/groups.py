@@ -88,6 +88,10 @@ class Groups:
             default=float("inf"),
         )
 
+    def await_transactions(self, group: str, topics: tuple[str, ...]) -> bool:
+        """Whether something of these topics is held as long as a transaction needs."""
+        return any(holds.await_transactions() for holds in self._known(group, topics))
+
     def release(self, group: str, topics: tuple[str, ...], consumer: object) -> None:
         """`consumer` leaves the group."""
         for holds in self._known(group, topics):

@@ -171,6 +171,10 @@ class QueueHolds:
             if isinstance(hold.owner, Claim) and hold.owner.consumer is consumer:
                 self.give_back(hold.first, hold.end)
 
+    def await_transactions(self) -> bool:
+        """Whether something is held without an end."""
+        return any(hold.deadline == math.inf for hold in self._held.by_first.values())
+
     def next_deadline(self) -> float:
         """When the next lease ends."""
         return min((hold.deadline for hold in self._held.by_first.values()), default=math.inf)

@@ -36,7 +36,7 @@ class Follower:
         self._directory = directory
         self._lock = lock
         self.damage: Damaged | None = None  # what stopped it
-        self.doubt: Damaged | None = None  # the same, if it hides what became of transactions
+        self._lasting: Damaged | None = None  # the same, where a look from here on would miss it
         self.store = read_header(directory, look(directory).bases[-1]).store
         self.seed = zlib.crc32(self.store)
         self.files = Files(directory)
@@ -68,7 +68,7 @@ class Follower:
     def _begin(self, *, believe: bool) -> None:
         """Apply what the journal says; with `believe` up to what is damaged."""
         layout = look(self._directory)
-        self.damage = self.doubt = None
+        self.damage = self._lasting = None
         self._replay, _ = begin(self._directory, layout)
         at_rest = self._replay.applied_from
         try:
@@ -78,15 +78,14 @@ class Follower:
             if not believe:
                 raise
             self.damage = error
-            # What a checkpoint does not repeat of its transactions stands below it.
-            self.doubt = error if error.position < at_rest else None
+            self._lasting = error if error.position < at_rest else None
             return
         try:
             check_ends(self._replay, layout)
         except Damaged as error:
             if not believe:
                 raise
-            self.damage = self.doubt = error
+            self.damage = self._lasting = error
 
     def _rebuild(self, base: int) -> SegmentIndex:
         segment = self.segment_of(base)
@@ -102,7 +101,7 @@ class Follower:
             try:
                 with self._lock:
                     self._replay.run(vouched_only=True)
-                self.damage = self.doubt
+                self.damage = self._lasting
                 return
             except Damaged as error:
                 if attempt == ATTEMPTS - 1:

@@ -17,7 +17,7 @@ from fmq.store.columns import text_bytes
 from fmq.store.kinds import COMMIT, Decided, Kind, Prepare
 from fmq.tx.drafts import Draft, decision_on, prepare_of
 from fmq.tx.ledger import Entry, seal_text
-from fmq.tx.limits import REASON_BYTES_MAX, Limits
+from fmq.tx.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX, Limits
 from fmq.tx.names import TxIds, check_name, check_tx_id
 from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.phases import Commit, Prepared
@@ -92,11 +92,23 @@ class TransactionManager:
 
     def _check_unused(self, tx_id: str) -> None:
         """Whoever made the id, and however often: no second one is prepared. Under the lock."""
-        if tx_id in self._ledger.by_tx_id or tx_id in self._preparing:
+        if tx_id in self._ledger.by_tx_id or self._is_preparing(tx_id):
             self._refuse_in_use(tx_id)
 
+    def _is_preparing(self, tx_id: str) -> bool:
+        prepare = self._preparing.get(tx_id)
+        return prepare is not None and prepare.position >= self._ledger.applied_upto
+
+    def _all_preparing(self) -> list[Prepare]:
+        """What is planned and not applied yet; the others are forgotten. Under the lock."""
+        applied = self._ledger.applied_upto
+        for prepare in [*self._preparing.values()]:
+            if prepare.position < applied:
+                del self._preparing[prepare.tx_id]
+        return [*self._preparing.values()]
+
     def _refuse_in_use(self, tx_id: str) -> None:
-        if tx_id in self._ledger.by_tx_id or tx_id in self._preparing:
+        if tx_id in self._ledger.by_tx_id or self._is_preparing(tx_id):
             raise TxIdInUse(
                 f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
             )
@@ -145,8 +157,10 @@ class TransactionManager:
 
         def plan() -> None:
             self._check_unused(tx_id)
+            writer.time(commit)
+            writer.make_room(commit.size, ordinary=True)
             transaction.planned()
-            writer.place(commit)
+            writer.plan(commit)
             if transaction.named:
                 self._note_planned(tx_id, commit.position)
 
@@ -166,8 +180,7 @@ class TransactionManager:
 
         def plan() -> None:
             self._check_unused(tx_id)
-            transaction.planned()
-            self.limits.check_open(self._ledger, self._preparing.values(), prepare)
+            self.limits.check_open(self._ledger, self._all_preparing(), prepare)
             writer.time(prepared)
             prepare.reserved = Reserve.needed_for(prepared.size)
             self._reserve.take(prepare.reserved)
@@ -178,15 +191,12 @@ class TransactionManager:
                 raise
             if transaction.named:
                 self._note_planned(tx_id, self._journal.position)
-            self._preparing[tx_id] = prepare
+            transaction.planned()
             writer.plan(prepared)
+            self._preparing[tx_id] = prepare
             prepared.is_kept = self._keep(draft)
 
-        try:
-            self._group.run(plan, force=True)
-        finally:
-            if prepared.position:  # else it was refused, and what is marked is another one's
-                self._preparing.pop(tx_id, None)
+        self._group.run(plan, force=True)
         transaction.number = prepare.tx
         self.let_go(transaction)
 
@@ -300,7 +310,9 @@ class TransactionManager:
         writer, journal = self.writer, self._journal
         least = self._options.reference_bytes_min
         publication = Publication(entry, decided, self._outcomes, least)
-        publication.read_ahead(journal.current)
+        with self._group.lock:
+            runs = [*entry.runs]  # those of a relocation may take their place
+        publication.read_ahead(journal.current, runs)
 
         def plan() -> bool:
             if self._is_ending(entry):
@@ -308,9 +320,10 @@ class TransactionManager:
             now = writer.now_us()
             records = publication.records(journal.current)
             if not journal.fits(journal.measure(records)):
-                # What could be referred to now lies in another segment: choose again. Copies of
-                # all take less than was set aside.
-                at_most = entry.prepare.reserved
+                # What could be referred to now lies in another segment: choose again.
+                at_most = DECISION_BYTES_MAX + decided.size
+                if decided.kind == COMMIT:
+                    at_most += size_of_all([entry.prepare, *entry.runs])
                 records = publication.records(journal.roll(at_most, ordinary=False))
                 journal.measure(records)
             writer.publish(publication.runs, now)

@@ -26,11 +26,13 @@ class Publication:
         self.runs: list[Run] = []
         self._contents: dict[int, Content] = {}
 
-    def read_ahead(self, segment: Segment) -> None:
-        """Read what will have to be copied, outside the lock: what is small or lies elsewhere."""
+    def read_ahead(self, segment: Segment, runs: list[Run]) -> None:
+        """Read what of `runs` will have to be copied, outside the lock: what is small or lies
+        elsewhere.
+        """
         if self.decided.kind == Kind.ROLLBACK:
             return
-        for run in list(self._entry.runs):
+        for run in runs:
             if run.content is not None:
                 self._contents[run.position] = run.content
             elif run.position < segment.base or run.raw_bytes < self._reference_bytes_min:

@@ -90,10 +90,12 @@ class Writer:
 
     def let_abandoned_come_again(self) -> None:
         """Give back what transactions held that were dropped without an end. Not under the lock."""
-        with suppress(IndexError):  # another thread does the same
-            while self.abandoned:
-                for ackable in self.abandoned.popleft():
+        while self.abandoned:
+            with suppress(IndexError, ValueError):  # another thread does the same
+                held = self.abandoned[0]
+                for ackable in held:
                     ackable.release_from_transaction()
+                self.abandoned.remove(held)
 
     def send(self, sent: Sent, sync: bool | None) -> None:
         """Append what is sent."""

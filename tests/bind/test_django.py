@@ -489,7 +489,8 @@ def test_the_migration_makes_the_table_that_ddl_prints(database: Database, using
     assert shape(database) == wanted
 
 
-def test_the_model_is_that_of_the_migration() -> None:
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_model_is_that_of_the_migration(using: str) -> None:
     from django.core.management import call_command
 
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)

@@ -70,3 +70,15 @@ def test_a_roll_back_behind_the_end_of_the_consumer_wakes_who_waits(
     clock.happens = tx.rollback
     assert len(engine.consumer("t", group="g").poll(timeout=60)) == 1
     assert clock.monotonic() == 0
+
+
+def test_a_transaction_that_is_dropped_while_somebody_waits(
+    engine: Engine, clock: WhileWaiting
+) -> None:
+    """Nobody tells who waits: it looks once a lease."""
+    _, delivery = held(engine)
+    transactions = [engine.transaction()]
+    transactions[0].ack(delivery)
+    clock.happens = transactions.clear
+    assert len(engine.consumer("t", group="g", lease_seconds=5).poll(timeout=60)) == 1
+    assert clock.monotonic() <= 16

@@ -35,7 +35,8 @@ def test_one_that_was_refused_leaves_alone_who_uses_its_id() -> None:
     with opened(CrashDisk()) as engine:
         preparing = engine._parts.manager._preparing
         one = engine.transaction()
-        preparing[one.tx_id] = Prepare(one.tx_id, "", 0, 0, 0, 0, b"")
+        prepare = preparing[one.tx_id] = Prepare(one.tx_id, "", 0, 0, 0, 0, b"")
+        prepare.position = 1 << 40
         with pytest.raises(TxIdInUse):
             one.prepare()
         assert [*preparing] == [one.tx_id]
