@@ -94,7 +94,9 @@ class PostgresBinding:
         values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
             with self._named():
-                marked = _plain(connection).execute(SAY.mark, values).fetchone()
+                cursor = connection.execute(SAY.mark, values)
+            cursor.row_factory = tuple_row  # whatever that of the connection is
+            marked = cursor.fetchone()
         except errors.UniqueViolation:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked is None:
