@@ -202,12 +202,11 @@ class RealDirectory:
         def release() -> None:
             if not kept:
                 return  # a second time: the number may be another file's by now
-            fd = kept.pop()
             # A child that has not come to close its copy, or to exec, would keep the lock; and a
             # child that closes its copy must leave its parent's alone.
             if os.getpid() == owner:
-                fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+                fcntl.flock(kept[0], fcntl.LOCK_UN)
+            os.close(kept.pop())
 
         return release
 
