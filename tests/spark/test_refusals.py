@@ -109,7 +109,7 @@ def test_damage_is_told_with_its_place_or_left_out_and_listed(top: str, shop: Re
     flip(file, place + 8 * 5 + 3)  # in its head: behind the position, before the bodies
     with pytest.raises(PySparkException) as caught:
         damaged.rows()
-    assert f"{file}, position {victim}: the head's checksum does not match." in str(caught.value)
+    assert f"{file}, position {victim}: the head's checksum does not match" in str(caught.value)
     assert "read what is sound in mode=permissive" in str(caught.value)
 
     (row,) = damaged.rows("damage")
