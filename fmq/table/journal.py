@@ -19,7 +19,6 @@ from fmq.message import UndecidedTransaction
 from fmq.real_disk import RealDisk
 from fmq.recovery.follow import Follower
 from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, lock_says, look
-from fmq.store.catalog import SUFFIX
 from fmq.store.decoding import decode
 from fmq.store.index import SegmentIndex
 from fmq.store.record import FIRST, BadRecord, Misplaced, Newer
@@ -171,7 +170,7 @@ def _seen(directory: Directory, engine: str, host: str | None, *, permissive: bo
     try:
         layout = _layout_of(directory)
         if not is_shipped(layout):
-            return _followed(directory, layout, engine, host)
+            return _followed(directory, engine, host)
     except (Damaged, NewerFormat, OSError):
         if not permissive:
             raise
@@ -205,27 +204,15 @@ def _host_of(directory: Directory) -> str | None:
         file.close()
 
 
-def _followed(directory: Directory, layout: Layout, engine: str, host: str | None) -> Journal:
+def _followed(directory: Directory, engine: str, host: str | None) -> Journal:
     """A directory in which an engine is at work, or was."""
     follower = Follower(directory, threading.Lock())
     try:
         if follower.damage is not None:
             raise follower.damage
-        _check_ends(follower, layout)
         return _as_followed(directory, follower, engine, host)
     finally:
         follower.close()
-
-
-def _check_ends(follower: Follower, layout: Layout) -> None:
-    """Nothing is missing at either end, as recovery checks it."""
-    first, floor = follower.segments[0].base, follower.ledger.floor
-    if first > floor:
-        raise Damaged(segment_name(floor), floor, "the segment is missing")
-    last = follower.segments[-1]
-    if segment_name(last.base, SUFFIX) in layout.names:
-        reason = f"the segment is missing: the one before it, {last.name}, was sealed"
-        raise Damaged(segment_name(last.limit), last.limit, reason)
 
 
 def _as_followed(
