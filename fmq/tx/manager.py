@@ -312,7 +312,12 @@ class TransactionManager:
         publication = Publication(entry, decided, self._outcomes, least)
         with self._group.lock:
             runs = [*entry.runs]  # those of a relocation may take their place
-        publication.read_ahead(journal.current, runs)
+        try:
+            publication.read_ahead(journal.current, runs)
+        except OSError:
+            with self._group.lock:
+                self._group.check()  # closed since then, and its files with it
+            raise
 
         def plan() -> bool:
             if self._is_ending(entry):
