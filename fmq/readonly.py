@@ -157,14 +157,16 @@ class ReadOnlyEngine:
         """What `look` finds once the news is known. What is missing or wrong counts only if it is
         so again: the writer may have dropped a segment between the two.
         """
-        for _ in range(ATTEMPTS - 1):
+        left = ATTEMPTS
+        while True:
             self.refresh()
             try:
                 return look()
             except (Damaged, OSError):
                 self._check_open()  # closed since then, and its files with it
-        self.refresh()
-        return look()
+                left -= 1
+                if not left:
+                    raise
 
     def __getattr__(self, name: str) -> object:
         if name in WRITING:

@@ -17,7 +17,7 @@ from fmq.tx.writer import Writer
 
 # What a body takes in the columns of its run, at the most: its length, and that it has no key, no
 # tag and no headers, if another one in the run has.
-LENGTH_BYTES = 4 + 3 * 2
+COLUMNS_BYTES = 4 + 3 * 2
 UTF8_BYTES_MAX = 4  # of a character
 
 
@@ -47,9 +47,8 @@ class Ackable(Protocol):
 class Collecting:
     """Messages by topic and queue, and acks: the part of a transaction before its first step."""
 
-    _if_abandoned: finalize[[list[Ackable]], Collecting] | None = (
-        None  # lets what it would ack come again
-    )
+    # Lets what it would ack come again.
+    _if_abandoned: finalize[[list[Ackable]], Collecting] | None = None
 
     def __init__(self, writer: Writer, limits: Limits, tx_id: str, producer: str) -> None:
         self._writer = writer
@@ -102,7 +101,7 @@ class Collecting:
             if queue is None and type(body) is bytes:
                 # What `_add_body` would do, at a third of its price: most messages come this way.
                 add = self._begun.get(topic)
-                if add is not None and (room := self._room - len(body) - LENGTH_BYTES) >= 0:
+                if add is not None and (room := self._room - len(body) - COLUMNS_BYTES) >= 0:
                     self._room = room
                     add(body)
                     return
@@ -137,7 +136,7 @@ class Collecting:
         size = len(body)
         if size > self._limits.message_bytes_max:
             self._limits.refuse_message(size)
-        self._add(topic, None, queue, body, size + LENGTH_BYTES)
+        self._add(topic, None, queue, body, size + COLUMNS_BYTES)
 
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
         body, headers = as_bytes(message.body), message.headers
@@ -186,7 +185,7 @@ class Collecting:
         self._given = min(
             self._bytes_max - size,
             limits.message_bytes_max,
-            (limits.messages_max - self._at_most) * LENGTH_BYTES,
+            (limits.messages_max - self._at_most) * COLUMNS_BYTES,
         )
         return self._given
 
@@ -194,7 +193,7 @@ class Collecting:
         """What has been taken from it is counted; the next message is looked at more closely."""
         taken = self._given - self._room
         self._bytes += taken
-        self._at_most += taken // LENGTH_BYTES
+        self._at_most += taken // COLUMNS_BYTES
         self._given = self._room = 0
 
     def ack(self, delivery: Ackable) -> None:

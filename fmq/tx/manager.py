@@ -93,7 +93,9 @@ class TransactionManager:
     def _check_unused(self, tx_id: str) -> None:
         """Whoever made the id, and however often: no second one is prepared. Under the lock."""
         if tx_id in self._ledger.by_tx_id or self._is_preparing(tx_id):
-            self._refuse_in_use(tx_id)
+            raise TxIdInUse(
+                f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
+            )
 
     def _is_preparing(self, tx_id: str) -> bool:
         prepare = self._preparing.get(tx_id)
@@ -108,10 +110,7 @@ class TransactionManager:
         return [*self._preparing.values()]
 
     def _refuse_in_use(self, tx_id: str) -> None:
-        if tx_id in self._ledger.by_tx_id or self._is_preparing(tx_id):
-            raise TxIdInUse(
-                f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
-            )
+        self._check_unused(tx_id)
         if self._on_its_way(tx_id):
             raise TxIdInUse(f"transaction {tx_id!r} is just being written; engine.outcome() tells")
         if tx_id in self._open:

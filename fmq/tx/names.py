@@ -30,7 +30,8 @@ def check_name(what: str, name: str) -> str:
 
 def as_index(what: str, number: object) -> int:
     """`number`, if it is a whole one; TypeError. A float would do as well as an int until some
-    list is asked for its element."""
+    list is asked for its element.
+    """
     try:
         return index(number)  # type: ignore[arg-type]
     except TypeError:
