@@ -16,25 +16,20 @@ from fmq import errors
 from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
 from fmq.engine import Engine
 from fmq.errors import FmqError, RollBack
-from fmq.feedback.question import Answer, Question
-from fmq.message import (
-    Message,
-    Origin,
-    Outcome,
-    Receipt,
-    UndecidedTransaction,
-)
+from fmq.feedback.answers import Answer
+from fmq.message import Message, Origin, Receipt
 from fmq.opening import open
 from fmq.options import Options
-from fmq.recovery.recover import RecoveryReport
 from fmq.store.batch import Batch
 from fmq.tx.transaction import Transaction
 
 if _typing.TYPE_CHECKING:
     from fmq.checking import Problem, Report, check
     from fmq.feedback.loop import CheckLoop
-    from fmq.infos import GroupInfo, QueueInfo, Settled
+    from fmq.feedback.question import Question
+    from fmq.infos import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
     from fmq.readonly import ReadOnlyEngine
+    from fmq.recovery.recover import RecoveryReport
     from fmq.stats import Stats
 
 __version__ = "0.1.0"
@@ -74,12 +69,16 @@ __all__ = [
 _LATER = {
     "CheckLoop": "fmq.feedback.loop",
     "GroupInfo": "fmq.infos",
+    "Outcome": "fmq.infos",
     "Problem": "fmq.checking",
+    "Question": "fmq.feedback.question",
     "QueueInfo": "fmq.infos",
     "ReadOnlyEngine": "fmq.readonly",
+    "RecoveryReport": "fmq.recovery.recover",
     "Report": "fmq.checking",
     "Settled": "fmq.infos",
     "Stats": "fmq.stats",
+    "UndecidedTransaction": "fmq.infos",
     "check": "fmq.checking",
 }
 

@@ -8,14 +8,16 @@ has; then the part of the index, durable; then the slot.
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 from fmq.disk import Directory, is_full
 from fmq.errors import StorageError, StorageFull, Unreadable
-from fmq.recovery.checkpoint import Checkpoint, CheckpointWriter
-from fmq.recovery.recover import Recovered
-from fmq.recovery.replay import PART
+from fmq.recovery.checkpoint import PART, Checkpoint, CheckpointWriter
 from fmq.store.segment import base_of, belongs, segment_name
 from fmq.tx.writer import Writer
+
+if TYPE_CHECKING:
+    from fmq.recovery.recover import Recovered
 
 
 class Checkpointer:

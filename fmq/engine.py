@@ -16,22 +16,13 @@ from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
 from fmq.ending import Closing, drain, forget, let_go_of_locks, remember
 from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
+from fmq.feedback.answers import Checker
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local import Local, send_with
-from fmq.feedback.question import Checker
 from fmq.feedback.service import Feedback
-from fmq.message import (
-    Body,
-    Decision,
-    Message,
-    Outcome,
-    Receipt,
-    UndecidedTransaction,
-    receipt,
-)
+from fmq.message import Body, Decision, Message, Receipt, receipt
 from fmq.options import Options
 from fmq.parts import Parts
-from fmq.recovery.recover import Claim
 from fmq.store.batch import Batch
 from fmq.store.committer import Committer
 from fmq.tx.names import check_name, check_place
@@ -39,7 +30,8 @@ from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
     from fmq.bind.transaction import BoundTransaction
-    from fmq.infos import GroupInfo, QueueInfo, Settled
+    from fmq.infos import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+    from fmq.recovery.recover import Claim
     from fmq.stats import Stats
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from fmq.clock import as_text
 
 if TYPE_CHECKING:
-    from fmq.message import Outcome
+    from fmq.infos import Outcome
 
 
 class FmqError(Exception):

@@ -1,4 +1,4 @@
-"""What users hand in and get back: messages, receipts, outcomes. All frozen, none with I/O.
+"""What users hand in and get back: messages and receipts. All frozen, none with I/O.
 
 A `Message` is both what is sent and what is read. One that was read also has an offset and an
 `Origin`, shared by all messages of a record, which says where it stands and who sent it; one
@@ -16,7 +16,6 @@ from fmq.clock import as_datetime
 
 Body = bytes | bytearray | memoryview
 Decision = Literal["commit", "rollback"]
-OutcomeState = Literal["undecided", "committed", "rolled back"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,43 +131,3 @@ def receipt(topic: str, queue: int, offset: int, position: int, count: int) -> R
     draft.offset, draft.position = offset, position
     draft.__class__ = Receipt
     return draft  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True, slots=True)
-class UndecidedTransaction:
-    """A sealed transaction that waits for its decision."""
-
-    tx_id: str
-    producer: str | None
-    prepared_at: datetime
-    messages: int
-    bytes: int
-    topics: tuple[str, ...]
-    position: int
-    seal: str
-    answers: int = 0
-    """How often whoever was asked about it could not tell."""
-    parked: bool = False
-    """Nobody is asked any more, until a person decides or `engine.feedback.resume` is called."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a transaction; of an undecided one, what is known so far."""
-
-    tx_id: str
-    state: OutcomeState
-    producer: str | None
-    prepared_at: datetime
-    messages: int
-    """How many it has published, or would; 0 if it was rolled back."""
-    bytes: int
-    """What its messages took when it was prepared, also if it was rolled back."""
-    seal: str
-    decided_at: datetime | None = None
-    decided_by: str | None = None
-    reason: str | None = None
-    position: int | None = None
-    receipts: tuple[Receipt, ...] = ()
-    asked: int = 0
-    """How many answers to questions about it there were, since its engine was opened."""

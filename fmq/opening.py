@@ -11,7 +11,6 @@ from fmq.engine import Engine
 from fmq.errors import Unreadable
 from fmq.options import Options
 from fmq.real_disk import RealDisk
-from fmq.recovery.recover import claim
 from fmq.tx.names import DRAWN_BYTES, check_name
 
 if TYPE_CHECKING:
@@ -123,6 +122,8 @@ def _open(
     *,
     background: bool,
 ) -> Engine:
+    from fmq.recovery.recover import claim  # here: whoever imports names only never recovers
+
     claimed = claim(directory, disk, options.segment_bytes)
     try:
         drawn = disk.random(DRAWN_BYTES)

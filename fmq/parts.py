@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
@@ -16,8 +16,6 @@ from fmq.disk import Directory
 from fmq.feedback.service import Feedback
 from fmq.housekeeping import Housekeeping
 from fmq.options import Options
-from fmq.recovery.recover import Recovered
-from fmq.recovery.replay import rebuild_index
 from fmq.store.catalog import Catalog
 from fmq.store.files import Files
 from fmq.store.group import Append, Group
@@ -35,6 +33,9 @@ from fmq.tx.outcomes import Outcomes
 from fmq.tx.reserve import size_of_all
 from fmq.tx.sender import Sender
 from fmq.tx.writer import Writer
+
+if TYPE_CHECKING:
+    from fmq.recovery.recover import Recovered
 
 
 def _segment_bytes(found: Recovered, options: Options) -> int:
@@ -120,6 +121,8 @@ class Parts:
 
     def _rebuild(self, base: int) -> SegmentIndex:
         """The index of a sealed segment whose file is missing or not sound."""
+        from fmq.recovery.replay import rebuild_index
+
         segment = self.journal.segment_of(base)
         if segment is None:
             raise FileNotFoundError(segment_name(base))

@@ -17,7 +17,8 @@ from fmq.clock import Clock
 from fmq.disk import Directory
 from fmq.ending import forget, remember
 from fmq.errors import Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly
-from fmq.message import Message, Outcome, UndecidedTransaction
+from fmq.infos import Outcome, UndecidedTransaction
+from fmq.message import Message
 from fmq.options import Options
 from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look

@@ -13,7 +13,7 @@ import fmq
 from crash_tests.bound.database import Database
 from crash_tests.bound.steps import Blow, Stage, Step
 from fmq.bind.find import binding_of
-from fmq.feedback.question import Checker
+from fmq.feedback.answers import Checker
 
 PRODUCER = "checkout"
 TOPICS = ("orders", "emails")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fmq.bind.marker import DEADLINE_SECONDS
 from fmq.errors import TransactionError
-from fmq.message import Outcome
+from fmq.infos import Outcome
 
 
 class BindError(TransactionError):

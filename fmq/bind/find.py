@@ -8,9 +8,10 @@ from typing import Any, Protocol
 from fmq.bind.errors import BindError
 from fmq.bind.marker import RETENTION_SECONDS
 from fmq.errors import BadOption
-from fmq.feedback.question import Answer, Checker, Question
+from fmq.feedback.answers import Answer, Checker
+from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
-from fmq.message import UndecidedTransaction
+from fmq.infos import UndecidedTransaction
 
 
 class Undecided(Protocol):

@@ -28,7 +28,8 @@ from fmq.bind.errors import (
 )
 from fmq.bind.kinds import POSTGRES, POSTGRES_SCHEMA, key_of, rolled_back_by_server
 from fmq.bind.marker import DDL, TABLE, registered_as
-from fmq.feedback.question import Answer, Question
+from fmq.feedback.answers import Answer
+from fmq.feedback.question import Question
 
 Connection = psycopg.Connection[Any]
 

@@ -22,7 +22,8 @@ from fmq.bind.errors import (
 )
 from fmq.bind.kinds import BLOCK, SQLITE, is_gone, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
-from fmq.feedback.question import Answer, Question
+from fmq.feedback.answers import Answer
+from fmq.feedback.question import Question
 
 SAY = SQLITE.statements
 

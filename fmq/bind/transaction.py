@@ -23,7 +23,8 @@ from fmq.bind.errors import (
 from fmq.bind.find import Binding
 from fmq.errors import WrongState
 from fmq.feedback.service import Feedback
-from fmq.message import Outcome, Receipt
+from fmq.infos import Outcome
+from fmq.message import Receipt
 from fmq.tx.collecting import Phase
 from fmq.tx.transaction import Transaction
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.errors import BadOption
+from fmq.feedback.answers import Checker
 from fmq.feedback.loop import CheckLoop
-from fmq.feedback.question import Checker
 from fmq.feedback.service import Feedback
 from fmq.tx.names import check_name
 

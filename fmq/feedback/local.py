@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from fmq.errors import BadOption, FmqError, RollBack
-from fmq.feedback.question import ANSWERS, Answer
+from fmq.feedback.answers import ANSWERS, Answer
 from fmq.feedback.service import Feedback
-from fmq.message import Body, Message, Outcome
+from fmq.message import Body, Message
 from fmq.tx.collecting import Phase
 from fmq.tx.transaction import Transaction
+
+if TYPE_CHECKING:
+    from fmq.infos import Outcome
 
 Local = Callable[[Transaction], Answer]
 """The program's own part, which knows whether it happened."""

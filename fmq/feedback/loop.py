@@ -18,11 +18,13 @@ from fmq.errors import (
     UnknownTransaction,
     UsageError,
 )
-from fmq.feedback.question import ANSWERS, Answer, Checker, Question
-from fmq.message import Outcome
+from fmq.feedback.answers import ANSWERS, Answer, Checker
 
 if TYPE_CHECKING:
     from logging import Logger
+
+    from fmq.feedback.question import Question
+    from fmq.infos import Outcome
 
 
 TROUBLE_SECONDS = 1.0  # between two calls when one has failed

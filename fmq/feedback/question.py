@@ -1,15 +1,9 @@
-"""What a producer is asked, and what it may answer."""
+"""What a producer is asked; imported with the first question."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
-
-Answer = Literal["commit", "rollback", "unknown"]
-"""What a checker may say."""
-ANSWERS = ("commit", "rollback", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +29,3 @@ class Question:
     """How often the answer has been "unknown" so far."""
     bound: bool = False
     """Whether it was bound to a database, which has a mark if it committed."""
-
-
-Checker = Callable[[Question], Answer]
-"""The user's function that knows what its database did."""

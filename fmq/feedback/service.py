@@ -11,20 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fmq.clock import as_datetime
 from fmq.errors import AlreadyDecided, BadOption, LeaseLost, UnknownTransaction
+from fmq.feedback.answers import ANSWERS, Answer
 from fmq.feedback.book import Book, Key, Open
-from fmq.feedback.question import ANSWERS, Answer, Question
 from fmq.feedback.waiting import Asker, Waiting
-from fmq.message import Outcome, UndecidedTransaction
 from fmq.options import Options
 from fmq.tx.ledger import Entry, Ledger, seal_text
 from fmq.tx.manager import TransactionManager
 from fmq.tx.messages import Messages, Wakeup
 from fmq.tx.names import check_name
 from fmq.tx.outcomes import undecided_view
+
+if TYPE_CHECKING:
+    from fmq.feedback.question import Question
+    from fmq.infos import Outcome, UndecidedTransaction
 
 Producers = str | Iterable[str]
 
@@ -134,6 +137,8 @@ class Feedback:
         return None if entry is None else self.book.open(entry.tx)
 
     def _question(self, each: Open) -> Question:
+        from fmq.feedback.question import Question
+
         prepare = each.entry.prepare
         return Question(
             prepare.tx_id,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fmq.clock import Clock
+from fmq.feedback.answers import Checker
 from fmq.feedback.loop import CheckLoop
-from fmq.feedback.question import Checker
 from fmq.feedback.service import Asked, Feedback
 from fmq.infos import Settled
 from fmq.tx.state import State

@@ -31,6 +31,7 @@ FORMAT = 1
 HEAD = Struct("<4sIIIQ")
 CRC_END = 8
 SLOTS = ("checkpoint.0", "checkpoint.1")
+PART = ".part"  # of the index of the segment being written, as far as the checkpoint goes
 
 
 class Checkpoint(NamedTuple):

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from fmq.disk import Directory, Disk, is_full
 from fmq.errors import Damaged, StorageFull
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.checkpoint import Checkpoint
+from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.layout import LOCK, Layout, known_segments, look, read_header
 from fmq.recovery.mend import copy_tail, tail_is_zeros
-from fmq.recovery.replay import PART, Replay
+from fmq.recovery.replay import Replay
 from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
 from fmq.store.journal import create_first_segment
 from fmq.store.segment import HEADER_BYTES, STORE_BYTES, Segment, base_of, belongs, segment_name

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from fmq.disk import Directory, File
 from fmq.errors import Damaged, NewerFormat, Unreadable
-from fmq.recovery.checkpoint import Checkpoint
+from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.tail import Verdict, judge
 from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
 from fmq.store.kinds import Decided, Kind, Record, Run
@@ -21,8 +21,6 @@ from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.apply import apply, collect
 from fmq.tx.ledger import Ledger
 from fmq.tx.state import IllegalStep
-
-PART = ".part"
 
 
 def index_append(index: SegmentIndex, append: Sequence[Record]) -> None:

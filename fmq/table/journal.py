@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fmq.disk import Directory, Disk, File
 from fmq.errors import Damaged, NewerFormat, NotAStore, Unreadable
-from fmq.message import UndecidedTransaction
+from fmq.infos import UndecidedTransaction
 from fmq.real_disk import RealDisk
 from fmq.recovery.follow import Follower
 from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, lock_says, look

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
 from fmq.clock import as_datetime, as_text
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
-from fmq.message import Decision, Outcome
+from fmq.message import Decision
 from fmq.store.columns import text_bytes
 from fmq.store.kinds import COMMIT, Decided, Kind, Prepare
 from fmq.tx.drafts import Draft, decision_on, prepare_of
@@ -27,6 +27,9 @@ from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve, size_of_all
 from fmq.tx.transaction import Receipts, Transaction
 from fmq.tx.writer import Writer
+
+if TYPE_CHECKING:
+    from fmq.infos import Outcome
 
 T = TypeVar("T", bound=Transaction)
 CACHED_BYTES_MAX = 16 << 20
@@ -219,7 +222,7 @@ class TransactionManager:
             if commit is not None and self._end_straight(entry, commit):
                 return commit.receipts
         decided = self._decide(transaction.tx_id, COMMIT, "", "", None, transaction.number)
-        published = decided.receipts if isinstance(decided, Outcome) else decided.runs
+        published = decided.runs if isinstance(decided, Publication) else decided.receipts
         return partial(receipts_of, published)
 
     def roll_back_prepared(self, transaction: Transaction) -> None:
@@ -246,9 +249,9 @@ class TransactionManager:
             check_name("name of who decides", decided_by)
         kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
         decided = self._decide(tx_id, kind, reason, decided_by, seal)
-        if isinstance(decided, Outcome):
-            return decided
-        return outcome_of(decided.decided, receipts_of(decided.runs))
+        if isinstance(decided, Publication):
+            return outcome_of(decided.decided, receipts_of(decided.runs))
+        return decided
 
     def _decide(
         self,

@@ -8,11 +8,11 @@ only for the segment being written.
 from __future__ import annotations
 
 from threading import Lock
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fmq.clock import Clock, as_datetime
 from fmq.errors import Damaged, UnknownTransaction
-from fmq.message import Outcome, Receipt, UndecidedTransaction
+from fmq.message import Receipt
 from fmq.options import Options
 from fmq.store.catalog import Catalog
 from fmq.store.columns import Content
@@ -22,6 +22,9 @@ from fmq.store.reader import Reader
 from fmq.store.record import aligned
 from fmq.store.segment import Segment, segment_name
 from fmq.tx.ledger import Entry, Ledger, seal_text
+
+if TYPE_CHECKING:
+    from fmq.infos import Outcome, UndecidedTransaction
 
 
 class Located(Protocol):
@@ -141,6 +144,8 @@ class Outcomes:
 
 def undecided_view(entry: Entry) -> UndecidedTransaction:
     """An undecided transaction as users see it."""
+    from fmq.infos import UndecidedTransaction
+
     prepare = entry.prepare
     return UndecidedTransaction(
         prepare.tx_id,
@@ -156,6 +161,8 @@ def undecided_view(entry: Entry) -> UndecidedTransaction:
 
 def undecided_outcome(entry: Entry) -> Outcome:
     """The same, as the answer to what became of it."""
+    from fmq.infos import Outcome
+
     prepare = entry.prepare
     return Outcome(
         prepare.tx_id,
@@ -172,6 +179,8 @@ def undecided_outcome(entry: Entry) -> Outcome:
 
 def outcome_of(decided: Decided, receipts: list[Receipt]) -> Outcome:
     """A decision's record as users see it."""
+    from fmq.infos import Outcome
+
     return Outcome(
         decided.tx_id,
         "committed" if decided.kind == Kind.COMMIT else "rolled back",

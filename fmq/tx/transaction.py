@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from fmq.errors import EngineFailed, FmqError
-from fmq.message import Outcome, Receipt
+from fmq.message import Receipt
 from fmq.tx.collecting import IN_DOUBT, OPEN, Collecting, Phase
 
 if TYPE_CHECKING:
+    from fmq.infos import Outcome
     from fmq.tx.manager import TransactionManager
 
 T = TypeVar("T")

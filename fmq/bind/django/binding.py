@@ -16,7 +16,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from fmq.bind import find
 from fmq.bind.errors import BindError, unusable
 from fmq.errors import BadOption
-from fmq.feedback.question import Answer, Checker, Question
+from fmq.feedback.answers import Answer, Checker
+from fmq.feedback.question import Question
 
 
 class DjangoBinding:

@@ -31,7 +31,8 @@ from fmq.bind.errors import (
 from fmq.bind.kinds import MYSQL, POSTGRES, POSTGRES_SCHEMA, SQLITE, Kind, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.errors import BadOption
-from fmq.feedback.question import Answer, Question
+from fmq.feedback.answers import Answer
+from fmq.feedback.question import Question
 
 T = TypeVar("T")
 
