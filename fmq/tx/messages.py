@@ -37,8 +37,10 @@ class Wakeup:
     def __call__(self) -> None:
         """Wake it. Under the engine's lock."""
         if not self.woken:
+            if self.lock.locked():
+                self.lock.release()
+            # Behind the release: after an interrupt on the way it can be done once more.
             self.woken = True
-            self.lock.release()
 
 
 class Messages:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+import fmq.tx.messages
 from fmq import Consumer, Delivery, Engine
 from fmq.clock import Waitable
 from tests.small import CrashDisk, FakeClock, opened
+from tests.store.lines import Lines
 
 
 class WhileWaiting(FakeClock):
@@ -82,3 +84,28 @@ def test_a_transaction_that_is_dropped_while_somebody_waits(
     clock.happens = transactions.clear
     assert len(engine.consumer("t", group="g", lease_seconds=5).poll(timeout=60)) == 1
     assert clock.monotonic() <= 16
+
+
+def test_whatever_line_an_interrupt_meets_while_consumers_are_woken_nobody_sleeps_on() -> None:
+    """The engine fails of it, and wakes all who are on a list: whoever is on none sleeps on."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    at = 0
+    while True:
+        with opened(CrashDisk()) as engine:
+            engine.send("t", b"job")
+            messages = engine._parts.messages
+            wakeups = [messages.listen(("t",)) for _ in range(3)]
+            messages.ledger.arrived.add("t")
+            lines = Lines(fmq.tx.messages, at, interrupt)
+            try:
+                lines.run(messages.wake)
+            except KeyboardInterrupt:
+                messages.wake_all()
+            assert all(wakeup.woken and not wakeup.lock.locked() for wakeup in wakeups), lines.line
+        if lines.count <= at:
+            break
+        at += 1
+    assert at > 10
