@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -11,9 +12,10 @@ import pytest
 
 import fmq
 from fmq import Engine, Message, Options, Receipt
+from fmq.disk import Disk
 from fmq.errors import BadName, BadOption, Closed
-from fmq.testing import CrashDisk, FakeClock
-from tests.small import bodies, check, opened
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from tests.small import bodies, check, fill, opened
 
 
 @pytest.fixture
@@ -197,7 +199,7 @@ def test_time_never_goes_back_within_a_queue(store: CrashDisk) -> None:
 # --- sync modes -----------------------------------------------------------------------------------
 
 
-def live(disk: CrashDisk, clock: FakeClock, **options: Any) -> Engine:
+def live(disk: Disk, clock: FakeClock, **options: Any) -> Engine:
     """An engine with a thread of its own, which does nothing while time stands still."""
     chosen = Options(segment_bytes=4096, checkpoint_idle_seconds=60, **options)
     return fmq.open("data", chosen, disk=disk, clock=clock)
@@ -244,6 +246,23 @@ def test_interval_is_in_time_right_after_somebody_has_synced(store: CrashDisk) -
             engine.send("u", b"%d" % number)
             soon(clock, 0.05, lambda number=number: len(bodies(engine, "u")) == number + 1)
             assert clock.monotonic() - sent < 50, "it waited for the idle moment"
+
+
+def test_interval_is_in_time_while_a_chore_meets_trouble(store: CrashDisk) -> None:
+    """The thread then pauses, as nothing is gained by trying at once; what is sent does not."""
+    clock, disk = FakeClock(), FaultDisk(store)
+    disk.fail("create", error=errno.EIO, persistently=True, names="*.idx*")
+    with live(disk, clock, sync="interval", sync_interval_seconds=0.05) as engine:
+        fill(engine)
+        soon(clock, 0.06, lambda: engine.stats().trouble)
+        for number in range(3):
+            until(lambda: engine._thread is not None and engine._thread._patient)
+            sent = clock.monotonic()
+            engine.send("u", b"%d" % number)
+            soon(clock, 0.06, lambda number=number: len(bodies(engine, "u")) == number + 1)
+            assert clock.monotonic() - sent < 50, "it waited for the pause to end"
+        assert engine.stats().trouble
+        disk.heal()
 
 
 def test_interval_nothing_is_shown_before_it_is_durable_and_it_is_in_time(
@@ -362,7 +381,11 @@ def test_a_transaction_begun_before_the_close_may_be_rolled_back_behind_it(
     with opened(store) as engine:
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"1")
+    operations = store.operations
     tx.rollback()
+    assert store.operations == operations
+    with opened(store) as engine:
+        assert engine.queues() == []
 
 
 def test_stats_are_a_frozen_snapshot(shop: Engine) -> None:
