@@ -32,8 +32,8 @@ OPERATIONS = {
 MEETING = (
     "background.py", "checkpointing.py", "ending.py", "engine.py", "housekeeping.py", "parts.py",
     "consume/consumer.py", "consume/groups.py", "store/committer.py", "store/group.py",
-    "store/journal.py", "store/spares.py", "tx/manager.py", "tx/messages.py", "tx/publication.py",
-    "tx/relocation.py", "tx/transaction.py", "tx/writer.py",
+    "store/journal.py", "store/spares.py", "tx/ids.py", "tx/manager.py", "tx/messages.py",
+    "tx/publication.py", "tx/relocation.py", "tx/transaction.py", "tx/writer.py",
 )  # fmt: skip
 
 
