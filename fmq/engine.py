@@ -16,16 +16,16 @@ from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
 from fmq.ending import Closing, drain, forget, let_go_of_locks, remember
 from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
-from fmq.feedback.answers import Checker
+from fmq.feedback.answers import Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local import Local, send_with
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Message, Receipt, receipt
-from fmq.options import Options
+from fmq.options import SECONDS_MAX, Options
 from fmq.parts import Parts
 from fmq.store.batch import Batch
 from fmq.store.committer import Committer
-from fmq.tx.names import check_name, check_place
+from fmq.tx.names import check_name, check_names, check_place, check_seconds, check_text
 from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class Engine:
         self._check()
         sent = self._sender.many(topic, bodies, queue, producer)
         if sent is None:
+            self._writer.waits(sync)
             return []
         self._writer.send(sent, sync)
         self._after()
@@ -174,7 +175,8 @@ class Engine:
         from fmq.bind.begin import begin_bound
 
         feedback, checkers = self._parts.feedback, self._checkers
-        names, strict = (tx_id, producer or ""), self._options.strict_bind
+        names = tx_id, "" if producer is None else producer
+        strict = self._options.strict_bind
         return begin_bound(
             self._manager, feedback, checkers, bind, *names, check_after, strict=strict
         )
@@ -208,9 +210,8 @@ class Engine:
         the decision reaches exactly the transaction that has it, or none.
         """
         self._check()
-        outcome = self._manager.decide(
-            tx_id, decision, reason=reason or "", decided_by=decided_by or "", seal=seal
-        )
+        why, by = "" if reason is None else reason, "" if decided_by is None else decided_by
+        outcome = self._manager.decide(tx_id, decision, reason=why, decided_by=by, seal=seal)
         self._after()
         return outcome
 
@@ -230,7 +231,7 @@ class Engine:
     def settle(self, *, timeout: float = 30.0) -> Settled:
         """Ask the registered checkers about everything that is undecided now, and report."""
         self._check()
-        return self._checkers.settle(timeout)
+        return self._checkers.settle(check_seconds("timeout", timeout))
 
     def send_in_transaction(
         self,
@@ -245,6 +246,7 @@ class Engine:
 
         It returns "commit", "rollback" or "unknown"; an exception leaves it to the checker.
         """
+        check_callable("local", local)
         tx = self.transaction(tx_id=tx_id, producer=producer, check_after=check_after)
         return send_with(tx, messages, local, self._parts.feedback)
 
@@ -254,7 +256,8 @@ class Engine:
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
     ) -> list[Message]:
         """The messages of `queue` from `offset` on, at most `limit`; empty if there are none."""
-        check_place(queue, offset, max(1, limit))
+        queue, offset, limit = check_place(topic, queue, offset, limit, 0)
+        timeout = check_seconds("timeout", timeout)
         found: list[Message] = []
         while len(found) < limit:
             batch = self.read_batch(
@@ -283,7 +286,8 @@ class Engine:
         It may have fewer than `limit` although there are more; go on from `batch.next`.
         """
         self._check_open()
-        check_place(queue, offset, limit)
+        queue, offset, limit = check_place(topic, queue, offset, limit)
+        timeout = check_seconds("timeout", timeout)
         messages = self._parts.messages
         try:
             return messages.batch_within(topic, queue, offset, limit, timeout, self._check_open)
@@ -296,15 +300,18 @@ class Engine:
     ) -> Consumer:
         """A member of `group`, which shares the messages of `topics`; a new one starts earliest."""
         self._check()
-        names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
-        for name in names:
-            check_name("topic", name)
+        names = check_names("topic", topics)
         check_name("group", group)
         if not names:
             raise BadOption("topics: name at least one to consume from")
-        lease = self._options.lease_seconds if lease_seconds is None else lease_seconds
-        if not lease > 0:
-            raise BadOption(f"lease_seconds={lease!r}: must be more than 0")
+        lease = self._options.lease_seconds
+        if lease_seconds is not None:
+            lease = check_seconds("lease_seconds", lease_seconds)
+            if not 0 < lease <= SECONDS_MAX:
+                raise BadOption(
+                    f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
+                    "Nothing was changed."
+                )
         return Consumer(
             self._parts.messages,
             self._parts.groups,
@@ -319,11 +326,15 @@ class Engine:
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """All queues, or those of one topic, with the offsets they hold at this instant."""
         self._check_open()
+        if topic is not None:
+            check_text("topic", topic)
         return self._parts.messages.queues(topic)
 
     def groups(self, group: str | None = None) -> list[GroupInfo]:
         """How far all groups are, or one, in each queue of the topics they have taken from."""
         self._check_open()
+        if group is not None:
+            check_text("group", group)
         return self._parts.messages.groups(group)
 
     # --- the engine itself ----------------------------------------------------------------------

@@ -25,7 +25,7 @@ from fmq.recovery.layout import look
 from fmq.store.batch import Batch
 from fmq.store.reader import Reader
 from fmq.tx.messages import Messages
-from fmq.tx.names import check_place
+from fmq.tx.names import check_place, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class ReadOnlyEngine:
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100
     ) -> list[Message]:
         """The messages of `queue` from `offset` on, at most `limit`; empty if there are none."""
-        check_place(queue, offset, max(1, limit))
+        queue, offset, limit = check_place(topic, queue, offset, limit, 0)
         found: list[Message] = []
         while len(found) < limit:
             batch = self.read_batch(
@@ -107,7 +107,7 @@ class ReadOnlyEngine:
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 1000
     ) -> Batch | None:
         """The same as one Batch; None if there is nothing."""
-        check_place(queue, offset, limit)
+        queue, offset, limit = check_place(topic, queue, offset, limit)
         self._check_open()
         # Looking for news costs more than reading: only for what is not known yet, or no more.
         with suppress(FmqError, OSError):
@@ -117,11 +117,15 @@ class ReadOnlyEngine:
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """All queues, or those of one topic, with the offsets they hold."""
+        if topic is not None:
+            check_text("topic", topic)
         self.refresh()
         return self._messages.queues(topic)
 
     def groups(self, group: str | None = None) -> list[GroupInfo]:
         """How far all groups are, or one, in each queue of the topics they have acked in."""
+        if group is not None:
+            check_text("group", group)
         self.refresh()
         return self._messages.groups(group)
 
@@ -141,6 +145,7 @@ class ReadOnlyEngine:
         """What became of a transaction, as far as it can be vouched for; Damaged if damage may
         hide it.
         """
+        check_tx_id(tx_id)
         return self._refreshed(lambda: self._outcome(tx_id))
 
     def _outcome(self, tx_id: str) -> Outcome:

@@ -8,6 +8,7 @@ transaction instead.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan
 from types import TracebackType
 from typing import NoReturn
 
@@ -20,7 +21,7 @@ from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
-from fmq.tx.names import as_index
+from fmq.tx.names import check_count, check_seconds
 from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
@@ -72,9 +73,10 @@ class Consumer:
         self, limit: int, timeout: float, *, build: bool
     ) -> tuple[Claim, Queue, QueueHolds, Batch] | None:
         """With `build` the messages of the batch are there, built with those read ahead."""
-        limit = as_index("limit", limit)
-        if limit < 1:
-            raise BadOption(f"limit={limit}: must be at least 1")
+        if type(limit) is not int or limit < 1:
+            limit = check_count("limit", limit)
+        if type(timeout) is not float or isnan(timeout):
+            timeout = check_seconds("timeout", timeout)
         clock, groups = self._messages.clock, self._groups
         now = clock.monotonic()
         deadline = now + timeout

@@ -14,3 +14,17 @@ ANSWERS = ("commit", "rollback", "unknown")
 
 Checker = Callable[["Question"], Answer]
 """The user's function that knows what its database did."""
+
+
+def is_answer(said: object) -> bool:
+    """Whether `said` is one of ANSWERS; an array compares each of its elements."""
+    return isinstance(said, str) and said in ANSWERS
+
+
+def check_callable(what: str, function: object) -> None:
+    """TypeError, if `function` is none: one that cannot be called when its time has come."""
+    if not callable(function):
+        raise TypeError(
+            f"{what}={function!r}: is a function, not {type(function).__name__}. "
+            "Nothing was changed."
+        )

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.errors import BadOption
-from fmq.feedback.answers import Checker
+from fmq.feedback.answers import Checker, check_callable
 from fmq.feedback.loop import CheckLoop
 from fmq.feedback.service import Feedback
-from fmq.tx.names import check_name
+from fmq.tx.names import check_name, check_text
 
 if TYPE_CHECKING:
     from fmq.infos import Settled
@@ -36,8 +36,7 @@ class Checkers:
 
     def register(self, producer: str, checker: Checker) -> None:
         """From now on `checker` is asked what became of what `producer` has prepared."""
-        if producer:
-            check_name("producer", producer)
+        check_callable("checker", checker)
         with self._lock:
             if producer in self._checkers:
                 raise BadOption(
@@ -76,6 +75,15 @@ class Checkers:
         return self._places[producer]
 
     def decorator(self, producer: str) -> Callable[[Checker], Checker]:
+        """What registers the function that it is given for `producer`, "": those without a name."""
+        if callable(producer):
+            raise TypeError(
+                f"engine.checker takes the name of a producer, not {producer!r}: write "
+                "@engine.checker('name') above the function. Nothing was registered."
+            )
+        if check_text("producer", producer):
+            check_name("producer", producer)
+
         def registered(checker: Checker) -> Checker:
             self.register(producer, checker)
             return checker

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fmq.errors import BadOption, FmqError, RollBack
-from fmq.feedback.answers import ANSWERS, Answer
+from fmq.feedback.answers import ANSWERS, Answer, is_answer
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Message
 from fmq.tx.collecting import Phase
@@ -32,7 +32,7 @@ def send_with(
     program's database did: the transaction stays undecided, and its checker is asked at once.
     """
     try:
-        for topic, message in messages:
+        for topic, message in _pairs(messages):
             tx.send_many(topic, (message,))
         tx.prepare()
     except BaseException:
@@ -41,7 +41,7 @@ def send_with(
         raise
     try:
         decision = local(tx)
-        if decision not in ANSWERS:
+        if not is_answer(decision):
             raise BadOption(f"local() returned {decision!r}: must be one of {', '.join(ANSWERS)}")
     except RollBack:
         tx.rollback()
@@ -61,6 +61,20 @@ def send_with(
     else:
         _ask_about(tx, feedback)
     return tx.outcome()
+
+
+def _pairs(messages: object) -> Iterator[tuple[str, Any]]:
+    advice = 'send_in_transaction([("orders", b"...")], local). Nothing was changed.'
+    if isinstance(messages, (str, bytes)) or not isinstance(messages, Iterable):
+        raise TypeError(
+            f"messages are pairs of topic and body, not {type(messages).__name__}: write {advice}"
+        )
+    for pair in messages:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(
+                f"a message is a pair of topic and body here, not {pair!r:.40}: write {advice}"
+            )
+        yield pair[0], pair[1]
 
 
 def _ask_about(tx: Transaction, feedback: Feedback) -> None:

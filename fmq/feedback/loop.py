@@ -18,7 +18,8 @@ from fmq.errors import (
     UnknownTransaction,
     UsageError,
 )
-from fmq.feedback.answers import ANSWERS, Answer, Checker
+from fmq.feedback.answers import ANSWERS, Answer, Checker, is_answer
+from fmq.tx.names import check_count, check_names, check_seconds
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -76,10 +77,10 @@ class CheckLoop:
         """`gave_up` is told of each question that got no answer, for whatever reason."""
         self._feedback = feedback
         self._checkers = checkers
-        self._topics = (topics,) if isinstance(topics, str) else topics and tuple(topics)
-        self._limit = limit
-        self._wait = wait
-        self._pause = pause
+        self._topics = None if topics is None else check_names("topic", topics)
+        self._limit = check_count("limit", limit)
+        self._wait = check_seconds("wait", wait)
+        self._pause = check_seconds("pause", pause)
         self._clock = clock or SystemClock()
         self._gave_up = gave_up
         self._stopped = False
@@ -155,7 +156,7 @@ class CheckLoop:
                 raise  # it is the program that is told to end
             log().exception("the checker of %r failed on %s", question.producer, question.tx_id)
             return None
-        if decision not in ANSWERS:
+        if not is_answer(decision):
             log().error(
                 "the checker of %r answered %r about %s; it may say one of %s",
                 question.producer, decision, question.tx_id, ", ".join(ANSWERS),

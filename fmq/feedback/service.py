@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fmq.clock import as_datetime
 from fmq.errors import AlreadyDecided, BadOption, LeaseLost, UnknownTransaction
-from fmq.feedback.answers import ANSWERS, Answer
+from fmq.feedback.answers import ANSWERS, Answer, is_answer
 from fmq.feedback.book import Book, Key, Open
 from fmq.feedback.waiting import Asker, Waiting
 from fmq.options import Options
 from fmq.tx.ledger import Entry, Ledger, seal_text
-from fmq.tx.manager import TransactionManager
+from fmq.tx.manager import TransactionManager, check_reason
 from fmq.tx.messages import Messages, Wakeup
-from fmq.tx.names import check_name
+from fmq.tx.names import check_count, check_names, check_seconds, check_tx_id
 from fmq.tx.outcomes import undecided_view
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ class Feedback:
         transactions with a message for one of them. Several producers may be named, too; "" are
         those that prepared without a name.
         """
-        if limit < 1:
-            raise BadOption(f"limit={limit}: must be at least 1")
+        limit, wait = check_count("limit", limit), check_seconds("wait", wait)
         keys = _keys(producer, topics)
         now = self._clock.monotonic()
         deadline, calls = now + wait, self._calls
@@ -124,6 +123,7 @@ class Feedback:
 
     def ask_about(self, tx_id: str) -> list[Question]:
         """The question about this one transaction, whoever has it now; none if it is decided."""
+        check_tx_id(tx_id)
         with self._lock:
             each = self._undecided(tx_id)
             if each is None:
@@ -174,8 +174,14 @@ class Feedback:
         The same decision made by somebody else meanwhile is a success, the opposite one is
         AlreadyDecided. LeaseLost if the lease ended and the question may be somebody else's.
         """
-        if decision not in ANSWERS:
+        if not is_answer(decision):
             raise BadOption(f"answer {decision!r}: must be one of {', '.join(ANSWERS)}")
+        if not hasattr(question, "token"):
+            raise TypeError(
+                f"an answer takes a Question, as ask gives them, not {type(question).__name__}. "
+                "Nothing was changed."
+            )
+        check_reason(reason)
         if question.store != self.store:
             raise UnknownTransaction(
                 f"transaction {question.tx_id!r} is one of the store {question.store}, not of "
@@ -237,6 +243,7 @@ class Feedback:
 
     def resume(self, tx_id: str) -> None:
         """Have it asked about now, even if it was parked; UnknownTransaction if it was decided."""
+        check_tx_id(tx_id)
         with self._lock:
             each = self._undecided(tx_id)
             if each is None:
@@ -305,11 +312,8 @@ class Feedback:
 
 
 def _keys(producer: Producers, topics: str | Iterable[str] | None) -> list[Key]:
-    producers = [producer] if isinstance(producer, str) else list(producer)
-    for name in producers:
-        if name:
-            check_name("producer", name)
+    producers = check_names("producer", producer, or_none=True)
     if topics is None:
         return [(each, None) for each in producers]
-    names = [topics] if isinstance(topics, str) else list(topics)
+    names = check_names("topic", topics)
     return [(each, topic) for each in producers for topic in names]

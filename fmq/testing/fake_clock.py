@@ -7,6 +7,7 @@ moves time past their deadline. So a background thread does nothing before the t
 
 from __future__ import annotations
 
+from math import inf
 from threading import Lock, get_ident
 
 from fmq.clock import Waitable
@@ -48,7 +49,7 @@ class FakeClock:
         Without a timeout it really waits, as nothing but another thread can end that. In a
         thread that did not make this clock it waits until `advance` has moved past `timeout`.
         """
-        if timeout is None:
+        if timeout is None or timeout == inf:
             return lock.acquire()
         if get_ident() != self._owner:
             return self._wait_for_others(lock, self.monotonic() + timeout)

@@ -13,6 +13,7 @@ from fmq.store.columns import as_bytes, checked_headers, split_bodies
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
 from fmq.tx.limits import RUN_BYTES, Limits
+from fmq.tx.names import no_text
 from fmq.tx.writer import Writer
 
 # What a body takes in the columns of its run, at the most: its length, and that it has no key, no
@@ -97,10 +98,17 @@ class Collecting:
         queue: int | None = None,
     ) -> None:
         """Add a message; nobody sees it before commit."""
-        if key is None and tag is None and not headers:
+        if (
+            key is None
+            and tag is None
+            and (headers is None or (type(headers) is dict and not headers))
+        ):
             if queue is None and type(body) is bytes:
                 # What `_add_body` would do, at a third of its price: most messages come this way.
-                add = self._begun.get(topic)
+                try:
+                    add = self._begun.get(topic)
+                except TypeError:
+                    raise no_text("topic", topic) from None
                 if add is not None and (room := self._room - len(body) - COLUMNS_BYTES) >= 0:
                     self._room = room
                     add(body)
@@ -114,6 +122,9 @@ class Collecting:
     ) -> None:
         """Add several, bodies or Messages: all of them, or none if one is refused."""
         items, _ = split_bodies(bodies)
+        if not items:
+            self._require(OPEN, "send")
+            self._writer.check_target(topic, queue)
         self._end_room()
         before = self._bytes, {place: len(run) for place, run in self.runs.items()}
         try:
@@ -151,8 +162,11 @@ class Collecting:
     def _add(
         self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
     ) -> None:
-        known = self._topics.get(topic)
-        alone = known is not None and len(known.queues) == 1 and not queue
+        try:
+            known = self._topics.get(topic)
+        except TypeError:
+            raise no_text("topic", topic) from None
+        alone = queue is None and known is not None and len(known.queues) == 1
         place = topic, 0 if alone else self._writer.choose_queue(topic, key, queue)
         run = self.runs.get(place)
         if run is None:

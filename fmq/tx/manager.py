@@ -17,7 +17,7 @@ from fmq.tx.drafts import Draft, decision_on, prepare_of
 from fmq.tx.ids import IdsInUse, TxIds
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX, Limits
-from fmq.tx.names import check_name, check_tx_id
+from fmq.tx.names import check_name, check_seconds, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.phases import Commit, Prepared
 from fmq.tx.publication import Publication
@@ -71,9 +71,12 @@ class TransactionManager:
         """A new transaction; TxIdInUse if its id is open or was decided within the window."""
         if producer is not None:
             check_name("producer", producer)
-        if check_after is not None and not 0 <= check_after <= CHECK_AFTER_MAX:
-            raise BadOption(f"check_after={check_after}: must be from 0 to {CHECK_AFTER_MAX:,}")
-        check_after_ms = -1 if check_after is None else round(check_after * 1000)
+        check_after_ms = -1
+        if check_after is not None:
+            after = check_seconds("check_after", check_after)
+            if not 0 <= after <= CHECK_AFTER_MAX:
+                raise BadOption(f"check_after={after:g}: must be from 0 to {CHECK_AFTER_MAX:,}")
+            check_after_ms = round(after * 1000)
         if tx_id is None:
             made = self._ids.make(self.writer.clock.time_us())
             return make(self, made, producer or "", check_after_ms, named=False)
@@ -181,13 +184,14 @@ class TransactionManager:
     ) -> Outcome:
         """Commit or roll back; the same decision again is a success."""
         check_tx_id(tx_id)
-        if decision not in ("commit", "rollback"):
+        said: object = decision  # so far only declared to be what it is
+        if not isinstance(said, str) or said not in ("commit", "rollback"):
             raise BadOption(f"decision {decision!r}: must be 'commit' or 'rollback'")
-        size = len(text_bytes("reason", reason))
-        if size > REASON_BYTES_MAX:
-            raise TooLarge("a reason in bytes", size, REASON_BYTES_MAX, "fixed")
-        if decided_by:
+        check_reason(reason)
+        if check_text("name of who decides", decided_by):
             check_name("name of who decides", decided_by)
+        if seal is not None:
+            check_text("seal", seal)
         kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
         decided = self._decide(tx_id, kind, reason, decided_by, seal)
         if isinstance(decided, Publication):
@@ -350,3 +354,10 @@ class TransactionManager:
                 return undecided_outcome(entry)
         decided = self._outcomes.find(tx_id)
         return None if decided is None else self._outcomes.outcome(decided)
+
+
+def check_reason(reason: str) -> None:
+    """TypeError, BadName or TooLarge, if no decision can hold it."""
+    size = len(text_bytes("reason", reason))
+    if size > REASON_BYTES_MAX:
+        raise TooLarge("a reason in bytes", size, REASON_BYTES_MAX, "fixed")

@@ -19,6 +19,7 @@ from fmq.store.reader import Entries, Reader, entries_of
 from fmq.store.segment import segment_name
 from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger, Queue
+from fmq.tx.names import no_queue
 
 if TYPE_CHECKING:
     from fmq.infos import GroupInfo, QueueInfo
@@ -58,11 +59,14 @@ class Messages:
     def batch(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
         """Up to `limit` messages from `offset` on, at least one; None if there is nothing yet.
 
-        OffsetGone if retention has dropped them.
+        OffsetGone if retention has dropped them, BadName if the topic has no such queue.
         """
         with self.lock:
             found = self.ledger.queue(topic, queue)
-            if found is None or offset >= found.next:
+            if found is None:
+                self._refuse_queue(topic, queue)
+                return None
+            if offset >= found.next:
                 return None
             self._check_floor(found, offset)
             fresh = found.fresh
@@ -81,6 +85,12 @@ class Messages:
             self._raise_gone(found, offset)
             reason = "the segment is missing"
             raise Damaged(segment_name(entries.base), entries.base, reason) from None
+
+    def _refuse_queue(self, topic: str, queue: int) -> None:
+        """BadName, unless nobody has heard of the topic yet: then it may still get that queue."""
+        known = self.ledger.topics.get(topic)
+        if known is not None and known.made:
+            raise no_queue(topic, queue, len(known.queues))
 
     def _in_memory(self, topic: str, queue: int, offset: int, limit: int) -> Entries | None:
         ledger = self.ledger

@@ -1,7 +1,9 @@
-"""What may be a name, an id or a place."""
+"""What may be a name, an id, a place or a time."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from functools import lru_cache
 from operator import index
 
@@ -10,11 +12,42 @@ from fmq.errors import BadName, BadOption
 NAME_BYTES_MAX = 255
 
 
-@lru_cache(maxsize=4096)
 def check_name(what: str, name: str) -> str:
-    """`name`, if it can be that of a topic, group or producer; BadName."""
-    if not isinstance(name, str):
-        raise TypeError(f"a {what} is a str, not {type(name).__name__}")
+    """`name`, if it can be that of a topic, group or producer; TypeError or BadName."""
+    return _checked_name(what, check_text(what, name))
+
+
+def check_text(what: str, text: str) -> str:
+    """`text`, if it is a str; TypeError. To look for a name that none can have finds nothing."""
+    if isinstance(text, str):
+        return text
+    raise no_text(what, text)
+
+
+def no_text(what: str, text: object) -> TypeError:
+    """The error for `text`, which is no str: maybe it cannot even be looked up in a dict."""
+    return TypeError(f"a {what} is a str, not {type(text).__name__}. Nothing was changed.")
+
+
+def check_names(what: str, names: object, *, or_none: bool = False) -> tuple[str, ...]:
+    """Several or one alone, each once; TypeError or BadName. With `or_none` one may be ""."""
+    if isinstance(names, str):
+        given: tuple[str, ...] = (names,)
+    elif isinstance(names, Iterable):
+        given = tuple(names)
+    else:
+        raise TypeError(
+            f"{what}s={names!r}: is a str or several, not {type(names).__name__}. "
+            "Nothing was changed."
+        )
+    for name in given:
+        if check_text(what, name) or not or_none:
+            _checked_name(what, name)
+    return tuple(dict.fromkeys(given))
+
+
+@lru_cache(maxsize=4096)
+def _checked_name(what: str, name: str) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -31,24 +64,66 @@ def as_index(what: str, number: object) -> int:
     list is asked for its element.
     """
     try:
-        return index(number)  # type: ignore[arg-type]
+        return int(index(number))  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{what}={number!r}: is an int, not {type(number).__name__}") from None
+        raise TypeError(
+            f"{what}={number!r}: is an int, not {type(number).__name__}. Nothing was changed."
+        ) from None
 
 
-def check_place(queue: int, offset: int, limit: int) -> None:
-    """TypeError or BadOption, if nothing can be read from there."""
-    numbers = {"queue": queue, "offset": offset, "limit": limit}
-    for what, number in numbers.items():
-        least = 1 if what == "limit" else 0
-        if as_index(what, number) < least:
-            raise BadOption(f"{what}={number}: must be at least {least}")
+def check_count(what: str, number: object, least: int = 1) -> int:
+    """`number` as an int of our own, at least `least`; TypeError or BadOption."""
+    count = as_index(what, number)
+    if count < least:
+        raise BadOption(f"{what}={count}: must be at least {least}. Nothing was changed.")
+    return count
+
+
+def check_place(
+    topic: str, queue: int, offset: int, limit: int, limit_least: int = 1
+) -> tuple[int, int, int]:
+    """Queue, offset and limit as ints of our own, as those of numpy overflow at the first sum;
+    TypeError or BadOption, if nothing can be read from there.
+    """
+    check_text("topic", topic)
+    return (
+        check_count("queue", queue, 0),
+        check_count("offset", offset, 0),
+        check_count("limit", limit, limit_least),
+    )
+
+
+def no_queue(topic: str, queue: int, count: int) -> BadName:
+    """The error for a number that none of the topic's `count` queues has."""
+    return BadName(f"queue {queue}: the topic {topic!r} has queues 0 to {count - 1}")
+
+
+def check_seconds(what: str, seconds: object) -> float:
+    """`seconds` as a float of our own; TypeError if that is no real number, BadOption for a NaN.
+
+    Infinity is for ever, and so is what no float can hold.
+    """
+    if type(seconds) is not float:
+        from numbers import Real  # numpy's are such, too, and a Decimal is none
+
+        if isinstance(seconds, bool) or not isinstance(seconds, Real):
+            raise TypeError(
+                f"{what}={seconds!r}: is a number of seconds, an int or a float, not "
+                f"{type(seconds).__name__}. Nothing was changed."
+            )
+        try:
+            seconds = float(seconds)
+        except OverflowError:  # an int, which knows whether it is more than any float
+            seconds = math.inf if seconds > 0.0 else -math.inf  # type: ignore[operator]
+    if math.isnan(seconds):
+        raise BadOption(f"{what}=nan: is no number of seconds. Nothing was changed.")
+    return seconds
 
 
 def check_tx_id(tx_id: str) -> str:
     """`tx_id`, if it can be one; BadName."""
     if not isinstance(tx_id, str):
-        raise TypeError(f"a tx_id is a str, not {type(tx_id).__name__}")
+        raise no_text("tx_id", tx_id)
     if not tx_id.isascii() or not tx_id.isprintable() or not 1 <= len(tx_id) <= NAME_BYTES_MAX:
         raise BadName(
             f"tx_id {tx_id[:40]!r}: must be 1 to {NAME_BYTES_MAX} printable ASCII characters"

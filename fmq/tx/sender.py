@@ -15,7 +15,7 @@ from fmq.store.columns import (
     encode_one,
     split_bodies,
 )
-from fmq.tx.names import check_name
+from fmq.tx.names import check_name, check_text, no_text
 from fmq.tx.sent import Sent
 from fmq.tx.writer import Writer
 
@@ -40,32 +40,43 @@ class Sender:
         producer: str | None,
     ) -> Sent:
         """One message."""
-        known = self._topics.get(topic)
-        alone = known is not None and len(known.queues) == 1 and not queue
+        try:
+            known = self._topics.get(topic)
+        except TypeError:
+            raise no_text("topic", topic) from None
+        alone = queue is None and known is not None and len(known.queues) == 1
         number = 0 if alone else self._writer.choose_queue(topic, key, queue)
-        if key is None and tag is None and not headers:
+        if (
+            key is None
+            and tag is None
+            and (headers is None or (type(headers) is dict and not headers))
+        ):
             content = encode_one(body, self._compress_bytes_min)
         else:
             message = Message(body, key, tag, headers)
             content = encode_messages((message,), self._compress_bytes_min)
         if content.raw_bytes > self._message_bytes_max:
             self._refuse_size(content.raw_bytes)
-        if producer:
+        if producer is None:
+            producer = ""
+        elif check_text("producer", producer):
             check_name("producer", producer)
-        return Sent(self._topics, topic, producer or "", ((number, content),))
+        return Sent(self._topics, topic, producer, ((number, content),))
 
     def many(
         self, topic: str, bodies: Iterable[Body | Message], queue: int | None, producer: str | None
     ) -> Sent | None:
         """Many, in order within each queue; None if there are none."""
-        if producer:
+        if producer is None:
+            producer = ""
+        elif check_text("producer", producer):
             check_name("producer", producer)
         items, plain = split_bodies(bodies)
         if not items:
-            check_name("topic", topic)
+            self._writer.check_target(topic, queue)
             return None
         contents = (self._of_bodies if plain else self._of_items)(topic, items, queue)
-        return Sent(self._topics, topic, producer or "", contents)
+        return Sent(self._topics, topic, producer, contents)
 
     def _of_bodies(
         self, topic: str, bodies: list[bytes], queue: int | None

@@ -14,14 +14,13 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
-from fmq.errors import BadName
 from fmq.options import Options
 from fmq.store.columns import text_bytes
 from fmq.store.group import Group
 from fmq.store.journal import Journal
 from fmq.store.kinds import AckRange, Run, TopicMade
 from fmq.tx.ledger import Ledger
-from fmq.tx.names import as_index, check_name
+from fmq.tx.names import as_index, check_name, no_queue, no_text
 from fmq.tx.sent import Acked, Sent
 from fmq.tx.straight import Straight
 
@@ -70,14 +69,17 @@ class Writer:
 
     def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
         """The queue for a message: the one asked for, the key's, or the next in turn."""
-        known = self.ledger.topics.get(topic)
+        try:
+            known = self.ledger.topics.get(topic)
+        except TypeError:
+            raise no_text("topic", topic) from None
         if known is None:
             check_name("topic", topic)
         count = self.options.queues_of(topic) if known is None else len(known.queues)
         if queue is not None:
             queue = as_index("queue", queue)
             if not 0 <= queue < count:
-                raise BadName(f"queue {queue}: the topic {topic!r} has queues 0 to {count - 1}")
+                raise no_queue(topic, queue, count)
             return queue
         if count == 1:
             return 0
@@ -87,6 +89,13 @@ class Writer:
             return 0
         known.turn = turn = (known.turn + 1) % count
         return turn
+
+    def check_target(self, topic: str, queue: int | None) -> None:
+        """Raise what `choose_queue` would, and take no turn: for who sends nothing there."""
+        if queue is not None:
+            self.choose_queue(topic, None, queue)
+        else:
+            check_name("topic", topic)
 
     def let_abandoned_come_again(self) -> None:
         """Give back what transactions held that were dropped without an end. Not under the lock."""

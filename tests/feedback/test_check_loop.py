@@ -171,13 +171,18 @@ def test_a_loop_ends_with_the_engine(fails: bool) -> None:
 def test_a_loop_that_cannot_ask_pauses_before_it_tries_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    class Unreachable:
+        def ask(self, *_: Any, **__: Any) -> list[Question]:
+            raise ConnectionError("nobody is there")
+
+        def answer(self, *_: Any, **__: Any) -> None:
+            raise AssertionError
+
     clock = WatchedClock()
-    with opened(CrashDisk(), clock) as engine:
-        soon: Any = "soon"
-        loop = CheckLoop(engine.feedback, {"p": Checked()}, wait=soon, pause=0.0, clock=clock)
-        thread = threading.Thread(target=loop.run)
-        thread.start()
-        clock.until_somebody_waits()
-        loop.stop()
-        in_thread(thread.join, "the loop")
-        assert "tried again" in caplog.text
+    loop = CheckLoop(Unreachable(), {"p": Checked()}, pause=0.0, clock=clock)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    clock.until_somebody_waits()
+    loop.stop()
+    in_thread(thread.join, "the loop")
+    assert "tried again" in caplog.text
