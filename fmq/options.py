@@ -62,7 +62,7 @@ class Options:
     retain_bytes: int | None = None
     """Drop the oldest segments while all together are larger than this; None: keep."""
     retain_seconds: float | None = None
-    """Drop segments whose newest record is older than this; None: keep."""
+    """Drop segments whose newest message is older than this; None: keep."""
     keep_unread: bool = True
     """Whether retention spares what a group has not yet acked."""
     outcome_window_seconds: float | None = None

@@ -151,14 +151,11 @@ class Writer:
         if not journal.fits(size):
             journal.roll(size, ordinary=ordinary)
 
-    def publish(self, runs: Iterable[Run], now: int) -> None:
-        """Give `runs` their offsets and time."""
-        ledger = self.ledger
+    def assign(self, runs: Iterable[Run], now: int) -> None:
+        """Give `runs`, whose topics came into being with what was prepared, offsets and time."""
+        topics = self.ledger.topics
         for run in runs:
-            topic = ledger.topics.get(run.topic)
-            if topic is None:
-                topic = ledger.topic(run.topic, self.options.queues_of(run.topic))
-            queue = topic.queues[run.queue]
+            queue = topics[run.topic].queues[run.queue]
             run.offset = queue.assigned
             run.time_us = now
             queue.assigned += run.count
