@@ -89,8 +89,8 @@ class Options:
     """How long a delivery is its consumer's before it is handed out again."""
     read_ahead_bytes: int = 1 * MIB
     hold_gil: bool = False
-    """Keep the interpreter's lock while the disk syncs: ten times faster sends beside a thread
-    that computes, and every other Python thread waits for the disk."""
+    """Keep the interpreter's lock while the disk syncs: sends beside a thread that computes are
+    many times faster, and every other Python thread waits for the disk."""
     allow_remote: bool = False
     """Open for writing also where another machine serves the files (NFS, SMB and the like)."""
 

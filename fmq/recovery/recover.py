@@ -54,14 +54,14 @@ class Recovered(NamedTuple):
     report: RecoveryReport
 
 
-class Claim(NamedTuple):
+class Claimed(NamedTuple):
     """A directory that nobody else writes to, until `unlock` is called."""
 
     found: Recovered
     unlock: Callable[[], None]
 
 
-def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claim:
+def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
     """Lock `directory`, and recover the journal in it or begin one.
 
     Damaged and NewerFormat leave the directory as it was.
@@ -71,8 +71,8 @@ def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claim:
     try:
         layout = look(directory)
         if layout.fresh:
-            return Claim(begin_new(directory, disk.random(STORE_BYTES), segment_bytes), unlock)
-        return Claim(recover(directory, layout), unlock)
+            return Claimed(begin_new(directory, disk.random(STORE_BYTES), segment_bytes), unlock)
+        return Claimed(recover(directory, layout), unlock)
     except BaseException:
         unlock()
         raise

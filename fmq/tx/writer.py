@@ -22,7 +22,7 @@ from fmq.store.journal import Journal
 from fmq.store.kinds import AckRange, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name
-from fmq.tx.sent import Acked, Sent
+from fmq.tx.sent import AckSent, Sent
 from fmq.tx.straight import Straight
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Writer:
 
     def ack(self, done: AckRange, sync: bool | None, hold: Callable[[], None]) -> None:
         """Append an ACK for `done`; `hold` is called first, under the lock, and may refuse it."""
-        acked = Acked(self.ledger.topics, done)
+        acked = AckSent(self.ledger.topics, done)
 
         def plan() -> None:
             hold()
