@@ -15,7 +15,7 @@ from fmq.options import Options
 from fmq.recovery.recover import Claimed, claim
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
-from fmq.tx.names import DRAWN_BYTES
+from fmq.tx.ids import DRAWN_BYTES
 
 PATH = "data"
 

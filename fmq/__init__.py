@@ -13,7 +13,8 @@ All public names are here; errors are in `fmq.errors`, what tests need in `fmq.t
 import typing as _typing
 
 from fmq import errors
-from fmq.consume.consumer import Consumer, Delivery, DeliveryBatch
+from fmq.consume.consumer import Consumer
+from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.engine import Engine
 from fmq.errors import FmqError, RollBack
 from fmq.feedback.answers import Answer

@@ -11,7 +11,8 @@ from fmq.engine import Engine
 from fmq.errors import Unreadable
 from fmq.options import Options
 from fmq.real_disk import RealDisk
-from fmq.tx.names import DRAWN_BYTES, check_name
+from fmq.tx.ids import DRAWN_BYTES
+from fmq.tx.names import check_name
 
 if TYPE_CHECKING:
     from fmq.readonly import ReadOnlyEngine

@@ -11,7 +11,7 @@ from struct import Struct
 import pytest
 
 from fmq.store import columns, index, record, segment
-from fmq.store.columns import encode_one
+from fmq.store.content import encode_one
 from fmq.store.encoding import encode, size_of
 from fmq.store.kinds import Kind, Run
 

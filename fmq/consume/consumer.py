@@ -7,16 +7,15 @@ transaction instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn
 
+from fmq.consume.delivery import Delivery, DeliveryBatch, Lease
 from fmq.consume.groups import Groups
 from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone
-from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
@@ -25,130 +24,6 @@ from fmq.tx.names import as_index
 from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
-
-
-class _Lease:
-    """A range of one queue that a consumer may ack, alone or through a transaction."""
-
-    __slots__ = ("_claim", "_end", "_first", "_holds", "_queue")
-
-    def __init__(self, claim: Claim, queue: Queue, holds: QueueHolds, first: int, end: int) -> None:
-        self._claim = claim
-        self._queue = queue
-        self._holds = holds  # that of the group in the queue
-        self._first = first
-        self._end = end
-
-    def ack(self, *, sync: bool | None = None) -> None:
-        """The group is done with it; durable on return, unless `sync` is False.
-
-        LeaseLost if it was handed out again meanwhile.
-        """
-        self._consumer._ack(self, sync)
-
-    @property
-    def _consumer(self) -> Consumer:
-        return self._claim.consumer  # type: ignore[return-value]
-
-    def release(self) -> None:
-        """Let it come again now, to whoever asks next."""
-        self._consumer._give_back(self)
-
-    def hold_for_transaction(self, writer: Writer) -> AckRange:
-        """What an ack with `writer` would say; from now on the lease does not end."""
-        return self._consumer._hold_for_transaction(self, writer)
-
-    def release_from_transaction(self) -> None:
-        self._consumer._release_from_transaction(self)
-
-    def _range(self) -> AckRange:
-        return AckRange(
-            self._consumer.group, self._queue.topic, self._queue.number, self._first, self._end
-        )
-
-
-class Delivery(_Lease):
-    """One message handed to one consumer."""
-
-    __slots__ = ("message",)
-
-    def __init__(
-        self, claim: Claim, queue: Queue, holds: QueueHolds, offset: int, message: Message
-    ) -> None:
-        super().__init__(claim, queue, holds, offset, offset + 1)
-        self.message = message
-
-    @property
-    def body(self) -> bytes:
-        return self.message.body  # type: ignore[return-value]
-
-    @property
-    def key(self) -> str | None:
-        return self.message.key
-
-    @property
-    def tag(self) -> str | None:
-        return self.message.tag
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self.message.headers or {}
-
-    @property
-    def topic(self) -> str:
-        return self._queue.topic
-
-    @property
-    def queue(self) -> int:
-        return self._queue.number
-
-    @property
-    def offset(self) -> int:
-        return self._first
-
-    @property
-    def time(self) -> datetime | None:
-        return self.message.time
-
-    def __repr__(self) -> str:
-        return f"<Delivery {self.topic}/{self.queue} offset {self.offset}>"
-
-
-class DeliveryBatch(_Lease):
-    """Consecutive messages of one queue, acked together: bodies at once, messages when asked."""
-
-    __slots__ = ("_batch",)
-
-    def __init__(self, claim: Claim, queue: Queue, holds: QueueHolds, batch: Batch) -> None:
-        super().__init__(claim, queue, holds, batch.offset, batch.next)
-        self._batch = batch
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return self._batch.bodies
-
-    @property
-    def messages(self) -> list[Message]:
-        return self._batch.messages
-
-    @property
-    def topic(self) -> str:
-        return self._queue.topic
-
-    @property
-    def queue(self) -> int:
-        return self._queue.number
-
-    @property
-    def offset(self) -> int:
-        """The offset of the first message."""
-        return self._first
-
-    def __len__(self) -> int:
-        return len(self._batch)
-
-    def __repr__(self) -> str:
-        return f"<DeliveryBatch {self.topic}/{self.queue} offset {self.offset}, {len(self)}>"
 
 
 class Consumer:
@@ -286,7 +161,7 @@ class Consumer:
             _ = ahead.messages
         return ahead.part(first, count)
 
-    def _ack(self, lease: _Lease, sync: bool | None) -> None:
+    def _ack(self, lease: Lease, sync: bool | None) -> None:
         # Until it is durable it is nobody's: neither its lease nor this consumer's end may let a
         # message come again whose ack is on its way.
         self._check()
@@ -301,12 +176,12 @@ class Consumer:
             raise
         self._after()
 
-    def _give_back(self, lease: _Lease) -> None:
+    def _give_back(self, lease: Lease) -> None:
         holds, first, end = lease._holds, lease._first, lease._end
         if not self._let_come_again(lease._queue, holds, first, end, lease._claim):
             self._refuse(lease)
 
-    def _hold_for_transaction(self, lease: _Lease, writer: Writer) -> AckRange:
+    def _hold_for_transaction(self, lease: Lease, writer: Writer) -> AckRange:
         self._check()
         if writer is not self._writer:
             raise BadOption(
@@ -317,12 +192,12 @@ class Consumer:
             self._exchange(lease)
         return lease._range()
 
-    def _exchange(self, lease: _Lease) -> None:
+    def _exchange(self, lease: Lease) -> None:
         """From now on the lease itself holds its range, and no time takes it. Under the lock."""
         if not lease._holds.exchange(lease._first, lease._end, lease._claim, lease):
             self._refuse(lease)
 
-    def _release_from_transaction(self, lease: _Lease) -> None:
+    def _release_from_transaction(self, lease: Lease) -> None:
         """Rolled back: it is this consumer's again, or anybody's if that one has closed."""
         with self._messages.lock:
             holds, first, end = lease._holds, lease._first, lease._end
@@ -335,7 +210,7 @@ class Consumer:
                 holds.hand_over(first, end, lease._claim, deadline)
             self._wake(lease._queue)
 
-    def _refuse(self, lease: _Lease) -> NoReturn:
+    def _refuse(self, lease: Lease) -> NoReturn:
         queue = lease._queue
         raise LeaseLost(
             f"{queue.topic}/{queue.number} offset {lease._first}: no longer this consumer's. "

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from fmq.message import Message, Origin, plain_messages_read
 from fmq.store.batch import Batch, messages_of
-from fmq.store.columns import CARRIED, Columns, Content
+from fmq.store.columns import CARRIED, Columns
+from fmq.store.content import Content
 
 FRESH_BYTES_MAX = 64 << 10
 

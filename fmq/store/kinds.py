@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from fmq.store.columns import Content
+from fmq.store.content import Content
 
 
 class Kind(IntEnum):

@@ -12,7 +12,7 @@ from typing import NoReturn
 from fmq.errors import TooLarge, TooMany
 from fmq.message import Message
 from fmq.options import Options
-from fmq.store.columns import text_bytes
+from fmq.store.content import text_bytes
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
 from fmq.tx.ledger import Ledger

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakValueDictionary
 
-from fmq.clock import as_datetime, as_text
-from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
+from fmq.errors import AlreadyDecided, BadOption, TooLarge, UnknownTransaction
 from fmq.message import Decision
-from fmq.store.columns import text_bytes
-from fmq.store.kinds import COMMIT, Decided, Kind, Prepare
+from fmq.store.content import text_bytes
+from fmq.store.kinds import COMMIT, Decided, Kind
 from fmq.tx.drafts import Draft, decision_on, prepare_of
+from fmq.tx.ids import IdsInUse, TxIds
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX, Limits
-from fmq.tx.names import TxIds, check_name, check_tx_id
+from fmq.tx.names import check_name, check_tx_id
 from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.phases import Commit, Prepared
 from fmq.tx.publication import Publication
@@ -53,9 +52,7 @@ class TransactionManager:
         self._options = options = writer.options
         self.limits = Limits(options, journal.append_bytes_max)
         self._ids = TxIds(drawn)
-        self._open: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
-        self._preparing: dict[str, Prepare] = {}
-        self._planned: dict[str, int] = {}  # ids on their way: where the PREPARE will stand
+        self.in_use = IdsInUse(self._ledger, outcomes)
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
         self._cached_bytes = 0
         for entry in self._ledger.undecided.values():
@@ -84,91 +81,35 @@ class TransactionManager:
         transaction = make(self, tx_id, producer or "", check_after_ms, named=True)
         with self._group.lock:
             self._group.check()
-            self._refuse_in_use(tx_id)
-            self._open[tx_id] = transaction
+            self.in_use.hold(transaction)
         try:
-            self._refuse_decided(tx_id)
+            self.in_use.refuse_decided(tx_id)
         except BaseException:
-            self.let_go(transaction)
+            self.in_use.let_go(transaction)
             raise
         return transaction
-
-    def _check_unused(self, tx_id: str) -> None:
-        """Whoever made the id, and however often: no second one is prepared. Under the lock."""
-        if tx_id in self._ledger.by_tx_id or self._is_preparing(tx_id):
-            raise TxIdInUse(
-                f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
-            )
-
-    def _is_preparing(self, tx_id: str) -> bool:
-        prepare = self._preparing.get(tx_id)
-        return prepare is not None and prepare.position >= self._ledger.applied_upto
-
-    def _all_preparing(self) -> list[Prepare]:
-        """What is planned and not applied yet; the others are forgotten. Under the lock."""
-        applied = self._ledger.applied_upto
-        for prepare in [*self._preparing.values()]:
-            if prepare.position < applied:
-                del self._preparing[prepare.tx_id]
-        return [*self._preparing.values()]
-
-    def _refuse_in_use(self, tx_id: str) -> None:
-        self._check_unused(tx_id)
-        if self._on_its_way(tx_id):
-            raise TxIdInUse(f"transaction {tx_id!r} is just being written; engine.outcome() tells")
-        if tx_id in self._open:
-            raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
-
-    def _note_planned(self, tx_id: str, position: int) -> None:
-        """Until what is there is applied, the journal does not answer for the id that a user gave.
-        Under the lock.
-        """
-        self._planned.pop(tx_id, None)
-        self._planned[tx_id] = position
-
-    def _on_its_way(self, tx_id: str) -> bool:
-        planned = self._planned
-        # In the order of their positions.
-        while planned and planned[first := next(iter(planned))] < self._ledger.applied_upto:
-            del planned[first]
-        return tx_id in planned
-
-    def _refuse_decided(self, tx_id: str) -> None:
-        decided = self._outcomes.find(tx_id)
-        if decided is not None:
-            word = "committed" if decided.kind == Kind.COMMIT else "rolled back"
-            when = as_text(as_datetime(decided.time_us))
-            raise TxIdInUse(
-                f"transaction {tx_id!r} was {word} at {when}, within the window; an id is not used "
-                "twice. engine.outcome() tells all about it."
-            )
-
-    def let_go(self, transaction: Transaction) -> None:
-        """The transaction is over, or the journal knows of it: its id is no longer held here."""
-        if transaction.named:
-            self._open.pop(transaction.tx_id, None)
 
     # --- one phase ------------------------------------------------------------------------------
 
     def commit_at_once(self, transaction: Transaction) -> Receipts:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
-        tx_id, writer = transaction.tx_id, self.writer
+        tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
         draft = Draft(transaction, self._options.compress_bytes_min)
         producer, acks = transaction.producer, transaction.acks
         commit = Commit(self.topics, draft.topics, tx_id, producer, draft, acks)
 
         def plan() -> None:
-            self._check_unused(tx_id)
+            in_use.check_unused(tx_id)
             writer.time(commit)
             writer.make_room(commit.size, ordinary=True)
             transaction.planned()
             writer.plan(commit)
             if transaction.named:
-                self._note_planned(tx_id, commit.position)
+                in_use.note_planned(tx_id, commit.position)
 
         self._group.run(plan, wait=writer.waits(None))
         if transaction.named:
-            self.let_go(transaction)
+            in_use.let_go(transaction)
         return commit.receipts
 
     # --- two phases -----------------------------------------------------------------------------
@@ -178,11 +119,11 @@ class TransactionManager:
         draft = Draft(transaction, self._options.compress_bytes_min)
         prepare = prepare_of(transaction, draft)
         prepared = Prepared(self.topics, prepare, draft)
-        writer, tx_id = self.writer, transaction.tx_id
+        tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
 
         def plan() -> None:
-            self._check_unused(tx_id)
-            self.limits.check_open(self._ledger, self._all_preparing(), prepare)
+            in_use.check_unused(tx_id)
+            self.limits.check_open(self._ledger, in_use.all_preparing(), prepare)
             writer.time(prepared)
             prepare.reserved = Reserve.needed_for(prepared.size)
             self._reserve.take(prepare.reserved)
@@ -192,15 +133,15 @@ class TransactionManager:
                 self._reserve.give_back(prepare.reserved)
                 raise
             if transaction.named:
-                self._note_planned(tx_id, self._journal.position)
+                in_use.note_planned(tx_id, self._journal.position)
             transaction.planned()
             writer.plan(prepared)
-            self._preparing[tx_id] = prepare
+            in_use.preparing[tx_id] = prepare
             prepared.is_kept = self._keep(draft)
 
         self._group.run(plan, force=True)
         transaction.number = prepare.tx
-        self.let_go(transaction)
+        in_use.let_go(transaction)
 
     def _keep(self, draft: Draft) -> bool:
         """Whether it stays in memory: what is small will be copied, and need not be read again."""
@@ -391,7 +332,7 @@ class TransactionManager:
             outcome = self._known_outcome(tx_id)
         if outcome is not None:
             return outcome
-        if tx_id in self._open:
+        if self.in_use.is_open(tx_id):
             raise UnknownTransaction(
                 f"transaction {tx_id!r} is open and has not been prepared: nothing of it is "
                 "in the journal yet"

@@ -1,15 +1,13 @@
-"""What may be a name, and the ids that an engine makes itself."""
+"""What may be a name, an id or a place."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import count
 from operator import index
 
 from fmq.errors import BadName, BadOption
 
 NAME_BYTES_MAX = 255
-DRAWN_BYTES = 10  # 80 bits, of which the 74 that a UUID has room for are used
 
 
 @lru_cache(maxsize=4096)
@@ -56,31 +54,3 @@ def check_tx_id(tx_id: str) -> str:
             f"tx_id {tx_id[:40]!r}: must be 1 to {NAME_BYTES_MAX} printable ASCII characters"
         )
     return tx_id
-
-
-class TxIds:
-    """Makes ids that no machine, process or moment makes twice: UUIDs of version 7 (RFC 9562).
-
-    Behind the time stand 26 random bits and a counter that begins at a random number of 48,
-    drawn by each engine for itself; drawing them for each id would cost more than all else about
-    it. So would writing the time anew: within a millisecond only the counter differs.
-    """
-
-    def __init__(self, drawn: bytes) -> None:
-        random = int.from_bytes(drawn, "little")
-        self._numbers = count(random & COUNTER)
-        middle = 0x7 << 12 | random >> 48 & 0xFFF, 0x2 << 14 | random >> 60 & 0x3FFF
-        self._middle = f"{middle[0]:04x}-{middle[1]:04x}"
-        self._written = -1, ""  # a millisecond, and all that its ids have in common
-
-    def make(self, time_us: int) -> str:
-        at, common = self._written
-        if at != time_us // 1000:
-            at = time_us // 1000
-            text = f"{at & TIME:012x}"
-            common = f"{text[:8]}-{text[8:]}-{self._middle}-"
-            self._written = at, common
-        return common + "%012x" % (next(self._numbers) & COUNTER)
-
-
-TIME = COUNTER = (1 << 48) - 1

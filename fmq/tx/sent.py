@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from zlib import crc32
 
 from fmq.disk import Buffer
-from fmq.store.columns import Content
+from fmq.store.content import Content
 from fmq.store.encoding import ACKS_BYTES, MESSAGE_BYTES, ack_names_of, names_of
 from fmq.store.journal import encode_all
 from fmq.store.kinds import MESSAGE, AckRange, Kind

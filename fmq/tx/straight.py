@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 
 from fmq.disk import Buffer
 from fmq.message import Origin, Receipt, receipt
-from fmq.store.columns import U32, Content
+from fmq.store.columns import U32
+from fmq.store.content import Content
 from fmq.store.fresh import FRESH_BYTES_MAX, Fresh
 from fmq.store.kinds import TopicMade
 from fmq.tx.apply import queue_begins, topic_applied

@@ -76,7 +76,7 @@ class Transaction(Collecting):
             self.ackables.clear()  # they come again when ROLLBACK is applied, and not before
         elif self.phase is OPEN:
             self._end_room()
-            self._manager.let_go(self)
+            self._manager.in_use.let_go(self)
             self.phase = Phase.ROLLED_BACK
         elif self.phase is not Phase.ROLLED_BACK:
             self._refuse("rollback")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fmq.clock import Clock
 from fmq.errors import BadName
 from fmq.options import Options
-from fmq.store.columns import text_bytes
+from fmq.store.content import text_bytes
 from fmq.store.group import Group
 from fmq.store.journal import Journal
 from fmq.store.kinds import AckRange, Run, TopicMade

@@ -33,7 +33,7 @@ def test_an_id_that_the_engine_made_and_somebody_else_used_is_refused_at_the_fir
 def test_one_that_was_refused_leaves_alone_who_uses_its_id() -> None:
     """What is being prepared is marked; a refusal takes away only its own mark."""
     with opened(CrashDisk()) as engine:
-        preparing = engine._parts.manager._preparing
+        preparing = engine._parts.manager.in_use.preparing
         one = engine.transaction()
         prepare = preparing[one.tx_id] = Prepare(one.tx_id, "", 0, 0, 0, 0, b"")
         prepare.position = 1 << 40

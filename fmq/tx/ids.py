@@ -1,0 +1,120 @@
+"""The ids of transactions: which an engine makes itself, and which are taken."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from fmq.clock import as_datetime, as_text
+from fmq.errors import TxIdInUse
+from fmq.store.kinds import Kind, Prepare
+from fmq.tx.ledger import Ledger
+from fmq.tx.outcomes import Outcomes
+
+if TYPE_CHECKING:
+    from fmq.tx.transaction import Transaction
+
+DRAWN_BYTES = 10  # 80 bits, of which the 74 that a UUID has room for are used
+TIME = COUNTER = (1 << 48) - 1
+
+
+class TxIds:
+    """Makes ids that no machine, process or moment makes twice: UUIDs of version 7 (RFC 9562).
+
+    Behind the time stand 26 random bits and a counter that begins at a random number of 48,
+    drawn by each engine for itself; drawing them for each id would cost more than all else about
+    it. So would writing the time anew: within a millisecond only the counter differs.
+    """
+
+    def __init__(self, drawn: bytes) -> None:
+        random = int.from_bytes(drawn, "little")
+        self._numbers = count(random & COUNTER)
+        middle = 0x7 << 12 | random >> 48 & 0xFFF, 0x2 << 14 | random >> 60 & 0x3FFF
+        self._middle = f"{middle[0]:04x}-{middle[1]:04x}"
+        self._written = -1, ""  # a millisecond, and all that its ids have in common
+
+    def make(self, time_us: int) -> str:
+        at, common = self._written
+        if at != time_us // 1000:
+            at = time_us // 1000
+            text = f"{at & TIME:012x}"
+            common = f"{text[:8]}-{text[8:]}-{self._middle}-"
+            self._written = at, common
+        return common + "%012x" % (next(self._numbers) & COUNTER)
+
+
+class IdsInUse:
+    """Which ids are taken: by a transaction that is open, on its way, undecided, or decided within
+    the window.
+    """
+
+    def __init__(self, ledger: Ledger, outcomes: Outcomes) -> None:
+        self._ledger = ledger
+        self._outcomes = outcomes
+        self._open: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
+        self.preparing: dict[str, Prepare] = {}  # the applied ones go when all are asked for
+        self._planned: dict[str, int] = {}  # ids on their way: where the PREPARE will stand
+
+    def hold(self, transaction: Transaction) -> None:
+        """Hold the id that a user gave; TxIdInUse if another one has it. Under the lock."""
+        tx_id = transaction.tx_id
+        self.check_unused(tx_id)
+        if self._on_its_way(tx_id):
+            raise TxIdInUse(f"transaction {tx_id!r} is just being written; engine.outcome() tells")
+        if tx_id in self._open:
+            raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
+        self._open[tx_id] = transaction
+
+    def let_go(self, transaction: Transaction) -> None:
+        """The transaction is over, or the journal knows of it: its id is no longer held here."""
+        if transaction.named:
+            self._open.pop(transaction.tx_id, None)
+
+    def is_open(self, tx_id: str) -> bool:
+        """Whether a transaction is open that was given this id."""
+        return tx_id in self._open
+
+    def check_unused(self, tx_id: str) -> None:
+        """Whoever made the id, and however often: no second one is prepared. Under the lock."""
+        if tx_id in self._ledger.by_tx_id or self._is_preparing(tx_id):
+            raise TxIdInUse(
+                f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
+            )
+
+    def _is_preparing(self, tx_id: str) -> bool:
+        prepare = self.preparing.get(tx_id)
+        return prepare is not None and prepare.position >= self._ledger.applied_upto
+
+    def all_preparing(self) -> list[Prepare]:
+        """What is planned and not applied yet; the others are forgotten. Under the lock."""
+        applied = self._ledger.applied_upto
+        for prepare in [*self.preparing.values()]:
+            if prepare.position < applied:
+                del self.preparing[prepare.tx_id]
+        return [*self.preparing.values()]
+
+    def note_planned(self, tx_id: str, position: int) -> None:
+        """Until what is there is applied, the journal does not answer for the id that a user gave.
+        Under the lock.
+        """
+        self._planned.pop(tx_id, None)
+        self._planned[tx_id] = position
+
+    def _on_its_way(self, tx_id: str) -> bool:
+        planned = self._planned
+        # In the order of their positions.
+        while planned and planned[first := next(iter(planned))] < self._ledger.applied_upto:
+            del planned[first]
+        return tx_id in planned
+
+    def refuse_decided(self, tx_id: str) -> None:
+        """TxIdInUse if it was decided within the window, which may have to be read."""
+        decided = self._outcomes.find(tx_id)
+        if decided is not None:
+            word = "committed" if decided.kind == Kind.COMMIT else "rolled back"
+            when = as_text(as_datetime(decided.time_us))
+            raise TxIdInUse(
+                f"transaction {tx_id!r} was {word} at {when}, within the window; an id is not used "
+                "twice. engine.outcome() tells all about it."
+            )
