@@ -15,7 +15,7 @@ from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary
 from fmq.store.journal import Journal
 from fmq.store.kinds import State
-from fmq.store.segment import Segment, segment_name
+from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
@@ -33,6 +33,8 @@ class Retention:
         self._options = options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
+        if options.retain_bytes is not None or options.retain_seconds is not None:
+            self._journal.spares.aside = 1  # for STATE, when the disk is full
         self.kept: tuple[int, str] | None = None  # the segment, and who keeps it
         self.doomed: list[Segment] = []  # forgotten, and their files still to be removed
 
@@ -73,15 +75,27 @@ class Retention:
         """When the newest message of the oldest of `segments` was published.
 
         If it holds decisions and acks only, their times stand in no index; they are not newer
-        than the first message behind them.
+        than what the next segment begins with.
         """
         lanes = self._summary(segments[0]).values()
         if lanes:
             return max(lane.last_us for lane in lanes)
-        for segment in segments[1:]:
-            lanes = self._summary(segment).values()
-            if lanes:
-                return min(lane.first_us for lane in lanes)
+        return self._began_us(segments[1])
+
+    def _began_us(self, segment: Segment) -> int:
+        """When its first record was written; now, if there is none yet."""
+        from fmq.store.scan import Scan  # whoever writes needs it for nothing else
+
+        try:
+            file = self._directory.open(segment.name)
+        except FileNotFoundError:
+            return self._writer.clock.time_us()  # opened ahead
+        try:
+            start = segment.base + HEADER_BYTES
+            for first, *_ in Scan(file, segment.base, segment.limit, start, self._journal.seed):
+                return first.time_us
+        finally:
+            file.close()
         return self._writer.clock.time_us()
 
     def _summary(self, segment: Segment) -> dict[LaneKey, LaneSummary]:
@@ -164,7 +178,7 @@ class Retention:
                     bounds[0] = max(bounds[0], firsts.get((name, number), 0))
                     bounds[1] = queue.assigned
             state.json = json.dumps(carried, separators=(",", ":")).encode()
-            writer.make_room(writer.journal.measure([state]), ordinary=True)
+            writer.make_room(writer.journal.measure([state]), ordinary=False)
             writer.group.plan([state])
 
         writer.group.flush(force=True)

@@ -162,6 +162,8 @@ def _check_no_gap(
     for before, behind in pairwise(segments):
         if before.limit != behind.base:
             raise Damaged(segment_name(before.limit), before.limit, "the segment is missing")
-    if checkpoint is not None and checkpoint.segments[-1][0] not in layout.bases:
+    if checkpoint is not None:
         base = checkpoint.segments[-1][0]
-        raise Damaged(segment_name(base), base, "the segment is missing")
+        # At the last byte of a segment it speaks of the next one, too, and needs no other.
+        if base not in layout.bases and checkpoint.applied_upto not in layout.bases:
+            raise Damaged(segment_name(base), base, "the segment is missing")
