@@ -298,7 +298,7 @@ MUTANTS = (
         "            # Each by itself",
         "--workload retention",
         (
-            (" and all_zeros(file, size):", ":"),
+            (" and all_zeros(file, size)\n", "\n"),
             (" and all_zeros(file, capacity):", ":"),
         ),
     ),

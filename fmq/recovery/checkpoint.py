@@ -122,15 +122,15 @@ def read(directory: Directory, store: bytes) -> Checkpoint | None:
 
 
 def _slot(directory: Directory, name: str) -> bytes:
-    """All of a slot; nothing if it was never written."""
+    """All of a slot; nothing if it was never written, or cannot be read: it is a hint."""
     try:
         file = directory.open(name)
-    except FileNotFoundError:
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
+    except OSError:
         return b""
-    try:
-        return file.read(0, file.size())
-    finally:
-        file.close()
 
 
 def _generation(data: bytes) -> int:

@@ -172,12 +172,13 @@ def _spare(directory: Directory, layout: Layout, capacity: int) -> str | None:
     """A spare that can take the copy: of the right size, and zeros throughout."""
     for name in sorted(layout.names):
         if is_spare(name):
-            file = directory.open(name)
-            try:
-                if file.size() == capacity and all_zeros(file, capacity):
-                    return name
-            finally:
-                file.close()
+            with contextlib.suppress(OSError):  # another one, or one that is made
+                file = directory.open(name)
+                try:
+                    if file.size() == capacity and all_zeros(file, capacity):
+                        return name
+                finally:
+                    file.close()
     return None
 
 

@@ -60,14 +60,23 @@ class Spares:
         """
         for name in sorted(filter(is_spare, names)):
             self._taken.add(name)
-            file = self._directory.open(name, write=True)
+            with contextlib.suppress(OSError):  # what cannot be read is left alone
+                self._adopt(name, any_size=any_size)
+
+    def _adopt(self, name: str, *, any_size: bool) -> None:
+        file = self._directory.open(name, write=True)
+        size, good = 0, False
+        try:
             size = file.size()
             wanted = size == self._capacity
-            if (wanted or (any_size and could_be_segment(size))) and all_zeros(file, size):
-                (self._ready if wanted else self._odd).append(Spare(name, file, size))
-            else:
+            good = (wanted or (any_size and could_be_segment(size))) and all_zeros(file, size)
+        finally:
+            if not good:
                 file.close()
-                self._directory.remove(name)
+        if good:
+            (self._ready if wanted else self._odd).append(Spare(name, file, size))
+        else:
+            self._directory.remove(name)
 
     def count(self) -> int:
         return len(self._ready)
