@@ -177,6 +177,17 @@ WORKLOADS = {
             {"retain_bytes": 8192},
         ),
         Workload(
+            "retention-behind-a-full-segment",  # whose last byte the newest checkpoint names
+            [
+                ["send", "a", 0, 300],
+                ["fill", "a", 0],
+                ["checkpoint"],
+                ["send", "a", 0, 20],
+                ["send", "b", 0, 30],
+            ],
+            {"retain_bytes": 4096, "checkpoint_bytes": 100_000},
+        ),
+        Workload(
             "relocation",
             [
                 ["prepare", "t1", [["a", 0, 2, 80], ["b", 0, 1, 20]], None],

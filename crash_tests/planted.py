@@ -70,9 +70,15 @@ MUTANTS = (
     ),
     Mutant(
         "retention before its STATE is durable",
-        "                retention.carry_over(segments)\n",
-        "",
+        "                    retention.carry_over(segments)\n",
+        "                    pass\n",
         "--workload retention",
+    ),
+    Mutant(
+        "a checkpoint at the last byte of a segment needs it",
+        "        if base not in layout.bases and checkpoint.applied_upto not in layout.bases:\n",
+        "        if base not in layout.bases:\n",
+        "--workload retention-behind-a-full-segment",
     ),
     Mutant(
         "retention removes several at once",
@@ -292,7 +298,7 @@ MUTANTS = (
         "            # Each by itself",
         "--workload retention",
         (
-            (" and all_zeros(file, size):", ":"),
+            (" and all_zeros(file, size)\n", "\n"),
             (" and all_zeros(file, capacity):", ":"),
         ),
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from fmq.disk import Directory, Disk
 from fmq.errors import Damaged, FmqError, Locked, Unreadable
@@ -21,7 +22,11 @@ from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
 from fmq.store.catalog import SUFFIX
+from fmq.store.columns import BadColumns
+from fmq.store.decoding import columns_of
 from fmq.store.index import BadIndex, Lane, SegmentIndex, decode_blocks
+from fmq.store.kinds import REF_MESSAGE, Run
+from fmq.store.record import FIRST, LAST
 from fmq.store.scan import Finding, Scan
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.ledger import Ledger
@@ -50,7 +55,8 @@ class Report:
     messages: int
     undecided: int
     tail_bytes: int
-    """Bytes behind the last whole append; recovery will cut them, and nothing is lost."""
+    """Bytes behind the last whole append, which nothing proves durable; recovery will cut them,
+    and keep a copy in quarantine/."""
     problems: tuple[Problem, ...]
 
     @property
@@ -72,7 +78,10 @@ def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
 
 
 def _check(where: str, directory: Directory) -> Report:
-    layout = look(directory)
+    try:
+        layout = look(directory)
+    except Damaged as error:
+        return Report(where, 0, 0, 0, 0, 0, 0, (_problem_of(error),))
     if LOCK in layout.names:
         _refuse_if_open(where, directory)
     if layout.fresh:
@@ -86,6 +95,7 @@ def _check(where: str, directory: Directory) -> Report:
         full.run()
         replay.run()
         check_ends(full, layout)
+        problems += _check_contents(directory, segments, store)
         problems += _check_checkpoint(replay, full)
         problems += _check_indexes(directory, segments, full, store)
     except FmqError as error:
@@ -144,6 +154,32 @@ def _check_segments(
             yield Problem(segment.name, segment.base, what)
 
 
+def _check_contents(
+    directory: Directory, segments: list[Segment], store: bytes
+) -> Iterator[Problem]:
+    """What sound records hold can be cut into messages, whoever made their checksums fit."""
+    for segment in segments:
+        file = directory.open(segment.name)
+        try:
+            start = segment.base + HEADER_BYTES
+            scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store))
+            for run in chain.from_iterable(scan):
+                # One body alone, with nothing beside it, needs no cutting.
+                if isinstance(run, Run) and run.kind != REF_MESSAGE and _is_cut(run):
+                    place = run.position - segment.base
+                    columns = columns_of(file.read(place, run.size), 0, run)
+                    try:
+                        columns.bodies(), columns.texts(), columns.headers()
+                    except BadColumns as error:
+                        yield Problem(segment.name, run.position, str(error))
+        finally:
+            file.close()
+
+
+def _is_cut(run: Run) -> bool:
+    return run.count > 1 or bool(run.flags & ~(FIRST | LAST))
+
+
 def _check_checkpoint(replay: Replay, full: Replay) -> Iterator[Problem]:
     """Recovery from the checkpoint ends where a replay of everything does."""
     checkpoint = replay.checkpoint
@@ -182,14 +218,15 @@ def _check_indexes(
         name = segment_name(segment.base, SUFFIX)
         if name not in names or segment.base not in rebuilt:
             continue
-        file = directory.open(name)
         try:
-            index = decode_blocks(file.read(0, file.size()), store, segment.base)
-        except BadIndex as error:
+            file = directory.open(name)
+            try:
+                index = decode_blocks(file.read(0, file.size()), store, segment.base)
+            finally:
+                file.close()
+        except (BadIndex, OSError) as error:
             yield Problem(name, segment.base, f"{error}; it will be built again when it is needed")
             continue
-        finally:
-            file.close()
         if not _same(index, rebuilt[segment.base]):
             yield Problem(name, segment.base, "does not say what its segment says")
 

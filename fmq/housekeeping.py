@@ -206,7 +206,9 @@ class Housekeeping:
         segments, locks = retention.lock_out_exports(retention.choose(self.checkpointer.scan_from))
         try:
             if segments:
-                retention.carry_over(segments)
+                # Not again for want of the checkpoint, which may fail round after round.
+                if self._ledger.floor < segments[-1].limit:
+                    retention.carry_over(segments)
                 self._checkpoint(clean=False)
                 retention.forget(segments)
                 retention.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol, overload
 
 from fmq.clock import Clock, SystemClock
@@ -111,7 +112,7 @@ def _checked(options: Options | None) -> Options:
         )
     for topic in options.topic_queues:
         check_name("topic", topic)
-    return options
+    return replace(options)  # the engine's own, which nobody changes
 
 
 def _open(

@@ -17,7 +17,7 @@ OnUndecided = Literal["ask", "park", "rollback"]
 KIB = 1024
 MIB = 1024 * KIB
 
-SEGMENT_BYTES_MIN = 1 * KIB
+SEGMENT_BYTES_MIN = 2 * KIB  # what a decision may take fits it, and a message beside it
 SEGMENT_BYTES_MAX = 1024 * MIB
 QUEUES_MAX = 4096
 SECONDS_MAX = 100 * 365 * 86400  # a wait of three times as long is more than Python's locks take
@@ -62,7 +62,7 @@ class Options:
     retain_bytes: int | None = None
     """Drop the oldest segments while all together are larger than this; None: keep."""
     retain_seconds: float | None = None
-    """Drop segments whose newest record is older than this; None: keep."""
+    """Drop segments whose newest message is older than this; None: keep."""
     keep_unread: bool = True
     """Whether retention spares what a group has not yet acked."""
     outcome_window_seconds: float | None = None
@@ -89,8 +89,8 @@ class Options:
     """How long a delivery is its consumer's before it is handed out again."""
     read_ahead_bytes: int = 1 * MIB
     hold_gil: bool = False
-    """Keep the interpreter's lock while the disk syncs: ten times faster sends beside a thread
-    that computes, and every other Python thread waits for the disk."""
+    """Keep the interpreter's lock while the disk syncs: sends beside a thread that computes are
+    many times faster, and every other Python thread waits for the disk."""
     allow_remote: bool = False
     """Open for writing also where another machine serves the files (NFS, SMB and the like)."""
 
@@ -114,7 +114,9 @@ class Options:
             f"a multiple of 8 from {SEGMENT_BYTES_MIN:,} to {SEGMENT_BYTES_MAX:,}",
         )
         _check("queues", self.queues, self.queues <= QUEUES_MAX, f"from 1 to {QUEUES_MAX} queues")
-        queues_of: Mapping[Any, Any] = self.topic_queues  # so far only declared to be what it is
+        # A copy: what was checked is what the engine will look at, whatever the caller adds.
+        queues_of: Mapping[Any, Any] = dict(self.topic_queues)
+        object.__setattr__(self, "topic_queues", queues_of)
         for topic, count in queues_of.items():
             known = isinstance(topic, str) and _is_int(count) and 1 <= count <= QUEUES_MAX
             wanted = f"names of topics, each with its number of queues, from 1 to {QUEUES_MAX}"

@@ -8,7 +8,6 @@ says what is below the floor, and recovery finishes removing it.
 from __future__ import annotations
 
 import contextlib
-import json
 
 from fmq.disk import Directory, File
 from fmq.options import Options
@@ -16,7 +15,7 @@ from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary
 from fmq.store.journal import Journal
 from fmq.store.kinds import State
-from fmq.store.segment import Segment, segment_name
+from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
@@ -34,12 +33,14 @@ class Retention:
         self._options = options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
+        if options.retain_bytes is not None or options.retain_seconds is not None:
+            self._journal.spares.aside = 1  # for STATE, when the disk is full
         self.kept: tuple[int, str] | None = None  # the segment, and who keeps it
         self.doomed: list[Segment] = []  # forgotten, and their files still to be removed
 
     def due(self) -> bool:
         """Whether a limit is exceeded, cheaply."""
-        return self._over_limits(self._journal.segments[0], self._journal.segments)
+        return self._over_limits(self._journal.segments)
 
     def choose(self, scan_from: int) -> list[Segment]:
         """The oldest segments that may be dropped now; why not more is in `kept`."""
@@ -48,7 +49,7 @@ class Retention:
         with self._writer.group.lock:
             segments = list(self._journal.segments)
         for i, segment in enumerate(segments[:-1]):
-            if not self._over_limits(segment, segments[i:]):
+            if not self._over_limits(segments[i:]):
                 break
             by = self._needed_by(segment, scan_from)
             if by is not None:
@@ -57,11 +58,11 @@ class Retention:
             chosen.append(segment)
         return chosen
 
-    def _over_limits(self, oldest: Segment, segments: list[Segment]) -> bool:
+    def _over_limits(self, segments: list[Segment]) -> bool:
         options = self._options
         if len(segments) < 2:
             return False
-        held = segments[-1].limit - oldest.base
+        held = segments[-1].limit - segments[0].base
         if options.retain_bytes is not None and held > options.retain_bytes:
             return True
         if options.retain_seconds is not None:
@@ -74,15 +75,27 @@ class Retention:
         """When the newest message of the oldest of `segments` was published.
 
         If it holds decisions and acks only, their times stand in no index; they are not newer
-        than the first message behind them.
+        than what the next segment begins with.
         """
         lanes = self._summary(segments[0]).values()
         if lanes:
             return max(lane.last_us for lane in lanes)
-        for segment in segments[1:]:
-            lanes = self._summary(segment).values()
-            if lanes:
-                return min(lane.first_us for lane in lanes)
+        return self._began_us(segments[1])
+
+    def _began_us(self, segment: Segment) -> int:
+        """When its first record was written; now, if there is none yet."""
+        from fmq.store.scan import Scan  # whoever writes needs it for nothing else
+
+        try:
+            file = self._directory.open(segment.name)
+        except FileNotFoundError:
+            return self._writer.clock.time_us()  # opened ahead
+        try:
+            start = segment.base + HEADER_BYTES
+            for first, *_ in Scan(file, segment.base, segment.limit, start, self._journal.seed):
+                return first.time_us
+        finally:
+            file.close()
         return self._writer.clock.time_us()
 
     def _summary(self, segment: Segment) -> dict[LaneKey, LaneSummary]:
@@ -144,6 +157,8 @@ class Retention:
 
     def carry_over(self, segments: list[Segment]) -> None:
         """Append STATE, durable: what lies below the end of `segments` is no longer needed."""
+        import json
+
         floor = segments[-1].limit
         firsts = {}
         for segment in segments:
@@ -163,7 +178,7 @@ class Retention:
                     bounds[0] = max(bounds[0], firsts.get((name, number), 0))
                     bounds[1] = queue.assigned
             state.json = json.dumps(carried, separators=(",", ":")).encode()
-            writer.make_room(writer.journal.measure([state]), ordinary=True)
+            writer.make_room(writer.journal.measure([state]), ordinary=False)
             writer.group.plan([state])
 
         writer.group.flush(force=True)

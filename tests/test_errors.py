@@ -12,7 +12,8 @@ import pytest
 import fmq
 from fmq import Engine, Message
 from fmq.errors import AlreadyDecided, BadName, TooLarge, TooMany, Unreadable
-from fmq.store.columns import COUNT_MAX, HEADERS_MAX, TEXT_BYTES_MAX
+from fmq.store.columns import COUNT_MAX
+from fmq.store.content import HEADERS_MAX, TEXT_BYTES_MAX
 from tests.small import CrashDisk, opened
 
 

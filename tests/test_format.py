@@ -6,14 +6,20 @@ old one keeps its reader.
 
 from __future__ import annotations
 
-from struct import Struct
+import json
+from struct import Struct, unpack
+from zlib import crc32
 
 import pytest
 
-from fmq.store import columns, index, record, segment
-from fmq.store.columns import encode_one
+from fmq.recovery import checkpoint, layout, mend
+from fmq.recovery.checkpoint import Checkpoint
+from fmq.store import catalog, columns, index, record, segment, spares
+from fmq.store.content import encode_one
+from fmq.store.decoding import decode
 from fmq.store.encoding import encode, size_of
-from fmq.store.kinds import Kind, Run
+from fmq.store.kinds import AckRange, Kind, Prepare, Run
+from fmq.tx import seal
 
 
 def test_the_numbers_of_the_kinds_are_what_they_were() -> None:
@@ -35,6 +41,15 @@ def test_the_magics_and_versions_are_what_they_were() -> None:
     assert (record.MAGIC, record.FORMAT) == (b"fmq\x01", 1)
     assert (segment.MAGIC, segment.FORMAT) == (b"fmqS", 1)
     assert (index.MAGIC, index.FORMAT) == (b"fmqI", 1)
+    assert (checkpoint.MAGIC, checkpoint.FORMAT) == (b"fmqC", 1)
+
+
+def test_the_names_of_the_files_are_what_they_were() -> None:
+    assert segment.segment_name(4096) == "00000000000000004096.seg"
+    assert (segment.SUFFIX, catalog.SUFFIX, checkpoint.PART) == (".seg", ".idx", ".part")
+    assert checkpoint.SLOTS == ("checkpoint.0", "checkpoint.1")
+    assert (spares.SUFFIX, catalog.TEMPORARY, mend.COPY) == (".spare", ".idx.new", ".copy")
+    assert (layout.LOCK, layout.QUARANTINE) == ("LOCK", "quarantine")
 
 
 def test_the_flags_are_what_they_were_and_each_has_a_bit_of_its_own() -> None:
@@ -46,6 +61,7 @@ def test_the_flags_are_what_they_were_and_each_has_a_bit_of_its_own() -> None:
         "KEYS": columns.KEYS,
         "TAGS": columns.TAGS,
         "HEADERS": columns.HEADERS,
+        "BOUND": record.BOUND,
     }
     assert flags == {
         "FIRST": 1,
@@ -55,6 +71,7 @@ def test_the_flags_are_what_they_were_and_each_has_a_bit_of_its_own() -> None:
         "KEYS": 16,
         "TAGS": 32,
         "HEADERS": 64,
+        "BOUND": 128,
     }
     assert (index.ELSEWHERE, segment.REQUIRED_KNOWN) == (1, 0)
 
@@ -69,9 +86,18 @@ STRUCTS = {
     "record.DECISION_HEAD": (record.DECISION_HEAD, "<QqqQIIQ16sIBBBH", 73),
     "record.TIME_HEAD": (record.TIME_HEAD, "<Qq", 16),
     "record.ACK_RANGE": (record.ACK_RANGE, "<QQ", 16),
+    "record.ACKS_FRONT": (record.ACKS_FRONT, "<IIQIIBBHQqI", 48),
+    "record.PREPARE_FRONT": (record.PREPARE_FRONT, "<IIQIIBBHQqqQIIQ16sqIBB", 106),
+    "record.DECISION_FRONT": (record.DECISION_FRONT, "<IIQIIBBHQqqQIIQ16sIBBBH", 101),
+    "record.U64": (record.U64, "<Q", 8),
+    "record.U32": (record.U32, "<I", 4),
+    "record.U16": (record.U16, "<H", 2),
+    "columns.U32": (columns.U32, "<I", 4),
     "segment.HEADER": (segment.HEADER, "<4sIHHI16sQQQI4x", 64),
     "index.HEAD": (index.HEAD, "<4sIIIIIII16sQQ", 64),
     "index.LANE": (index.LANE, "<QQqqIHBB", 40),
+    "checkpoint.HEAD": (checkpoint.HEAD, "<4sIIIQ", 24),
+    "seal.SEALED": (seal.SEALED, "<HIII", 14),
 }
 
 
@@ -89,7 +115,8 @@ def test_the_limits_that_readers_rely_on_are_what_they_were() -> None:
     assert record.RECORD_BYTES_MAX == 1 << 31
     assert columns.NONE == 0xFFFF
     assert columns.COUNT_MAX == 1 << 24
-    assert segment.segment_name(4096) == "00000000000000004096.seg"
+    assert (segment.STORE_BYTES, seal.SEAL_BYTES) == (16, 16)
+    assert (segment.CRC_END, index.CRC_END, checkpoint.CRC_END) == (8, 8, 8)
 
 
 MESSAGE_BYTES = (
@@ -105,3 +132,42 @@ def test_a_message_has_the_bytes_it_had() -> None:
     run.size = size_of(run)
     data = b"".join(encode(run, 64, 0x12345678))
     assert data.hex(" ", -4) == MESSAGE_BYTES
+
+
+PREPARE_BYTES = (
+    "666d7101 a133b835 8a000000 8a000000 40000000 00000000 00000000 00000000 "
+    "02810000 40000000 00000000 40420f00 00000000 40420f00 00000000 00000000 "
+    "00000000 01000000 02000000 03000000 00000000 00010203 04050607 08090a0b "
+    "0c0d0e0f ffffffff ffffffff 01000000 01017054 01010000 67740100 00000000 "
+    "00000200 00000000 00000000 00000000"
+)
+
+
+def test_a_bound_prepare_has_the_bytes_it_had() -> None:
+    """PREPARE with the flag BOUND, a seal and an ack range, at 64 and durable up to 64."""
+    acks = [AckRange("g", "t", 0, 1, 2)]
+    prepare = Prepare("T", "p", 1_000_000, 1, 2, 3, bytes(range(16)), acks, tx=64)
+    prepare.position, prepare.flags, prepare.bound = 64, record.FIRST, True
+    prepare.size = size_of(prepare)
+    data = b"".join(encode(prepare, 64, 0x12345678))
+    assert data.hex(" ", -4) == PREPARE_BYTES
+    found = decode(data, 0, 64, 0x12345678)
+    assert isinstance(found, Prepare)
+    assert found.bound
+
+
+def test_a_seal_is_what_it_was() -> None:
+    """Over two runs: who was told of a transaction by its seal may name it years later."""
+    runs = [Run(Kind.PRE_MESSAGE, topic, 1, 0, 2, 0) for topic in ("orders", "käse")]
+    for run in runs:
+        run.bodies_crc, run.columns_crc = 0x01234567, 0x89ABCDEF
+    assert seal.seal_of(runs).hex() == "353bb02e66761298dcb7ddc3a717ac59"
+
+
+def test_a_checkpoint_has_the_head_it_had() -> None:
+    """Magic, checksum of all behind it, size of the JSON, format, generation; then the JSON."""
+    segments = [[0, 4096, 64, 0]]
+    data = checkpoint.encode(Checkpoint("00" * 16, 64, 64, 0, 0, segments, {}, generation=7))
+    found = unpack("<4sIIIQ", data[:24])
+    assert found == (b"fmqC", crc32(data[8:]), len(data) - 24, 1, 7)
+    assert json.loads(data[24:])["segments"] == segments

@@ -23,7 +23,8 @@ import pytest
 import fmq
 from fmq.errors import FmqError
 from fmq.recovery import checkpoint as checkpoints
-from fmq.store.columns import COMPRESSED, Content
+from fmq.store.columns import COMPRESSED
+from fmq.store.content import Content
 from fmq.store.encoding import encode, size_of
 from fmq.store.kinds import Kind, Record, Run, State, TopicMade
 from fmq.store.record import FIRST, LAST, aligned

@@ -501,7 +501,7 @@ def test_a_reader_goes_on_in_a_segment_that_it_found_empty() -> None:
     Method: it refreshes after each send, and retention drops what it has read.
     """
     disk = CrashDisk()
-    options = fmq.Options(segment_bytes=1024, retain_bytes=2048)
+    options = fmq.Options(segment_bytes=2048, retain_bytes=4096)
     with (
         fmq.open("data", options, disk=disk, clock=FakeClock(), background=False) as engine,
         fmq.open("data", options, read_only=True, disk=disk) as reader,

@@ -17,7 +17,7 @@ from tests.small import CrashDisk, opened
 BAD: list[dict[str, Any]] = [
     {"sync": "sometimes"},
     {"sync": None},
-    {"segment_bytes": 1016},
+    {"segment_bytes": 2040},
     {"segment_bytes": 4097},
     {"segment_bytes": 2 << 30},
     {"queues": 0},
@@ -137,6 +137,34 @@ def test_options_are_given_by_name_only() -> None:
         Options("always")  # type: ignore[call-arg]
 
 
+def test_what_was_checked_is_what_the_engine_looks_at_whatever_the_caller_changes() -> None:
+    """A topic with more queues than there may be would make a directory that does not open."""
+    queues = {"a": 2}
+    options = Options(topic_queues=queues)
+    disk = CrashDisk()
+    with fmq.open("data", options, disk=disk, background=False) as engine:
+        queues["a"] = queues["b"] = 5000
+        assert options.topic_queues == {"a": 2}
+        options.topic_queues["b"] = 0  # type: ignore[index]
+        engine.send("a", b"0")
+        engine.send("b", b"0")
+        assert [info.topic for info in engine.queues()] == ["a", "a", "b"]
+    with opened(disk) as engine:
+        assert [info.topic for info in engine.queues()] == ["a", "a", "b"]
+    with pytest.raises(BadOption, match="topic_queues"):
+        fmq.open("data", options, disk=disk)
+
+
+@pytest.mark.parametrize("tx_id", ["T", "t" * 255])
+def test_the_smallest_segment_holds_a_transaction_and_every_decision(tx_id: str) -> None:
+    with opened(CrashDisk(), segment_bytes=2048) as engine:
+        with engine.transaction() as tx:
+            tx.send("t", b"message")
+        tx = engine.transaction(tx_id=tx_id, producer="p" * 255)
+        tx.prepare()
+        engine.decide(tx_id, "commit", reason="r" * 1024, decided_by="d" * 255)
+
+
 def test_sizes_and_times_say_their_unit() -> None:
     units = ("_bytes", "_seconds", "_bytes_max", "_bytes_min")
     bare = {field.name for field in fields(Options) if not field.name.endswith(units)}
@@ -170,7 +198,7 @@ def test_a_topic_has_the_queues_that_the_options_say_and_keeps_them() -> None:
         assert [len(engine.queues(topic)) for topic in ("wide", "usual", "new")] == [4, 2, 7]
 
 
-@pytest.mark.parametrize("segment_bytes", [1024, 4096, 65536])
+@pytest.mark.parametrize("segment_bytes", [2048, 4096, 65536])
 def test_a_directory_opens_with_another_segment_size_and_what_is_prepared_can_be_decided(
     segment_bytes: int,
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 import fmq
 from fmq import Engine
-from fmq.errors import Damaged, OffsetGone, UnknownTransaction
-from fmq.testing import PowerLoss
+from fmq.errors import Damaged, OffsetGone, StorageFull, UnknownTransaction
+from fmq.testing import FaultDisk, PowerLoss
 from tests.small import CrashDisk, FakeClock, bodies, check, content, fill, opened, remove, segments
 
 KEEP = 12288  # three segments
@@ -342,3 +344,62 @@ def test_a_missing_segment_above_the_floor_is_never_taken_for_retention() -> Non
     with pytest.raises(Damaged, match="missing"):
         opened(disk)
     assert not fmq.check("data", disk=disk).ok
+
+
+def test_on_a_full_disk_retention_makes_room() -> None:
+    """However full the segment being written is: a spare is set aside for the STATE."""
+    disk, clock = FaultDisk(CrashDisk()), FakeClock()
+    with opened(disk, clock, retain_seconds=60, keep_unread=False) as engine:
+        send(engine, 60)
+        disk.fail("allocate", error=errno.ENOSPC, persistently=True)
+        for size in (500, 100, 0):
+            with pytest.raises(StorageFull):
+                while True:
+                    engine.send("t", b"x" * size)
+        before = len(segments(disk))
+        assert before > 5
+        clock.advance(3600)
+        engine.sync()  # all but the one that was being written
+        engine.sync()
+        assert len(segments(disk)) == engine.stats().segments == 1
+        disk.heal()
+        engine.send("t", b"there is room")
+    check(disk)
+
+
+def test_what_fails_behind_its_state_is_tried_again_without_another_one() -> None:
+    """A STATE a second would fill the journal while nobody sends."""
+    disk, clock = FaultDisk(CrashDisk()), FakeClock()
+    with opened(disk, clock, retain_seconds=60, checkpoint_bytes=100_000) as engine:
+        send(engine, 20)
+        engine.checkpoint()
+        disk.fail("write", error=errno.EIO, persistently=True, names="*/checkpoint.*")
+        clock.advance(3600)
+        positions = set()
+        for _ in range(5):
+            clock.advance(10)
+            engine.sync()
+            positions.add(engine.stats().position)
+        assert engine.stats().segments > 1
+        assert len(positions) == 1
+        disk.heal()
+        engine.sync()
+        assert engine.stats().segments == 1
+    check(disk)
+
+
+def test_by_age_segments_go_also_where_nothing_is_published() -> None:
+    """What was rolled back is as old as what the next segment begins with."""
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock, retain_seconds=60) as engine:
+        for number in range(30):
+            tx = engine.transaction(tx_id=f"T{number}")
+            tx.send("t", b"x" * 500)
+            tx.prepare()
+            tx.rollback()
+            clock.advance(1)
+        assert engine.stats().segments > 3
+        clock.advance(3600)
+        engine.sync()
+        assert engine.stats().segments == 1
+    check(disk)

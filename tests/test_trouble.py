@@ -172,6 +172,24 @@ def test_no_setting_and_no_full_disk_refuses_a_decision(
         assert len(bodies(engine, "t")) == len(expected) + 3
 
 
+@pytest.mark.parametrize("names", ["*/checkpoint.*", "*.spare", "*.part", "*.idx"])
+@pytest.mark.parametrize("operation", ["open", "read"])
+def test_what_can_be_built_again_and_cannot_be_read_keeps_no_directory_closed(
+    operation: Literal["open", "read"], names: str
+) -> None:
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        fill(engine, "t")
+        expected = bodies(engine, "t")
+    disk.fail(operation, error=errno.EIO, persistently=True, names=names)
+    with opened(disk) as engine:
+        assert bodies(engine, "t") == expected
+        engine.send("t", b"next")
+    disk.heal()
+    with opened(disk) as engine:
+        assert bodies(engine, "t") == [*expected, b"next"]
+
+
 def test_a_close_that_was_interrupted_anywhere_can_be_gone_on_with(tmp_path: Path) -> None:
     """At any line of it: the second call lets go of all, and of nothing that is another's."""
     at = lines = 0

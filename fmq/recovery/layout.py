@@ -63,18 +63,18 @@ def _ours(name: str) -> bool:
     return belongs(name) and name.endswith(SUFFIXES)
 
 
-class Writer(NamedTuple):
+class Holder(NamedTuple):
     """Who had a directory open for writing last."""
 
     holder: str
     host: str | None
 
 
-def lock_says(data: bytes) -> Writer:
+def lock_says(data: bytes) -> Holder:
     """What the bytes of LOCK say: `process 4711`, and on which host."""
     holder, *more = data.decode("utf-8", "replace").split("\n")
     hosts = [line.removeprefix("host ") for line in more if line.startswith("host ")]
-    return Writer(holder, hosts[0] if hosts else None)
+    return Holder(holder, hosts[0] if hosts else None)
 
 
 def store_of(directory: Directory, layout: Layout) -> bytes:
@@ -162,6 +162,8 @@ def _check_no_gap(
     for before, behind in pairwise(segments):
         if before.limit != behind.base:
             raise Damaged(segment_name(before.limit), before.limit, "the segment is missing")
-    if checkpoint is not None and checkpoint.segments[-1][0] not in layout.bases:
+    if checkpoint is not None:
         base = checkpoint.segments[-1][0]
-        raise Damaged(segment_name(base), base, "the segment is missing")
+        # At the last byte of a segment it speaks of the next one, too, and needs no other.
+        if base not in layout.bases and checkpoint.applied_upto not in layout.bases:
+            raise Damaged(segment_name(base), base, "the segment is missing")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from struct import error as StructError
 
-from fmq.store.columns import COMPRESSED, COUNT_MAX, Columns, Content
+from fmq.store.columns import COMPRESSED, COUNT_MAX, Columns
+from fmq.store.content import Content
 from fmq.store.kinds import (
     MESSAGE,
     REF_MESSAGE,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from fmq.message import Message, Origin, plain_messages_read
 from fmq.store.batch import Batch, messages_of
-from fmq.store.columns import CARRIED, Columns, Content
+from fmq.store.columns import CARRIED, Columns
+from fmq.store.content import Content
 
 FRESH_BYTES_MAX = 64 << 10
 
@@ -35,7 +36,7 @@ class Fresh:
     def messages(
         self, place: int, seed: int, bodies: list[bytes], first: int, low: int
     ) -> list[Message]:
-        """What a Part gives of the record."""
+        """What a Stretch gives of the record."""
         if self._columns.flags & CARRIED:
             return messages_of(self._columns, bodies, self._origin, first, low)
         return plain_messages_read(bodies, low, self._origin)

@@ -6,7 +6,8 @@ but zeroing costs a second write of everything, so a journal that grows faster t
 `ZEROED_BYTES_PER_SECOND_MAX` gets reserved room only: its large appends sync as fast there.
 
 The spares are also the reserve from which decisions are paid when the disk is full: an
-ordinary append may not take the last `needed` ones.
+ordinary append may not take the last `needed` ones. Nor may it take those set `aside`, with which
+retention begins to make room there.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Spares:
         self._numbers = count()
         self._taken: set[str] = set()  # names that an earlier engine gave
         self._lock = threading.Lock()
-        self.needed = 0
+        self.needed = self.aside = 0
         self.failed: str | None = None
 
     def adopt(self, names: Iterable[str], *, any_size: bool = False) -> None:
@@ -59,14 +60,23 @@ class Spares:
         """
         for name in sorted(filter(is_spare, names)):
             self._taken.add(name)
-            file = self._directory.open(name, write=True)
+            with contextlib.suppress(OSError):  # what cannot be read is left alone
+                self._adopt(name, any_size=any_size)
+
+    def _adopt(self, name: str, *, any_size: bool) -> None:
+        file = self._directory.open(name, write=True)
+        size, good = 0, False
+        try:
             size = file.size()
             wanted = size == self._capacity
-            if (wanted or (any_size and could_be_segment(size))) and all_zeros(file, size):
-                (self._ready if wanted else self._odd).append(Spare(name, file, size))
-            else:
+            good = (wanted or (any_size and could_be_segment(size))) and all_zeros(file, size)
+        finally:
+            if not good:
                 file.close()
-                self._directory.remove(name)
+        if good:
+            (self._ready if wanted else self._odd).append(Spare(name, file, size))
+        else:
+            self._directory.remove(name)
 
     def count(self) -> int:
         return len(self._ready)
@@ -77,7 +87,7 @@ class Spares:
         """
         with self._lock:
             try:
-                wanted = 1 + (self.needed if ordinary else 0)
+                wanted = 1 + (self.needed + self.aside if ordinary else 0)
                 while len(self._ready) < wanted:
                     if not ordinary and self._ready:
                         break
@@ -107,7 +117,7 @@ class Spares:
     def make_ahead(self, *, zeros: bool) -> bool:
         """Make the one that the next roll will take; False if there was no room for it."""
         with self._lock:
-            enough = len(self._ready) > self.needed
+            enough = len(self._ready) > self.needed + self.aside
             if enough or not self.needed:
                 self._remove_odd()
             if enough:

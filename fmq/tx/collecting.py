@@ -9,7 +9,7 @@ from weakref import finalize
 
 from fmq.errors import FmqError, WrongState
 from fmq.message import Body, Message
-from fmq.store.columns import as_bytes, checked_headers, split_bodies
+from fmq.store.content import as_bytes, checked_headers, split_bodies
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
 from fmq.tx.limits import RUN_BYTES, Limits

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from fmq.store.columns import COMPRESSED, U32, Content, encode_bodies, encode_items
+from fmq.store.columns import COMPRESSED, U32
+from fmq.store.content import Content, encode_bodies, encode_items
 from fmq.store.encoding import TX_RUN_BYTES, names_of
 from fmq.store.kinds import COMMIT, PRE_MESSAGE, Decided, Kind, Prepare, Run
 from fmq.store.record import aligned

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fmq.errors import AlreadyDecided, BadOption, TooLarge, UnknownTransaction
 from fmq.message import Decision
-from fmq.store.columns import text_bytes
+from fmq.store.content import text_bytes
 from fmq.store.kinds import COMMIT, Decided, Kind
 from fmq.tx.drafts import Draft, decision_on, prepare_of
 from fmq.tx.ids import IdsInUse, TxIds
@@ -278,7 +278,7 @@ class TransactionManager:
                     at_most += size_of_all([entry.prepare, *entry.runs])
                 records = publication.records(journal.roll(at_most, ordinary=False))
                 journal.measure(records)
-            writer.publish(publication.runs, now)
+            writer.assign(publication.runs, now)
             for record in records:
                 record.time_us = now
             decided.append_start = journal.position

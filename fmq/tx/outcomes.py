@@ -15,7 +15,7 @@ from fmq.errors import Damaged, UnknownTransaction
 from fmq.message import Receipt
 from fmq.options import Options
 from fmq.store.catalog import Catalog
-from fmq.store.columns import Content
+from fmq.store.content import Content
 from fmq.store.decoding import content_of
 from fmq.store.kinds import Decided, Kind, Record, Run
 from fmq.store.reader import Reader

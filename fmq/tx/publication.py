@@ -6,7 +6,7 @@ otherwise it is copied. So a segment holds the bodies of all that is published i
 
 from __future__ import annotations
 
-from fmq.store.columns import Content
+from fmq.store.content import Content
 from fmq.store.kinds import Acks, Decided, Kind, Record, Run
 from fmq.store.segment import Segment
 from fmq.tx.ledger import Entry

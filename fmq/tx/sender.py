@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from fmq.errors import TooLarge
 from fmq.message import Body, Message
-from fmq.store.columns import (
+from fmq.store.content import (
     Content,
     as_bytes,
     encode_bodies,

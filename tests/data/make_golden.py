@@ -1,25 +1,30 @@
-"""Makes the golden directory of a format version: `python -m tests.data.make_golden`.
+"""Makes the golden directories of a format version: `python -m tests.data.make_golden`.
 
 Run it once for a version of the format, when that version is new, and never again for the
 same: what lies in tests/data/v1 was written by the fmq of that day, and every later one must
-read it. Hence it refuses to write where there is something already.
+read it. Hence it makes only those that are not there.
 
-There are two directories: `closed`, after several lives and a retention; and `killed`, which
-was never closed and ends in the first bytes of an append. What each holds is in expected.json,
-and is compared with what was sent before it is written down.
+In `v1` there are two directories: `closed`, after several lives and a retention; and `killed`,
+which was never closed and ends in the first bytes of an append. `v1-bound` came later, with what
+format 1 had learned since: a PREPARE says that it is bound to a database, and one phase has none.
+What each holds is in expected.json, and is compared with what was sent before it is written down.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import fmq
 from fmq.store.record import FORMAT
 from fmq.testing import CrashDisk, FakeClock
+from tests.bind.shop import PRODUCER, connect
 from tests.golden import DATA, EXPECTED, Seen, as_text, seen
 
 TOPICS = {"orders": 2, "emails": 1, "audit": 1}
@@ -31,6 +36,7 @@ SECOND_LIFE: dict[str, Any] = {
     "relocate_bytes": 2 * 4096,
 }
 KILLED: dict[str, Any] = {"segment_bytes": 2048, "checkpoint_bytes": 1800}
+BOUND: dict[str, Any] = {"segment_bytes": 4096, "compress_bytes_min": 200}
 TORN_BYTES = 100
 LINE = 400
 
@@ -200,6 +206,88 @@ def _torn(before: Files, after: Files) -> Files:
     return before | {name: after[name][:end] + before[name][end:]}
 
 
+# --- bound ----------------------------------------------------------------------------------
+
+
+class Shop(sqlite3.Connection):
+    """A database whose commits take a while; `ends`: and in that its program is told to end."""
+
+    clock = FakeClock()
+    ends = False
+
+    def commit(self) -> None:
+        self.clock.advance(0.25)
+        super().commit()
+        if self.ends:
+            raise KeyboardInterrupt
+
+
+def bound_life(engine: fmq.Engine, clock: FakeClock, shop: Shop) -> None:
+    """In one phase with messages, with an ACK, with nothing else, with nothing at all; and bound,
+    decided and not.
+    """
+    with engine.transaction(tx_id="at-once", producer="story") as tx:
+        trace = {"trace": "9f", "größe": ""}
+        tx.send("orders", b"order 1", queue=0, key="c-1", tag="paid", headers=trace)
+        tx.send_many("orders", [b"packed " * 60, b""], queue=1)
+    clock.advance(1)
+    engine.send_many("audit", [b"first", b"the second", b"third"])
+    with engine.consumer("audit", group="billing") as consumer:
+        alone, inside, only = consumer.poll(limit=3)
+        alone.ack()
+        clock.advance(1)
+        with engine.transaction(tx_id="acks") as tx:
+            tx.ack(inside)
+            tx.send("emails", b"one was done")
+        with engine.transaction(tx_id="only-acks") as tx:
+            tx.ack(only)
+    with engine.transaction(tx_id="nothing"):
+        pass
+    _place(engine, shop, "bound")
+    shop.ends = True
+    with suppress(KeyboardInterrupt):
+        _place(engine, shop, "waiting")
+
+
+def _place(engine: fmq.Engine, shop: Shop, order: str) -> None:
+    with (
+        engine.transaction(tx_id=order, producer=PRODUCER, check_after=9.5, bind=shop) as tx,
+        engine.consumer("orders", group="packing") as consumer,
+    ):
+        shop.execute("INSERT INTO orders VALUES (?)", (order,))
+        for delivery in consumer.poll(limit=1):
+            tx.ack(delivery)
+        tx.send("orders", order.encode(), queue=0, key="c-2")
+        tx.send("emails", b"receipt", tag="held", headers={"to": "é"})
+
+
+BOUND_SENT = {
+    "audit/0": [b"first", b"the second", b"third"],
+    "emails/0": [b"one was done", b"receipt"],
+    "orders/0": [b"order 1", b"bound"],
+    "orders/1": [b"packed " * 60, b""],
+}
+
+
+def make_bound() -> tuple[Files, Seen]:
+    disk, clock = CrashDisk(), FakeClock()
+    with TemporaryDirectory() as folder, closing(connect(Path(folder), Shop)) as shop:
+        assert isinstance(shop, Shop)
+        shop.clock = clock
+        with opened(disk, clock, BOUND) as engine:
+            bound_life(engine, clock, shop)
+    asked = {
+        "outcomes": ["at-once", "acks", "only-acks", "nothing", "bound", "waiting"],
+        "not acked": ["billing", "packing", "new"],
+    }
+    shown = look(disk, asked)
+    for place, bodies in BOUND_SENT.items():
+        got = [message["body"] for message in shown["queues"][place]["messages"]]
+        assert got == [as_text(body) for body in bodies], place
+    assert [each["tx_id"] for each in shown["undecided"]] == ["waiting"]
+    return files_of(disk), shown
+
+
 # --- as files -------------------------------------------------------------------------------
 
 
@@ -227,17 +315,24 @@ def disk_of(files: Files) -> CrashDisk:
     return disk
 
 
+GOLDEN: dict[str, dict[str, Callable[[], tuple[Files, Seen]]]] = {
+    f"v{FORMAT}": {"closed": make_closed, "killed": make_killed},
+    f"v{FORMAT}-bound": {"closed": make_bound},
+}
+
+
 def main(say: Callable[[str], None] = print) -> None:
-    place = DATA / f"v{FORMAT}"
-    if place.exists():
-        raise SystemExit(f"{place} is there: a golden directory is made once, and kept for ever")
-    closed, closed_seen = make_closed()
-    killed, killed_seen = make_killed()
-    save(place / "closed", closed)
-    save(place / "killed", killed)
-    expected = {"closed": closed_seen, "killed": killed_seen}
-    (place / EXPECTED).write_text(as_json(expected) + "\n", encoding="utf-8")
-    say(f"{place}: {sum(file.stat().st_size for file in place.rglob('*') if file.is_file()):,} B")
+    new = [name for name in GOLDEN if not (DATA / name).exists()]
+    if not new:
+        raise SystemExit("all are there: a golden directory is made once, and kept for ever")
+    for name in new:
+        place, expected = DATA / name, {}
+        for life, make in GOLDEN[name].items():
+            files, expected[life] = make()
+            save(place / life, files)
+        (place / EXPECTED).write_text(as_json(expected) + "\n", encoding="utf-8")
+        size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        say(f"{place}: {size:,} B")
 
 
 def save(place: Path, files: Files) -> None:

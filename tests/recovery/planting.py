@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fmq import Engine
-from fmq.store.columns import encode_one
+from fmq.store.content import encode_one
 from fmq.store.encoding import encode, size_of
 from fmq.store.kinds import Kind, Record, Run
 from fmq.store.record import FIRST, LAST

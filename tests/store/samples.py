@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fmq.message import Message
-from fmq.store.columns import Content, encode_messages
+from fmq.store.content import Content, encode_messages
 from fmq.store.encoding import encode, size_of
 from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
 from fmq.store.record import FIRST, LAST

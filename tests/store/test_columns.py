@@ -11,15 +11,10 @@ from hypothesis import strategies as st
 
 from fmq.errors import BadName, TooLarge
 from fmq.message import Message
-from fmq.store.columns import (
-    COMPRESSED,
+from fmq.store.columns import COMPRESSED, KEYS, LENGTHS, TAGS, UNIFORM_COUNT_MAX, Columns
+from fmq.store.content import (
     HEADERS_MAX,
-    KEYS,
-    LENGTHS,
-    TAGS,
     TEXT_BYTES_MAX,
-    UNIFORM_COUNT_MAX,
-    Columns,
     Content,
     as_bytes,
     encode_bodies,

@@ -11,18 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fmq.message import Message
-from fmq.store.columns import (
-    COMPRESSED,
-    HEADERS,
-    KEYS,
-    LENGTHS,
-    RAW_BYTES_MAX,
-    TAGS,
-    BadColumns,
-    Columns,
-    encode_bodies,
-    encode_messages,
-)
+from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS, BadColumns, Columns
+from fmq.store.compression import RAW_BYTES_MAX
+from fmq.store.content import encode_bodies, encode_messages
 
 LIMIT = 1 << 20
 

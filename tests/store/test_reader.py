@@ -12,7 +12,7 @@ import pytest
 from fmq.errors import Damaged
 from fmq.message import Message
 from fmq.store.batch import Batch
-from fmq.store.columns import Content, encode_bodies, encode_messages
+from fmq.store.content import Content, encode_bodies, encode_messages
 from fmq.store.files import Files
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import Kind, Record, Run

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq.message import Message
-from fmq.store.columns import COMPRESSED, encode_messages
+from fmq.store.columns import COMPRESSED
+from fmq.store.content import encode_messages
 from fmq.store.decoding import DECODERS, columns_of, content_of, decode, durable_to_of
 from fmq.store.encoding import size_of
 from fmq.store.kinds import Kind, Prepare, Record, Run

@@ -17,10 +17,17 @@ from fmq.recovery.layout import look
 from fmq.recovery.recover import recover
 from fmq.store.kinds import Kind
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
-from fmq.tx.ledger import Ledger
+from fmq.tx.ledger import Entry, Ledger
 
+REFERENCE_BYTES_MIN = 64
 TOPICS = "one", "three", "later"
-BODIES = st.binary(max_size=40)
+# Small ones are kept until their transaction is decided, and copied then; large ones, which lz4
+# may make small, are referred to.
+BODIES = st.binary(max_size=40) | st.builds(
+    bytes.__mul__,
+    st.sampled_from([b"z", bytes(range(21))]),
+    st.integers(REFERENCE_BYTES_MIN // 21, REFERENCE_BYTES_MIN + 1),
+)
 TEXTS = st.none() | st.sampled_from(["", "k", "käse"])
 HEADERS = st.none() | st.dictionaries(st.sampled_from("ab"), st.sampled_from(["", "x"]), max_size=2)
 MESSAGES = BODIES | st.builds(fmq.Message, BODIES, TEXTS, TEXTS, HEADERS)
@@ -28,12 +35,22 @@ PLACES = st.sampled_from(
     [("one", None), ("one", 0), ("three", None), ("three", 2), ("later", None)]
 )
 SENDS = st.tuples(PLACES, MESSAGES)
+ENDS = "commit", "roll back", "decide commit", "decide rollback", "leave"
 STEPS = (
     st.tuples(st.just("send"), SENDS)
     | st.tuples(st.just("many"), st.tuples(PLACES, st.lists(MESSAGES, max_size=5)))
     | st.tuples(st.just("transaction"), st.tuples(st.lists(SENDS, max_size=6), st.booleans()))
-    | st.tuples(st.just("two phases"), st.tuples(st.lists(SENDS, max_size=3), st.booleans()))
+    | st.tuples(
+        st.just("two phases"),
+        st.tuples(st.lists(SENDS, max_size=3), st.booleans(), st.sampled_from(ENDS)),
+    )
+    | st.tuples(st.just("decide"), st.tuples(st.sampled_from(["commit", "rollback"])))
+    | st.tuples(st.just("ack"), st.tuples(st.integers(1, 3), st.booleans()))
 )
+
+
+# Of records, what only their way to the disk and the room for a decision need.
+IN_MEMORY = ("flags", "reserved", "content", "tail")
 
 
 def described(ledger: Ledger) -> dict[str, Any]:
@@ -41,7 +58,9 @@ def described(ledger: Ledger) -> dict[str, Any]:
     indexes = [*ledger.sealed, ledger.index]
     return {
         "topics": {
-            topic.name: [(queue.first, queue.next, queue.settled) for queue in topic.queues]
+            topic.name: [
+                (queue.first, queue.next, queue.assigned, queue.settled) for queue in topic.queues
+            ]
             for topic in ledger.made_topics()
         },
         "acked": {
@@ -49,7 +68,10 @@ def described(ledger: Ledger) -> dict[str, Any]:
             for key, acked in ledger.acked.items()
             if acked.floor or acked.as_lists()  # a group that only polls is not in the journal
         },
-        "undecided": {tx: entry.prepare.tx_id for tx, entry in ledger.undecided.items()},
+        "undecided": [(tx, waiting(entry)) for tx, entry in ledger.undecided.items()],
+        "by_tx_id": {tx_id: entry.tx for tx_id, entry in ledger.by_tx_id.items()},
+        "undecided_bytes": ledger.undecided_bytes,
+        "undecided_of": ledger.undecided_of,
         "upto": (ledger.applied_upto, ledger.last_us),
         "lanes": [
             {
@@ -71,13 +93,33 @@ def described(ledger: Ledger) -> dict[str, Any]:
     }
 
 
+def waiting(entry: Entry) -> dict[str, Any]:
+    """A transaction that is undecided: all of its PREPARE, and where its messages lie."""
+    prepare = entry.prepare
+    stated = {name: getattr(prepare, name) for name in prepare.__slots__ if name not in IN_MEMORY}
+    runs = [
+        {name: getattr(run, name) for name in run.__slots__ if name not in IN_MEMORY}
+        for run in entry.runs
+    ]
+    return {
+        "state": entry.state,
+        "busy": entry.busy,
+        "start": entry.start,
+        "prepare": stated | {"acks": [ack.key() for ack in prepare.acks]},
+        "runs": runs,
+    }
+
+
 class Life:
     """An engine that does what a test says, and what its journal says afterwards."""
 
     def __init__(self, compress_bytes_min: int | None = None) -> None:
         self.disk, self.clock = CrashDisk(), FakeClock()
         options = fmq.Options(
-            segment_bytes=16384, topic_queues={"three": 3}, compress_bytes_min=compress_bytes_min
+            segment_bytes=16384,
+            topic_queues={"three": 3},
+            compress_bytes_min=compress_bytes_min,
+            reference_bytes_min=REFERENCE_BYTES_MIN,
         )
         self.engine = fmq.open("shop", options, disk=self.disk, clock=self.clock, background=False)
 
@@ -100,19 +142,47 @@ class Life:
     def many(self, place: tuple[str, int | None], items: list[Any]) -> None:
         self.engine.send_many(place[0], items, queue=place[1])
 
-    def transaction(self, sends: list[Any], acking: bool, prepared: bool = False) -> None:
-        with self.engine.transaction(producer="p" if acking else None) as tx:
-            for (topic, queue), item in sends:
-                tx.send_many(topic, [item], queue=queue)
-            if acking:
-                with self.engine.consumer(["one", "three"], group="g") as consumer:
-                    for delivery in consumer.poll(limit=2):
-                        tx.ack(delivery)
-            if prepared:
-                tx.prepare()
+    def transaction(self, sends: list[Any], acking: bool) -> None:
+        self.collected(sends, acking).commit()
 
-    def two_phases(self, sends: list[Any], acking: bool) -> None:
-        self.transaction(sends, acking, prepared=True)
+    def two_phases(self, sends: list[Any], acking: bool, end: str) -> None:
+        """Prepared; then ended by itself or by a decision on its id, or left undecided."""
+        tx = self.collected(sends, acking)
+        tx.bound = acking  # as those that fmq.bind begins
+        tx.prepare()
+        self.clock.advance(0.001)
+        if end == "commit":
+            tx.commit()
+        elif end == "roll back":
+            tx.rollback()
+        elif end != "leave":
+            self.engine.decide(tx.tx_id, end.removeprefix("decide "))  # type: ignore[arg-type]
+
+    def collected(self, sends: list[Any], acking: bool) -> fmq.Transaction:
+        tx = self.engine.transaction(producer="p" if acking else None)
+        for (topic, queue), item in sends:
+            tx.send_many(topic, [item], queue=queue)
+        if acking:
+            with self.engine.consumer(["one", "three"], group="g") as consumer:
+                for delivery in consumer.poll(limit=2):
+                    tx.ack(delivery)
+        return tx
+
+    def decide(self, decision: Any) -> None:
+        """The oldest that was left."""
+        for each in self.engine.undecided()[:1]:
+            self.engine.decide(each.tx_id, decision)
+
+    def ack(self, limit: int, as_batch: bool) -> None:
+        """Outside of transactions."""
+        with self.engine.consumer(["one", "three"], group="g") as consumer:
+            if as_batch:
+                batch = consumer.poll_batch(limit=limit)
+                if batch is not None:
+                    batch.ack()
+            else:
+                for delivery in consumer.poll(limit=limit):
+                    delivery.ack()
 
     def compare(self) -> None:
         """What the running engine remembers, and what recovery makes of the journal alone."""
@@ -130,13 +200,52 @@ class Life:
 def test_the_running_engine_remembers_what_recovery_reads(
     steps: list[tuple[str, Any]], compress: int | None
 ) -> None:
-    """Sends, batches and transactions of all kinds; also whether they stand where they are said
-    to: a queue's offsets, the index's places, acks, outcomes and times.
+    """Sends, batches, acks and transactions of all kinds and at all stages; also whether they stand
+    where they are said to: a queue's offsets, the index's places, acks, outcomes and times, and
+    what waits for its decision.
     """
     life = Life(compress)
     for kind, what in steps:
         life.step(kind, what)
     life.compare()
+
+
+LARGE, SMALL = (("three", 2), bytes(range(100))), (("one", None), b"small")
+EACH_WAY: list[tuple[str, Any]] = [
+    ("many", (("one", None), [b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8"])),
+    ("ack", (1, False)),
+    ("ack", (2, True)),
+    ("transaction", ([SMALL, LARGE], True)),
+    *(("two phases", ([SMALL], False, end)) for end in ENDS),
+    *(("two phases", ([SMALL, LARGE], True, end)) for end in ENDS),
+    ("decide", ("rollback",)),
+    ("two phases", ([SMALL, (("later", None), b"its topic is made with it")], False, "leave")),
+]
+
+
+@pytest.mark.parametrize("steps", range(1, len(EACH_WAY) + 1))
+def test_each_way_alone_comes_to_what_recovery_reads(steps: int) -> None:
+    """The same, step by step, as no step may hide what the one before has left."""
+    life = Life()
+    for kind, what in EACH_WAY[:steps]:
+        life.step(kind, what)
+    life.compare()
+
+
+def test_these_steps_meet_each_way() -> None:
+    """They meet all kinds of records but STATE; and what is prepared both kept in
+    memory until it is decided, and not.
+    """
+    life = Life()
+    for kind, what in EACH_WAY:
+        life.step(kind, what)
+    entries = life.engine._parts.ledger.undecided.values()
+    assert [entry.kept is not None for entry in entries] == [False, True]
+    life.engine.close()
+    directory = life.disk.directory("shop", make=False)
+    appends = [[record.kind for record in append] for append in Walk(directory)]
+    assert {kind for append in appends for kind in append} == set(Kind) - {Kind.STATE}
+    assert [Kind.ACK] in appends, "outside of transactions"
 
 
 def test_receipts_say_where_the_records_stand() -> None:

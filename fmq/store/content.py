@@ -1,0 +1,176 @@
+"""What is sent, as the columns and bodies of a record, before anyone knows where it will stand.
+
+columns.py says how they lie, and reads them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+
+from fmq.errors import BadName, TooLarge
+from fmq.message import Message
+from fmq.store.columns import COMPRESSED, COUNT_MAX, HEADERS, KEYS, LENGTHS, NONE, TAGS, U32
+from fmq.store.compression import RAW_BYTES_MAX, compress
+
+TEXT_BYTES_MAX = NONE - 1
+HEADERS_MAX = 1000
+
+PLAIN = {bytes}
+
+
+class Content:
+    """The messages of one record, encoded, before anyone knows where they will stand."""
+
+    __slots__ = ("bodies", "bodies_crc", "columns", "count", "flags", "raw_bytes")
+
+    def __init__(
+        self, count: int, flags: int, columns: bytes, bodies: bytes, bodies_crc: int, raw_bytes: int
+    ) -> None:
+        self.count = count
+        self.flags = flags
+        self.columns = columns
+        self.bodies = bodies
+        self.bodies_crc = bodies_crc
+        self.raw_bytes = raw_bytes
+
+
+def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | None) -> Content:
+    """One body alone, without key, tag and headers: the shortest way there is."""
+    if type(body) is not bytes:
+        body = as_bytes(body)
+    size = len(body)
+    if compress_bytes_min is not None and size >= compress_bytes_min:
+        return _content(1, 0, b"", body, compress_bytes_min)
+    return Content(1, 0, b"", body, zlib.crc32(body), size)
+
+
+def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Content:
+    """Bodies without keys, tags and headers."""
+    sizes = list(map(len, bodies))
+    joined = b"".join(bodies)
+    count, size = len(sizes), sizes[0]
+    if count > COUNT_MAX:
+        raise TooLarge("messages in one call", count, COUNT_MAX, "fixed by the format")
+    if size * count == len(joined) and sizes.count(size) == count:
+        flags, columns = 0, b""
+    elif sum(sizes) == len(joined):
+        flags, columns = LENGTHS, array("I", sizes).tobytes()
+    else:  # a view of wider items: its len() is not its bytes
+        return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
+    if compress_bytes_min is None:
+        return Content(count, flags, columns, joined, zlib.crc32(joined), len(joined))
+    return _content(count, flags, columns, joined, compress_bytes_min)
+
+
+def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None) -> Content:
+    """Messages with whatever they carry."""
+    bodies = encode_bodies([as_bytes(message.body) for message in messages], None)
+    flags, parts = bodies.flags, [bodies.columns]
+    keys = [message.key for message in messages]
+    if keys.count(None) != len(keys):
+        flags |= KEYS
+        parts.append(_encode_texts("key", keys))
+    tags = [message.tag for message in messages]
+    if tags.count(None) != len(tags):
+        flags |= TAGS
+        parts.append(_encode_texts("tag", tags))
+    headers = [message.headers for message in messages]
+    if any(headers):
+        flags |= HEADERS
+        parts.append(_encode_headers(headers))
+    return _content(len(messages), flags, b"".join(parts), bodies.bodies, compress_bytes_min)
+
+
+def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | None) -> Content:
+    """Bodies and Messages, mixed as they were sent."""
+    if len(items) == 1 and type(items[0]) is bytes:
+        return encode_one(items[0], compress_bytes_min)
+    if set(map(type, items)) != PLAIN:
+        messages = [item if isinstance(item, Message) else Message(item) for item in items]
+        return encode_messages(messages, compress_bytes_min)
+    return encode_bodies(items, compress_bytes_min)  # type: ignore[arg-type]
+
+
+def as_bytes(body: object) -> bytes:
+    """`body` as bytes; TypeError for anything that is not bytes-like."""
+    if type(body) is bytes:
+        return body
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    try:
+        return bytes(memoryview(body))  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(
+            f"a body is bytes-like, not {type(body).__name__}; encode it first, for instance "
+            "with str.encode() or json.dumps(...).encode()"
+        ) from None
+
+
+def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
+    """The items as bytes, and whether all were bodies; False: there are Messages among them."""
+    bodies = list(items)
+    try:
+        b"".join(bodies)  # type: ignore[arg-type]
+    except TypeError:
+        return bodies, False  # type: ignore[return-value]
+    return bodies, True  # type: ignore[return-value]
+
+
+def _content(
+    count: int, flags: int, columns: bytes, bodies: bytes, compress_bytes_min: int | None
+) -> Content:
+    raw_bytes = len(bodies)
+    if compress_bytes_min is not None and compress_bytes_min <= raw_bytes <= RAW_BYTES_MAX:
+        packed = compress(bodies)
+        if len(packed) < raw_bytes:
+            bodies, flags = packed, flags | COMPRESSED
+    return Content(count, flags, columns, bodies, zlib.crc32(bodies), raw_bytes)
+
+
+def _encode_texts(what: str, texts: Sequence[str | None]) -> bytes:
+    lengths = array("H")
+    encoded = []
+    for text in texts:
+        if text is None:
+            lengths.append(NONE)
+            continue
+        data = text_bytes(what, text)
+        lengths.append(len(data))
+        encoded.append(data)
+    joined = b"".join(encoded)
+    return U32.pack(len(joined)) + lengths.tobytes() + joined
+
+
+def text_bytes(what: str, text: str) -> bytes:
+    """A key, tag or header as UTF-8; TypeError, BadName or TooLarge."""
+    if not isinstance(text, str):
+        raise TypeError(f"a {what} is a str, not {type(text).__name__}")
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise BadName(f"a {what} must be text that UTF-8 can write: {error}") from None
+    if len(data) > TEXT_BYTES_MAX:
+        raise TooLarge(f"a {what} in bytes", len(data), TEXT_BYTES_MAX, "fixed by the format")
+    return data
+
+
+def checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """`headers`, if they are a mapping; TypeError."""
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers are a mapping of str to str, not {type(headers).__name__}")
+    return headers
+
+
+def _encode_headers(headers: Sequence[Mapping[str, str] | None]) -> bytes:
+    headers = [header and checked_headers(header) for header in headers]
+    counts = [len(header or ()) for header in headers]
+    if max(counts) > HEADERS_MAX:
+        raise TooLarge("the headers of a message", max(counts), HEADERS_MAX, "fixed by the format")
+    names = [name for header in headers if header for name in header]
+    values = [value for header in headers if header for value in header.values()]
+    if None in names or None in values:
+        raise TypeError("a header has a name and a value, both str, and one of them is None")
+    columns = _encode_texts("header name", names), _encode_texts("header", values)
+    return b"".join((array("H", counts).tobytes(), *columns))

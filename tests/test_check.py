@@ -1,0 +1,58 @@
+"""`fmq.check` puts what is wrong into its report; it raises only where nothing is to be checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq import Message
+from fmq.errors import Damaged, NotAStore
+from fmq.store.content import encode_messages
+from fmq.store.kinds import Kind, Run
+from tests.recovery.planting import tail_of
+from tests.small import CrashDisk, fill, opened, remove, segments
+
+
+def test_a_sound_record_whose_columns_cannot_be_read_is_a_problem() -> None:
+    """No engine writes one, and whoever reads the messages would meet it."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        engine.send("t", b"0")
+    tail = tail_of(disk)
+    bad = encode_messages([Message(b"body", key="k", headers={"a": "b"})], None)
+    bad.columns = bad.columns[:-1] + b"\xff"
+    tail.plant(tail.end, tail.record(Run(Kind.MESSAGE, "t", 0, 1, 1, 1 << 60, content=bad)))
+    (problem,) = fmq.check("data", disk=disk).problems
+    assert (problem.file, problem.position) == (tail.name, tail.base + tail.end)
+    assert "UTF-8" in problem.what
+    with opened(disk) as engine, pytest.raises(Damaged, match="UTF-8"):
+        engine.read("t")
+
+
+def test_segments_that_are_all_missing_are_a_problem() -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        fill(engine)
+    remove(disk, *segments(disk))
+    (problem,) = fmq.check("data", disk=disk).problems
+    assert "missing" in problem.what
+
+
+def test_an_index_that_cannot_be_read_is_a_problem_and_hides_no_other(tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    with fmq.open(place, fmq.Options(segment_bytes=4096)) as engine:
+        fill(engine)
+        fill(engine)
+    first, second, *_ = sorted(place.glob("*.idx"))
+    first.unlink()
+    first.mkdir()
+    second.write_bytes(b"nonsense")
+    problems = fmq.check(place).problems
+    assert {problem.file for problem in problems} == {first.name, second.name}
+
+
+def test_what_is_no_store_is_not_checked(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore):
+        fmq.check(tmp_path / "nothing")
