@@ -9,7 +9,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 
-from fmq.errors import BadName, TooLarge
+from fmq.errors import BadName, BadOption, TooLarge
 from fmq.message import Message
 from fmq.store.columns import COMPRESSED, COUNT_MAX, HEADERS, KEYS, LENGTHS, NONE, TAGS, U32
 from fmq.store.compression import RAW_BYTES_MAX, compress
@@ -18,6 +18,7 @@ TEXT_BYTES_MAX = NONE - 1
 HEADERS_MAX = 1000
 
 PLAIN = {bytes}
+MEASURED = {bytes, bytearray}  # their len() is their size: an array's is how many rows it has
 
 
 class Content:
@@ -57,7 +58,7 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Co
         flags, columns = 0, b""
     elif sum(sizes) == len(joined):
         flags, columns = LENGTHS, array("I", sizes).tobytes()
-    else:  # a view of wider items: its len() is not its bytes
+    else:  # a view of wider items, or a bytearray that somebody fills meanwhile
         return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
     if compress_bytes_min is None:
         return Content(count, flags, columns, joined, zlib.crc32(joined), len(joined))
@@ -76,7 +77,9 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
     if tags.count(None) != len(tags):
         flags |= TAGS
         parts.append(_encode_texts("tag", tags))
-    headers = [message.headers for message in messages]
+    headers = [
+        None if message.headers is None else copied_headers(message.headers) for message in messages
+    ]
     if any(headers):
         flags |= HEADERS
         parts.append(_encode_headers(headers))
@@ -97,24 +100,38 @@ def as_bytes(body: object) -> bytes:
     """`body` as bytes; TypeError for anything that is not bytes-like."""
     if type(body) is bytes:
         return body
-    if isinstance(body, (bytes, bytearray, memoryview)):
-        return bytes(body)
     try:
+        if isinstance(body, (bytes, bytearray, memoryview)):
+            return bytes(body)
         return bytes(memoryview(body))  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
             f"a body is bytes-like, not {type(body).__name__}; encode it first, for instance "
             "with str.encode() or json.dumps(...).encode()"
         ) from None
+    except (ValueError, BufferError) as error:  # a view that was released
+        raise TypeError(
+            f"a body is bytes-like, and this {type(body).__name__} gives no bytes: {error}. "
+            "Nothing was changed; hand in what it held as bytes."
+        ) from None
 
 
 def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
-    """The items as bytes, and whether all were bodies; False: there are Messages among them."""
-    bodies = list(items)
+    """The items, and whether all are bodies; False: there are Messages among them."""
     try:
-        b"".join(bodies)  # type: ignore[arg-type]
+        bodies = list(items)
     except TypeError:
-        return bodies, False  # type: ignore[return-value]
+        if isinstance(items, Iterable):
+            raise
+        raise TypeError(
+            f"bodies are several, not {type(items).__name__}; a list of them will do. "
+            "Nothing was changed."
+        ) from None
+    kinds = {*map(type, bodies)}
+    if not kinds <= MEASURED:
+        if any(issubclass(kind, Message) for kind in kinds):
+            return bodies, False  # type: ignore[return-value]
+        bodies = [as_bytes(body) for body in bodies]
     return bodies, True  # type: ignore[return-value]
 
 
@@ -129,14 +146,14 @@ def _content(
     return Content(count, flags, columns, bodies, zlib.crc32(bodies), raw_bytes)
 
 
-def _encode_texts(what: str, texts: Sequence[str | None]) -> bytes:
+def _encode_texts(what: str, texts: Sequence[str | None], *, all_there: bool = False) -> bytes:
     lengths = array("H")
     encoded = []
     for text in texts:
-        if text is None:
+        if text is None and not all_there:
             lengths.append(NONE)
             continue
-        data = text_bytes(what, text)
+        data = text_bytes(what, text)  # type: ignore[arg-type]
         lengths.append(len(data))
         encoded.append(data)
     joined = b"".join(encoded)
@@ -156,21 +173,33 @@ def text_bytes(what: str, text: str) -> bytes:
     return data
 
 
-def checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """`headers`, if they are a mapping; TypeError."""
+def copied_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """`headers` as they are at one instant; TypeError, or BadOption if they change meanwhile.
+
+    All that is written comes from one copy: a mapping that another thread fills, or that counts
+    otherwise than it iterates, would become a record that nobody can read.
+    """
+    if type(headers) is dict:
+        return headers.copy()
     if not isinstance(headers, Mapping):
         raise TypeError(f"headers are a mapping of str to str, not {type(headers).__name__}")
-    return headers
+    try:
+        return dict(headers)
+    except (RuntimeError, KeyError) as error:
+        raise BadOption(
+            f"headers changed while they were copied: {error}. Nothing was changed; hand in a dict "
+            "of your own."
+        ) from None
 
 
-def _encode_headers(headers: Sequence[Mapping[str, str] | None]) -> bytes:
-    headers = [header and checked_headers(header) for header in headers]
+def _encode_headers(headers: Sequence[dict[str, str] | None]) -> bytes:
     counts = [len(header or ()) for header in headers]
     if max(counts) > HEADERS_MAX:
         raise TooLarge("the headers of a message", max(counts), HEADERS_MAX, "fixed by the format")
     names = [name for header in headers if header for name in header]
     values = [value for header in headers if header for value in header.values()]
-    if None in names or None in values:
-        raise TypeError("a header has a name and a value, both str, and one of them is None")
-    columns = _encode_texts("header name", names), _encode_texts("header", values)
+    columns = (
+        _encode_texts("header name", names, all_there=True),
+        _encode_texts("header", values, all_there=True),
+    )
     return b"".join((array("H", counts).tobytes(), *columns))

@@ -9,7 +9,7 @@ from weakref import finalize
 
 from fmq.errors import FmqError, WrongState
 from fmq.message import Body, Message
-from fmq.store.content import as_bytes, checked_headers, split_bodies
+from fmq.store.content import as_bytes, copied_headers, split_bodies
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
 from fmq.tx.limits import RUN_BYTES, Limits
@@ -150,12 +150,12 @@ class Collecting:
         self._add(topic, None, queue, body, size + COLUMNS_BYTES)
 
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
-        body, headers = as_bytes(message.body), message.headers
+        body = as_bytes(message.body)
         if len(body) > self._limits.message_bytes_max:
             self._limits.refuse_message(len(body))
         # As it is now: the caller may fill the same buffer and the same dict again.
-        copied = dict(checked_headers(headers)) if headers else None
-        message = Message(body, message.key, message.tag, copied)
+        headers = None if message.headers is None else copied_headers(message.headers)
+        message = Message(body, message.key, message.tag, headers)
         self._add(topic, message.key, queue, message, self._limits.size_of(message))
         self.plain = False
 

@@ -143,10 +143,11 @@ def test_a_body_that_is_not_like_bytes_is_a_type_error_that_says_what_to_do(body
         lambda: encode_one(body, None),  # type: ignore[arg-type]
         lambda: encode_messages([Message(body)], None),  # type: ignore[arg-type]
         lambda: as_bytes(body),
+        lambda: split_bodies([b"x", body]),
     ):
         with pytest.raises(TypeError, match="bytes-like"):
             encode()
-    assert split_bodies([b"x", body])[1] is False
+    assert split_bodies([b"x", body, Message(b"")])[1] is False
 
 
 def test_a_body_can_be_changed_after_it_was_encoded() -> None:

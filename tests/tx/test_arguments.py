@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
+from pickle import PickleBuffer
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fmq
 from fmq import Engine, Message
-from fmq.errors import BadName, BadOption, TooLarge
+from fmq.errors import BadName, BadOption, TooLarge, WrongState
 from tests.small import CrashDisk, bodies, check, opened
 
 Send = Callable[..., Any]
@@ -52,7 +57,7 @@ def ways(engine: Engine) -> list[Send]:
     return [engine.send, many, in_transaction, many_in_transaction]
 
 
-@pytest.mark.parametrize("queue", [0.0, 1.0, Decimal(1), "0"])
+@pytest.mark.parametrize("queue", [0.0, 1.0, Decimal(1), "0", "", [], b"", (), {}, set()], ids=repr)
 @pytest.mark.parametrize("topic", ["old", "new"])
 def test_a_queue_that_is_no_int(engine: Engine, topic: str, queue: object) -> None:
     """A float that is equal to one would do until a list is asked for its element."""
@@ -61,6 +66,57 @@ def test_a_queue_that_is_no_int(engine: Engine, topic: str, queue: object) -> No
             send(topic, b"x", queue=queue)
     with pytest.raises(TypeError, match="queue"):
         engine.send_many(topic, [b"x"], queue=queue)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="queue"):
+        engine.send_many(topic, [], queue=queue)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="queue"):
+        engine.transaction().send_many(topic, [], queue=queue)  # type: ignore[arg-type]
+
+
+def test_a_queue_that_is_falsy_in_a_topic_that_has_one() -> None:
+    """There the number needs no choice, and anything falsy was taken for it."""
+    with opened(CrashDisk()) as engine:
+        engine.send("t", b"0", queue=0)
+        for queue in (0.0, "", [], b"", {}):
+            for send in ways(engine):
+                with pytest.raises(TypeError, match="queue"):
+                    send("t", b"x", queue=queue)
+                with pytest.raises(TypeError, match="queue"):
+                    send("t", b"x", queue=queue, key="k")
+        for send in ways(engine):
+            send("t", b"1", queue=False)
+            send("t", b"1", queue=0)
+        assert bodies(engine, "t") == [b"0"] + [b"1"] * 8
+
+
+def test_nothing_is_sent_to_where_nothing_can_be(engine: Engine) -> None:
+    """A call without messages is checked as one with some, and takes no turn among the queues."""
+    junk: Any
+    tx = engine.transaction()
+    for call in (engine.send_many, tx.send_many):
+        for junk in (5, None, [], b"x"):
+            with pytest.raises(TypeError, match="topic is a str"):
+                call(junk, [])
+        for junk in ("", "a\nb"):
+            with pytest.raises(BadName):
+                call(junk, [])
+        with pytest.raises(BadName, match="has queues 0 to 1"):
+            call("old", [], queue=2)
+        assert not call("new", [], queue=1)
+        assert not call("new", [])
+    for junk in ("always", 5, ""):
+        with pytest.raises(TypeError, match="sync"):
+            engine.send_many("old", [], sync=junk)
+    for junk in (5, None, object()):
+        for call in (engine.send_many, engine.transaction().send_many):
+            with pytest.raises(TypeError, match="bodies are several"):
+                call("old", junk)
+    tx.commit()
+    with pytest.raises(WrongState):
+        tx.send_many("old", [])
+    with opened(CrashDisk(), queues=2) as other:
+        turns = [other.send("t", b"").queue for _ in range(2)]
+        assert other.send_many("t", []) == []
+        assert other.send("t", b"").queue == turns[0] != turns[1]
 
 
 @pytest.mark.parametrize("sync", ["never", "always", "", 0, 1, ()], ids=repr)
@@ -87,6 +143,8 @@ def test_a_sync_that_is_neither_true_nor_false(engine: Engine, sync: Any) -> Non
         {"headers": {1: "a"}},
         {"headers": [("a", "b")]},
         {"headers": "x"},
+        {"headers": {"a": None}},
+        *({"headers": falsy} for falsy in ("", b"", 0, False, (), [], set())),
     ],
     ids=str,
 )
@@ -158,3 +216,140 @@ def test_a_reason_that_no_record_can_hold(reason: Any, error: type[Exception]) -
         with pytest.raises(error):
             engine.decide("T", "commit", reason=reason)
         engine.decide("T", "commit", reason="käse")
+
+
+@pytest.mark.parametrize("producer", [0, False, b"", [], (), {}], ids=repr)
+def test_what_is_falsy_is_no_producer(engine: Engine, producer: Any) -> None:
+    for batch in ([b"x"], [Message(b"x")], []):
+        with pytest.raises(TypeError, match="producer is a str"):
+            engine.send_many("old", batch, producer=producer)
+    with pytest.raises(TypeError, match="producer is a str"):
+        engine.send("old", b"x", producer=producer)
+
+
+def test_no_headers_and_no_producer_have_two_names_each() -> None:
+    with opened(CrashDisk()) as engine:
+        for send in ways(engine):
+            for key in (None, "k"):
+                send("t", b"x", headers={}, key=key)
+                send("t", b"x", headers=MappingProxyType({}), key=key)
+        assert engine.send("t", b"x", producer="").offset == 16
+        engine.send_many("t", [b"x"], producer="")
+        found = engine.read("t")
+        assert {(message.headers, message.producer) for message in found} == {(None, None)}
+
+
+class Lying(Mapping[str, str]):
+    """Counts otherwise than it iterates, and changes from one look to the next."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._looks = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        self._looks += 1
+        return iter([f"{self._looks}", "b"])
+
+    def __getitem__(self, name: str) -> str:
+        return name * 2
+
+
+class Growing(dict[str, str]):
+    """As a dict that another thread fills while it is iterated."""
+
+    def keys(self) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    __iter__ = keys
+
+
+class Losing(Lying):
+    def __getitem__(self, name: str) -> str:
+        raise KeyError(name)
+
+
+def test_headers_are_looked_at_once() -> None:
+    """A mapping that changed meanwhile became a durable record that nobody could read."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        for send in ways(engine):
+            for count in (1, 2, 3):
+                send("t", b"x", headers=Lying(count))
+        engine.send_many("t", [Message(b"x", headers=Lying(1)), Message(b"x", headers={"z": "1"})])
+        found = [message.headers for message in engine.read("t")]
+        assert found == [{"1": "11", "b": "bb"}] * 13 + [{"z": "1"}]
+    check(disk)
+
+
+@pytest.mark.parametrize("headers", [Growing(a="b"), Losing(2)], ids=["growing", "losing"])
+def test_headers_that_change_while_they_are_copied(engine: Engine, headers: Any) -> None:
+    for send in ways(engine):
+        with pytest.raises(BadOption, match="headers changed"):
+            send("old", b"x", headers=headers)
+
+
+def test_dicts_that_other_threads_fill_are_sent_as_they_are_at_one_instant() -> None:
+    """The messages of one call share a dict, and each may find it otherwise; all can be read."""
+    disk, shared, ended = CrashDisk(), {"k": "v"}, threading.Event()
+
+    def fill() -> None:
+        while not ended.is_set():
+            shared["x"] = "y"
+            shared.pop("x", None)
+
+    thread = threading.Thread(target=fill)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        with opened(disk, segment_bytes=1 << 20) as engine:
+            for _ in range(30):
+                engine.send_many("t", [Message(b"1", headers=shared)] * 300)
+            found = engine.read("t", limit=9999)
+            assert len(found) == 9000
+            assert all(message.headers in ({"k": "v"}, {"k": "v", "x": "y"}) for message in found)
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    check(disk)
+
+
+LIARS: list[Any] = [
+    np.empty((3, 0), np.uint8),
+    np.frombuffer(b"abcd", np.uint8).reshape(1, 4),
+    PickleBuffer(b"pickled"),
+    np.int32(7),
+    memoryview(array("H", [1, 2])),
+    type("Short", (bytes,), {"__len__": lambda self: 1})(b"xyz"),
+]
+
+
+def test_a_body_is_as_long_as_its_bytes_whatever_its_len_is() -> None:
+    """The first two have four bytes between them, and so had their len()."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        expected = [bytes(memoryview(each)) for each in LIARS]
+        for batch in (LIARS, LIARS[:2], *([each] for each in LIARS)):
+            wanted = [bytes(memoryview(each)) for each in batch]
+            before = len(bodies(engine, "t"))
+            engine.send_many("t", batch)
+            engine.send_many("t", [*batch, Message(b"m")])
+            with engine.transaction() as tx:
+                tx.send_many("t", batch)
+            assert bodies(engine, "t", offset=before) == [*wanted, *wanted, b"m", *wanted]
+        for each in LIARS:
+            engine.send("u", each)
+        assert bodies(engine, "u") == expected
+    check(disk)
+
+
+def test_a_body_that_was_let_go(engine: Engine) -> None:
+    released = memoryview(b"x")
+    released.release()
+    for send in (*ways(engine), lambda topic, body: engine.send_many(topic, [b"a", body])):
+        with pytest.raises(TypeError, match="gives no bytes"):
+            send("old", released)
