@@ -14,7 +14,7 @@ from itertools import chain
 
 from fmq.disk import Directory, Disk
 from fmq.errors import Damaged, FmqError, Locked, Unreadable
-from fmq.opening import PathLike, text_of
+from fmq.opening import PathLike, check_door, text_of
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import LOCK, LOCK_BYTES, known_segments, lock_says, look
@@ -67,8 +67,12 @@ class Report:
 def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
     """Verify the directory at `path`, which no engine has open; what is wrong is in the report."""
     where = text_of(path)
+    if disk is None:
+        disk = RealDisk()
+    else:
+        check_door("disk", disk, "directory")
     try:
-        directory = (disk or RealDisk()).directory(where, make=False)
+        directory = disk.directory(where, make=False)
         try:
             return _check(where, directory)
         finally:

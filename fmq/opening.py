@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal, Protocol, overload
 from fmq.clock import Clock, SystemClock
 from fmq.disk import Directory, Disk
 from fmq.engine import Engine
-from fmq.errors import Unreadable
+from fmq.errors import BadName, Unreadable
 from fmq.options import Options
 from fmq.real_disk import RealDisk
 from fmq.tx.ids import DRAWN_BYTES
-from fmq.tx.names import check_name
+from fmq.tx.names import check_name, check_text
 
 if TYPE_CHECKING:
     from fmq.readonly import ReadOnlyEngine
@@ -67,8 +67,16 @@ def open(
     """
     where = text_of(path)
     options = _checked(options)
-    disk = disk or RealDisk(hold_gil=options.hold_gil, allow_remote=options.allow_remote)
-    clock = clock or SystemClock()
+    if resolve is not None:
+        _check_resolve(resolve, read_only=read_only)
+    if disk is None:
+        disk = RealDisk(hold_gil=options.hold_gil, allow_remote=options.allow_remote)
+    else:
+        check_door("disk", disk, "directory", "random")
+    if clock is None:
+        clock = SystemClock()
+    else:
+        check_door("clock", clock, "time_us", "monotonic", "wait")
     try:
         directory = disk.directory(where, make=not read_only)
         try:
@@ -92,14 +100,46 @@ def open(
 
 
 def text_of(path: object) -> str:
-    """`path` as a str; TypeError if it is no path, or one in bytes."""
+    """`path` as a str; TypeError if it is no path, or one in bytes; BadName if none can be such."""
     text = path if isinstance(path, str) else getattr(path, "__fspath__", lambda: None)()
     if not isinstance(text, str):
         raise TypeError(
             f"{path!r}: a path is a str or has a __fspath__ that gives one, as pathlib's have. "
             "Nothing was opened."
         )
+    try:
+        text.encode("utf-8", "surrogateescape")  # as bytes come that are no text
+    except UnicodeEncodeError:
+        raise BadName(f"path {text!r}: not text that the machine can write") from None
+    if "\0" in text:
+        raise BadName(f"path {text!r}: no path has a zero byte")
     return text
+
+
+def check_door(what: str, door: object, *methods: str) -> None:
+    """TypeError, if `door` has not what is asked of the machine through it."""
+    if not all(callable(getattr(door, method, None)) for method in methods):
+        raise TypeError(
+            f"{what}={door!r}: is to have {', '.join(f'{method}()' for method in methods)}, and "
+            f"{type(door).__name__} has not. Nothing was opened; without {what}= it is this "
+            "machine's."
+        )
+
+
+def _check_resolve(resolve: object, *, read_only: bool) -> None:
+    if read_only:
+        raise TypeError(
+            "resolve= decides what a crash left, and read_only=True writes nothing. Nothing was "
+            "opened; leave one of them out."
+        )
+    if not isinstance(resolve, Mapping):
+        raise TypeError(
+            f"resolve={resolve!r}: is a mapping of producers to their databases, as in "
+            '{"shop": "sqlite:///shop.db"}. Nothing was opened.'
+        )
+    for producer in resolve:
+        if check_text("producer", producer):
+            check_name("producer", producer)
 
 
 def _checked(options: Options | None) -> Options:

@@ -228,6 +228,8 @@ class RealDisk:
         self._writer = gil_holding_writer() if hold_gil else os.pwritev
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
+        if not path:
+            raise NotAStore("an empty path names no directory. Nothing was changed.")
         if make:
             self._make(path)
         try:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 
 import fmq
 from fmq import CheckLoop, Engine
-from fmq.errors import BadName, BadOption
+from fmq.errors import BadName, BadOption, NotAStore
 from fmq.options import SECONDS_MAX
 from tests.small import CrashDisk, bodies, check, opened
 
@@ -354,3 +355,64 @@ def test_a_checker_that_is_registered_for_nobody(engine: Engine) -> None:
 
 
 # --- opening -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", "a/\0"], ids=ascii)
+def test_a_path_that_no_machine_can_have(path: str) -> None:
+    for disk in (None, CrashDisk()):
+        for call in (
+            lambda disk=disk: fmq.open(path, disk=disk),
+            lambda disk=disk: fmq.open(path, disk=disk, read_only=True),
+            lambda disk=disk: fmq.check(path, disk=disk),
+        ):
+            with pytest.raises(BadName, match=r"path .*Nothing was"):
+                call()
+
+
+def test_an_empty_path_names_nothing() -> None:
+    """It was told that its parent directory does not exist."""
+    for call in (fmq.open, fmq.check):
+        with pytest.raises(NotAStore, match="empty path"):
+            call("")
+
+
+NO_DOORS = [5, False, 0, "", "x", [], (), {}, object()]
+
+
+@pytest.mark.parametrize("wrong", NO_DOORS, ids=repr)
+def test_a_door_that_leads_nowhere(tmp_path: Path, wrong: Any) -> None:
+    """Nothing is made, neither by what is wrong nor by what would have taken its place."""
+    path = tmp_path / "data"
+    for read_only in (False, True):
+        with pytest.raises(TypeError, match=r"disk=.*Nothing was opened"):
+            fmq.open(path, disk=wrong, read_only=read_only)
+        with pytest.raises(TypeError, match=r"clock=.*Nothing was opened"):
+            fmq.open(path, clock=wrong, read_only=read_only)
+    with pytest.raises(TypeError, match=r"disk=.*Nothing was opened"):
+        fmq.check(path, disk=wrong)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("wrong", [5, False, 0, "", "x", [], (), object()], ids=repr)
+def test_databases_that_are_no_mapping(tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"resolve=.*Nothing was opened"):
+        fmq.open(tmp_path / "data", resolve=wrong)
+    assert not (tmp_path / "data").exists()
+
+
+def test_databases_of_nobody(tmp_path: Path) -> None:
+    for producer, error in ((5, TypeError), (None, TypeError), ("a\nb", BadName)):
+        with pytest.raises(error):
+            fmq.open(tmp_path / "data", resolve={producer: "sqlite:///x"})  # type: ignore[dict-item]
+    assert not (tmp_path / "data").exists()
+    fmq.open(tmp_path / "data", resolve={}).close()
+
+
+def test_who_only_looks_resolves_nothing() -> None:
+    """It was not said, and nothing was asked."""
+    disk = CrashDisk()
+    opened(disk).close()
+    resolve: Any
+    for resolve in ({"p": "sqlite:///x"}, {}, 5):
+        with pytest.raises(TypeError, match=r"resolve=.*read_only=True"):
+            fmq.open("data", disk=disk, read_only=True, resolve=resolve)  # type: ignore[call-overload]

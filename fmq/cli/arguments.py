@@ -21,6 +21,13 @@ def text(word: str) -> str:
     return word
 
 
+def words(word: str) -> str:
+    """A text that says something."""
+    if not text(word).strip():
+        raise ArgumentTypeError("it is empty, and must say something")
+    return word
+
+
 def count(word: str) -> int:
     """How many, or a position: 0 or more."""
     try:

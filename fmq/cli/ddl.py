@@ -11,11 +11,10 @@ from fmq.cli.output import Output
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser(
-        "ddl", parents=[common], help="print the table that a bound database needs"
-    )
+    # Without `common`: what it prints is SQL, and neither a table nor JSON.
+    parser = verbs.add_parser("ddl", help="print the table that a bound database needs, as SQL")
     parser.add_argument("dialect", choices=sorted(DDL), help="the kind of database")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, format="auto")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

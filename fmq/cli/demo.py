@@ -103,11 +103,14 @@ def _kill_a_producer(path: str, output: Output) -> bool:
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": paths},
         text=True,
+        start_new_session=True,  # an interrupt at the terminal is for us, and kills it through us
     )
     with child:
         assert child.stdout is not None
-        said = child.stdout.readline().strip()
-        child.send_signal(signal.SIGKILL)
+        try:
+            said = child.stdout.readline().strip()
+        finally:
+            child.send_signal(signal.SIGKILL)
     if said != "prepared":
         note(f"the demo's child process failed ({said or 'it said nothing'})")
         return False

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import fmq
-from fmq.cli.arguments import text
-from fmq.cli.codes import FINE, PROBLEM
+from fmq.cli.arguments import text, words
+from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import visit
 from fmq.cli.prepared import prepared_messages
 from fmq.cli.records import span
-from fmq.cli.text import counted, exact, plain, printable, size
+from fmq.cli.text import counted, exact, plain, size
 from fmq.cli.walk import Walk
 from fmq.store.kinds import Prepare
 
@@ -40,7 +40,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     deciding.add_argument("tx_id", type=text, metavar="ID")
     deciding.add_argument("decision", choices=("commit", "rollback"))
     deciding.add_argument(
-        "--reason", required=True, type=text, metavar="TEXT", help="kept in the journal"
+        "--reason", required=True, type=words, metavar="TEXT", help="kept in the journal"
     )
     deciding.add_argument(
         "--by", type=text, metavar="NAME", help="who decides; by default who you are here"
@@ -55,7 +55,8 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
     with _look(args.dir) as engine:
         rows = [undecided_row(tx) for tx in engine.undecided()]
         output.rows("undecided", UNDECIDED, rows, empty="nothing is undecided")
-        return _say_what_is_not_shown(args.dir, engine)
+        _say_what_is_not_shown(args.dir, engine)
+    return FINE
 
 
 def run_show(args: argparse.Namespace, output: Output) -> int:
@@ -97,11 +98,10 @@ def _who() -> str:
         return "fmq"
 
 
-def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine) -> int:
-    """Notes on what lies behind the part that a reader can vouch for."""
-    if engine.damage is not None:
-        note(f"only what lies before the damage is shown: {printable(str(engine.damage))}")
-        return PROBLEM
+def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine) -> None:
+    """Notes on what lies behind the part that a reader can vouch for. With damage there is no such
+    part of transactions: the engine has raised it by now, and nothing was shown.
+    """
     with visit(path) as directory:
         walk = Walk(directory, engine.visible_to)
         behind = sum(isinstance(record, Prepare) for append in walk for record in append)
@@ -111,7 +111,6 @@ def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine) -> int:
             "shown, as it may not be durable yet: the engine that has the directory open, or "
             "whoever opens it for writing next, settles that."
         )
-    return FINE
 
 
 # --- rows ----------------------------------------------------------------------------------------

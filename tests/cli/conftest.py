@@ -1,5 +1,7 @@
 """A directory with something of everything in it, closed."""
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,14 @@ def shop(tmp_path: Path) -> Path:
         with engine.consumer("audit", group="billing") as consumer:
             consumer.poll(limit=2)[0].ack()
     return path
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Whoever runs the tests in the background ignores interrupts, and so would what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -1,11 +1,16 @@
 """`fmq demo`: what it tells is true of the directory that it leaves."""
 
 import json
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
+import pytest
+
 import fmq
-from tests.cli.command import ENVIRONMENT, contents, fmq_json, fmq_process
+from tests.cli.command import COMMAND, ENVIRONMENT, contents, fmq_json, fmq_process
 
 
 def test_the_demo_leaves_what_it_tells(tmp_path: Path) -> None:
@@ -72,3 +77,25 @@ def test_the_demo_touches_nothing_that_is_there(shop: Path) -> None:
     assert fmq_json("demo", shop).code == 2
     assert fmq_json("demo", next(shop.glob("*.seg"))).code == 2
     assert contents(shop) == before
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupted_demo_is_quiet(tmp_path: Path) -> None:
+    """An interrupt at a terminal is for all that run there; the child told its traceback."""
+    with subprocess.Popen(
+        [*COMMAND, "demo"],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "killed" in line:
+                break  # the child is being started
+        time.sleep(0.1)
+        os.killpg(demo.pid, signal.SIGINT)
+        _, error = demo.communicate(timeout=60)
+    assert error == ""

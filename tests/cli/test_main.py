@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -207,14 +206,6 @@ def test_nobody_reading_any_more_is_no_error(long_journal: Path, how: str) -> No
     assert child.returncode == 141
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Whoever runs the tests in the background ignores interrupts, and so would what they start."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_is_quiet(long_journal: Path) -> None:
     """Interrupted in the middle, because nobody reads on: 130 and not a word."""
@@ -234,6 +225,19 @@ def test_an_interrupt_is_quiet(long_journal: Path) -> None:
 def test_the_version_is_that_of_the_package() -> None:
     """And `python -m fmq` is the command."""
     assert fmq_process("--version").stdout == f"fmq {fmq.__version__}\n"
+
+
+def test_sql_has_no_other_format(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--format json` was taken, and SQL printed all the same."""
+    with pytest.raises(SystemExit) as ended:
+        fmq_json("ddl", "sqlite")
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("verb", ["info", "verify", "records"])
+def test_an_empty_path_is_called_one(verb: str, tmp_path: Path) -> None:
+    done = fmq_process(verb, "", cwd=tmp_path)
+    assert "parent" not in done.stderr and "fmq: :" not in done.stderr
 
 
 def test_the_table_that_a_bound_database_needs_is_printed_as_it_is() -> None:

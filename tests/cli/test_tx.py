@@ -4,6 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 import fmq
 from tests.cli.command import contents, fmq_json, fmq_table
 
@@ -68,6 +70,29 @@ def test_a_decision_is_kept_with_its_reason(shop: Path) -> None:
         assert [message.body for message in engine.read("orders")] == [b"order 1", b"order 3"]
         outcome = engine.outcome("order-3")
     assert (outcome.decided_by, outcome.reason) == ("eve", "paid")
+
+
+def test_a_decision_without_a_reason_is_none(shop: Path) -> None:
+    """It is required, so it must say something."""
+    for reason in ("", "  "):
+        with pytest.raises(SystemExit) as ended:
+            fmq_json("tx", "decide", shop, "order-3", "commit", "--reason", reason)
+        assert ended.value.code == 2
+    with fmq.open(shop, read_only=True) as engine:
+        assert engine.outcome("order-3").state == "undecided"
+
+
+def test_damage_hides_who_is_undecided(shop: Path) -> None:
+    """What lies before it may be decided behind it: nothing is listed, and it is said why."""
+    (segment,) = shop.glob("*.seg")
+    data = bytearray(segment.read_bytes())
+    for name in ("checkpoint.0", "checkpoint.1"):
+        (shop / name).unlink(missing_ok=True)
+    data[200] ^= 0x55
+    segment.write_bytes(data)
+    code, lines, error = fmq_json("tx", "list", shop)
+    assert (code, lines) == (3, [])
+    assert "Nothing was changed" in error
 
 
 def test_the_same_decision_again_is_fine_and_the_opposite_is_an_error(shop: Path) -> None:
