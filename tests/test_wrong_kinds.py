@@ -123,8 +123,9 @@ def test_a_check_after_what_is_too_late(engine: Engine, seconds: float) -> None:
 
 def test_numbers_of_numpy_are_seconds(engine: Engine) -> None:
     """An int8 has no room for the milliseconds."""
-    assert engine.transaction(check_after=np.int8(1)).check_after_ms == 1000  # type: ignore[arg-type]
-    engine.consumer("t", group="g", lease_seconds=np.int8(1)).poll()  # type: ignore[arg-type]
+    one: Any = np.int8(1)
+    assert engine.transaction(check_after=one).check_after_ms == 1000
+    engine.consumer("t", group="g", lease_seconds=one).poll()
 
 
 # --- places --------------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def test_ints_of_others_become_ours(engine: Engine, disk: CrashDisk, kind: Any) 
     """A numpy.uint8 would overflow at the first sum, and no JSON takes a numpy.int64."""
     with opened(CrashDisk()) as many:
         many.send_many("u", [b"%d" % number for number in range(300)])
-        last = kind(200) if kind is np.uint8 else kind(1)
+        last: Any = kind(200) if kind is np.uint8 else kind(1)
         found = many.read("u", offset=last, limit=150, queue=kind(0))
         assert [message.offset for message in found[:2]] == [int(last), int(last) + 1]
         assert type(found[0].offset) is int
@@ -177,9 +178,10 @@ def test_ints_of_others_become_ours(engine: Engine, disk: CrashDisk, kind: Any) 
 
 def test_ints_of_others_are_no_options() -> None:
     """Options are written down, compared and shown: there an int is an int."""
+    size: Any = np.int64(4096)
     for name in ("queues", "transactions_max", "segment_bytes"):
         with pytest.raises(BadOption, match="whole number"):
-            fmq.Options(**{name: np.int64(4096)})
+            fmq.Options(**{name: size})
 
 
 def test_a_queue_beyond_those_of_the_topic(engine: Engine, disk: CrashDisk) -> None:
@@ -273,7 +275,8 @@ def test_names_that_mean_nobody(engine: Engine) -> None:
     assert engine.feedback.ask("", wait=0) == []
     assert engine.feedback.ask([], wait=0) == []
     engine.checker("")(lambda question: "unknown")
-    assert engine.groups("nobody") == engine.queues("nothing") == []
+    assert engine.groups("nobody") == []
+    assert engine.queues("nothing") == []
 
 
 # --- questions, answers and functions ------------------------------------------------------------
@@ -283,7 +286,7 @@ def test_names_that_mean_nobody(engine: Engine) -> None:
 def test_an_answer_to_what_is_no_question(engine: Engine, wrong: Any) -> None:
     for answer in ("commit", "unknown"):
         with pytest.raises(TypeError, match="takes a Question"):
-            engine.feedback.answer(wrong, answer)  # type: ignore[arg-type]
+            engine.feedback.answer(wrong, answer)
 
 
 @pytest.mark.parametrize("wrong", [None, 5, [], "yes", np.array(["commit", "rollback"])], ids=repr)
@@ -307,7 +310,7 @@ def test_a_reason_that_is_no_text_counts_as_no_answer(engine: Engine) -> None:
     wrong: Any = 5
     for answer in ("commit", "unknown"):
         with pytest.raises(TypeError, match="reason"):
-            engine.feedback.answer(question, answer, reason=wrong)  # type: ignore[arg-type]
+            engine.feedback.answer(question, answer, reason=wrong)
     outcome = engine.feedback.answer(question, "rollback", reason="so be it")
     assert outcome is not None
     assert (outcome.asked, outcome.reason) == (1, "so be it")
@@ -331,10 +334,9 @@ def test_a_part_of_the_program_that_cannot_be_called(engine: Engine, local: Any)
 
 
 def test_a_part_of_the_program_that_says_something_else(engine: Engine) -> None:
+    said: Any = np.array(["commit", "rollback"])
     with pytest.raises(BadOption, match=r"local\(\) returned"):
-        engine.send_in_transaction(
-            [("t", b"x")], lambda tx: np.array(["commit", "x"]), tx_id="T"  # type: ignore[arg-type]
-        )  # fmt: skip
+        engine.send_in_transaction([("t", b"x")], lambda tx: said, tx_id="T")
     engine.decide("T", "rollback")
 
 
@@ -348,9 +350,10 @@ def test_a_checker_that_is_registered_for_nobody(engine: Engine) -> None:
         engine.checker(check)  # type: ignore[arg-type]
     with pytest.raises(BadName):
         engine.checker("a\nb")
+    wrong: Any
     for wrong in (None, 5, "commit", []):
         with pytest.raises(TypeError, match=r"checker=.*is a function"):
-            engine.checker("p")(wrong)  # type: ignore[arg-type]
+            engine.checker("p")(wrong)
     assert engine.checker("p")(check) is check
 
 

@@ -70,11 +70,15 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
     bodies = encode_bodies([as_bytes(message.body) for message in messages], None)
     flags, parts = bodies.flags, [bodies.columns]
     keys = [message.key for message in messages]
-    if keys.count(None) != len(keys):
+    tags = [message.tag for message in messages]
+    try:
+        keyed, tagged = keys.count(None) != len(keys), tags.count(None) != len(tags)
+    except ValueError:  # arrays, which compare each of their elements; they are refused as no text
+        keyed = tagged = True
+    if keyed:
         flags |= KEYS
         parts.append(_encode_texts("key", keys))
-    tags = [message.tag for message in messages]
-    if tags.count(None) != len(tags):
+    if tagged:
         flags |= TAGS
         parts.append(_encode_texts("tag", tags))
     headers = [

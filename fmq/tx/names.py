@@ -33,7 +33,7 @@ def check_names(what: str, names: object, *, or_none: bool = False) -> tuple[str
     """Several or one alone, each once; TypeError or BadName. With `or_none` one may be ""."""
     if isinstance(names, str):
         given: tuple[str, ...] = (names,)
-    elif isinstance(names, Iterable):
+    elif isinstance(names, Iterable) and not isinstance(names, (bytes, bytearray)):
         given = tuple(names)
     else:
         raise TypeError(

@@ -76,6 +76,7 @@ def test_a_queue_that_is_falsy_in_a_topic_that_has_one() -> None:
     """There the number needs no choice, and anything falsy was taken for it."""
     with opened(CrashDisk()) as engine:
         engine.send("t", b"0", queue=0)
+        queue: Any
         for queue in (0.0, "", [], b"", {}):
             for send in ways(engine):
                 with pytest.raises(TypeError, match="queue"):
@@ -134,17 +135,23 @@ def test_a_sync_that_is_neither_true_nor_false(engine: Engine, sync: Any) -> Non
         delivery.ack()
 
 
+FALSY: list[Any] = ["", b"", 0, False, (), [], set()]
+
+
 @pytest.mark.parametrize(
     "carried",
     [
         {"key": 5},
         {"tag": b"x"},
+        {"key": np.array([1, 2])},
+        {"tag": np.array([1, 2])},
+        {"headers": {"a": np.array([1, 2])}},
         {"headers": {"a": 1}},
         {"headers": {1: "a"}},
         {"headers": [("a", "b")]},
         {"headers": "x"},
         {"headers": {"a": None}},
-        *({"headers": falsy} for falsy in ("", b"", 0, False, (), [], set())),
+        *({"headers": falsy} for falsy in FALSY),
     ],
     ids=str,
 )

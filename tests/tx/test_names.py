@@ -77,7 +77,7 @@ def test_a_name_that_is_no_str_is_a_type_error(wrong: object) -> None:
         with pytest.raises(TypeError):
             engine.outcome(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        check_name("topic", wrong)
+        check_name("topic", wrong)  # type: ignore[arg-type]
 
 
 def test_bad_name_is_an_fmq_error_and_a_value_error() -> None:
