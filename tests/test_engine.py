@@ -146,7 +146,6 @@ def test_a_topic_comes_into_being_with_its_first_message(shop: Engine) -> None:
 def test_read_is_empty_where_there_is_nothing(shop: Engine) -> None:
     shop.send("t", b"0")
     assert shop.read("nothing") == []
-    assert shop.read("t", queue=1) == []
     assert shop.read("t", offset=1) == []
     assert shop.read("t", offset=1 << 60) == []
     assert shop.read_batch("t", offset=1) is None
