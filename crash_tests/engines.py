@@ -12,7 +12,7 @@ from fmq.disk import Directory, Disk
 from fmq.engine import Engine
 from fmq.errors import Closed, FmqError
 from fmq.options import Options
-from fmq.recovery.recover import Claim, claim
+from fmq.recovery.recover import Claimed, claim
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
 from fmq.tx.ids import DRAWN_BYTES
@@ -44,7 +44,7 @@ class Start(NamedTuple):
 
     disk: Disk
     directory: Directory
-    claim: Claim
+    claim: Claimed
 
 
 def recover_on(disk: Disk, options: Options) -> Start:

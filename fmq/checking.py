@@ -50,7 +50,8 @@ class Report:
     messages: int
     undecided: int
     tail_bytes: int
-    """Bytes behind the last whole append; recovery will cut them, and nothing is lost."""
+    """Bytes behind the last whole append, which nothing proves durable; recovery will cut them,
+    and keep a copy in quarantine/."""
     problems: tuple[Problem, ...]
 
     @property

@@ -31,7 +31,7 @@ from fmq.tx.transaction import Transaction
 if TYPE_CHECKING:
     from fmq.bind.transaction import BoundTransaction
     from fmq.infos import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
-    from fmq.recovery.recover import Claim
+    from fmq.recovery.recover import Claimed
     from fmq.stats import Stats
 
 
@@ -42,7 +42,7 @@ class Engine:
         self,
         path: str,
         directory: Directory,
-        claim: Claim,
+        claim: Claimed,
         drawn: bytes,
         options: Options,
         clock: Clock,
@@ -111,7 +111,7 @@ class Engine:
         self._writer.send(sent, sync)
         if not self._background:
             self._after()
-        _, of_queue, offset, position, _ = sent.places[0]
+        _, of_queue, offset, position, _ = sent.placed[0]
         return receipt(topic, of_queue.number, offset, position, 1)
 
     def send_many(

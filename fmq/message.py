@@ -68,7 +68,7 @@ class Message:
 
 
 class _Draft:
-    """A Message before it is frozen: same slots, plain assignment, a quarter of the time."""
+    """A Message before it is frozen: same slots, plain assignment, a third of the time."""
 
     __slots__ = Message.__slots__
 

@@ -62,7 +62,7 @@ class Options:
     retain_bytes: int | None = None
     """Drop the oldest segments while all together are larger than this; None: keep."""
     retain_seconds: float | None = None
-    """Drop segments whose newest record is older than this; None: keep."""
+    """Drop segments whose newest message is older than this; None: keep."""
     keep_unread: bool = True
     """Whether retention spares what a group has not yet acked."""
     outcome_window_seconds: float | None = None
@@ -89,8 +89,8 @@ class Options:
     """How long a delivery is its consumer's before it is handed out again."""
     read_ahead_bytes: int = 1 * MIB
     hold_gil: bool = False
-    """Keep the interpreter's lock while the disk syncs: ten times faster sends beside a thread
-    that computes, and every other Python thread waits for the disk."""
+    """Keep the interpreter's lock while the disk syncs: sends beside a thread that computes are
+    many times faster, and every other Python thread waits for the disk."""
     allow_remote: bool = False
     """Open for writing also where another machine serves the files (NFS, SMB and the like)."""
 

@@ -107,7 +107,7 @@ def gil_holding_writer() -> Writer:
     """A writer that keeps the interpreter's lock through a synced write.
 
     Beside a thread that computes, each release of that lock costs up to the switch interval
-    (5 ms) to get it back. Keeping it makes a send some ten times faster there, and the price
+    (5 ms) to get it back. Keeping it makes a send many times faster there, and the price
     is that every other Python thread stands still while the disk syncs.
     """
     import ctypes  # only here: it costs more to import than the rest of this module

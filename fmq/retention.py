@@ -8,7 +8,6 @@ says what is below the floor, and recovery finishes removing it.
 from __future__ import annotations
 
 import contextlib
-import json
 
 from fmq.disk import Directory, File
 from fmq.options import Options
@@ -39,7 +38,7 @@ class Retention:
 
     def due(self) -> bool:
         """Whether a limit is exceeded, cheaply."""
-        return self._over_limits(self._journal.segments[0], self._journal.segments)
+        return self._over_limits(self._journal.segments)
 
     def choose(self, scan_from: int) -> list[Segment]:
         """The oldest segments that may be dropped now; why not more is in `kept`."""
@@ -48,7 +47,7 @@ class Retention:
         with self._writer.group.lock:
             segments = list(self._journal.segments)
         for i, segment in enumerate(segments[:-1]):
-            if not self._over_limits(segment, segments[i:]):
+            if not self._over_limits(segments[i:]):
                 break
             by = self._needed_by(segment, scan_from)
             if by is not None:
@@ -57,11 +56,11 @@ class Retention:
             chosen.append(segment)
         return chosen
 
-    def _over_limits(self, oldest: Segment, segments: list[Segment]) -> bool:
+    def _over_limits(self, segments: list[Segment]) -> bool:
         options = self._options
         if len(segments) < 2:
             return False
-        held = segments[-1].limit - oldest.base
+        held = segments[-1].limit - segments[0].base
         if options.retain_bytes is not None and held > options.retain_bytes:
             return True
         if options.retain_seconds is not None:
@@ -144,6 +143,8 @@ class Retention:
 
     def carry_over(self, segments: list[Segment]) -> None:
         """Append STATE, durable: what lies below the end of `segments` is no longer needed."""
+        import json
+
         floor = segments[-1].limit
         firsts = {}
         for segment in segments:

@@ -28,7 +28,6 @@ TOPICS = ("orders", "emails", "audit")
 PRODUCER = "checkout"
 SETTLED, LEFT = "order-2", "order-3"
 GROUP = "warehouse"
-CHILD_SECONDS_MAX = 20
 
 # What the child runs, with the directory as its argument: it must outlive nothing.
 CHILD = """

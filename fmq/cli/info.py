@@ -13,11 +13,12 @@ from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import sizes_of, visit, writer_of
 from fmq.cli.text import counted, exact, plain, printable, size
 from fmq.cli.tx import UNDECIDED, undecided_row
-from fmq.cli.walk import ATTEMPTS, Walk, end_of
+from fmq.cli.walk import ATTEMPTS, Walk
 from fmq.disk import Directory
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
 from fmq.recovery.layout import Layout, known_segments, look, read_header
+from fmq.store.scan import end_of
 from fmq.store.segment import Segment, segment_name
 
 SEGMENTS_SHOWN = 10

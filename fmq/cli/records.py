@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if walk.unfinished is not None:
             note(
                 f"position {walk.position}: here an append is being written, or a crash left it "
-                f"unfinished ({walk.unfinished}); it was never acknowledged, and recovery cuts it."
+                f"unfinished ({walk.unfinished}); nothing proves it durable, and recovery cuts it."
             )
     return FINE
 

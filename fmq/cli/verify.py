@@ -46,7 +46,8 @@ REPORT = (
         "tail_bytes",
         "unfinished",
         of_row=lambda row: (
-            f"{size(row['tail_bytes'])} that a crash left; recovery cuts them, nothing is lost"
+            f"{size(row['tail_bytes'])} that nothing proves durable; recovery cuts them, "
+            "and keeps a copy"
             if row["tail_bytes"]
             else ""
         ),

@@ -15,19 +15,13 @@ from fmq.disk import Directory, File
 from fmq.errors import FmqError
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import known_segment, look, store_of
-from fmq.recovery.tail import Verdict, judge, trouble_of
+from fmq.recovery.tail import SOUND, Verdict, judge, refusal
 from fmq.store.kinds import Record
-from fmq.store.record import aligned
-from fmq.store.scan import Finding, Scan, vouched_beyond
+from fmq.store.scan import Finding, Scan, end_of, vouched_beyond
 from fmq.store.segment import HEADER_BYTES, Segment
 
 Append = list[Record]
 ATTEMPTS = 5
-
-
-def end_of(append: Append) -> int:
-    """The position behind `append`."""
-    return append[-1].position + aligned(append[-1].size)
 
 
 class Walk:
@@ -130,5 +124,5 @@ class Walk:
         verdict = judge(ending, durable_to)
         if verdict is Verdict.CUT:
             self.unfinished = ending.reason or "the file ends inside it"
-        elif verdict not in (Verdict.ENDS, Verdict.GOES_ON):
-            raise trouble_of(segment.name, ending, verdict)
+        elif verdict not in SOUND:
+            raise refusal(segment.name, ending, verdict, durable_to)

@@ -16,7 +16,6 @@ in it matter: replay begins at `scan_from`, the oldest PREPARE still open, but b
 
 from __future__ import annotations
 
-import json
 import zlib
 from functools import lru_cache
 from struct import Struct
@@ -52,6 +51,8 @@ class Checkpoint(NamedTuple):
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
+    import json  # in use, here and wherever else: not all that import fmq come to it
+
     body = json.dumps(checkpoint._asdict(), separators=(",", ":")).encode()
     data = HEAD.pack(MAGIC, 0, len(body), FORMAT, checkpoint.generation) + body
     return MAGIC + zlib.crc32(data[CRC_END:]).to_bytes(4, "little") + data[CRC_END:]
@@ -60,6 +61,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
 @lru_cache(maxsize=4)  # who follows a live engine meets the same slots again and again
 def decode(data: bytes) -> Checkpoint | None:
     """The checkpoint that `data` begins with, or None if it is not sound. Nobody changes it."""
+    import json
+
     if len(data) < HEAD.size:
         return None
     magic, crc, size, version, generation = HEAD.unpack_from(data)

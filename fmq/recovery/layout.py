@@ -63,18 +63,18 @@ def _ours(name: str) -> bool:
     return belongs(name) and name.endswith(SUFFIXES)
 
 
-class Writer(NamedTuple):
+class Holder(NamedTuple):
     """Who had a directory open for writing last."""
 
     holder: str
     host: str | None
 
 
-def lock_says(data: bytes) -> Writer:
+def lock_says(data: bytes) -> Holder:
     """What the bytes of LOCK say: `process 4711`, and on which host."""
     holder, *more = data.decode("utf-8", "replace").split("\n")
     hosts = [line.removeprefix("host ") for line in more if line.startswith("host ")]
-    return Writer(holder, hosts[0] if hosts else None)
+    return Holder(holder, hosts[0] if hosts else None)
 
 
 def store_of(directory: Directory, layout: Layout) -> bytes:

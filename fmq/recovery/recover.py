@@ -1,7 +1,8 @@
 """From a directory to what an engine starts with, in the order things happen.
 
-Look at the names · read the headers that no checkpoint knows · read the checkpoint · replay ·
-judge the tail · copy it if it is not proven durable · finish what a retention began.
+Look at the names · read the newest header · read the checkpoint · read the headers that it does
+not know · replay · judge the tail · copy it if it is not proven durable · finish what a retention
+began.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from fmq.recovery.replay import Replay
 from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
 from fmq.store.journal import create_first_segment
 from fmq.store.segment import HEADER_BYTES, STORE_BYTES, Segment, base_of, belongs, segment_name
-from fmq.store.spares import SUFFIX as SPARE_SUFFIX
-from fmq.store.spares import all_zeros
+from fmq.store.spares import all_zeros, is_spare
 from fmq.tx.ledger import Ledger
 
 LEFTOVER = (".new", ".copy", INDEX_SUFFIX, PART)
@@ -38,7 +38,7 @@ class RecoveryReport:
     replayed_bytes: int
     undecided: int
     cut_bytes: int
-    """Bytes behind the last whole append that were never acknowledged; kept in quarantine/."""
+    """Bytes behind the last whole append, which nothing proves durable; kept in quarantine/."""
     copied: bool
     """Whether the last segment was copied, because its tail was not proven durable."""
 
@@ -54,14 +54,14 @@ class Recovered(NamedTuple):
     report: RecoveryReport
 
 
-class Claim(NamedTuple):
+class Claimed(NamedTuple):
     """A directory that nobody else writes to, until `unlock` is called."""
 
     found: Recovered
     unlock: Callable[[], None]
 
 
-def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claim:
+def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
     """Lock `directory`, and recover the journal in it or begin one.
 
     Damaged and NewerFormat leave the directory as it was.
@@ -71,8 +71,8 @@ def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claim:
     try:
         layout = look(directory)
         if layout.fresh:
-            return Claim(begin_new(directory, disk.random(STORE_BYTES), segment_bytes), unlock)
-        return Claim(recover(directory, layout), unlock)
+            return Claimed(begin_new(directory, disk.random(STORE_BYTES), segment_bytes), unlock)
+        return Claimed(recover(directory, layout), unlock)
     except BaseException:
         unlock()
         raise
@@ -171,7 +171,7 @@ def check_ends(replay: Replay, layout: Layout) -> None:
 def _spare(directory: Directory, layout: Layout, capacity: int) -> str | None:
     """A spare that can take the copy: of the right size, and zeros throughout."""
     for name in sorted(layout.names):
-        if name.endswith(SPARE_SUFFIX):
+        if is_spare(name):
             file = directory.open(name)
             try:
                 if file.size() == capacity and all_zeros(file, capacity):

@@ -10,13 +10,12 @@ import zlib
 from collections.abc import Sequence
 
 from fmq.disk import Directory, File
-from fmq.errors import Damaged, NewerFormat, Unreadable
+from fmq.errors import Damaged, Unreadable
 from fmq.recovery.checkpoint import PART, Checkpoint
-from fmq.recovery.tail import Verdict, judge
+from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
 from fmq.store.kinds import Decided, Kind, Record, Run
-from fmq.store.record import aligned
-from fmq.store.scan import Ending, Finding, Scan, vouched_beyond
+from fmq.store.scan import Ending, Finding, Scan, end_of, vouched_beyond
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.apply import apply, collect
 from fmq.tx.ledger import Ledger
@@ -37,7 +36,7 @@ def index_append(index: SegmentIndex, append: Sequence[Record]) -> None:
                 for run in runs:
                     index.add(run)
             index.add_outcome(record)
-    index.end = append[-1].position + aligned(append[-1].size)
+    index.end = end_of(append)
 
 
 class Replay:
@@ -56,8 +55,6 @@ class Replay:
         self._seed = seed
         self.segments = segments
         self.checkpoint = checkpoint
-        self.ending: Ending | None = None
-        self.verdict = Verdict.ENDS
         self.durable_to = 0
         self.replayed_bytes = 0
         self.part_size = 0
@@ -156,7 +153,7 @@ class Replay:
         # A checkpoint may know more than the segments on the way to it.
         self.durable_to = max(self.durable_to, segment.end if sealed else vouched)
         for append in waiting:
-            if append[-1].position + aligned(append[-1].size) <= vouched:
+            if end_of(append) <= vouched:
                 self._apply(append, segment)
         self._judge(segment, ending, vouched)
         if sealed:
@@ -207,20 +204,9 @@ class Replay:
             raise Damaged(segment.name, position, reason) from None
 
     def _judge(self, segment: Segment, ending: Ending, durable_to: int) -> None:
-        self.ending = ending
-        self.verdict = verdict = judge(ending, durable_to)
-        if verdict is Verdict.NEWER:
-            raise NewerFormat(segment.name, ending.position, ending.reason)
-        if verdict is Verdict.SHORTER:
-            reason = f"{ending.reason}, and data up to {durable_to} had been durable"
-            if ending.finding is Finding.SHORT:
-                reason = f"{ending.reason}, which has its full length before it has its name"
-            raise Damaged(segment.name, ending.position, reason)
-        if verdict is Verdict.DAMAGED:
-            reason = f"{ending.reason}; this part had been durable"
-            raise Damaged(segment.name, ending.position, reason)
-        if verdict is Verdict.MISPLACED:
-            raise Damaged(segment.name, ending.position, ending.reason)
+        verdict = judge(ending, durable_to)
+        if verdict not in SOUND:
+            raise refusal(segment.name, ending, verdict, durable_to)
 
 
 def rebuild_index(directory: Directory, segment: Segment, store: bytes) -> SegmentIndex:

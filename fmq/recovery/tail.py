@@ -2,8 +2,9 @@
 
 "Known durable" is what lies before the checkpoint's position, in a sealed segment, or below
 the durable_to of a sound record further on. Only there can bytes that are wrong be damage;
-behind it they may be what a power cut left of a write that was never acknowledged. A file that
-is too short is damage anywhere: a segment is of full length, durably, before it gets its name.
+behind it they may be what a power cut left of a write that nobody had been told was durable, and
+no one can tell damage from that. A file that is too short is damage anywhere: a segment is of full
+length, durably, before it gets its name.
 """
 
 from __future__ import annotations
@@ -54,11 +55,18 @@ def judge(ending: Ending, durable_to: int) -> Verdict:
     return verdict
 
 
-def trouble_of(file: str, ending: Ending, verdict: Verdict) -> FmqError:
-    """What `file` is refused for."""
+SOUND = (Verdict.GOES_ON, Verdict.ENDS, Verdict.CUT)
+
+
+def refusal(file: str, ending: Ending, verdict: Verdict, durable_to: int) -> FmqError:
+    """What `file` is refused for, when the verdict is none of SOUND."""
     if verdict is Verdict.NEWER:
         return NewerFormat(file, ending.position, ending.reason)
     reason = ending.reason or "an append is cut short"
-    if verdict is not Verdict.MISPLACED:
+    if ending.finding is Finding.SHORT:
+        reason = f"{reason}, which has its full length before it has its name"
+    elif verdict is Verdict.SHORTER:
+        reason = f"{reason}, and data up to {durable_to} had been durable"
+    elif verdict is Verdict.DAMAGED:
         reason = f"{reason}; this part had been durable"
     return Damaged(file, ending.position, reason)

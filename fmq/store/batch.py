@@ -21,7 +21,7 @@ from fmq.store.segment import segment_name
 from fmq.store.window import Window
 
 
-class Part(NamedTuple):
+class Stretch(NamedTuple):
     """Runs of a batch that lie in the same window."""
 
     places: list[int]
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
 
 class Runs(Protocol):
-    """What a batch builds messages from when they are asked for: a Part, or what is in memory."""
+    """What a batch builds messages from when asked for them: a Stretch, or what is in memory."""
 
     @property
     def places(self) -> Sequence[int]: ...
@@ -73,7 +73,7 @@ class Runs(Protocol):
 class Batch:
     """Consecutive messages of one queue, from `offset` on."""
 
-    __slots__ = ("_first", "_messages", "_parts", "_seed", "bodies", "offset", "queue", "topic")
+    __slots__ = ("_first", "_messages", "_runs", "_seed", "bodies", "offset", "queue", "topic")
 
     def __init__(
         self,
@@ -82,16 +82,16 @@ class Batch:
         offset: int,
         bodies: list[bytes],
         first: int,
-        parts: Sequence[Runs],
+        runs: Sequence[Runs],
         seed: int,
     ) -> None:
-        """`first` is the offset of the first message of the first run in `parts`."""
+        """`first` is the offset of the first message of the first run in `runs`."""
         self.topic = topic
         self.queue = queue
         self.offset = offset
         self.bodies = bodies
         self._first = first
-        self._parts = parts
+        self._runs = runs
         self._seed = seed
         self._messages: list[Message] | None = None
 
@@ -116,12 +116,12 @@ class Batch:
     def _build(self) -> list[Message]:
         messages: list[Message] = []
         first, end = self._first, self.next
-        for part in self._parts:
-            for place, count in zip(part.places, part.counts, strict=True):
+        for runs in self._runs:
+            for place, count in zip(runs.places, runs.counts, strict=True):
                 low, high = max(first, self.offset), min(first + count, end)
                 if low < high:
                     bodies = self.bodies[low - self.offset : high - self.offset]
-                    messages += part.messages(place, self._seed, bodies, first, low)
+                    messages += runs.messages(place, self._seed, bodies, first, low)
                 first += count
         return messages
 
@@ -133,7 +133,7 @@ class Batch:
             return self
         part = slice(low, low + limit)
         batch = Batch(
-            self.topic, self.queue, offset, bodies[part], self._first, self._parts, self._seed
+            self.topic, self.queue, offset, bodies[part], self._first, self._runs, self._seed
         )
         if self._messages is not None:
             batch._messages = self._messages[part]

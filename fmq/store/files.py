@@ -65,11 +65,6 @@ class Files:
         except OSError as error:
             raise Unreadable(self._directory.path, error) from error
 
-    def add(self, base: int, file: File) -> None:
-        """`file` is open already; share it."""
-        with self._lock:
-            self._entries[base] = _Entry(file)
-
     def forget(self, base: int) -> None:
         """Close the segment at `base` as soon as nobody uses it."""
         with self._lock:

@@ -35,7 +35,7 @@ class Fresh:
     def messages(
         self, place: int, seed: int, bodies: list[bytes], first: int, low: int
     ) -> list[Message]:
-        """What a Part gives of the record."""
+        """What a Stretch gives of the record."""
         if self._columns.flags & CARRIED:
             return messages_of(self._columns, bodies, self._origin, first, low)
         return plain_messages_read(bodies, low, self._origin)

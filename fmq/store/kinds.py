@@ -121,7 +121,10 @@ class AckRange:
 
 
 class Prepare:
-    """PREPARE: the seal over the PRE_MESSAGEs or TX_MESSAGEs that follow, and the acks."""
+    """PREPARE: the seal over the PRE_MESSAGEs that follow, and the acks.
+
+    In what the first fmq wrote TX_MESSAGEs may follow, and their COMMIT in the same append.
+    """
 
     kind = Kind.PREPARE
     __slots__ = (

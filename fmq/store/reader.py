@@ -12,7 +12,7 @@ from array import array
 from typing import NamedTuple
 
 from fmq.errors import Damaged
-from fmq.store.batch import Batch, Part
+from fmq.store.batch import Batch, Stretch
 from fmq.store.columns import BadColumns
 from fmq.store.decoding import decode
 from fmq.store.files import Files
@@ -76,7 +76,7 @@ class Reader:
         if not bodies:
             reason = f"{topic}/{queue} should have its offset {start} here, and no record holds it"
             raise Damaged(segment_name(entries.base), entries.base, reason)
-        return Batch(topic, queue, start, bodies, entries.first, reading.parts, self.seed)
+        return Batch(topic, queue, start, bodies, entries.first, reading.stretches, self.seed)
 
     def record(self, base: int, place: int) -> Record:
         """The record at `place` of the segment at `base`; Damaged."""
@@ -126,7 +126,7 @@ class _Reading:
         self._entries = entries
         self._keep_to = segment_end - entries.base
         self.bodies: list[bytes] = []
-        self.parts: list[Part] = []
+        self.stretches: list[Stretch] = []
 
     def read(self, wanted: int) -> None:
         """Cut bodies until there are `wanted`, the entries end, or one window is used up."""
@@ -162,7 +162,7 @@ class _Reading:
                 self.bodies += found
                 end = i + len(found)
                 places, counts = entries.records[i:end].tolist(), entries.counts[i:end].tolist()
-                self.parts.append(Part(places, counts, window))
+                self.stretches.append(Stretch(places, counts, window))
                 return end
         self._cut_run(window, i)
         return i + 1
@@ -182,4 +182,4 @@ class _Reading:
             referring = window if window.holds(place) else reader.window(entries.base, place, 0)
             decode(referring.data, place - referring.start, entries.base + place, reader.seed)
         self.bodies += found
-        self.parts.append(Part([place], [count], window, referring, body_place))
+        self.stretches.append(Stretch([place], [count], window, referring, body_place))

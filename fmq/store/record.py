@@ -19,15 +19,16 @@ What the kinds add ("text" is UTF-8 whose length stands in a byte before):
     MESSAGE                    place
     PRE_MESSAGE  TX_MESSAGE    u64 tx, place
     REF_MESSAGE                u64 tx, place, u64 position of its PRE_MESSAGE
-    PREPARE                    u64 tx, see PREPARE_HEAD, names, acks
-    COMMIT  ROLLBACK           u64 tx, see DECISION_HEAD, names
-    ACK                        u64 tx (0: none), i64 time, u32 acks, acks
+    PREPARE                    see PREPARE_HEAD, then producer, tx_id, and its acks
+    COMMIT  ROLLBACK           see DECISION_HEAD, then producer, tx_id, who decided, reason
+    ACK                        u64 tx (0: none), i64 time, u32 acks, and those
     STATE                      u64 tx (0), i64 time; the bodies are JSON
     TOPIC                      u64 tx (0), i64 time, u16 queues, text: the name
 
     place  u64 first offset, i64 time (microseconds since 1970), u32 messages, three bytes:
            lengths of topic, producer and tx_id, these three; then, only with the flag
            COMPRESSED, u32 size of the bodies once decompressed
+    ack    text: group, text: topic, u16 queue, u64 first offset, u64 end
 
 Integers are little-endian. A record begins at a multiple of 8, with zeros between. The
 records of one append lie one after the other; the first has the flag FIRST and the last LAST.

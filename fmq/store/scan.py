@@ -7,7 +7,7 @@ no record are torn or damaged, recovery/tail.py decides. Nothing is ever written
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from struct import Struct
 from typing import NamedTuple
@@ -175,6 +175,11 @@ def zeros_from(file: File, offset: int, end: int) -> bool:
             return False
         offset += len(data)
     return True
+
+
+def end_of(append: Sequence[Record]) -> int:
+    """The position behind `append`, padding included."""
+    return append[-1].position + aligned(append[-1].size)
 
 
 def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) -> int:

@@ -14,8 +14,7 @@ from fmq.recovery.replay import index_append
 from fmq.store.catalog import SUFFIX
 from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
 from fmq.store.kinds import Record
-from fmq.store.record import aligned
-from fmq.store.scan import Finding, Scan
+from fmq.store.scan import Finding, Scan, end_of
 from fmq.store.segment import segment_name
 from fmq.table.errors import Overtaken
 
@@ -59,7 +58,7 @@ class OpenSplit:
         scan = Scan(self.file, split.base, split.end, split.start, self.seed)
         for append in scan:
             yield append
-            self.sound_to = append[-1].position + aligned(append[-1].size)
+            self.sound_to = end_of(append)
         ending = scan.ending
         assert ending is not None
         if ending.finding is Finding.NEWER:

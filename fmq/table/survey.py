@@ -18,15 +18,12 @@ from fmq.errors import Damaged, FmqError, NewerFormat
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import SLOTS
 from fmq.recovery.layout import LOCK, Layout, known_segment, look, store_of
-from fmq.recovery.tail import Verdict, judge, trouble_of
+from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary, SegmentIndex
-from fmq.store.record import aligned
-from fmq.store.scan import Finding, Scan, vouched_beyond
+from fmq.store.scan import Finding, Scan, end_of, vouched_beyond
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.table.seen import LeftOut, Seen, left_out
-
-SOUND = (Verdict.GOES_ON, Verdict.ENDS, Verdict.CUT)
 
 
 class Surveyed(NamedTuple):
@@ -119,7 +116,7 @@ class _Survey:
             start = segment.base + HEADER_BYTES
             seed = zlib.crc32(self._store)
             scan = Scan(file, segment.base, segment.limit, start, seed)
-            ends = [start, *(append[-1].position + aligned(append[-1].size) for append in scan)]
+            ends = [start, *map(end_of, scan)]
             ending = scan.ending
             assert ending is not None
             durable_to = max(self._vouched, scan.durable_to)
@@ -139,7 +136,7 @@ class _Survey:
             ends = ends[: max(1, bisect_right(ends, durable_to))]
         self._add(segment, ends[-1], sealed=False)
         if not sound:
-            trouble = trouble_of(segment.name, ending, verdict)
+            trouble = refusal(segment.name, ending, verdict, durable_to)
             # Where its data ended nobody knows: all of the rest may have been some.
             self._leave_out(trouble, segment.name, ends[-1], segment.limit)
 

@@ -12,7 +12,6 @@ stops at it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 from fmq.options import QUEUES_MAX
@@ -259,6 +258,8 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
 
 
 def _state(ledger: Ledger, state: State, held: _Held) -> None:
+    import json
+
     carried = check_carried(json.loads(state.json))
     if carried["floor"] > ledger.index.base:
         raise IllegalStep(f"a STATE that drops its own segment: all below {carried['floor']}")

@@ -1,8 +1,9 @@
 """What the journal says, up to the last record applied: topics, queues, who waits for a decision.
 
-Everything here can be built again from the journal, and is: `tx/apply` is the only writer of
-what is durable. Beside it stand the few numbers that run ahead of the disk (`assigned`),
-because what is planned now will be published behind what is being written.
+Everything here can be built again from the journal, and is: by `tx/apply`, and in a running engine
+by `tx/straight`, which does the same for most appends. Beside it stand the few numbers that run
+ahead of the disk (`assigned`), because what is planned now will be published behind what is being
+written.
 
 All of it is guarded by the engine's lock.
 """

@@ -7,6 +7,7 @@ refused at the send that exceeds it. Sizes are counted a little too large rather
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NoReturn
 
 from fmq.errors import TooLarge, TooMany
 from fmq.message import Message
@@ -51,10 +52,10 @@ class Limits:
         """What one ack costs, in PREPARE and in the commit's ACK."""
         return 2 * (20 + len(utf8(ack.group)) + len(utf8(ack.topic)))
 
-    def refuse_message(self, size: int) -> None:
+    def refuse_message(self, size: int) -> NoReturn:
         raise TooLarge("a message in bytes", size, self.message_bytes_max, "message_bytes_max")
 
-    def refuse(self, tx_id: str, size: int, size_max: int, messages: int) -> None:
+    def refuse(self, tx_id: str, size: int, size_max: int, messages: int) -> NoReturn:
         """Say which limit a transaction of `size` bytes with `messages` messages exceeds."""
         if size > size_max:
             raise TooLarge(f"transaction {tx_id!r} in bytes", size, size_max, "segment_bytes")

@@ -274,7 +274,7 @@ class TransactionManager:
                     at_most += size_of_all([entry.prepare, *entry.runs])
                 records = publication.records(journal.roll(at_most, ordinary=False))
                 journal.measure(records)
-            writer.publish(publication.runs, now)
+            writer.assign(publication.runs, now)
             for record in records:
                 record.time_us = now
             decided.append_start = journal.position

@@ -145,7 +145,7 @@ class Commit(Straight):
             crc = U32_pack(crc32(head, seed))
             chain = crc32(crc, chain)
             buffers += (MAGIC, crc, head, bodies, PADDING[size & 7])
-            self.places.append((topic, queue, offset, at, content))
+            self.placed.append((topic, queue, offset, at, content))
             at += (size + 7) & ~7
             flags = 0
         for acks in self.acks:

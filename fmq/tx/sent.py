@@ -80,7 +80,7 @@ class Sent(Straight):
             crc = U32_pack(crc32(head, seed))
             chain = crc32(crc, chain)
             buffers += (MAGIC, crc, head, bodies, PADDING[size & 7])
-            self.places.append((topic, queue, offset, at, content))
+            self.placed.append((topic, queue, offset, at, content))
             at += (size + 7) & ~7
             flags = 0
         return chain
@@ -89,7 +89,7 @@ class Sent(Straight):
         self._publish_rows(ledger)
 
 
-class Acked(Straight):
+class AckSent(Straight):
     """What one group is done with in one queue: an ACK."""
 
     __slots__ = ("range",)

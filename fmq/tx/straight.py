@@ -23,13 +23,13 @@ from fmq.tx.ledger import Ledger, Queue, Topic
 U32_pack = U32.pack
 
 # Where they stand, once they have offsets: topic, queue, offset, the record's position, and them.
-Place = tuple[Topic, Queue, int, int, Content]
+Placed = tuple[Topic, Queue, int, int, Content]
 
 
 class Straight(ABC):
     """What all shapes share: topics that come into being, and runs of messages."""
 
-    __slots__ = ("known", "made", "places", "position", "producer", "size", "time_us", "topics",
+    __slots__ = ("known", "made", "placed", "position", "producer", "size", "time_us", "topics",
                  "tx_id")  # fmt: skip
 
     def __init__(self, known: dict[str, Topic], topics: Iterable[str], producer: str) -> None:
@@ -38,7 +38,7 @@ class Straight(ABC):
         self.topics = topics
         self.producer = producer
         self.tx_id = ""
-        self.places: list[Place] = []
+        self.placed: list[Placed] = []
         self.made: Sequence[TopicMade] = ()
         self.size = 0  # of all its records, padding included
         self.position = 0
@@ -64,7 +64,7 @@ class Straight(ABC):
             topic_applied(ledger, made)
         index, now = ledger.index, self.time_us
         base, lanes = index.base, index.lanes
-        for topic, queue, offset, at, content in self.places:
+        for topic, queue, offset, at, content in self.placed:
             if queue.next != offset or not queue.settled:
                 queue_begins(queue, offset)
             lane = lanes.get((queue.topic, queue.number))
@@ -95,5 +95,5 @@ class Straight(ABC):
         """Where the messages stand, for who has sent them."""
         return [
             receipt(queue.topic, queue.number, offset, at, content.count)
-            for _, queue, offset, at, content in self.places
+            for _, queue, offset, at, content in self.placed
         ]

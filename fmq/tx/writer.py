@@ -22,7 +22,7 @@ from fmq.store.journal import Journal
 from fmq.store.kinds import AckRange, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name
-from fmq.tx.sent import Acked, Sent
+from fmq.tx.sent import AckSent, Sent
 from fmq.tx.straight import Straight
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Writer:
 
     def ack(self, done: AckRange, sync: bool | None, hold: Callable[[], None]) -> None:
         """Append an ACK for `done`; `hold` is called first, under the lock, and may refuse it."""
-        acked = Acked(self.ledger.topics, done)
+        acked = AckSent(self.ledger.topics, done)
 
         def plan() -> None:
             hold()
@@ -151,14 +151,11 @@ class Writer:
         if not journal.fits(size):
             journal.roll(size, ordinary=ordinary)
 
-    def publish(self, runs: Iterable[Run], now: int) -> None:
-        """Give `runs` their offsets and time."""
-        ledger = self.ledger
+    def assign(self, runs: Iterable[Run], now: int) -> None:
+        """Give `runs`, whose topics came into being with what was prepared, offsets and time."""
+        topics = self.ledger.topics
         for run in runs:
-            topic = ledger.topics.get(run.topic)
-            if topic is None:
-                topic = ledger.topic(run.topic, self.options.queues_of(run.topic))
-            queue = topic.queues[run.queue]
+            queue = topics[run.topic].queues[run.queue]
             run.offset = queue.assigned
             run.time_us = now
             queue.assigned += run.count

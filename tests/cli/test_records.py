@@ -179,7 +179,7 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
     file.write_bytes(torn)
     code, lines, error = fmq_json("records", killed)
     assert (code, [line["kind"] for line in lines]) == (0, ["TOPIC", "MESSAGE"])
-    assert f"position {last.position}: " in error and "never acknowledged" in error
+    assert f"position {last.position}: " in error and "nothing proves it durable" in error
 
 
 def test_what_a_crash_left_at_the_end_is_listed_though_nobody_vouches_for_it(
