@@ -71,8 +71,9 @@ class ReadOnlyEngine:
                 self._build()
 
     def _check_open(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal
+        refusal = self._refusal or self._follower.gone
+        if refusal is not None:
+            raise refusal
 
     @property
     def path(self) -> str:

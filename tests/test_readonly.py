@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -258,6 +259,55 @@ def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: 
         with pytest.raises(Damaged):
             reader.outcome("U")
         assert bodies(reader, "t", offset=last)  # what is there can be read
+
+
+def refuses_for_good(reader: ReadOnlyEngine, reason: str) -> None:
+    """Every call says `reason`, and so does the next; nothing that was there before is shown."""
+    for _ in range(2):
+        for call in (
+            reader.refresh,
+            lambda: reader.read("t"),
+            lambda: reader.read_batch("t", limit=1),
+            reader.queues,
+            reader.groups,
+            reader.undecided,
+            lambda: reader.outcome("T"),
+        ):
+            with pytest.raises(NotAStore, match=reason):
+                call()
+
+
+@pytest.mark.parametrize("before", [1, 30])
+@pytest.mark.parametrize("behind", [1, 30])
+def test_a_directory_that_is_emptied_and_begun_anew_is_refused(before: int, behind: int) -> None:
+    """Whether it is looked at between the two or not; who opens it again sees what is there."""
+    for looked_between in (True, False):
+        disk = CrashDisk()
+        with opened(disk) as engine:
+            for number in range(before):
+                engine.send("t", b"old %d" % number + b"x" * 400)
+        with looking(disk) as reader:
+            assert len(bodies(reader, "t")) == before
+            remove(disk, *content(disk))
+            if looked_between:
+                refuses_for_good(reader, "has been removed")
+            with opened(disk) as engine:
+                for number in range(behind):
+                    engine.send("t", b"new %d" % number + b"x" * 400)
+            refuses_for_good(reader, "removed" if looked_between else "replaced by another one")
+        with pytest.raises(Closed):
+            reader.read("t")
+        with looking(disk) as reader:
+            assert len(bodies(reader, "t")) == behind
+
+
+def test_a_directory_that_is_removed_is_refused(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d", background=False) as engine:
+        engine.send("t", b"0")
+    with fmq.open(tmp_path / "d", read_only=True) as reader:
+        assert bodies(reader, "t") == [b"0"]
+        shutil.rmtree(tmp_path / "d")
+        refuses_for_good(reader, "has been removed")
 
 
 WRITING = {
