@@ -310,6 +310,40 @@ def test_a_directory_that_is_removed_is_refused(tmp_path: Path) -> None:
         refuses_for_good(reader, "has been removed")
 
 
+def test_an_index_that_is_never_written_keeps_no_later_one_in_memory(disk: CrashDisk) -> None:
+    """Its segment was dropped before the reader looked again.
+
+    Method: look when a segment is sealed and its index is just being written, not again until
+    retention has dropped it, and from then on at every message.
+    """
+    clock = FakeClock()
+    with opened(disk, clock, retain_bytes=8192) as engine:
+        engine.send("t", b"x" * 500)
+        with looking(disk) as reader:
+            looks = []
+
+            def look_once(operation: str) -> None:
+                if operation.startswith("create") and ".idx.new" in operation:
+                    disk.watch(None)
+                    reader.refresh()
+                    looks.append([index.base for index in reader._follower.ledger.sealed])
+
+            disk.watch(look_once)
+            while engine.stats().first_position == 0:
+                engine.send("t", b"x" * 500)
+            assert looks == [[0]]
+            for _ in range(100):
+                engine.send("t", b"x" * 500)
+                reader.refresh()
+            follower = reader._follower
+            assert len(follower.ledger.sealed) <= 1
+            assert len(follower.catalog.bases()) + 2 >= len(follower.segments)
+            engine.checkpoint()
+            assert reader.queues("t") == engine.queues("t")
+            first = reader.queues("t")[0].first
+            assert bodies(reader, "t", offset=first) == bodies(engine, "t", offset=first)
+
+
 WRITING = {
     "send": lambda reader: reader.send("t", b""),
     "send_many": lambda reader: reader.send_many("t", [b""]),

@@ -178,6 +178,8 @@ class Follower:
             older = [segment for segment in self.segments if segment.base < segments[0].base]
             self.segments = older + segments
             sealed = self.ledger.sealed
+            while sealed and sealed[0].base < self.ledger.floor:
+                sealed.pop(0)  # dropped before its index was written, or before it was seen here
             while sealed and segment_name(sealed[0].base, SUFFIX) in names:
                 self.catalog.add(sealed.pop(0).base)
             while self.segments[0].limit <= self.ledger.floor:
