@@ -344,6 +344,41 @@ def test_an_index_that_is_never_written_keeps_no_later_one_in_memory(disk: Crash
             assert bodies(reader, "t", offset=first) == bodies(engine, "t", offset=first)
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_retention_that_no_checkpoint_tells_of_is_no_damage(rounds: int) -> None:
+    """The STATE at the tail is vouched for by what it says was dropped: that is not there.
+
+    Method: end with the STATE of a retention, the first one or a later one, and remove the
+    checkpoints, which are derived.
+    """
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=8192) as engine:
+        for _ in range(rounds):
+            before = engine.stats().first_position
+            while engine.stats().first_position == before:
+                engine.send("t", b"x" * 500)
+        expected = engine.queues("t"), engine.undecided()
+    remove(disk, "checkpoint.0", "checkpoint.1")
+    with looking(disk) as reader:
+        assert reader.damage is None
+        assert (reader.queues("t"), reader.undecided()) == expected
+        first = expected[0][0].first
+        assert len(bodies(reader, "t", offset=first)) == expected[0][0].next - first
+        reader.refresh()
+        assert reader.damage is None
+
+
+def test_a_segment_is_missing_that_the_state_at_the_tail_does_not_speak_of() -> None:
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=8192) as engine:
+        while engine.stats().first_position == 0:
+            engine.send("t", b"x" * 500)
+    remove(disk, "checkpoint.0", "checkpoint.1", segments(disk)[0])
+    with looking(disk) as reader:
+        assert reader.damage is not None
+        assert "missing" in reader.damage.reason
+
+
 WRITING = {
     "send": lambda reader: reader.send("t", b""),
     "send_many": lambda reader: reader.send_many("t", [b""]),
