@@ -196,10 +196,15 @@ class Messages:
             return  # whoever woke it has taken it off the list
         with self.lock:
             for name in topics:
-                topic = self.ledger.topics.get(name)
-                for waiting in (topic and topic.waiting, self.ledger.awaited.get(name)):
-                    if waiting and wakeup in waiting:
-                        waiting.remove(wakeup)
+                waiting = self._waiting_for(name)
+                if wakeup in waiting:
+                    waiting.remove(wakeup)
+                if not waiting:
+                    self.ledger.awaited.pop(name, None)
+
+    def _waiting_for(self, name: str) -> list[Callable[[], None]]:
+        topic = self.ledger.topics.get(name)
+        return self.ledger.awaited.get(name, []) if topic is None else topic.waiting
 
     def wake(self) -> None:
         """Wake those who wait for what has just been published. Under the lock."""

@@ -86,6 +86,32 @@ def test_a_transaction_that_is_dropped_while_somebody_waits(
     assert clock.monotonic() <= 16
 
 
+def test_who_waited_for_topics_that_are_not_there_leaves_nothing_behind(
+    engine: Engine, clock: WhileWaiting
+) -> None:
+    awaited = engine._parts.ledger.awaited
+    for number in range(5):
+        assert engine.read(f"nobody {number}", timeout=1) == []
+    consumer = engine.consumer(("nobody", "nobody else"), group="g")
+    assert consumer.poll(timeout=1) == []
+    assert awaited == {}
+    clock.happens = lambda: engine.send("nobody", b"job")
+    assert len(consumer.poll(timeout=60)) == 1
+    assert awaited == {}
+
+
+def test_who_still_waits_for_a_topic_that_is_not_there_is_woken_when_it_comes(
+    engine: Engine, clock: WhileWaiting
+) -> None:
+    """Though another one has ceased to."""
+    messages = engine._parts.messages
+    with messages.lock:
+        one, other = messages.listen(("nobody",)), messages.listen(("nobody",))
+    messages.stop_listening(one, ("nobody",))
+    engine.send("nobody", b"job")
+    assert (one.woken, other.woken) == (False, True)
+
+
 def test_whatever_line_an_interrupt_meets_while_consumers_are_woken_nobody_sleeps_on() -> None:
     """The engine fails of it, and wakes all who are on a list: whoever is on none sleeps on."""
 
