@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import fmq.tx.messages
 from fmq import Consumer, Delivery, Engine
 from fmq.clock import Waitable
+from fmq.errors import Closed
 from tests.small import CrashDisk, FakeClock, opened
 from tests.store.lines import Lines
 
@@ -86,6 +88,19 @@ def test_a_transaction_that_is_dropped_while_somebody_waits(
     assert clock.monotonic() <= 16
 
 
+@pytest.mark.parametrize("topics", ["nobody", ("nobody", "t"), ("nobody", "nobody else")])
+def test_the_end_of_a_consumer_wakes_who_waits_for_a_topic_that_is_not_there_yet(
+    engine: Engine, clock: WhileWaiting, topics: str | tuple[str, ...]
+) -> None:
+    engine.consumer("t", group="g").poll()
+    consumer = engine.consumer(topics, group="g")
+    clock.happens = consumer.close
+    with pytest.raises(Closed):
+        consumer.poll(timeout=math.inf)
+    assert clock.monotonic() == 0
+    assert engine._parts.ledger.awaited == {}
+
+
 def test_who_waited_for_topics_that_are_not_there_leaves_nothing_behind(
     engine: Engine, clock: WhileWaiting
 ) -> None:
@@ -124,12 +139,15 @@ def test_whatever_line_an_interrupt_meets_while_consumers_are_woken_nobody_sleep
             engine.send("t", b"job")
             messages = engine._parts.messages
             wakeups = [messages.listen(("t",)) for _ in range(3)]
-            messages.ledger.arrived.add("t")
+            # And one for a topic that is not there, whose consumer is just being closed.
+            wakeups.append(messages.listen(("nobody",)))
+            messages.ledger.arrived.update(("t", "nobody"))
             lines = Lines(fmq.tx.messages, at, interrupt)
             try:
                 lines.run(messages.wake)
             except KeyboardInterrupt:
                 messages.wake_all()
+            assert messages.ledger.awaited == {}
             assert all(wakeup.woken and not wakeup.lock.locked() for wakeup in wakeups), lines.line
         if lines.count <= at:
             break
