@@ -39,8 +39,8 @@ def generate(seed: int, length: int = 16) -> Workload:
     }
     if random.random() < 0.4:
         options["relocate_bytes"] = random.choice((3000, 6000))
-    if random.random() < 0.4:
-        options["retain_bytes"] = random.choice((2, 3)) * options["segment_bytes"]
+    if random.random() < 0.5:
+        options["retain_bytes"] = random.choice((1, 2, 3)) * options["segment_bytes"]
     if random.random() < 0.25:
         options["sync"] = random.choice(("interval", "never"))
     if random.random() < 0.2:
@@ -58,11 +58,15 @@ class Maker:
         self._segment_bytes = segment_bytes
         self._transactions = 0
         self._prepared: list[str] = []
+        self._filled = False  # just now: the end of a segment is where most goes wrong
 
     def step(self) -> Step:
         random = self._random
         kinds, weights = zip(*WEIGHTS.items(), strict=True)
         kind = random.choices(kinds, weights)[0]
+        if self._filled and random.random() < 0.5:
+            kind = random.choice(AT_THE_END)
+        self._filled = kind == "fill"
         match kind:
             case "send" | "lazy":
                 return [kind, *self._lane(), self._size()]
@@ -109,11 +113,12 @@ class Maker:
         return [kind, name, runs, random.choice((None, None, "g", "h"))]
 
 
+AT_THE_END = ("checkpoint", "reopen", "kill", "prepare")
 WEIGHTS = {
     "send": 6,
     "lazy": 1,
     "many": 2,
-    "fill": 0.7,
+    "fill": 1.2,
     "tx": 3,
     "prepare": 4,
     "commit": 3,

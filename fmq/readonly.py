@@ -1,8 +1,8 @@
 """Looking at a directory without a lock and without writing, and following a live engine.
 
-What is shown is what can be vouched for: up to the checkpoint, to the end of a sealed segment,
-or to the durable_to of the last sound record. So it may lag by the last group of appends, until
-the next record, roll, checkpoint or clean close.
+What is shown is what can be vouched for: up to the checkpoint, to the end of a sealed segment, to
+the durable_to of the last sound record, or to a STATE of whose segments one is gone already. So it
+may lag by the last group of appends, until the next record, roll, checkpoint or clean close.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class ReadOnlyEngine:
                 self._build()
 
     def _check_open(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal
+        refusal = self._refusal or self._follower.gone
+        if refusal is not None:
+            raise refusal
 
     @property
     def path(self) -> str:

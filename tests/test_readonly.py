@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -258,6 +259,124 @@ def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: 
         with pytest.raises(Damaged):
             reader.outcome("U")
         assert bodies(reader, "t", offset=last)  # what is there can be read
+
+
+def refuses_for_good(reader: ReadOnlyEngine, reason: str) -> None:
+    """Every call says `reason`, and so does the next; nothing that was there before is shown."""
+    for _ in range(2):
+        for call in (
+            reader.refresh,
+            lambda: reader.read("t"),
+            lambda: reader.read_batch("t", limit=1),
+            reader.queues,
+            reader.groups,
+            reader.undecided,
+            lambda: reader.outcome("T"),
+        ):
+            with pytest.raises(NotAStore, match=reason):
+                call()
+
+
+@pytest.mark.parametrize("before", [1, 30])
+@pytest.mark.parametrize("behind", [1, 30])
+def test_a_directory_that_is_emptied_and_begun_anew_is_refused(before: int, behind: int) -> None:
+    """Whether it is looked at between the two or not; who opens it again sees what is there."""
+    for looked_between in (True, False):
+        disk = CrashDisk()
+        with opened(disk) as engine:
+            for number in range(before):
+                engine.send("t", b"old %d" % number + b"x" * 400)
+        with looking(disk) as reader:
+            assert len(bodies(reader, "t")) == before
+            remove(disk, *content(disk))
+            if looked_between:
+                refuses_for_good(reader, "has been removed")
+            with opened(disk) as engine:
+                for number in range(behind):
+                    engine.send("t", b"new %d" % number + b"x" * 400)
+            refuses_for_good(reader, "removed" if looked_between else "replaced by another one")
+        with pytest.raises(Closed):
+            reader.read("t")
+        with looking(disk) as reader:
+            assert len(bodies(reader, "t")) == behind
+
+
+def test_a_directory_that_is_removed_is_refused(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d", background=False) as engine:
+        engine.send("t", b"0")
+    with fmq.open(tmp_path / "d", read_only=True) as reader:
+        assert bodies(reader, "t") == [b"0"]
+        shutil.rmtree(tmp_path / "d")
+        refuses_for_good(reader, "has been removed")
+
+
+def test_an_index_that_is_never_written_keeps_no_later_one_in_memory(disk: CrashDisk) -> None:
+    """Its segment was dropped before the reader looked again.
+
+    Method: look when a segment is sealed and its index is just being written, not again until
+    retention has dropped it, and from then on at every message.
+    """
+    clock = FakeClock()
+    with opened(disk, clock, retain_bytes=8192) as engine:
+        engine.send("t", b"x" * 500)
+        with looking(disk) as reader:
+            looks = []
+
+            def look_once(operation: str) -> None:
+                if operation.startswith("create") and ".idx.new" in operation:
+                    disk.watch(None)
+                    reader.refresh()
+                    looks.append([index.base for index in reader._follower.ledger.sealed])
+
+            disk.watch(look_once)
+            while engine.stats().first_position == 0:
+                engine.send("t", b"x" * 500)
+            assert looks == [[0]]
+            for _ in range(100):
+                engine.send("t", b"x" * 500)
+                reader.refresh()
+            follower = reader._follower
+            assert len(follower.ledger.sealed) <= 1
+            assert len(follower.catalog.bases()) + 2 >= len(follower.segments)
+            engine.checkpoint()
+            assert reader.queues("t") == engine.queues("t")
+            first = reader.queues("t")[0].first
+            assert bodies(reader, "t", offset=first) == bodies(engine, "t", offset=first)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_retention_that_no_checkpoint_tells_of_is_no_damage(rounds: int) -> None:
+    """The STATE at the tail is vouched for by what it says was dropped: that is not there.
+
+    Method: end with the STATE of a retention, the first one or a later one, and remove the
+    checkpoints, which are derived.
+    """
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=8192) as engine:
+        for _ in range(rounds):
+            before = engine.stats().first_position
+            while engine.stats().first_position == before:
+                engine.send("t", b"x" * 500)
+        expected = engine.queues("t"), engine.undecided()
+    remove(disk, "checkpoint.0", "checkpoint.1")
+    with looking(disk) as reader:
+        assert reader.damage is None
+        assert (reader.queues("t"), reader.undecided()) == expected
+        first = expected[0][0].first
+        assert len(bodies(reader, "t", offset=first)) == expected[0][0].next - first
+        reader.refresh()
+        assert reader.damage is None
+
+
+def test_a_segment_is_missing_that_the_state_at_the_tail_does_not_speak_of() -> None:
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=8192) as engine:
+        while engine.stats().first_position == 0:
+            engine.send("t", b"x" * 500)
+    remove(disk, "checkpoint.0", "checkpoint.1", segments(disk)[0])
+    with looking(disk) as reader:
+        assert reader.damage is not None
+        assert "missing" in reader.damage.reason
 
 
 WRITING = {

@@ -167,6 +167,7 @@ class Consumer:
         # Until it is durable it is nobody's: neither its lease nor this consumer's end may let a
         # message come again whose ack is on its way.
         self._check()
+        self._writer.let_abandoned_come_again()
         try:
             # Exchanged as part of the plan, so that an interrupt finds it held or not, and never
             # held by nobody.
@@ -179,6 +180,7 @@ class Consumer:
         self._after()
 
     def _give_back(self, lease: Lease) -> None:
+        self._writer.let_abandoned_come_again()
         holds, first, end = lease._holds, lease._first, lease._end
         if not self._let_come_again(lease._queue, holds, first, end, lease._claim):
             self._refuse(lease)
@@ -190,6 +192,7 @@ class Consumer:
                 f"{lease!r} is of another engine than the transaction, which cannot ack it there. "
                 "Nothing was changed; consume and produce with one engine, or ack it by itself."
             )
+        writer.let_abandoned_come_again()
         with self._messages.lock:
             self._exchange(lease)
         return lease._range()

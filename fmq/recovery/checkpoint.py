@@ -10,8 +10,8 @@
 
 A checkpoint is a hint: everything in it can be found again by replaying the journal from its
 first segment. It is written only after the index that it speaks of is durable. Both positions
-in it matter: replay begins at `scan_from`, the oldest PREPARE still open, but below
-`applied_upto` it only collects what is open, because all else there has been applied already.
+in it matter: replay begins at `scan_from`, the append with the oldest PREPARE still open, but
+below `applied_upto` it only collects what is open, because all else there has been applied already.
 """
 
 from __future__ import annotations

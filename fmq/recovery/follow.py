@@ -11,9 +11,9 @@ import zlib
 from threading import Lock
 
 from fmq.disk import Directory
-from fmq.errors import Damaged
+from fmq.errors import Damaged, NotAStore
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.layout import known_segments, look, read_header
+from fmq.recovery.layout import Layout, known_segments, look, read_header
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import rebuild_index
 from fmq.store.catalog import SUFFIX, Catalog
@@ -37,10 +37,36 @@ class Follower:
         self._lock = lock
         self.damage: Damaged | None = None  # what stopped it
         self._lasting: Damaged | None = None  # the same, where a look from here on would miss it
-        self.store = read_header(directory, look(directory).bases[-1]).store
+        self.gone: NotAStore | None = None  # why there is nothing to follow any more
+        self.store = read_header(directory, self._look().bases[-1]).store
         self.seed = zlib.crc32(self.store)
         self.files = Files(directory)
         self._start_over()
+
+    def _look(self) -> Layout:
+        """The names; NotAStore if there is no journal any more."""
+        for _ in range(ATTEMPTS):  # one look may miss a name that is just being replaced
+            try:
+                layout = look(self._directory)
+            except FileNotFoundError:
+                break  # the directory itself has been removed
+            if not layout.fresh:
+                return layout
+        raise self._no_longer("the journal has been removed")
+
+    def _check_store(self, store: bytes) -> None:
+        """NotAStore if the journal is no longer that which was opened."""
+        if store != self.store:
+            raise self._no_longer(
+                f"the journal has been replaced by another one, of the store {store.hex()}"
+            )
+
+    def _no_longer(self, what: str) -> NotAStore:
+        return NotAStore(
+            f"{self._directory.path}: {what} since it was opened with read_only=True; what was "
+            "read so far is no longer here. Nothing was changed. Open the directory again to read "
+            "what it holds now."
+        )
 
     def _start_over(self) -> None:
         """Begin at the newest checkpoint.
@@ -67,9 +93,11 @@ class Follower:
 
     def _begin(self, *, believe: bool) -> None:
         """Apply what the journal says; with `believe` up to what is damaged."""
-        layout = look(self._directory)
+        layout = self._look()
         self.damage = self._lasting = None
-        self._replay, _ = begin(self._directory, layout)
+        replay, store = begin(self._directory, layout)
+        self._check_store(store)
+        self._replay = replay
         at_rest = self._replay.applied_from
         try:
             with self._lock:
@@ -110,8 +138,19 @@ class Follower:
                     self._replay.resume(self._replay.segments)
 
     def refresh(self) -> None:
-        """Apply what has become durable since the last time."""
-        layout = look(self._directory)
+        """Apply what has become durable since the last time; NotAStore if the journal is gone, for
+        good.
+        """
+        if self.gone is not None:
+            raise self.gone
+        try:
+            self._refresh()
+        except NotAStore as error:
+            self.gone = error
+            raise
+
+    def _refresh(self) -> None:
+        layout = self._look()
         here = self._replay.ledger.index.base
         if here not in layout.bases:
             self.files.close()
@@ -120,7 +159,9 @@ class Follower:
         checkpoint = checkpoints.read(self._directory, self.store)
         ahead = layout._replace(bases=tuple(base for base in layout.bases if base >= here))
         try:
-            segments = known_segments(self._directory, ahead, None)
+            newest = read_header(self._directory, layout.bases[-1])
+            self._check_store(newest.store)
+            segments = known_segments(self._directory, ahead, None, newest)
             if checkpoint is not None and checkpoint.applied_upto <= segments[-1].limit:
                 self._replay.durable_to = max(self._replay.durable_to, checkpoint.applied_upto)
             self._replay.resume(segments)
@@ -137,6 +178,8 @@ class Follower:
             older = [segment for segment in self.segments if segment.base < segments[0].base]
             self.segments = older + segments
             sealed = self.ledger.sealed
+            while sealed and sealed[0].base < self.ledger.floor:
+                sealed.pop(0)  # dropped before its index was written, or before it was seen here
             while sealed and segment_name(sealed[0].base, SUFFIX) in names:
                 self.catalog.add(sealed.pop(0).base)
             while self.segments[0].limit <= self.ledger.floor:

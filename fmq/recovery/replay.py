@@ -14,10 +14,10 @@ from fmq.errors import Damaged, Unreadable
 from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
-from fmq.store.kinds import Decided, Kind, Record, Run
+from fmq.store.kinds import Decided, Kind, Record, Run, State
 from fmq.store.scan import Ending, Finding, Scan, end_of, vouched_beyond
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
-from fmq.tx.apply import apply, collect
+from fmq.tx.apply import apply, collect, floor_of
 from fmq.tx.ledger import Ledger
 from fmq.tx.state import IllegalStep
 
@@ -58,6 +58,7 @@ class Replay:
         self.durable_to = 0
         self.replayed_bytes = 0
         self.part_size = 0
+        self._first = segments[0].base  # what lay before it is missing
         if checkpoint is None:
             self._begin_at_first_segment()
         else:
@@ -119,6 +120,7 @@ class Replay:
         applied = max(self.ledger.applied_upto, self.ledger.index.base + HEADER_BYTES)
         self.scan_from = self.applied_from = self._index_from = applied
         self.checkpoint = None
+        self._first = 0  # has been judged
 
     def run(self, *, vouched_only: bool = False) -> None:
         """Apply everything up to the end; Damaged or NewerFormat. Nothing is written.
@@ -148,6 +150,7 @@ class Replay:
             if ending.finding is Finding.BAD and not sealed:
                 beyond = vouched_beyond(file, segment.base, limit, ending.position, self._seed)
                 vouched = max(vouched, beyond)
+            vouched = max(vouched, self._proven_by_what_is_missing(waiting))
         finally:
             file.close()
         # A checkpoint may know more than the segments on the way to it.
@@ -164,6 +167,19 @@ class Replay:
             segment.end = ending.append_start
             assert vouched_only or scan.chain is not None, "appends go on behind a known chain"
             segment.chain = scan.chain or 0
+
+    def _proven_by_what_is_missing(self, waiting: list[list[Record]]) -> int:
+        """The end of the STATE in `waiting` that tells why there is nothing before the first
+        segment; 0 if there is none, or it is known without it. It was durable before the first
+        one was removed, as was all before it.
+        """
+        if self._first <= self.ledger.floor and not self.ledger.unsettled:
+            return 0
+        for append in waiting:
+            for record in append:
+                if isinstance(record, State) and floor_of(record) >= self._first:
+                    return end_of(append)
+        return 0
 
     def _scan(self, file: File, segment: Segment, position: int, limit: int) -> Scan:
         """A scan that knows the chain from the segment's start or from the checkpoint on."""

@@ -2,8 +2,10 @@
 
 Opening reads none of them. The first look below the segment being written reads the tables of
 lanes, the front of each file; entries are loaded when a message is wanted, and the least
-recently used ones are dropped. An index that is missing or not sound is built again from its
-segment, which needs nothing else.
+recently used ones are dropped. The first look for a decision reads which were made in each segment:
+4 bytes for each stay, of the newest segments if there are too many, and from then on only an index
+that may hold what is looked for is read again. An index that is missing or not sound is built again
+from its segment, which needs nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 
-from fmq.disk import Directory
+from fmq.disk import Directory, File
 from fmq.errors import Damaged
 from fmq.store.index import (
     BadIndex,
@@ -23,6 +25,7 @@ from fmq.store.index import (
     SegmentIndex,
     decode_blocks,
     decode_head,
+    decode_outcomes,
     head_size_of,
     outcome_key,
 )
@@ -32,7 +35,8 @@ SUFFIX = ".idx"
 TEMPORARY = ".idx.new"
 FRONT_BYTES = 4096
 LOADED_MAX = 8
-KEYS_MAX = 512
+KEYS_MAX = 1 << 22  # 16 MiB: of older segments they are read again for each look
+RUN_KEYS = 1 << 13  # sorted together: other threads wait that long, and it takes memory meanwhile
 
 Rebuild = Callable[[int], SegmentIndex]
 
@@ -40,15 +44,21 @@ Rebuild = Callable[[int], SegmentIndex]
 class Catalog:
     """The indexes of the sealed segments of one directory. Safe for threads."""
 
-    def __init__(self, directory: Directory, store: bytes, rebuild: Rebuild) -> None:
+    def __init__(
+        self, directory: Directory, store: bytes, rebuild: Rebuild, keys_max: int = KEYS_MAX
+    ) -> None:
         self._directory = directory
         self._store = store
         self._rebuild = rebuild
         self._lock = threading.Lock()
+        # Whoever looks for a decision holds this one while reading; nobody else waits for it.
+        self._looking = threading.Lock()
         self._bases: list[int] = []
         self._tables: dict[int, dict[LaneKey, LaneSummary]] = {}
         self._loaded: OrderedDict[int, SegmentIndex] = OrderedDict()
-        self._keys: OrderedDict[int, array[int]] = OrderedDict()
+        self._keys: dict[int, list[array[int]]] = {}  # what was decided there, in sorted runs
+        self._keys_max = keys_max
+        self._kept_keys = 0
         self._lanes: dict[LaneKey, tuple[list[int], list[int]]] = {}  # firsts, bases
         self._mapped = 0  # how many of _bases are in _lanes
         self._unmapped: dict[int, Damaged] = {}  # or would be, were they not damaged
@@ -81,7 +91,7 @@ class Catalog:
             self._bases.pop(0)
             self._tables.pop(base, None)
             self._loaded.pop(base, None)
-            self._keys.pop(base, None)
+            self._forget_keys(base)
             self._unmapped.pop(base, None)
             for firsts, bases in self._lanes.values():
                 if bases and bases[0] == base:
@@ -122,22 +132,83 @@ class Catalog:
     def find_outcomes(self, tx_id: str) -> list[int]:
         """Positions of decisions that may be those of `tx_id`, the newest first."""
         key = outcome_key(tx_id)
-        with self._lock:
+        with self._looking:
+            with self._lock:
+                known = [(base, self._keys.get(base)) for base in reversed(self._bases)]
             return [
-                position
-                for base in reversed(self._bases)
-                if _holds(self._outcome_keys(base), key)
-                for position in self._load(base).find_outcomes(tx_id)
+                base + place
+                for base, runs in known
+                if runs is None or any(_holds(run, key) for run in runs)
+                for place in self._places(base, key)
             ]
 
-    def _outcome_keys(self, base: int) -> array[int]:
-        keys = self._keys.get(base)
-        if keys is None:
-            keys = self._keys[base] = array("I", sorted(self._load(base).outcome_keys))
-            while len(self._keys) > KEYS_MAX:
-                self._keys.popitem(last=False)
-        self._keys.move_to_end(base)
-        return keys
+    def _places(self, base: int, key: int) -> list[int]:
+        """Where in the segment at `base` decisions with this key stand, the newest first."""
+        try:
+            keys, places = self._outcomes(base)
+        except FileNotFoundError:
+            if base in self.bases():
+                raise
+            return []  # retention was faster
+        self._keep_keys(base, keys)
+        return [places[i] for i in reversed(_all_of(key, keys))]
+
+    def _outcomes(self, base: int) -> tuple[array[int], array[int]]:
+        """The keys of what was decided in a segment and the places, in the order of decisions.
+
+        Not under the lock: readers go on meanwhile.
+        """
+        with self._lock:
+            index = self._loaded.get(base)
+        if index is None:
+            try:
+                return self._read_outcomes(base)
+            except (OSError, BadIndex):
+                index = self._rebuild(base)
+            with self._lock:
+                self.rebuilt += 1
+                if base in self._bases:
+                    self._keep(index)
+        return index.outcome_keys, index.outcome_places
+
+    def _read_outcomes(self, base: int) -> tuple[array[int], array[int]]:
+        file = self._directory.open(segment_name(base, SUFFIX))
+        try:
+            data, size = _read_front(file), file.size()
+            head = decode_head(data, 0, self._store, base)
+            if head.size == size and not head.outcomes:
+                return array("I"), array("I")
+            if size > len(data):
+                data = file.read(0, size)  # all of it has one checksum
+        finally:
+            file.close()
+        return decode_outcomes(data, self._store, base)
+
+    def _keep_keys(self, base: int, keys: array[int]) -> None:
+        """Keep what was decided in the segment at `base`, if there is room beside the newer ones.
+
+        Who looks goes from the newest to the oldest. To let the least recently used go would let
+        each go just before it is wanted again.
+        """
+        if base in self._keys:
+            return
+        with self._lock:
+            while (
+                self._kept_keys + len(keys) > self._keys_max
+                and (oldest := min(self._keys, default=base)) < base
+            ):
+                self._forget_keys(oldest)
+            if self._kept_keys + len(keys) > self._keys_max:
+                return
+        starts = range(0, len(keys), RUN_KEYS)
+        runs = [array("I", sorted(keys[start : start + RUN_KEYS])) for start in starts]
+        with self._lock:
+            if base in self._bases:
+                self._keys[base] = runs
+                self._kept_keys += len(keys)
+
+    def _forget_keys(self, base: int) -> None:
+        self._kept_keys -= sum(map(len, self._keys.pop(base, ())))
 
     def _map(self) -> None:
         """Know, for each queue, which segments hold it."""
@@ -164,10 +235,7 @@ class Catalog:
         try:
             file = self._directory.open(segment_name(base, SUFFIX))
             try:
-                data = file.read(0, FRONT_BYTES)
-                size = head_size_of(data)
-                if size > len(data):
-                    data = file.read(0, min(size, file.size()))
+                data = _read_front(file)
             finally:
                 file.close()
             return {key: summary for key, summary, _, _ in
@@ -179,11 +247,14 @@ class Catalog:
         index = self._loaded.get(base)
         if index is None:
             index = self._read(base)
-            self._loaded[base] = index
-            while len(self._loaded) > LOADED_MAX:
-                self._loaded.popitem(last=False)
+            self._keep(index)
         self._loaded.move_to_end(base)
         return index
+
+    def _keep(self, index: SegmentIndex) -> None:
+        self._loaded[index.base] = index
+        while len(self._loaded) > LOADED_MAX:
+            self._loaded.popitem(last=False)
 
     def _read(self, base: int) -> SegmentIndex:
         try:
@@ -197,6 +268,26 @@ class Catalog:
             return self._rebuild(base)
 
 
-def _holds(keys: array[int], key: int) -> bool:
-    i = bisect_left(keys, key)
-    return i < len(keys) and keys[i] == key
+def _read_front(file: File) -> bytes:
+    """The index up to the end of its table of lanes, or more, not checked yet; BadIndex."""
+    data = file.read(0, FRONT_BYTES)
+    size = head_size_of(data)
+    return data if size <= len(data) else file.read(0, min(size, file.size()))
+
+
+def _all_of(key: int, keys: array[int]) -> list[int]:
+    """Where in `keys`, which are in no order, this one stands. Bytes are searched faster."""
+    data, wanted = keys.tobytes(), array("I", [key]).tobytes()
+    found = []
+    at = data.find(wanted)
+    while at >= 0:
+        place, beside = divmod(at, keys.itemsize)
+        if not beside:
+            found.append(place)
+        at = data.find(wanted, at + 1)
+    return found
+
+
+def _holds(run: array[int], key: int) -> bool:
+    i = bisect_left(run, key)
+    return i < len(run) and run[i] == key

@@ -31,6 +31,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import accumulate
 from struct import Struct
 from struct import error as StructError
@@ -278,25 +279,43 @@ def _decode_lanes(data: bytes, lanes: int) -> list[tuple[LaneKey, LaneSummary, i
 
 def decode_blocks(data: bytes, store: bytes, base: int) -> SegmentIndex:
     """The index that one or more blocks, one after the other, make up; BadIndex."""
-    if not data:
-        raise BadIndex("an empty file")
     index = SegmentIndex(base)
-    at = 0
-    while at < len(data):
-        head = decode_head(data, at, store, base)
-        body = data[at + head.head_size : at + head.size]
-        if len(body) != head.body_size or zlib.crc32(body) != head.body_crc:
-            raise BadIndex("the checksum of its entries does not match")
+    for head, body in _blocks(data, store, base):
         try:
             _add_block(index, head, body)
         except OverflowError:
             raise BadIndex("more messages in it than a segment can hold") from None
-        at += head.size
     index.mark_saved()
     return index
 
 
-def _add_block(index: SegmentIndex, head: BlockHead, body: bytes) -> None:
+def decode_outcomes(data: bytes, store: bytes, base: int) -> tuple[array[int], array[int]]:
+    """Of the same blocks only the keys of what was decided, and the places; BadIndex."""
+    keys, places = array("I"), array("I")
+    for head, body in _blocks(data, store, base):
+        column = _Take(body)
+        column.skip(sum(entries * (3 if flags & ELSEWHERE else 2)
+                        for _, _, entries, flags in head.lanes))  # fmt: skip
+        keys.extend(column(head.outcomes))
+        places.extend(column(head.outcomes))
+    return keys, places
+
+
+def _blocks(data: bytes, store: bytes, base: int) -> Iterator[tuple[BlockHead, memoryview]]:
+    """The blocks that `data` is made of, each with its body, checked; BadIndex."""
+    if not data:
+        raise BadIndex("an empty file")
+    at = 0
+    while at < len(data):
+        head = decode_head(data, at, store, base)
+        body = memoryview(data)[at + head.head_size : at + head.size]
+        if len(body) != head.body_size or zlib.crc32(body) != head.body_crc:
+            raise BadIndex("the checksum of its entries does not match")
+        yield head, body
+        at += head.size
+
+
+def _add_block(index: SegmentIndex, head: BlockHead, body: memoryview) -> None:
     column = _Take(body)
     for key, summary, entries, flags in head.lanes:
         lane = index.lanes.get(key)
@@ -324,14 +343,19 @@ def _add_block(index: SegmentIndex, head: BlockHead, body: bytes) -> None:
 class _Take:
     """Hands out the columns of a body, one after the other."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: memoryview) -> None:
         self._body = body
         self._at = 0
+
+    def skip(self, entries: int) -> None:
+        """Leave out so many entries."""
+        self._at += 4 * entries
 
     def __call__(self, entries: int) -> array[int]:
         end = self._at + 4 * entries
         if end > len(self._body):
             raise BadIndex("a column is cut short")
-        column = array("I", self._body[self._at : end])
+        column = array("I")
+        column.frombytes(self._body[self._at : end])
         self._at = end
         return column

@@ -13,6 +13,7 @@ stops at it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fmq.options import QUEUES_MAX
 from fmq.store.kinds import (
@@ -257,10 +258,22 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
         ledger.on_ack(ack)
 
 
-def _state(ledger: Ledger, state: State, held: _Held) -> None:
+def floor_of(state: State) -> int:
+    """Below what position nothing is kept, as `state` says; 0 if it is of an unknown shape."""
+    try:
+        return int(_carried_by(state)["floor"])
+    except (ValueError, RecursionError):
+        return 0
+
+
+def _carried_by(state: State) -> dict[str, Any]:
     import json
 
-    carried = check_carried(json.loads(state.json))
+    return check_carried(json.loads(state.json))
+
+
+def _state(ledger: Ledger, state: State, held: _Held) -> None:
+    carried = _carried_by(state)
     if carried["floor"] > ledger.index.base:
         raise IllegalStep(f"a STATE that drops its own segment: all below {carried['floor']}")
     for name, ranges in carried["topics"].items():

@@ -206,29 +206,32 @@ class Messages:
             return  # whoever woke it has taken it off the list
         with self.lock:
             for name in topics:
-                topic = self.ledger.topics.get(name)
-                for waiting in (topic and topic.waiting, self.ledger.awaited.get(name)):
-                    if waiting and wakeup in waiting:
-                        waiting.remove(wakeup)
+                waiting = self._waiting_for(name)
+                if wakeup in waiting:
+                    waiting.remove(wakeup)
+                if not waiting:
+                    self.ledger.awaited.pop(name, None)
+
+    def _waiting_for(self, name: str) -> list[Callable[[], None]]:
+        topic = self.ledger.topics.get(name)
+        return self.ledger.awaited.get(name, []) if topic is None else topic.waiting
 
     def wake(self) -> None:
-        """Wake those who wait for what has just been published. Under the lock."""
+        """Wake those who wait for what has just been published, or for a topic that is in `arrived`
+        for another reason, be it there or not. Under the lock.
+        """
         arrived = self.ledger.arrived
         while arrived:
             # One after the other, so that an interrupt leaves nobody behind who is on no list.
             name = next(iter(arrived))
-            topic = self.ledger.topics.get(name)
-            while topic is not None and topic.waiting:
-                topic.waiting[0]()
-                topic.waiting.pop(0)
+            waiting = self._waiting_for(name)
+            while waiting:
+                waiting[0]()
+                waiting.pop(0)
+            self.ledger.awaited.pop(name, None)
             arrived.discard(name)
 
     def wake_all(self) -> None:
         """Wake everybody, because the engine closes or has failed. Under the lock."""
-        for topic in self.ledger.topics.values():
-            self.ledger.arrived.add(topic.name)
-        for waiting in self.ledger.awaited.values():
-            for wakeup in waiting:
-                wakeup()
-        self.ledger.awaited.clear()
+        self.ledger.arrived.update(self.ledger.topics, self.ledger.awaited)
         self.wake()

@@ -341,6 +341,29 @@ def test_a_transaction_that_is_dropped_without_an_end_lets_its_messages_come_aga
         assert offsets(other) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("call", ["ack", "release", "tx.ack", "batch ack"])
+def test_what_a_dropped_transaction_held_is_its_consumers_again_at_once(call: str) -> None:
+    """It need not poll first."""
+    with started(CrashDisk()) as engine:
+        one, other = engine.consumer("in", group="g"), engine.consumer("in", group="g")
+        lease = one.poll_batch() if call == "batch ack" else one.poll()[0]
+        assert lease is not None
+        tx = engine.transaction()
+        tx.ack(lease)
+        del tx
+        gc.collect()
+        if call == "tx.ack":
+            with engine.transaction() as tx:
+                tx.ack(lease)
+        elif call == "release":
+            lease.release()
+        else:
+            lease.ack()
+        one.close()
+        expected = {"release": [0, 1, 2], "batch ack": []}.get(call, [1, 2])
+        assert offsets(other) == expected
+
+
 @pytest.mark.parametrize("step", ["prepare", "commit"])
 def test_one_that_is_dropped_behind_its_step_does_not(step: str) -> None:
     clock = FakeClock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import fmq.tx.messages
 from fmq import Consumer, Delivery, Engine
 from fmq.clock import Waitable
+from fmq.errors import Closed
 from tests.small import CrashDisk, FakeClock, opened
 from tests.store.lines import Lines
 
@@ -86,6 +88,45 @@ def test_a_transaction_that_is_dropped_while_somebody_waits(
     assert clock.monotonic() <= 16
 
 
+@pytest.mark.parametrize("topics", ["nobody", ("nobody", "t"), ("nobody", "nobody else")])
+def test_the_end_of_a_consumer_wakes_who_waits_for_a_topic_that_is_not_there_yet(
+    engine: Engine, clock: WhileWaiting, topics: str | tuple[str, ...]
+) -> None:
+    engine.consumer("t", group="g").poll()
+    consumer = engine.consumer(topics, group="g")
+    clock.happens = consumer.close
+    with pytest.raises(Closed):
+        consumer.poll(timeout=math.inf)
+    assert clock.monotonic() == 0
+    assert engine._parts.ledger.awaited == {}
+
+
+def test_who_waited_for_topics_that_are_not_there_leaves_nothing_behind(
+    engine: Engine, clock: WhileWaiting
+) -> None:
+    awaited = engine._parts.ledger.awaited
+    for number in range(5):
+        assert engine.read(f"nobody {number}", timeout=1) == []
+    consumer = engine.consumer(("nobody", "nobody else"), group="g")
+    assert consumer.poll(timeout=1) == []
+    assert awaited == {}
+    clock.happens = lambda: engine.send("nobody", b"job")
+    assert len(consumer.poll(timeout=60)) == 1
+    assert awaited == {}
+
+
+def test_who_still_waits_for_a_topic_that_is_not_there_is_woken_when_it_comes(
+    engine: Engine, clock: WhileWaiting
+) -> None:
+    """Though another one has ceased to."""
+    messages = engine._parts.messages
+    with messages.lock:
+        one, other = messages.listen(("nobody",)), messages.listen(("nobody",))
+    messages.stop_listening(one, ("nobody",))
+    engine.send("nobody", b"job")
+    assert (one.woken, other.woken) == (False, True)
+
+
 def test_whatever_line_an_interrupt_meets_while_consumers_are_woken_nobody_sleeps_on() -> None:
     """The engine fails of it, and wakes all who are on a list: whoever is on none sleeps on."""
 
@@ -98,12 +139,15 @@ def test_whatever_line_an_interrupt_meets_while_consumers_are_woken_nobody_sleep
             engine.send("t", b"job")
             messages = engine._parts.messages
             wakeups = [messages.listen(("t",)) for _ in range(3)]
-            messages.ledger.arrived.add("t")
+            # And one for a topic that is not there, whose consumer is just being closed.
+            wakeups.append(messages.listen(("nobody",)))
+            messages.ledger.arrived.update(("t", "nobody"))
             lines = Lines(fmq.tx.messages, at, interrupt)
             try:
                 lines.run(messages.wake)
             except KeyboardInterrupt:
                 messages.wake_all()
+            assert messages.ledger.awaited == {}
             assert all(wakeup.woken and not wakeup.lock.locked() for wakeup in wakeups), lines.line
         if lines.count <= at:
             break

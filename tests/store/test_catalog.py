@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
-from fmq.store.catalog import FRONT_BYTES, LOADED_MAX, SUFFIX, Catalog
+from fmq.disk import Disk
+from fmq.store.catalog import FRONT_BYTES, KEYS_MAX, LOADED_MAX, SUFFIX, Catalog
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import Run
 from fmq.store.segment import segment_name
-from fmq.testing import CrashDisk, PowerLoss
+from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from tests.store.journals import directory_of, files_of
 from tests.store.samples import STORE
 from tests.store.test_index import outcome, run, said
@@ -38,9 +42,13 @@ def decided_at(index: SegmentIndex, tx_id: str, place: int) -> None:
 class Sealed:
     """A catalog over segments that exist as indexes only, and what it had to build again."""
 
-    def __init__(self, indexes: list[SegmentIndex], disk: CrashDisk | None = None) -> None:
-        self.disk = disk or CrashDisk()
+    def __init__(
+        self, indexes: list[SegmentIndex], disk: Disk | None = None, keys_max: int = KEYS_MAX
+    ) -> None:
+        self.disk: Any = disk or CrashDisk()
         self.directory = directory_of(self.disk)
+        self.keys_max = keys_max
+        self.while_rebuilding: Callable[[int], object] = id
         self.indexes = {index.base: index for index in indexes}
         self.rebuilt: list[int] = []
         self.catalog = self.reopened()
@@ -48,13 +56,14 @@ class Sealed:
             self.catalog.write(index)
 
     def reopened(self) -> Catalog:
-        catalog = Catalog(self.directory, STORE, self._rebuild)
+        catalog = Catalog(self.directory, STORE, self._rebuild, self.keys_max)
         for base in sorted(self.indexes):
             catalog.add(base)
         return catalog
 
     def _rebuild(self, base: int) -> SegmentIndex:
         self.rebuilt.append(base)
+        self.while_rebuilding(base)
         return self.indexes[base]
 
     def spoil(self, base: int, data: bytes | None) -> None:
@@ -260,6 +269,121 @@ def test_outcomes_are_found_across_segments_the_newest_first() -> None:
         catalog.drop(dropped * CAPACITY)
     assert catalog.find_outcomes("once") == []
     assert len(catalog.find_outcomes("again")) == 2
+
+
+def deciding_segments(count: int, each: int = 1) -> list[SegmentIndex]:
+    """Segments in which `each` transactions were decided, "tx 0" and so on."""
+    indexes = [index_at(number * CAPACITY, []) for number in range(count)]
+    for number in range(count * each):
+        decided_at(indexes[number // each], f"tx {number}", 64 + number % each * 48)
+    return indexes
+
+
+def test_looking_for_decisions_reads_each_index_once_however_many_there_are() -> None:
+    """But for the one that has what is looked for."""
+    disk = FaultDisk(CrashDisk())
+    catalog = Sealed(deciding_segments(600), disk).reopened()
+    opened = disk.count("open", names="*.idx")
+    assert catalog.find_outcomes("never") == []
+    assert disk.count("open", names="*.idx") == opened + 600
+    for _ in range(3):
+        assert catalog.find_outcomes("never") == []
+    assert disk.count("open", names="*.idx") == opened + 600
+    assert catalog.find_outcomes("tx 7") == [7 * CAPACITY + 64]
+    assert disk.count("open", names="*.idx") == opened + 601
+
+
+def test_of_an_index_without_decisions_only_the_front_is_read() -> None:
+    entries = FRONT_BYTES  # of 8 bytes each
+    for decisions, reads in (0, 1), (1, 2):
+        disk = FaultDisk(CrashDisk())
+        index = index_at(0, [("orders", 0, offset, 1) for offset in range(entries)])
+        if decisions:
+            decided_at(index, "T", 64)
+        catalog = Sealed([index], disk).reopened()
+        before = disk.count("read", names="*.idx")
+        assert len(catalog.find_outcomes("T")) == decisions
+        assert disk.count("read", names="*.idx") == before + reads
+
+
+def test_what_was_decided_is_kept_of_the_newest_segments_alone_if_there_is_too_much() -> None:
+    """And what is kept stays, however often the others are looked through."""
+    disk = FaultDisk(CrashDisk())
+    catalog = Sealed(deciding_segments(10, each=5), disk, keys_max=32).reopened()
+    for _ in range(3):
+        before = disk.count("open", names="*.idx")
+        assert catalog.find_outcomes("never") == []
+    assert disk.count("open", names="*.idx") == before + 4
+    for number in range(50):
+        assert catalog.find_outcomes(f"tx {number}") == [
+            number // 5 * CAPACITY + 64 + number % 5 * 48
+        ]
+    kept = sorted(catalog._keys)
+    assert kept == [number * CAPACITY for number in range(4, 10)]
+    assert catalog._kept_keys == 30
+    for number in range(10):
+        catalog.drop(number * CAPACITY)
+    assert catalog._kept_keys == 0
+
+
+def test_what_was_decided_in_a_segment_sealed_later_takes_the_room_of_the_oldest() -> None:
+    indexes = deciding_segments(10, each=5)
+    sealed = Sealed(indexes[:9], keys_max=32)
+    assert sealed.catalog.find_outcomes("never") == []
+    sealed.catalog.write(indexes[9])
+    sealed.catalog.add(9 * CAPACITY)
+    assert sealed.catalog.find_outcomes("tx 49") == [9 * CAPACITY + 64 + 4 * 48]
+    assert sorted(sealed.catalog._keys) == [number * CAPACITY for number in range(4, 10)]
+
+
+def test_readers_go_on_while_a_decision_is_looked_for() -> None:
+    """Method: a reader looks from within, where an index that cannot be read is built again."""
+    indexes = ten_segments()
+    decided_at(indexes[3], "T", 900)
+    disk = FaultDisk(CrashDisk())
+    sealed = Sealed(indexes, disk)
+    found = []
+
+    def read(base: int) -> None:
+        assert not sealed.catalog._lock.locked(), "readers would wait"
+        disk.heal()
+        found.append(sealed.catalog.find(("orders", 0), 84))
+
+    sealed.while_rebuilding = read
+    disk.fail("read", nth=5, error=errno.EIO, names="*.idx")
+    assert sealed.catalog.find_outcomes("T") == [3 * CAPACITY + 900]
+    assert len(sealed.rebuilt) == len(found) == 1
+    assert found[0] is not None
+
+
+def test_a_segment_that_retention_drops_while_a_decision_is_looked_for_is_passed_over() -> None:
+    indexes = deciding_segments(3)
+    sealed = Sealed(indexes)
+
+    def drop(base: int) -> None:
+        sealed.catalog.drop(base)
+        raise FileNotFoundError
+
+    sealed.while_rebuilding = drop
+    sealed.spoil(0, None)
+    assert sealed.catalog.find_outcomes("tx 0") == []
+    assert sealed.catalog.find_outcomes("tx 2") == [2 * CAPACITY + 64]
+
+
+def test_every_flipped_bit_of_an_index_hides_no_decision() -> None:
+    index = ten_segments()[0]
+    for number in range(3):
+        decided_at(index, f"T{number}", 600 + 100 * number)
+    data = bytearray(index.encode(STORE))
+    sealed = Sealed([index])
+    for bit in range(8 * len(data)):
+        data[bit // 8] ^= 1 << bit % 8
+        sealed.spoil(0, bytes(data))
+        data[bit // 8] ^= 1 << bit % 8
+        catalog = sealed.reopened()
+        assert [catalog.find_outcomes(f"T{number}") for number in range(4)] == [
+            [600], [700], [800], []
+        ], bit  # fmt: skip
 
 
 def test_a_written_index_is_durable_and_whole_under_its_name_or_not_there() -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from fmq import Engine
-from fmq.errors import UnknownTransaction
+from fmq.errors import TxIdInUse, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.kinds import Record
 from fmq.store.reader import Reader
+from fmq.testing import FaultDisk
 from fmq.tx.outcomes import Outcomes
 from tests.small import CrashDisk, check, fill, opened
 
@@ -90,3 +91,31 @@ def test_an_outcome_that_retention_drops_while_it_is_read_is_unknown(nth: int) -
         with pytest.raises(UnknownTransaction):
             engine.outcome("T")
     check(disk)
+
+
+def test_an_id_is_looked_up_without_reading_indexes_again_and_again() -> None:
+    """However many segments there are: once for each of them, and not at all by opening."""
+    disk = FaultDisk(CrashDisk())
+
+    def reads() -> int:
+        return disk.count("read", names="*.idx")
+
+    with opened(disk, sync="never") as engine:
+        engine.transaction(tx_id="T").commit()
+        while engine.stats().segments < 520:
+            engine.send("t", b"x" * 3000)
+        assert reads() == 0
+    with opened(disk, sync="never") as engine:
+        assert reads() == 0
+        engine.transaction(tx_id="U").rollback()
+        assert reads() == (once := engine.stats().segments - 1)
+        for number in range(5):
+            engine.transaction(tx_id=f"V{number}").rollback()
+            with pytest.raises(UnknownTransaction):
+                engine.outcome("never")
+            with pytest.raises(UnknownTransaction):
+                engine.decide("never", "commit")
+        assert reads() == once
+        with pytest.raises(TxIdInUse):
+            engine.transaction(tx_id="T")
+        assert reads() == once + 1
