@@ -14,7 +14,9 @@ NAME_BYTES_MAX = 255
 
 def check_name(what: str, name: str) -> str:
     """`name`, if it can be that of a topic, group or producer; TypeError or BadName."""
-    return _checked_name(what, check_text(what, name))
+    if isinstance(name, str):
+        return _checked_name(what, name)
+    raise no_text(what, name)
 
 
 def check_text(what: str, text: str) -> str:

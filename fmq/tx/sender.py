@@ -15,7 +15,7 @@ from fmq.store.content import (
     encode_one,
     split_bodies,
 )
-from fmq.tx.names import check_name, check_text, no_text
+from fmq.tx.names import check_name, no_text
 from fmq.tx.sent import Sent
 from fmq.tx.writer import Writer
 
@@ -59,7 +59,7 @@ class Sender:
             self._refuse_size(content.raw_bytes)
         if producer is None:
             producer = ""
-        elif check_text("producer", producer):
+        elif type(producer) is not str or producer:
             check_name("producer", producer)
         return Sent(self._topics, topic, producer, ((number, content),))
 
@@ -69,7 +69,7 @@ class Sender:
         """Many, in order within each queue; None if there are none."""
         if producer is None:
             producer = ""
-        elif check_text("producer", producer):
+        elif type(producer) is not str or producer:
             check_name("producer", producer)
         items, plain = split_bodies(bodies)
         if not items:
