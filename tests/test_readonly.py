@@ -368,6 +368,36 @@ def test_a_retention_that_no_checkpoint_tells_of_is_no_damage(rounds: int) -> No
         assert reader.damage is None
 
 
+def test_a_retention_that_recovery_finishes_beside_a_reader_is_no_damage() -> None:
+    """Method: kill the writer at every operation of a retention, and open a reader before recovery
+    removes what the STATE says was dropped, and another behind it.
+    """
+    clock = FakeClock()
+    keeping = {"checkpoint_bytes": 1 << 40, "checkpoint_idle_seconds": 1e9}
+    finished = 0
+    for crash_at in range(60):
+        disk = CrashDisk()
+        with opened(disk, clock, **keeping) as engine:
+            for _ in range(20):
+                engine.send("t", b"x" * 500)
+        disk = disk.after_kill(crash_at=crash_at)
+        with suppress(PowerLoss):
+            with opened(disk, clock, retain_bytes=4096, **keeping) as engine:
+                engine.send("t", b"more")
+            break
+        left = disk.after_kill()
+        with looking(left) as early, opened(left, clock, **keeping) as engine:
+            finished += len(segments(left)) < len(segments(disk.after_kill()))
+            with looking(left) as late:
+                for reader in early, late:
+                    (shown,), (there,) = reader.queues("t"), engine.queues("t")
+                    assert reader.damage is None, crash_at
+                    assert shown.first == there.first, crash_at
+                    assert reader.undecided() == []
+                    assert bodies(reader, "t", offset=shown.first), crash_at
+    assert finished
+
+
 def test_a_segment_is_missing_that_the_state_at_the_tail_does_not_speak_of() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192) as engine:

@@ -164,6 +164,7 @@ class Follower:
             segments = known_segments(self._directory, ahead, None, newest)
             if checkpoint is not None and checkpoint.applied_upto <= segments[-1].limit:
                 self._replay.durable_to = max(self._replay.durable_to, checkpoint.applied_upto)
+            self._replay.first = layout.bases[0]
             self._replay.resume(segments)
             self._run()
         except FileNotFoundError:

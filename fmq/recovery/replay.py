@@ -58,7 +58,7 @@ class Replay:
         self.durable_to = 0
         self.replayed_bytes = 0
         self.part_size = 0
-        self._first = segments[0].base  # what lay before it is missing
+        self.first = segments[0].base  # nothing before it is there
         if checkpoint is None:
             self._begin_at_first_segment()
         else:
@@ -120,7 +120,6 @@ class Replay:
         applied = max(self.ledger.applied_upto, self.ledger.index.base + HEADER_BYTES)
         self.scan_from = self.applied_from = self._index_from = applied
         self.checkpoint = None
-        self._first = 0  # has been judged
 
     def run(self, *, vouched_only: bool = False) -> None:
         """Apply everything up to the end; Damaged or NewerFormat. Nothing is written.
@@ -173,11 +172,11 @@ class Replay:
         segment; 0 if there is none, or it is known without it. It was durable before the first
         one was removed, as was all before it.
         """
-        if self._first <= self.ledger.floor and not self.ledger.unsettled:
+        if self.first <= self.ledger.floor and not self.ledger.unsettled:
             return 0
         for append in waiting:
             for record in append:
-                if isinstance(record, State) and floor_of(record) >= self._first:
+                if isinstance(record, State) and floor_of(record) >= self.first:
                     return end_of(append)
         return 0
 
