@@ -74,20 +74,38 @@ def test_a_bad_name_says_once_that_nothing_was_changed() -> None:
             assert str(e.value).count("Nothing was") == 1
 
 
-@pytest.mark.parametrize("pattern", ["*.seg", "checkpoint.*"])
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_directory_in_the_place_of_a_file_is_named(
-    tmp_path: Path, pattern: str, read_only: Any
-) -> None:
-    path = tmp_path / "data"
+def directory_in_place_of(path: Path, pattern: str) -> set[str]:
+    """The names of the files that are directories now."""
     with fmq.open(path, background=False) as engine:
         engine.send("t", b"")
     for file in path.glob(pattern):
         file.unlink()
         file.mkdir()
-    with pytest.raises(Unreadable, match=f"{file.name}: Is a directory.*If it is no file") as e:
+    return {file.name for file in path.glob(pattern)}
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path, read_only: Any) -> None:
+    path = tmp_path / "data"
+    (name,) = directory_in_place_of(path, "*.seg")
+    with pytest.raises(Unreadable, match=f"{name}: Is a directory.*If it is no file") as e:
         fmq.open(path, read_only=read_only).close()
-    assert os.path.basename(e.value.file) in {each.name for each in path.glob(pattern)}
+    assert os.path.basename(e.value.file) == name
+
+
+def test_a_directory_in_the_place_of_what_can_be_built_again_is_trouble_and_no_more(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "data"
+    names = directory_in_place_of(path, "checkpoint.*")
+    clock = FakeClock()
+    with fmq.open(path, clock=clock, background=False) as engine:
+        clock.advance(60)
+        engine.send("t", b"")
+        clock.advance(60)
+        engine.sync()
+        assert len(engine.read("t")) == 2
+        assert any(name in str(engine.stats().trouble) for name in names)
 
 
 @pytest.mark.parametrize(
