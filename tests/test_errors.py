@@ -14,7 +14,7 @@ from fmq import Engine, Message
 from fmq.errors import AlreadyDecided, BadName, TooLarge, TooMany, Unreadable
 from fmq.store.columns import COUNT_MAX
 from fmq.store.content import HEADERS_MAX, TEXT_BYTES_MAX
-from tests.small import CrashDisk, opened
+from tests.small import CrashDisk, FakeClock, opened
 
 
 def undecided(engine: Engine, tx_id: str) -> None:
