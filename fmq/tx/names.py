@@ -106,20 +106,24 @@ def check_seconds(what: str, seconds: object) -> float:
     Infinity is for ever, and so is what no float can hold.
     """
     if type(seconds) is not float:
-        from numbers import Real  # numpy's are such, too, and a Decimal is none
-
-        if isinstance(seconds, bool) or not isinstance(seconds, Real):
+        if type(seconds) is not int and not _is_real(seconds):
             raise TypeError(
                 f"{what}={seconds!r}: is a number of seconds, an int or a float, not "
                 f"{type(seconds).__name__}. Nothing was changed."
             )
         try:
-            seconds = float(seconds)
+            seconds = float(seconds)  # type: ignore[arg-type]
         except OverflowError:  # an int, which knows whether it is more than any float
             seconds = math.inf if seconds > 0.0 else -math.inf  # type: ignore[operator]
     if math.isnan(seconds):
         raise BadOption(f"{what}=nan: is no number of seconds. Nothing was changed.")
     return seconds
+
+
+def _is_real(value: object) -> bool:
+    from numbers import Real  # numpy's are such, too, and a Decimal is none
+
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_tx_id(tx_id: str) -> str:
