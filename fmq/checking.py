@@ -16,7 +16,7 @@ from fmq.errors import Damaged, FmqError, Locked, Unreadable
 from fmq.opening import PathLike, text_of
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.layout import LOCK, LOCK_BYTES, known_segments, lock_says, look
+from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, known_segments, lock_says, look
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
@@ -74,8 +74,8 @@ def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
 
 def _check(where: str, directory: Directory) -> Report:
     layout = look(directory)
-    if LOCK in layout.names:
-        _refuse_if_open(where, directory)
+    if directory.is_locked(LOCK):
+        raise Locked(where, _holder(directory, layout))
     if layout.fresh:
         return Report(where, 0, 0, 0, 0, 0, 0, ())
     problems: list[Problem] = []
@@ -107,11 +107,12 @@ def _check(where: str, directory: Directory) -> Report:
     )
 
 
-def _refuse_if_open(where: str, directory: Directory) -> None:
+def _holder(directory: Directory, layout: Layout) -> str:
+    if LOCK not in layout.names:
+        return f"an engine whose {LOCK} has been removed"
     lock = directory.open(LOCK)
     try:
-        if not lock.pin(exclusive=False):
-            raise Locked(where, lock_says(lock.read(0, LOCK_BYTES)).holder)
+        return lock_says(lock.read(0, LOCK_BYTES)).holder
     finally:
         lock.close()
 

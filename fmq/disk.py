@@ -69,7 +69,13 @@ class Directory(Protocol):
     def subdirectory(self, name: str, *, make: bool) -> Directory: ...
 
     def lock(self, name: str) -> Callable[[], None]:
-        """Hold this directory against other writers; raises Locked. Returns the release."""
+        """Hold this directory against other writers; raises Locked. Returns the release.
+
+        It is held also if the file `name`, which says by whom, is removed.
+        """
+
+    def is_locked(self, name: str) -> bool:
+        """Whether anybody holds this directory, whose file for that is `name`."""
 
     def close(self) -> None: ...
 

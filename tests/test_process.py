@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import stat
@@ -78,6 +80,41 @@ def test_a_second_writer_is_refused_on_a_disk_in_memory_too() -> None:
     disk = CrashDisk()
     with fmq.open("d", SMALL, disk=disk, background=False), pytest.raises(Locked):
         fmq.open("d", SMALL, disk=disk, background=False)
+
+
+def test_a_second_writer_is_refused_also_when_the_lock_file_was_removed(tmp_path: Path) -> None:
+    """People remove it when they are told that the directory is open, and two writers lose what
+    both have acknowledged.
+    """
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        engine.send("t", b"0")
+        (tmp_path / "d" / "LOCK").unlink()
+        for call in (fmq.open, fmq.open, fmq.check):
+            with pytest.raises(Locked, match="whose LOCK has been removed"):
+                call(tmp_path / "d")
+        engine.send("t", b"1")
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        assert [message.body for message in engine.read("t")] == [b"0", b"1"]
+
+
+def test_where_a_directory_cannot_be_locked_its_lock_file_alone_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS has it: there a lock is for a file that was opened for writing."""
+    flock = fcntl.flock
+
+    def of_files_alone(fd: int, how: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, "a directory")
+        flock(fd, how)
+
+    monkeypatch.setattr("fmq.real_disk.fcntl.flock", of_files_alone)
+    with fmq.open(tmp_path / "d", SMALL):
+        for call in (fmq.open, fmq.check):
+            with pytest.raises(Locked, match=str(os.getpid())):
+                call(tmp_path / "d")
+    with fmq.open(tmp_path / "d", SMALL):
+        pass
 
 
 def test_an_open_that_failed_holds_no_lock(tmp_path: Path) -> None:

@@ -186,6 +186,8 @@ class CrashDirectory:
     def lock(self, name: str) -> Callable[[], None]:
         with self._power as power:
             folder = self._opened()
+            if folder.holder is not None:
+                raise Locked(self.path, f"process {os.getpid()}")
             if name not in folder.seen:
                 # Durable at once and not counted: nobody relies on the name of a lock, and each
                 # pending name doubles the states that a crash may leave.
@@ -195,7 +197,18 @@ class CrashDirectory:
             holder = CrashFile(power, self._file(name), write=True)
             if not self._file(name).pin(holder, exclusive=True):
                 raise Locked(self.path, f"process {os.getpid()}")
-            return holder.close
+            folder.holder = holder
+
+        def release() -> None:
+            holder.close()
+            if folder.holder is holder:
+                folder.holder = None
+
+        return release
+
+    def is_locked(self, name: str) -> bool:
+        with self._power:
+            return self._opened().holder is not None
 
     def close(self) -> None:
         self._folder = None

@@ -176,6 +176,9 @@ class FaultDirectory:
     def lock(self, name: str) -> Callable[[], None]:
         return self._directory.lock(name)
 
+    def is_locked(self, name: str) -> bool:
+        return self._directory.is_locked(name)
+
     def close(self) -> None:
         self._directory.close()
 
