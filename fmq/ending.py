@@ -5,10 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Protocol
 
-from fmq.errors import Closed, FmqError
+from fmq.errors import Closed, FmqError, Nested
+from fmq.nested import are_free, is_nested
 from fmq.parts import Parts
 from fmq.real_disk import after_fork_in_child
 
@@ -70,8 +71,26 @@ def drain(parts: Parts, refusal: Closed) -> bool:
             if group.idle() and journal.durable_to == journal.position:
                 group.close(refusal)
                 return True
-        with suppress(FmqError):
+        try:
             group.flush(force=True)
+        except Nested:
+            raise  # again and again
+        except FmqError:
+            pass
+
+
+def refuse_inside(parts: Parts, *locks: Lock) -> None:
+    """Nested, if a signal handler makes the call and this thread holds what it will wait for."""
+    if not is_nested():
+        return
+    group, me = parts.group, get_ident()
+    if (
+        group.needs(me)
+        or parts.chores.is_running_here()
+        or not are_free((parts.lock, *parts.locks(), *locks))
+        or group.needs(me)  # since somebody who had the lock gave it the lead
+    ):
+        raise Nested
 
 
 def let_go_of_locks(parts: Parts) -> None:

@@ -14,7 +14,7 @@ from fmq.checkpointing import no_checkpoint
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
-from fmq.ending import Closing, drain, forget, let_go_of_locks, remember
+from fmq.ending import Closing, drain, forget, let_go_of_locks, refuse_inside, remember
 from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
 from fmq.feedback.answers import Checker
 from fmq.feedback.checkers import Checkers
@@ -339,12 +339,14 @@ class Engine:
     def sync(self) -> None:
         """Make everything sent so far durable, whatever the mode."""
         self._check()
+        refuse_inside(self._parts)
         self._parts.group.flush(force=True)
         self._after()
 
     def checkpoint(self) -> None:
         """Save where recovery can start; it happens by itself, too."""
         self._check()
+        refuse_inside(self._parts)
         self._parts.group.flush(force=True)
         try:
             self._parts.chores.checkpoint()
@@ -360,6 +362,7 @@ class Engine:
         if isinstance(self._refusal, Forked):
             raise self._refusal
         parts = self._parts
+        refuse_inside(parts)
         with parts.lock:
             return Stats.of(
                 self._path, parts.journal, parts.ledger, parts.group, parts.chores, self._report
@@ -386,6 +389,7 @@ class Engine:
 
         What is undecided stays undecided.
         """
+        refuse_inside(self._parts, self._checkers.lock)
         with self._parts.lock:
             if self._refusal is None:
                 refusal = Closed(

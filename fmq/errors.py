@@ -11,7 +11,7 @@
     │   ├── StorageFull         no room: refused whole, before a byte was written
     │   └── EngineFailed        a write or sync failed: done until opened again
     ├── UsageError              the call cannot be served, and nothing was changed
-    │   ├── Closed  Forked  ReadOnly
+    │   ├── Closed  Forked  ReadOnly  Nested
     │   ├── BadName  BadOption  TooLarge  TooMany
     │   └── OffsetGone          retention has dropped what was asked for
     ├── TransactionError        what may follow what in a transaction
@@ -162,6 +162,17 @@ class Forked(UsageError):
 
 class ReadOnly(UsageError):
     """The engine was opened with read_only=True."""
+
+
+class Nested(UsageError):
+    """A signal handler made the call in the middle of another one of the same thread."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "called from a signal handler inside of a call of the same thread, which cannot go on "
+            "before the handler returns. Nothing was done by it. Set a flag there, raise "
+            "SystemExit, or make the call in another thread."
+        )
 
 
 class BadName(UsageError, ValueError):

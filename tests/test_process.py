@@ -187,8 +187,8 @@ calls = {
     "refresh of a reader": lambda: reader.refresh(),
 }
 # Other threads hold the locks at the moment of the fork, for ever as the child sees it.
-locks = [engine._parts.lock, engine._parts.journal.files._lock]
-locks += [reader._lock, reader._refreshing, reader._follower.files._lock]
+locks = [engine._parts.lock, engine._parts.journal.files.lock]
+locks += [reader._lock, reader._refreshing, reader._follower.files.lock]
 if sys.argv[2] == "busy":
     for lock in locks:
         lock.acquire()

@@ -44,7 +44,7 @@ class Catalog:
         self._directory = directory
         self._store = store
         self._rebuild = rebuild
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._bases: list[int] = []
         self._tables: dict[int, dict[LaneKey, LaneSummary]] = {}
         self._loaded: OrderedDict[int, SegmentIndex] = OrderedDict()
@@ -56,7 +56,7 @@ class Catalog:
 
     def add(self, base: int) -> None:
         """The segment at `base` is sealed, newer than all before."""
-        with self._lock:
+        with self.lock:
             self._bases.append(base)
 
     def write(self, index: SegmentIndex) -> None:
@@ -76,7 +76,7 @@ class Catalog:
 
     def drop(self, base: int) -> None:
         """The segment at `base`, the oldest, is gone."""
-        with self._lock:
+        with self.lock:
             assert self._bases[0] == base
             self._bases.pop(0)
             self._tables.pop(base, None)
@@ -89,14 +89,14 @@ class Catalog:
             self._mapped = max(0, self._mapped - 1)
 
     def bases(self) -> list[int]:
-        with self._lock:
+        with self.lock:
             return list(self._bases)
 
     def find(self, key: LaneKey, offset: int) -> SegmentIndex | None:
         """The index of the sealed segment that holds `offset` of the queue; Damaged if that may be
         one whose index cannot be built.
         """
-        with self._lock:
+        with self.lock:
             self._map()
             firsts, bases = self._lanes.get(key, ((), ()))
             i = bisect_right(firsts, offset) - 1
@@ -111,18 +111,18 @@ class Catalog:
 
     def summary(self, base: int) -> dict[LaneKey, LaneSummary]:
         """What the segment at `base` holds of each queue."""
-        with self._lock:
+        with self.lock:
             return self._table(base)
 
     def index(self, base: int) -> SegmentIndex:
         """The whole index of the segment at `base`."""
-        with self._lock:
+        with self.lock:
             return self._load(base)
 
     def find_outcomes(self, tx_id: str) -> list[int]:
         """Positions of decisions that may be those of `tx_id`, the newest first."""
         key = outcome_key(tx_id)
-        with self._lock:
+        with self.lock:
             return [
                 position
                 for base in reversed(self._bases)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TypeVar
 
-from fmq.errors import Closed, EngineFailed, FmqError, Forked
+from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal import Chunk, Journal, Straight
 from fmq.store.kinds import Record
 from fmq.store.segment import Segment
@@ -99,6 +99,8 @@ class Group:
         it changed nothing.
         """
         me = get_ident()
+        if self._leader == me:
+            raise Nested
         waiter = taken = None
         try:
             with self.lock:
@@ -133,6 +135,14 @@ class Group:
             raise
         return result
 
+    def needs(self, me: int) -> bool:
+        """Whether thread `me` leads, or waits and may be given the lead: asked by itself, that is
+        by a signal handler, nobody writes before that returns.
+        """
+        if self._leader == me:
+            return True
+        return self.committer is None and any(each.thread == me for each in [*self._waiters])
+
     def _leave(self, me: int, waiter: Waiter | None, error: BaseException) -> None:
         """A thread stops before its time. A lead that it has goes to the next one, unless it was
         writing: then the engine is done.
@@ -149,10 +159,11 @@ class Group:
     def _call(self, plan: Callable[[], T]) -> T:
         try:
             return plan()
-        except FmqError:
-            raise  # refused before anything was changed; any other may have come in between
         except BaseException as error:
-            self._fail(error)
+            # Refused before anything was changed; any other may have come in between, as may what a
+            # signal handler was told.
+            if not isinstance(error, FmqError) or isinstance(error, Nested):
+                self._fail(error)
             raise
 
     def check(self) -> None:

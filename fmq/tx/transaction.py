@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from fmq.errors import EngineFailed, FmqError
+from fmq.errors import EngineFailed, FmqError, Nested
 from fmq.message import Receipt
 from fmq.tx.collecting import IN_DOUBT, OPEN, Collecting, Phase
 
@@ -95,8 +95,8 @@ class Transaction(Collecting):
             self.phase = IN_DOUBT  # an open one is in doubt once its append is planned
         try:
             result = take(self)
-        except EngineFailed:
-            raise
+        except (EngineFailed, Nested):
+            raise  # the latter may be what a signal handler was told, in the middle of the step
         except (FmqError, TypeError):
             self.refused(before)
             raise
