@@ -30,6 +30,7 @@ class Closing:
     def __init__(self) -> None:
         self._left: list[Callable[[], None]] = []
         self._lock = Lock()
+        self._at_it: set[int] = set()  # the threads that take the steps, or wait for their turn
 
     def begin(self, steps: list[Callable[[], None]]) -> None:
         """Each may be taken a second time, behind an interrupt."""
@@ -37,16 +38,17 @@ class Closing:
 
     def go_on(self) -> None:
         """Take every step that is left, whatever becomes of one of them; the first error is raised
-        at the end.
+        at the end. Who finds another thread at it waits: on return it is done.
         """
-        mine = False
+        me = get_ident()
+        if me in self._at_it:
+            return  # in one of the steps
         try:
-            mine = self._lock.acquire(blocking=False)
-            if mine:  # else another thread is at it, or this one, in a step
+            self._at_it.add(me)
+            with self._lock:
                 self._take_steps()
         finally:
-            if mine:
-                self._lock.release()
+            self._at_it.discard(me)
 
     def _take_steps(self) -> None:
         failed: Exception | None = None

@@ -427,6 +427,7 @@ class Engine:
         """This is the child of a fork: the engine is the parent's, and this copy is dead."""
         self._refusal = self._parts.group.failure = Forked(self._path)
         let_go_of_locks(self._parts)
+        self._closing = Closing()  # who was at it does not exist
         self._thread = self._committer = None
         with suppress(Exception):
             self._parts.close()
