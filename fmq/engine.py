@@ -191,6 +191,7 @@ class Engine:
     def undecided(self) -> list[UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
         self._check_open()
+        self._manager.check_undecided()
         return self._parts.feedback.undecided()
 
     def decide(
