@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from fmq.errors import AlreadyDecided, BadOption, TooLarge, UnknownTransaction
+from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.columns import text_bytes
 from fmq.store.kinds import COMMIT, Decided, Kind
@@ -78,6 +78,11 @@ class TransactionManager:
             made = self._ids.make(self.writer.clock.time_us())
             return make(self, made, producer or "", check_after_ms, named=False)
         check_tx_id(tx_id)
+        if self._ids.has_made(tx_id):
+            raise TxIdInUse(
+                f"transaction {tx_id!r} is one that this engine has named itself; give another one "
+                "a name of its own"
+            )
         transaction = make(self, tx_id, producer or "", check_after_ms, named=True)
         with self._group.lock:
             self._group.check()
