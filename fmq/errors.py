@@ -26,7 +26,7 @@ program may want to branch on is an attribute, too.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fmq.clock import as_text
 
@@ -36,6 +36,18 @@ if TYPE_CHECKING:
 
 class FmqError(Exception):
     """Anything that fmq raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is: many are made of other things than what they say, and a pool of processes that
+        # cannot build the error of a worker again breaks, or waits for ever.
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[FmqError], args: tuple[object, ...]) -> FmqError:
+    """An error that says `args`; what else it has is set next."""
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class StorageError(FmqError):
@@ -115,6 +127,10 @@ class Unreadable(StorageError, OSError):
         )
         self.file = str(file)
         self.errno = error.errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        again, args, state = super().__reduce__()
+        return again, args, {**state, "errno": self.errno}  # which an OSError keeps elsewhere
 
 
 BROKEN_DISK = (
