@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fmq.disk import Directory, Disk
-from fmq.errors import Damaged, FmqError, Locked, Unreadable
+from fmq.errors import Damaged, FmqError, Unreadable
 from fmq.opening import PathLike, text_of
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, known_segments, lock_says, look
+from fmq.recovery.layout import LOCK, known_segments, look
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
@@ -74,8 +74,9 @@ def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
 
 def _check(where: str, directory: Directory) -> Report:
     layout = look(directory)
-    if directory.is_locked(LOCK):
-        raise Locked(where, _holder(directory, layout))
+    locked = directory.locked_by(LOCK)
+    if locked is not None:
+        raise locked
     if layout.fresh:
         return Report(where, 0, 0, 0, 0, 0, 0, ())
     problems: list[Problem] = []
@@ -105,16 +106,6 @@ def _check(where: str, directory: Directory) -> Report:
         tail_bytes(directory, last),
         tuple(problems),
     )
-
-
-def _holder(directory: Directory, layout: Layout) -> str:
-    if LOCK not in layout.names:
-        return f"an engine whose {LOCK} has been removed"
-    lock = directory.open(LOCK)
-    try:
-        return lock_says(lock.read(0, LOCK_BYTES)).holder
-    finally:
-        lock.close()
 
 
 def _problem_of(error: FmqError) -> Problem:

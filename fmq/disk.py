@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from fmq.errors import Locked
 
 Buffer = bytes | bytearray | memoryview
 
@@ -74,8 +77,8 @@ class Directory(Protocol):
         It is held also if the file `name`, which says by whom, is removed.
         """
 
-    def is_locked(self, name: str) -> bool:
-        """Whether anybody holds this directory, whose file for that is `name`."""
+    def locked_by(self, name: str) -> Locked | None:
+        """The error for whoever would hold this directory now; None if nobody does."""
 
     def close(self) -> None: ...
 

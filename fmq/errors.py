@@ -75,9 +75,11 @@ class RemoteFileSystem(StorageError):
 class Locked(StorageError):
     """Another engine, here or in another process, has this directory open."""
 
-    def __init__(self, path: str, holder: str) -> None:
+    def __init__(self, path: str, holder: str, *, here: bool = False) -> None:
+        """`here` says that the holder is the process itself."""
+        who = f"this process ({holder})" if here else holder
         super().__init__(
-            f"{path}: already open for writing by {holder}. One engine writes at a time, and "
+            f"{path}: already open for writing by {who}. One engine writes at a time, and "
             "nothing was changed. Close the other one, or look with fmq.open(path, read_only=True)."
         )
         self.path = path

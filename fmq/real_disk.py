@@ -18,6 +18,7 @@ from fmq.errors import Locked, NotAStore, RemoteFileSystem
 from fmq.mounts import remote_kind
 
 MOUNTS = "/proc/self/mountinfo"
+WORDS_BYTES_MAX = 200  # of LOCK
 IOV_MAX = 1024  # buffers that one pwritev takes on Linux
 ZEROS_BYTES = 1 << 20
 UNCHECKED_BYTES_MAX = 4 << 20
@@ -193,13 +194,12 @@ class RealDirectory:
             # another machine serves the directory.
             kept.append(self._itself())
             if not _flock(kept[0], fcntl.LOCK_EX):
-                raise Locked(self.path, self._holder(name))
+                raise self._locked(name)
             kept.append(os.open(name, os.O_RDWR | os.O_CREAT | UNFOLLOWED, 0o600, dir_fd=self._fd))
             if not _flock(kept[1], fcntl.LOCK_EX):
-                raise Locked(self.path, self._holder(name))
+                raise self._locked(name)
             os.ftruncate(kept[1], 0)
-            # The host is for whoever gets a copy of the directory, and wonders whose it is.
-            os.pwrite(kept[1], f"process {os.getpid()}\nhost {os.uname().nodename}\n".encode(), 0)
+            os.pwrite(kept[1], _own_words(), 0)
         except BaseException:
             while kept:
                 os.close(kept.pop())
@@ -217,35 +217,44 @@ class RealDirectory:
 
         return release
 
-    def is_locked(self, name: str) -> bool:
+    def locked_by(self, name: str) -> Locked | None:
         kept = [self._itself()]
         try:
             with contextlib.suppress(FileNotFoundError):
                 kept.append(os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd))
-            return not all(_flock(fd, fcntl.LOCK_SH) for fd in kept)
+            free = all(_flock(fd, fcntl.LOCK_SH) for fd in kept)
         finally:
             for fd in kept:
                 os.close(fd)
+        return None if free else self._locked(name)
 
     def _itself(self) -> int:
         """A descriptor of its own, so that a lock ends with it and with no other."""
         return os.open(".", os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
 
-    def _holder(self, name: str) -> str:
+    def _locked(self, name: str) -> Locked:
         try:
             fd = os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
         except FileNotFoundError:
-            return f"an engine whose {name} has been removed"
+            return Locked(self.path, f"an engine whose {name} has been removed")
         try:
-            holder, *_ = os.pread(fd, 100, 0).decode("ascii", "replace").split("\n")
+            words = os.pread(fd, WORDS_BYTES_MAX, 0)
         finally:
             os.close(fd)
-        return holder or "another process"
+        holder, *_ = words.decode("ascii", "replace").split("\n")
+        return Locked(self.path, holder or "another process", here=words == _own_words())
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _own_words() -> bytes:
+    """What LOCK says when this process writes. The host is for whoever gets a copy of the directory
+    and wonders whose it is, and because every container has a process 1.
+    """
+    return f"process {os.getpid()}\nhost {os.uname().nodename}\n".encode()
 
 
 def _flock(fd: int, how: int) -> bool:

@@ -358,13 +358,13 @@ def test_a_lock_holds_also_when_its_file_is_removed(
     for _ in range(2):
         with pytest.raises(Locked):
             other.lock("LOCK")
-        assert other.is_locked("LOCK")
+        assert other.locked_by("LOCK") is not None
     release()
     release()  # again: the number may be another file's by now
-    assert not other.is_locked("LOCK")
+    assert other.locked_by("LOCK") is None
     again = other.lock("LOCK")
     release()
-    assert directory.is_locked("LOCK")
+    assert directory.locked_by("LOCK") is not None
     again()
 
 

@@ -108,7 +108,7 @@ def sample(kind: type[FmqError]) -> FmqError:
     if not made.__module__.startswith("fmq"):
         return kind("what happened", 7)
     words = list(inspect.signature(vars(made)["__init__"]).parameters.values())[1:]
-    return kind(*(SAMPLES[each.annotation] for each in words))
+    return kind(*(SAMPLES[each.annotation] for each in words if each.kind != each.KEYWORD_ONLY))
 
 
 @pytest.mark.parametrize(

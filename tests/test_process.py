@@ -41,7 +41,7 @@ def run(script: str, *arguments: object) -> str:
 
 def test_a_second_writer_in_this_process_is_told_who_has_it(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", SMALL):
-        with pytest.raises(Locked, match=f"process {os.getpid()}") as caught:
+        with pytest.raises(Locked, match=rf"by this process \(process {os.getpid()}\)") as caught:
             fmq.open(tmp_path / "d", SMALL)
         assert caught.value.holder == f"process {os.getpid()}"
     with fmq.open(tmp_path / "d", SMALL):
@@ -54,6 +54,7 @@ import sys, fmq
 try:
     fmq.open(sys.argv[1])
 except fmq.errors.Locked as error:
+    assert "this process" not in str(error)
     print(error.holder)
 """
     with fmq.open(tmp_path / "d", SMALL) as engine:
@@ -381,5 +382,5 @@ def test_a_stranger_among_the_files_of_a_store_is_left_alone(tmp_path: Path) -> 
 
 
 def test_a_check_of_an_open_directory_is_refused(tmp_path: Path) -> None:
-    with fmq.open(tmp_path / "d", SMALL), pytest.raises(Locked, match=str(os.getpid())):
+    with fmq.open(tmp_path / "d", SMALL), pytest.raises(Locked, match="by this process"):
         fmq.check(tmp_path / "d")

@@ -187,7 +187,7 @@ class CrashDirectory:
         with self._power as power:
             folder = self._opened()
             if folder.holder is not None:
-                raise Locked(self.path, f"process {os.getpid()}")
+                raise self._locked()
             if name not in folder.seen:
                 # Durable at once and not counted: nobody relies on the name of a lock, and each
                 # pending name doubles the states that a crash may leave.
@@ -196,7 +196,7 @@ class CrashDirectory:
                 power.was_used = True
             holder = CrashFile(power, self._file(name), write=True)
             if not self._file(name).pin(holder, exclusive=True):
-                raise Locked(self.path, f"process {os.getpid()}")
+                raise self._locked()
             folder.holder = holder
 
         def release() -> None:
@@ -206,9 +206,12 @@ class CrashDirectory:
 
         return release
 
-    def is_locked(self, name: str) -> bool:
+    def locked_by(self, name: str) -> Locked | None:
         with self._power:
-            return self._opened().holder is not None
+            return None if self._opened().holder is None else self._locked()
+
+    def _locked(self) -> Locked:
+        return Locked(self.path, f"process {os.getpid()}", here=True)
 
     def close(self) -> None:
         self._folder = None
