@@ -174,6 +174,7 @@ calls = {
     "consumer": lambda: engine.consumer("t", group="g"),
     "poll": lambda: consumer.poll(),
     "ack": lambda: delivery.ack(),
+    "release": lambda: delivery.release(),
     "sync": lambda: engine.sync(),
     "checkpoint": lambda: engine.checkpoint(),
     "stats": lambda: engine.stats(),
