@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fmq.disk import Directory, Disk
-from fmq.errors import Damaged, FmqError, Locked, Unreadable
+from fmq.errors import Damaged, FmqError, Unreadable
 from fmq.opening import PathLike, check_door, text_of
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.layout import LOCK, LOCK_BYTES, known_segments, lock_says, look
+from fmq.recovery.layout import LOCK, known_segments, look
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
@@ -86,8 +86,9 @@ def _check(where: str, directory: Directory) -> Report:
         layout = look(directory)
     except Damaged as error:
         return Report(where, 0, 0, 0, 0, 0, 0, (_problem_of(error),))
-    if LOCK in layout.names:
-        _refuse_if_open(where, directory)
+    locked = directory.locked_by(LOCK)
+    if locked is not None:
+        raise locked
     if layout.fresh:
         return Report(where, 0, 0, 0, 0, 0, 0, ())
     problems: list[Problem] = []
@@ -118,15 +119,6 @@ def _check(where: str, directory: Directory) -> Report:
         tail_bytes(directory, last),
         tuple(problems),
     )
-
-
-def _refuse_if_open(where: str, directory: Directory) -> None:
-    lock = directory.open(LOCK)
-    try:
-        if not lock.pin(exclusive=False):
-            raise Locked(where, lock_says(lock.read(0, LOCK_BYTES)).holder)
-    finally:
-        lock.close()
 
 
 def _problem_of(error: FmqError) -> Problem:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from fmq.errors import Locked
 
 Buffer = bytes | bytearray | memoryview
 
@@ -69,7 +72,13 @@ class Directory(Protocol):
     def subdirectory(self, name: str, *, make: bool) -> Directory: ...
 
     def lock(self, name: str) -> Callable[[], None]:
-        """Hold this directory against other writers; raises Locked. Returns the release."""
+        """Hold this directory against other writers; raises Locked. Returns the release.
+
+        It is held also if the file `name`, which says by whom, is removed.
+        """
+
+    def locked_by(self, name: str) -> Locked | None:
+        """The error for whoever would hold this directory now; None if nobody does."""
 
     def close(self) -> None: ...
 

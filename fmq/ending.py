@@ -5,10 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Protocol
 
-from fmq.errors import Closed, FmqError
+from fmq.errors import Closed, FmqError, Nested
+from fmq.nested import are_free, is_nested
 from fmq.parts import Parts
 from fmq.real_disk import after_fork_in_child
 
@@ -29,6 +30,7 @@ class Closing:
     def __init__(self) -> None:
         self._left: list[Callable[[], None]] = []
         self._lock = Lock()
+        self._at_it: set[int] = set()  # the threads that take the steps, or wait for their turn
 
     def begin(self, steps: list[Callable[[], None]]) -> None:
         """Each may be taken a second time, behind an interrupt."""
@@ -36,16 +38,17 @@ class Closing:
 
     def go_on(self) -> None:
         """Take every step that is left, whatever becomes of one of them; the first error is raised
-        at the end.
+        at the end. Who finds another thread at it waits: on return it is done.
         """
-        mine = False
+        me = get_ident()
+        if me in self._at_it:
+            return  # in one of the steps
         try:
-            mine = self._lock.acquire(blocking=False)
-            if mine:  # else another thread is at it, or this one, in a step
+            self._at_it.add(me)
+            with self._lock:
                 self._take_steps()
         finally:
-            if mine:
-                self._lock.release()
+            self._at_it.discard(me)
 
     def _take_steps(self) -> None:
         failed: Exception | None = None
@@ -70,8 +73,26 @@ def drain(parts: Parts, refusal: Closed) -> bool:
             if group.idle() and journal.durable_to == journal.position:
                 group.close(refusal)
                 return True
-        with suppress(FmqError):
+        try:
             group.flush(force=True)
+        except Nested:
+            raise  # again and again
+        except FmqError:
+            pass
+
+
+def refuse_inside(parts: Parts, *locks: Lock) -> None:
+    """Nested, if a signal handler makes the call and this thread holds what it will wait for."""
+    if not is_nested():
+        return
+    group, me = parts.group, get_ident()
+    if (
+        group.needs(me)
+        or parts.chores.is_running_here()
+        or not are_free((parts.lock, *parts.locks(), *locks))
+        or group.needs(me)  # since somebody who had the lock gave it the lead
+    ):
+        raise Nested
 
 
 def let_go_of_locks(parts: Parts) -> None:

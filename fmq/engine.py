@@ -14,7 +14,7 @@ from fmq.checkpointing import no_checkpoint
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
-from fmq.ending import Closing, drain, forget, let_go_of_locks, remember
+from fmq.ending import Closing, drain, forget, let_go_of_locks, refuse_inside, remember
 from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
 from fmq.feedback.answers import Checker, check_callable
 from fmq.feedback.checkers import Checkers
@@ -193,6 +193,7 @@ class Engine:
     def undecided(self) -> list[UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
         self._check_open()
+        self._manager.check_undecided()
         return self._parts.feedback.undecided()
 
     def decide(
@@ -350,12 +351,14 @@ class Engine:
     def sync(self) -> None:
         """Make everything sent so far durable, whatever the mode."""
         self._check()
+        refuse_inside(self._parts)
         self._parts.group.flush(force=True)
         self._after()
 
     def checkpoint(self) -> None:
         """Save where recovery can start; it happens by itself, too."""
         self._check()
+        refuse_inside(self._parts)
         self._parts.group.flush(force=True)
         try:
             self._parts.chores.checkpoint()
@@ -371,6 +374,7 @@ class Engine:
         if isinstance(self._refusal, Forked):
             raise self._refusal
         parts = self._parts
+        refuse_inside(parts)
         with parts.lock:
             return Stats.of(
                 self._path, parts.journal, parts.ledger, parts.group, parts.chores, self._report
@@ -397,6 +401,7 @@ class Engine:
 
         What is undecided stays undecided.
         """
+        refuse_inside(self._parts, self._checkers.lock)
         with self._parts.lock:
             if self._refusal is None:
                 refusal = Closed(
@@ -434,6 +439,7 @@ class Engine:
         """This is the child of a fork: the engine is the parent's, and this copy is dead."""
         self._refusal = self._parts.group.failure = Forked(self._path)
         let_go_of_locks(self._parts)
+        self._closing = Closing()  # who was at it does not exist
         self._thread = self._committer = None
         with suppress(Exception):
             self._parts.close()

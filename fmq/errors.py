@@ -11,7 +11,7 @@
     │   ├── StorageFull         no room: refused whole, before a byte was written
     │   └── EngineFailed        a write or sync failed: done until opened again
     ├── UsageError              the call cannot be served, and nothing was changed
-    │   ├── Closed  Forked  ReadOnly
+    │   ├── Closed  Forked  ReadOnly  Nested
     │   ├── BadName  BadOption  TooLarge  TooMany
     │   └── OffsetGone          retention has dropped what was asked for
     ├── TransactionError        what may follow what in a transaction
@@ -26,7 +26,7 @@ program may want to branch on is an attribute, too.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fmq.clock import as_text
 
@@ -36,6 +36,18 @@ if TYPE_CHECKING:
 
 class FmqError(Exception):
     """Anything that fmq raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is: many are made of other things than what they say, and a pool of processes that
+        # cannot build the error of a worker again breaks, or waits for ever.
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[FmqError], args: tuple[object, ...]) -> FmqError:
+    """An error that says `args`; what else it has is set next."""
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class StorageError(FmqError):
@@ -63,9 +75,11 @@ class RemoteFileSystem(StorageError):
 class Locked(StorageError):
     """Another engine, here or in another process, has this directory open."""
 
-    def __init__(self, path: str, holder: str) -> None:
+    def __init__(self, path: str, holder: str, *, here: bool = False) -> None:
+        """`here` says that the holder is the process itself."""
+        who = f"this process ({holder})" if here else holder
         super().__init__(
-            f"{path}: already open for writing by {holder}. One engine writes at a time, and "
+            f"{path}: already open for writing by {who}. One engine writes at a time, and "
             "nothing was changed. Close the other one, or look with fmq.open(path, read_only=True)."
         )
         self.path = path
@@ -116,6 +130,10 @@ class Unreadable(StorageError, OSError):
         self.file = str(file)
         self.errno = error.errno
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        again, args, state = super().__reduce__()
+        return again, args, {**state, "errno": self.errno}  # which an OSError keeps elsewhere
+
 
 BROKEN_DISK = (
     "The disk under it does not give back what it holds: the system's log says more. Copy what can "
@@ -162,6 +180,17 @@ class Forked(UsageError):
 
 class ReadOnly(UsageError):
     """The engine was opened with read_only=True."""
+
+
+class Nested(UsageError):
+    """A signal handler made the call in the middle of another one of the same thread."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "called from a signal handler inside of a call of the same thread, which cannot go on "
+            "before the handler returns. Nothing was done by it. Set a flag there, raise "
+            "SystemExit, or make the call in another thread."
+        )
 
 
 class BadName(UsageError, ValueError):

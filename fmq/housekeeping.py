@@ -10,6 +10,8 @@ it at the end of its own calls, in the same order, which makes it deterministic.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from threading import get_ident
 
 from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
@@ -44,6 +46,7 @@ class Housekeeping:
         self._options: Options = writer.options
         self.retention = Retention(directory, writer, catalog, writer.options)
         self._running = threading.Lock()
+        self._here: set[int] = set()  # the threads that do chores, or wait for their turn
         self._last_seen = self._ledger.applied_upto
         self._last_change = self._clock.monotonic()
         self._last_roll = self._last_change
@@ -54,9 +57,21 @@ class Housekeeping:
 
     def round(self) -> None:
         """Do whatever is due; EngineFailed, or Closed, if nothing is done any more."""
-        with self._running:
-            self._check()
-            self._round()
+        self._alone(self._round)
+
+    def _alone(self, work: Callable[[], None]) -> None:
+        """Call `work` while no other thread does any chore."""
+        me = get_ident()
+        try:
+            self._here.add(me)  # before it is so: what interrupts it in between finds it said
+            with self._running:
+                work()
+        finally:
+            self._here.discard(me)
+
+    def is_running_here(self) -> bool:
+        """Whether this thread does a chore now: asked by itself, that is by a signal handler."""
+        return get_ident() in self._here
 
     def _check(self) -> None:
         """Once `end` is done the directory may be somebody else's."""
@@ -64,6 +79,7 @@ class Housekeeping:
             self._group.check()
 
     def _round(self) -> None:
+        self._check()
         try:
             self._flush_pending()
             self._make_spare()
@@ -95,6 +111,8 @@ class Housekeeping:
         """A round that raises nothing: whoever's call it follows has what it asked for. False if
         the engine has stopped, as the next call will say.
         """
+        if self.is_running_here():
+            return True  # this call is a signal handler's
         try:
             self.round()
         except (EngineFailed, Closed):
@@ -164,17 +182,23 @@ class Housekeeping:
 
     def checkpoint(self) -> None:
         """Write a checkpoint of this instant now."""
-        with self._running:
+
+        def take() -> None:
             self._check()
             self._checkpoint(clean=False)
+
+        self._alone(take)
 
     def end(self, *, clean: bool) -> None:
         """The engine takes nothing any more: wait for what is being done, and let nothing follow
         but the last checkpoint, which there is only of an engine that was drained: `clean`.
         """
-        with self._running:
+
+        def take() -> None:
             if clean:
                 self._checkpoint(clean=True)
+
+        self._alone(take)
 
     def _checkpoint(self, *, clean: bool) -> None:
         self._write_indexes()

@@ -163,6 +163,10 @@ class Parts:
         self.messages.wake_all()
         self.feedback.wake_all()
 
+    def locks(self) -> list[threading.Lock]:
+        """Those of the parts, which a thread may hold besides that of the engine."""
+        return [self.journal.spares.lock, self.journal.files.lock, self.catalog.lock]
+
     def close(self) -> None:
         """Let go of all files."""
         self.journal.close()

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Sequence
 
 from fmq.disk import Buffer
@@ -17,9 +18,14 @@ from fmq.errors import Locked, NotAStore, RemoteFileSystem
 from fmq.mounts import remote_kind
 
 MOUNTS = "/proc/self/mountinfo"
+WORDS_BYTES_MAX = 200  # of LOCK
 IOV_MAX = 1024  # buffers that one pwritev takes on Linux
 ZEROS_BYTES = 1 << 20
 UNCHECKED_BYTES_MAX = 4 << 20
+# O_NONBLOCK means nothing to a file, and keeps a named pipe from being waited for.
+UNFOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+# What file systems that are served by others say of a lock on a directory.
+NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
 
 
 class RealFile:
@@ -158,9 +164,7 @@ class RealDirectory:
         return self._file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def _file(self, name: str, flags: int) -> RealFile:
-        # O_NONBLOCK means nothing to a file, and keeps a named pipe from being waited for.
-        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        fd = os.open(name, flags, 0o600, dir_fd=self._fd)
+        fd = os.open(name, flags | UNFOLLOWED, 0o600, dir_fd=self._fd)
         return RealFile(fd, os.path.join(self.path, name), self._writer)
 
     def rename(self, old: str, new: str) -> None:
@@ -183,37 +187,89 @@ class RealDirectory:
     def lock(self, name: str) -> Callable[[], None]:
         if self.remote is not None:
             raise RemoteFileSystem(self.path, self.remote)
-        # flock, not fcntl: a POSIX lock is lost when any part of the process closes the file.
-        fd = os.open(
-            name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd
-        )
+        kept: list[int] = []
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder, *_ = os.pread(fd, 100, 0).decode("ascii", "replace").split("\n")
-            os.close(fd)
-            raise Locked(self.path, holder or "another process") from None
-        os.ftruncate(fd, 0)
-        # The host is for whoever gets a copy of the directory, and wonders whose it is.
-        os.pwrite(fd, f"process {os.getpid()}\nhost {os.uname().nodename}\n".encode(), 0)
+            # The directory itself as well: the file is removed by whoever takes it for what keeps
+            # his engine from opening. The file says who it is, and is all that can be locked where
+            # another machine serves the directory.
+            kept.append(self._itself())
+            if not _flock(kept[0], fcntl.LOCK_EX):
+                raise self._locked(name)
+            kept.append(os.open(name, os.O_RDWR | os.O_CREAT | UNFOLLOWED, 0o600, dir_fd=self._fd))
+            if not _flock(kept[1], fcntl.LOCK_EX):
+                raise self._locked(name)
+            os.ftruncate(kept[1], 0)
+            os.pwrite(kept[1], _own_words(), 0)
+        except BaseException:
+            while kept:
+                os.close(kept.pop())
+            raise
         owner = os.getpid()
-        kept = [fd]
 
         def release() -> None:
-            if not kept:
-                return  # a second time: the number may be another file's by now
-            # A child that has not come to close its copy, or to exec, would keep the lock; and a
-            # child that closes its copy must leave its parent's alone.
-            if os.getpid() == owner:
-                fcntl.flock(kept[0], fcntl.LOCK_UN)
-            os.close(kept.pop())
+            # Of a second time nothing is left: the numbers may be other files' by now.
+            while kept:
+                # A child that has not come to close its copy, or to exec, would keep the lock; and
+                # a child that closes its copy must leave its parent's alone.
+                if os.getpid() == owner:
+                    _flock(kept[-1], fcntl.LOCK_UN)
+                os.close(kept.pop())
 
         return release
+
+    def locked_by(self, name: str) -> Locked | None:
+        kept = [self._itself()]
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                kept.append(os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd))
+            free = all(_flock(fd, fcntl.LOCK_SH) for fd in kept)
+        finally:
+            for fd in kept:
+                os.close(fd)
+        return None if free else self._locked(name)
+
+    def _itself(self) -> int:
+        """A descriptor of its own, so that a lock ends with it and with no other."""
+        return os.open(".", os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
+
+    def _locked(self, name: str) -> Locked:
+        try:
+            fd = os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
+        except FileNotFoundError:
+            return Locked(self.path, f"an engine whose {name} has been removed")
+        try:
+            words = os.pread(fd, WORDS_BYTES_MAX, 0)
+        finally:
+            os.close(fd)
+        holder, *_ = words.decode("ascii", "replace").split("\n")
+        return Locked(self.path, holder or "another process", here=words == _own_words())
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _own_words() -> bytes:
+    """What LOCK says when this process writes. The host is for whoever gets a copy of the directory
+    and wonders whose it is, and because every container has a process 1.
+    """
+    return f"process {os.getpid()}\nhost {os.uname().nodename}\n".encode()
+
+
+def _flock(fd: int, how: int) -> bool:
+    """Lock or unlock what is open as `fd`, without waiting; False if another one has it.
+
+    flock, not fcntl: a POSIX lock is lost when any part of the process closes the file.
+    """
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS or not stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise
+    return True
 
 
 class RealDisk:

@@ -13,6 +13,7 @@ from fmq.errors import Closed
 from fmq.testing import CrashDisk, FaultDisk
 from fmq.testing.fault_disk import FaultDirectory, FaultFile
 from fmq.testing.faults import Faults
+from tests.interrupts import in_thread
 from tests.small import fill, opened
 
 
@@ -29,7 +30,7 @@ class MetDirectory(FaultDirectory):
 
 
 class ClosingDisk(FaultDisk):
-    """Closes `engine` when it is about to open the index of a segment."""
+    """Has another thread close `engine` when it is about to open the index of a segment."""
 
     engine: fmq.Engine | fmq.ReadOnlyEngine | None = None
 
@@ -39,7 +40,7 @@ class ClosingDisk(FaultDisk):
     def _meet(self, name: str) -> None:
         if self.engine is not None and name.endswith(".idx"):
             engine, self.engine = self.engine, None
-            engine.close()
+            in_thread(engine.close, "the close")
 
 
 READS: dict[str, Callable[[Any], object]] = {

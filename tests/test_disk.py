@@ -349,11 +349,23 @@ def test_the_lock_is_a_file_that_stays(directory: Directory) -> None:
     assert directory.names() == ["LOCK"]
 
 
-def test_locks_of_different_names_do_not_meet(directory: Directory) -> None:
-    one = directory.lock("ONE")
-    two = directory.lock("TWO")
-    one()
-    two()
+def test_a_lock_holds_also_when_its_file_is_removed(
+    disk: Disk, top: str, directory: Directory
+) -> None:
+    release = directory.lock("LOCK")
+    directory.remove("LOCK")
+    other = disk.directory(f"{top}/data", make=False)
+    for _ in range(2):
+        with pytest.raises(Locked):
+            other.lock("LOCK")
+        assert other.locked_by("LOCK") is not None
+    release()
+    release()  # again: the number may be another file's by now
+    assert other.locked_by("LOCK") is None
+    again = other.lock("LOCK")
+    release()
+    assert directory.locked_by("LOCK") is not None
+    again()
 
 
 def test_shared_pins_exclude_an_exclusive_one(directory: Directory) -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import inspect
 import os
+import pickle
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fmq
+import fmq.bind.errors
+import fmq.export.errors
+import fmq.table.errors
 from fmq import Engine, Message
-from fmq.errors import AlreadyDecided, BadName, TooLarge, TooMany, Unreadable
+from fmq.errors import AlreadyDecided, BadName, FmqError, TooLarge, TooMany, Unreadable
 from fmq.store.columns import COUNT_MAX
 from fmq.store.content import HEADERS_MAX, TEXT_BYTES_MAX
 from tests.small import CrashDisk, FakeClock, opened
@@ -72,6 +80,63 @@ def test_a_bad_name_says_once_that_nothing_was_changed() -> None:
             with pytest.raises(BadName, match=r"[^.]\. Nothing was changed\.$") as e:
                 call()
             assert str(e.value).count("Nothing was") == 1
+
+
+OUTCOME = fmq.Outcome("T", "committed", None, datetime.now(UTC), 1, 2, "seal")
+SAMPLES: dict[str, Any] = {
+    "str": "word",
+    "str | None": None,
+    "int": 7,
+    "object": "thing",
+    "OSError": OSError(errno.EIO, "broken", "a.seg"),
+    "BaseException": ValueError("why"),
+    "Exception": ValueError("why"),
+    "Damaged": fmq.errors.Damaged("a.seg", 7, "torn"),
+    "Outcome": OUTCOME,
+    "Outcome | None": OUTCOME,
+}
+
+
+def tree(kind: type[FmqError]) -> Iterator[type[FmqError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from tree(below)
+
+
+def sample(kind: type[FmqError]) -> FmqError:
+    """One of this kind, made as its __init__ asks for it."""
+    made = next(each for each in kind.__mro__ if "__init__" in vars(each))
+    if not made.__module__.startswith("fmq"):
+        return kind("what happened", 7)
+    words = list(inspect.signature(vars(made)["__init__"]).parameters.values())[1:]
+    return kind(*(SAMPLES[each.annotation] for each in words if each.kind != each.KEYWORD_ONLY))
+
+
+@pytest.mark.parametrize(
+    "kind", dict.fromkeys(tree(FmqError)), ids=lambda kind: str(kind.__qualname__)
+)
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_an_error_can_be_copied_and_sent_to_another_process(
+    kind: type[FmqError], copied: Callable[[FmqError], FmqError]
+) -> None:
+    """With all that it says and has: class, text, attributes, notes. So a pool of processes can
+    tell what happened in one of them.
+    """
+    error = sample(kind)
+    error.add_note("and a note")
+    again = copied(error)
+    assert type(again) is kind
+    assert (str(again), again.args, again.__notes__) == (str(error), error.args, ["and a note"])
+    assert {name: repr(value) for name, value in vars(again).items()} == {
+        name: repr(value) for name, value in vars(error).items()
+    }
+    if isinstance(error, OSError):
+        assert isinstance(again, OSError)
+        assert again.errno == error.errno == errno.EIO
 
 
 def directory_in_place_of(path: Path, pattern: str) -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import stat
@@ -39,7 +41,7 @@ def run(script: str, *arguments: object) -> str:
 
 def test_a_second_writer_in_this_process_is_told_who_has_it(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", SMALL):
-        with pytest.raises(Locked, match=f"process {os.getpid()}") as caught:
+        with pytest.raises(Locked, match=rf"by this process \(process {os.getpid()}\)") as caught:
             fmq.open(tmp_path / "d", SMALL)
         assert caught.value.holder == f"process {os.getpid()}"
     with fmq.open(tmp_path / "d", SMALL):
@@ -52,6 +54,7 @@ import sys, fmq
 try:
     fmq.open(sys.argv[1])
 except fmq.errors.Locked as error:
+    assert "this process" not in str(error)
     print(error.holder)
 """
     with fmq.open(tmp_path / "d", SMALL) as engine:
@@ -78,6 +81,41 @@ def test_a_second_writer_is_refused_on_a_disk_in_memory_too() -> None:
     disk = CrashDisk()
     with fmq.open("d", SMALL, disk=disk, background=False), pytest.raises(Locked):
         fmq.open("d", SMALL, disk=disk, background=False)
+
+
+def test_a_second_writer_is_refused_also_when_the_lock_file_was_removed(tmp_path: Path) -> None:
+    """People remove it when they are told that the directory is open, and two writers lose what
+    both have acknowledged.
+    """
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        engine.send("t", b"0")
+        (tmp_path / "d" / "LOCK").unlink()
+        for call in (fmq.open, fmq.open, fmq.check):
+            with pytest.raises(Locked, match="whose LOCK has been removed"):
+                call(tmp_path / "d")
+        engine.send("t", b"1")
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        assert [message.body for message in engine.read("t")] == [b"0", b"1"]
+
+
+def test_where_a_directory_cannot_be_locked_its_lock_file_alone_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS has it: there a lock is for a file that was opened for writing."""
+    flock = fcntl.flock
+
+    def of_files_alone(fd: int, how: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, "a directory")
+        flock(fd, how)
+
+    monkeypatch.setattr("fmq.real_disk.fcntl.flock", of_files_alone)
+    with fmq.open(tmp_path / "d", SMALL):
+        for call in (fmq.open, fmq.check):
+            with pytest.raises(Locked, match=str(os.getpid())):
+                call(tmp_path / "d")
+    with fmq.open(tmp_path / "d", SMALL):
+        pass
 
 
 def test_an_open_that_failed_holds_no_lock(tmp_path: Path) -> None:
@@ -136,6 +174,7 @@ calls = {
     "consumer": lambda: engine.consumer("t", group="g"),
     "poll": lambda: consumer.poll(),
     "ack": lambda: delivery.ack(),
+    "release": lambda: delivery.release(),
     "sync": lambda: engine.sync(),
     "checkpoint": lambda: engine.checkpoint(),
     "stats": lambda: engine.stats(),
@@ -150,8 +189,8 @@ calls = {
     "refresh of a reader": lambda: reader.refresh(),
 }
 # Other threads hold the locks at the moment of the fork, for ever as the child sees it.
-locks = [engine._parts.lock, engine._parts.journal.files._lock]
-locks += [reader._lock, reader._refreshing, reader._follower.files._lock]
+locks = [engine._parts.lock, engine._parts.journal.files.lock]
+locks += [reader._lock, reader._refreshing, reader._follower.files.lock]
 if sys.argv[2] == "busy":
     for lock in locks:
         lock.acquire()
@@ -344,5 +383,5 @@ def test_a_stranger_among_the_files_of_a_store_is_left_alone(tmp_path: Path) -> 
 
 
 def test_a_check_of_an_open_directory_is_refused(tmp_path: Path) -> None:
-    with fmq.open(tmp_path / "d", SMALL), pytest.raises(Locked, match=str(os.getpid())):
+    with fmq.open(tmp_path / "d", SMALL), pytest.raises(Locked, match="by this process"):
         fmq.check(tmp_path / "d")

@@ -6,13 +6,16 @@ import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from threading import Event, Thread
+from typing import Any, Literal
 
 import pytest
 
 import fmq
 from fmq import Engine, Options
+from fmq.disk import Directory
 from fmq.errors import BadOption, Damaged, StorageFull, TooLarge, Unreadable
+from fmq.real_disk import RealDisk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, content, fill, flip, opened, remove, segments
@@ -209,6 +212,43 @@ def test_a_close_that_was_interrupted_anywhere_can_be_gone_on_with(tmp_path: Pat
         shutil.rmtree(tmp_path / f"{at}")
         at += 1
     assert lines > 50
+
+
+def test_who_closes_while_another_thread_is_at_it_finds_it_done_on_return(tmp_path: Path) -> None:
+    """The directory is free for the next engine, whichever of the two calls has returned."""
+    entered, go_on = Event(), Event()
+
+    class Slow:
+        """A directory that takes its time to be closed."""
+
+        def __init__(self, directory: Directory) -> None:
+            self._directory = directory
+
+        def close(self) -> None:
+            entered.set()
+            assert go_on.wait(10)
+            self._directory.close()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._directory, name)
+
+    class SlowDisk(RealDisk):
+        def directory(self, path: str, *, make: bool) -> Any:
+            return Slow(super().directory(path, make=make))
+
+    engine = fmq.open(tmp_path / "d", disk=SlowDisk())
+    first = Thread(target=engine.close)
+    first.start()
+    assert entered.wait(10)
+    second = Thread(target=engine.close)
+    second.start()
+    second.join(0.1)
+    returned = not second.is_alive()
+    go_on.set()
+    first.join()
+    second.join()
+    assert not returned
+    engine.close()
 
 
 def test_a_copy_that_a_full_disk_cut_short_is_not_kept() -> None:

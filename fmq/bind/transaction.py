@@ -21,7 +21,7 @@ from fmq.bind.errors import (
     wrong_with,
 )
 from fmq.bind.find import Binding
-from fmq.errors import WrongState
+from fmq.errors import TransactionError, WrongState
 from fmq.feedback.service import Feedback
 from fmq.infos import Outcome
 from fmq.message import Receipt
@@ -121,7 +121,16 @@ class BoundTransaction(Transaction):
 
     def confirm(self) -> None:
         """The database has committed: show the messages."""
-        super().commit()
+        try:
+            super().commit()
+        except BaseException as error:
+            if not isinstance(error, TransactionError):
+                error.add_note(
+                    f"fmq: the database has committed, and the messages of transaction "
+                    f"{self.tx_id!r} are not shown yet: it is undecided until the database is asked"
+                    ", by this engine's checkers or fmq.open(resolve=...)."
+                )
+            raise
 
     def in_doubt(self, failed: BaseException) -> InDoubt | None:
         """The database's commit failed, and may have happened: the error that says so, and what

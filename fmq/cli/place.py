@@ -34,24 +34,26 @@ def writer_of(directory: Directory) -> str | None:
 
     Trying the lock would tell, too, and for that moment refuse an engine that is opening.
     """
-    try:
+    holder, inodes = (
+        f"an engine whose {LOCK} has been removed",
+        {str(os.stat(directory.path).st_ino)},
+    )
+    with suppress(FileNotFoundError):
         lock = directory.open(LOCK)
-    except FileNotFoundError:
-        return None
-    try:
-        _, inode = lock.identity()
-        holder = lock_says(lock.read(0, LOCK_BYTES)).holder
-    finally:
-        lock.close()
-    return holder if _is_locked(inode) else None
+        try:
+            inodes.add(str(lock.identity()[1]))
+            holder = lock_says(lock.read(0, LOCK_BYTES)).holder
+        finally:
+            lock.close()
+    return holder if _is_locked(inodes) else None
 
 
-def _is_locked(inode: int) -> bool:
+def _is_locked(inodes: set[str]) -> bool:
     with suppress(OSError), open(LOCKS) as locks:
         for line in locks:
             # 1: FLOCK  ADVISORY  WRITE 4242 fe:00:5767169 0 EOF
             fields = line.split()
-            if fields[1:4:2] == ["FLOCK", "WRITE"] and fields[5].endswith(f":{inode}"):
+            if fields[1:4:2] == ["FLOCK", "WRITE"] and fields[5].rpartition(":")[2] in inodes:
                 return True
     return False
 

@@ -180,6 +180,7 @@ class Consumer:
         self._after()
 
     def _give_back(self, lease: Lease) -> None:
+        self._check()
         self._writer.let_abandoned_come_again()
         holds, first, end = lease._holds, lease._first, lease._end
         if not self._let_come_again(lease._queue, holds, first, end, lease._claim):

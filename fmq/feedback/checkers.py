@@ -32,12 +32,12 @@ class Checkers:
         self._places: dict[str, str] = {}  # the same; where in the database, if it has several
         self._loops: list[CheckLoop] = []
         self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def register(self, producer: str, checker: Checker) -> None:
         """From now on `checker` is asked what became of what `producer` has prepared."""
         check_callable("checker", checker)
-        with self._lock:
+        with self.lock:
             if producer in self._checkers:
                 raise BadOption(
                     f"producer {producer!r} has a checker in this process, and two could "
@@ -52,7 +52,7 @@ class Checkers:
 
     def needs(self, producer: str, database: str) -> bool:
         """Whether nobody has been named yet who knows what `database` did for `producer`."""
-        with self._lock:
+        with self.lock:
             known = self._databases.get(producer)
             if known is not None and known != database:
                 raise BadOption(
@@ -64,7 +64,7 @@ class Checkers:
 
     def add_bound(self, producer: str, database: str, place: str, checker: Checker) -> None:
         """`checker` asks `database`, unless the user has registered one for `producer`."""
-        with self._lock:
+        with self.lock:
             self._databases[producer] = database
             self._places.setdefault(producer, place)  # two threads may be the first
             if producer not in self._checkers:
@@ -114,7 +114,7 @@ class Checkers:
 
     def stop(self) -> None:
         """Wait for the threads of a closed engine; a checker that runs is given some seconds."""
-        with self._lock:
+        with self.lock:
             for loop in self._loops:
                 loop.stop()
             threads, self._threads = self._threads, []

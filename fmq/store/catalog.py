@@ -50,9 +50,9 @@ class Catalog:
         self._directory = directory
         self._store = store
         self._rebuild = rebuild
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         # Whoever looks for a decision holds this one while reading; nobody else waits for it.
-        self._looking = threading.Lock()
+        self.looking = threading.Lock()
         self._bases: list[int] = []
         self._tables: dict[int, dict[LaneKey, LaneSummary]] = {}
         self._loaded: OrderedDict[int, SegmentIndex] = OrderedDict()
@@ -66,7 +66,7 @@ class Catalog:
 
     def add(self, base: int) -> None:
         """The segment at `base` is sealed, newer than all before."""
-        with self._lock:
+        with self.lock:
             self._bases.append(base)
 
     def write(self, index: SegmentIndex) -> None:
@@ -86,7 +86,7 @@ class Catalog:
 
     def drop(self, base: int) -> None:
         """The segment at `base`, the oldest, is gone."""
-        with self._lock:
+        with self.lock:
             assert self._bases[0] == base
             self._bases.pop(0)
             self._tables.pop(base, None)
@@ -99,14 +99,14 @@ class Catalog:
             self._mapped = max(0, self._mapped - 1)
 
     def bases(self) -> list[int]:
-        with self._lock:
+        with self.lock:
             return list(self._bases)
 
     def find(self, key: LaneKey, offset: int) -> SegmentIndex | None:
         """The index of the sealed segment that holds `offset` of the queue; Damaged if that may be
         one whose index cannot be built.
         """
-        with self._lock:
+        with self.lock:
             self._map()
             firsts, bases = self._lanes.get(key, ((), ()))
             i = bisect_right(firsts, offset) - 1
@@ -121,19 +121,19 @@ class Catalog:
 
     def summary(self, base: int) -> dict[LaneKey, LaneSummary]:
         """What the segment at `base` holds of each queue."""
-        with self._lock:
+        with self.lock:
             return self._table(base)
 
     def index(self, base: int) -> SegmentIndex:
         """The whole index of the segment at `base`."""
-        with self._lock:
+        with self.lock:
             return self._load(base)
 
     def find_outcomes(self, tx_id: str) -> list[int]:
         """Positions of decisions that may be those of `tx_id`, the newest first."""
         key = outcome_key(tx_id)
-        with self._looking:
-            with self._lock:
+        with self.looking:
+            with self.lock:
                 known = [(base, self._keys.get(base)) for base in reversed(self._bases)]
             return [
                 base + place
@@ -158,14 +158,14 @@ class Catalog:
 
         Not under the lock: readers go on meanwhile.
         """
-        with self._lock:
+        with self.lock:
             index = self._loaded.get(base)
         if index is None:
             try:
                 return self._read_outcomes(base)
             except (OSError, BadIndex):
                 index = self._rebuild(base)
-            with self._lock:
+            with self.lock:
                 self.rebuilt += 1
                 if base in self._bases:
                     self._keep(index)
@@ -192,7 +192,7 @@ class Catalog:
         """
         if base in self._keys:
             return
-        with self._lock:
+        with self.lock:
             while (
                 self._kept_keys + len(keys) > self._keys_max
                 and (oldest := min(self._keys, default=base)) < base
@@ -202,7 +202,7 @@ class Catalog:
                 return
         starts = range(0, len(keys), RUN_KEYS)
         runs = [array("I", sorted(keys[start : start + RUN_KEYS])) for start in starts]
-        with self._lock:
+        with self.lock:
             if base in self._bases:
                 self._keys[base] = runs
                 self._kept_keys += len(keys)

@@ -33,12 +33,12 @@ class Files:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     @contextmanager
     def using(self, base: int) -> Iterator[File]:
         """The segment at `base`, open for as long as the block runs; FileNotFoundError."""
-        with self._lock:
+        with self.lock:
             entry = self._entries.get(base)
             if entry is None:
                 entry = _Entry(self._open(base))
@@ -50,7 +50,7 @@ class Files:
         except OSError as error:
             raise Unreadable(f"{self._directory.path}/{segment_name(base)}", error) from error
         finally:
-            with self._lock:
+            with self.lock:
                 entry.users -= 1
                 if entry.doomed and not entry.users:
                     entry.file.close()
@@ -67,7 +67,7 @@ class Files:
 
     def forget(self, base: int) -> None:
         """Close the segment at `base` as soon as nobody uses it."""
-        with self._lock:
+        with self.lock:
             entry = self._entries.pop(base, None)
             if entry is not None:
                 entry.doomed = True
@@ -82,7 +82,7 @@ class Files:
 
     def forked(self) -> None:
         """This is the child of a fork: who had the lock does not exist."""
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def close(self) -> None:
         for base in list(self._entries):

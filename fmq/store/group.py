@@ -20,7 +20,7 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TypeVar
 
-from fmq.errors import Closed, EngineFailed, FmqError, Forked
+from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal import Chunk, Journal, Straight
 from fmq.store.kinds import Record
 from fmq.store.segment import Segment
@@ -31,6 +31,7 @@ Append = list[Record] | Straight
 # with which chain, and whether a sync was asked for where the mode has none.
 Taken = tuple[int, list[Append], list[Chunk], int, Segment, int, bool]
 PENDING_BYTES_MAX = 8 << 20
+PLANNING_SECONDS_MAX = 0.1  # of another thread, for one that does not know whether it plans
 
 
 class Waiter:
@@ -66,6 +67,7 @@ class Group:
         self._publish = publish
         self._synced = synced
         self._leader = 0  # the thread that leads; 0: none
+        self._planner = 0  # the thread that plans, and so has the lock
         self._writing = False  # from taking what is pending until it is published
         self._turn = 0  # the number of the next write
         self._waiters: deque[Waiter] = deque()
@@ -99,9 +101,13 @@ class Group:
         it changed nothing.
         """
         me = get_ident()
+        if self._leader == me or self._planner == me:
+            self._refuse_inside(me)
         waiter = taken = None
         try:
             with self.lock:
+                # Python looks for signals behind calls: none comes between this and the lock.
+                self._planner = me
                 if self.failure is not None:
                     self.check()
                 result = self._call(plan)
@@ -109,12 +115,14 @@ class Group:
                     self._sync_wanted = True
                 if not wait and self._journal.pending_bytes < PENDING_BYTES_MAX:
                     self.on_pending()
+                    self._planner = 0
                     return result
                 if self._leader:
                     waiter = Waiter(me, self._turn)
                     self._waiters.append(waiter)
                 else:
                     taken = self._take(me)
+                self._planner = 0
             if waiter is not None:
                 waiter.lock.acquire()
                 if waiter.leads:
@@ -133,11 +141,29 @@ class Group:
             raise
         return result
 
+    def _refuse_inside(self, me: int) -> None:
+        """Nested; but not if thread `me` plans no more, and an interrupt kept it from saying so."""
+        if self._leader == me or not self.lock.acquire(timeout=PLANNING_SECONDS_MAX):
+            raise Nested
+        if self._planner == me:
+            self._planner = 0
+        self.lock.release()
+
+    def needs(self, me: int) -> bool:
+        """Whether thread `me` plans, leads, or waits and may be given the lead: asked by itself,
+        that is by a signal handler, nobody goes on before that returns.
+        """
+        if self._leader == me or self._planner == me:
+            return True
+        return self.committer is None and any(each.thread == me for each in [*self._waiters])
+
     def _leave(self, me: int, waiter: Waiter | None, error: BaseException) -> None:
         """A thread stops before its time. A lead that it has goes to the next one, unless it was
         writing: then the engine is done.
         """
         with self.lock:
+            if self._planner == me:
+                self._planner = 0
             if self._leader == me:
                 if self._writing:
                     self._fail(error)
@@ -149,10 +175,11 @@ class Group:
     def _call(self, plan: Callable[[], T]) -> T:
         try:
             return plan()
-        except FmqError:
-            raise  # refused before anything was changed; any other may have come in between
         except BaseException as error:
-            self._fail(error)
+            # Refused before anything was changed; any other may have come in between, as may what a
+            # signal handler was told.
+            if not isinstance(error, FmqError) or isinstance(error, Nested):
+                self._fail(error)
             raise
 
     def check(self) -> None:

@@ -50,7 +50,7 @@ class Spares:
         self._odd: list[Spare] = []  # of another size: for a decision that finds no room else
         self._numbers = count()
         self._taken: set[str] = set()  # names that an earlier engine gave
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self.needed = self.aside = 0
         self.failed: str | None = None
 
@@ -85,7 +85,7 @@ class Spares:
         """A spare for the next segment, which begins with an append of `append_bytes`, made now if
         none is ready; StorageFull.
         """
-        with self._lock:
+        with self.lock:
             try:
                 wanted = 1 + (self.needed + self.aside if ordinary else 0)
                 while len(self._ready) < wanted:
@@ -104,19 +104,19 @@ class Spares:
 
     def opened(self, spare: Spare) -> None:
         """It is the segment being written now, and closed with it."""
-        with self._lock:
+        with self.lock:
             self._given.remove(spare)
 
     def reserve(self, needed: int) -> None:
         """Have at least `needed` spares from now on, or raise StorageFull and change nothing."""
-        with self._lock:
+        with self.lock:
             while len(self._ready) < needed:
                 self._make(zeros=False)
             self.needed = needed
 
     def make_ahead(self, *, zeros: bool) -> bool:
         """Make the one that the next roll will take; False if there was no room for it."""
-        with self._lock:
+        with self.lock:
             enough = len(self._ready) > self.needed + self.aside
             if enough or not self.needed:
                 self._remove_odd()
@@ -127,7 +127,7 @@ class Spares:
         except StorageFull as error:
             self.failed = str(error)
             return False
-        with self._lock:
+        with self.lock:
             self._ready.append(spare)
             self.failed = None
         return True

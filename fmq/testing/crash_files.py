@@ -186,6 +186,8 @@ class CrashDirectory:
     def lock(self, name: str) -> Callable[[], None]:
         with self._power as power:
             folder = self._opened()
+            if folder.holder is not None:
+                raise self._locked()
             if name not in folder.seen:
                 # Durable at once and not counted: nobody relies on the name of a lock, and each
                 # pending name doubles the states that a crash may leave.
@@ -194,8 +196,22 @@ class CrashDirectory:
                 power.was_used = True
             holder = CrashFile(power, self._file(name), write=True)
             if not self._file(name).pin(holder, exclusive=True):
-                raise Locked(self.path, f"process {os.getpid()}")
-            return holder.close
+                raise self._locked()
+            folder.holder = holder
+
+        def release() -> None:
+            holder.close()
+            if folder.holder is holder:
+                folder.holder = None
+
+        return release
+
+    def locked_by(self, name: str) -> Locked | None:
+        with self._power:
+            return None if self._opened().holder is None else self._locked()
+
+    def _locked(self) -> Locked:
+        return Locked(self.path, f"process {os.getpid()}", here=True)
 
     def close(self) -> None:
         self._folder = None

@@ -16,6 +16,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 from fmq.disk import Buffer, Directory, Disk, File, is_full
+from fmq.errors import Locked
 from fmq.testing.crash_files import CrashFile
 from fmq.testing.faults import Fault, Faults, Operation
 
@@ -175,6 +176,9 @@ class FaultDirectory:
 
     def lock(self, name: str) -> Callable[[], None]:
         return self._directory.lock(name)
+
+    def locked_by(self, name: str) -> Locked | None:
+        return self._directory.locked_by(name)
 
     def close(self) -> None:
         self._directory.close()

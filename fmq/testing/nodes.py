@@ -149,9 +149,10 @@ class Inode:
 class Folder:
     """One directory: names, and the nodes that have them. A node has one name at most."""
 
-    __slots__ = ("changes", "durable", "seen")
+    __slots__ = ("changes", "durable", "holder", "seen")
 
     def __init__(self, names: dict[str, Node]) -> None:
+        self.holder: object = None  # who has locked it
         self.seen = names
         self.durable = names.copy()
         self.changes: list[NameChange] = []

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NoReturn, Protocol
 from weakref import finalize
 
-from fmq.errors import FmqError, WrongState
+from fmq.errors import FmqError, Nested, WrongState
 from fmq.message import Body, Message
 from fmq.store.content import as_bytes, copied_headers, split_bodies
 from fmq.store.kinds import AckRange
@@ -226,9 +226,9 @@ class Collecting:
                 self._watch_over_acks()
             else:
                 delivery.release_from_transaction()
-        except FmqError:
-            raise  # it was not given to this transaction
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, FmqError) and not isinstance(error, Nested):
+                raise  # it was not given to this transaction
             self._take_back_ack(*before)
             delivery.release_from_transaction()
             raise

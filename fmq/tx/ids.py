@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 DRAWN_BYTES = 10  # 80 bits, of which the 74 that a UUID has room for are used
 TIME = COUNTER = (1 << 48) - 1
+ID_BYTES = 36
+MIDDLE = slice(14, 23)  # of an id: what is drawn by each engine
 
 
 class TxIds:
@@ -29,7 +31,8 @@ class TxIds:
 
     def __init__(self, drawn: bytes) -> None:
         random = int.from_bytes(drawn, "little")
-        self._numbers = count(random & COUNTER)
+        self._first = random & COUNTER
+        self._numbers = count(self._first)
         middle = 0x7 << 12 | random >> 48 & 0xFFF, 0x2 << 14 | random >> 60 & 0x3FFF
         self._middle = f"{middle[0]:04x}-{middle[1]:04x}"
         self._written = -1, ""  # a millisecond, and all that its ids have in common
@@ -42,6 +45,20 @@ class TxIds:
             common = f"{text[:8]}-{text[8:]}-{self._middle}-"
             self._written = at, common
         return common + "%012x" % (next(self._numbers) & COUNTER)
+
+    def has_made(self, tx_id: str) -> bool:
+        """Whether it is one of these, or as good as; of another engine's, False.
+
+        So a name that is given need not be looked for among the open transactions that have none,
+        and those need not be noted anywhere, which is most of them.
+        """
+        if len(tx_id) != ID_BYTES or tx_id[MIDDLE] != self._middle:
+            return False
+        try:
+            number = int(tx_id[MIDDLE.stop + 1 :], 16)
+        except ValueError:
+            return False
+        return (number - self._first) & COUNTER < next(self._numbers) - self._first
 
 
 class IdsInUse:

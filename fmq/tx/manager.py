@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from fmq.errors import AlreadyDecided, BadOption, TooLarge, UnknownTransaction
+from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.content import text_bytes
 from fmq.store.kinds import COMMIT, Decided, Kind
@@ -81,6 +81,11 @@ class TransactionManager:
             made = self._ids.make(self.writer.clock.time_us())
             return make(self, made, producer or "", check_after_ms, named=False)
         check_tx_id(tx_id)
+        if self._ids.has_made(tx_id):
+            raise TxIdInUse(
+                f"transaction {tx_id!r} is one that this engine has named itself; give another one "
+                "a name of its own"
+            )
         transaction = make(self, tx_id, producer or "", check_after_ms, named=True)
         with self._group.lock:
             self._group.check()
@@ -326,7 +331,11 @@ class TransactionManager:
     # --- asking ---------------------------------------------------------------------------------
 
     def outcome(self, tx_id: str) -> Outcome:
-        """What became of the transaction; UnknownTransaction if the journal does not say."""
+        """What became of the transaction; UnknownTransaction if the journal does not say.
+
+        Once a write has failed only a decision that was seen before is one: what the disk has of
+        the others, the next engine finds out. Of those EngineFailed.
+        """
         check_tx_id(tx_id)
         outcome = self._known_outcome(tx_id)
         if outcome is None:
@@ -336,12 +345,27 @@ class TransactionManager:
             outcome = self._known_outcome(tx_id)
         if outcome is not None:
             return outcome
+        with self._group.lock:
+            self._refuse_to_guess()
         if self.in_use.is_open(tx_id):
             raise UnknownTransaction(
                 f"transaction {tx_id!r} is open and has not been prepared: nothing of it is "
                 "in the journal yet"
             )
         raise self._outcomes.unknown(tx_id)
+
+    def check_undecided(self) -> None:
+        """EngineFailed if one that is listed may have been decided: who is told that it waits may
+        decide on his side. One that nobody was deciding is undecided, whatever the disk did.
+        """
+        with self._group.lock:
+            if any(entry.busy for entry in self._ledger.undecided.values()):
+                self._refuse_to_guess()
+
+    def _refuse_to_guess(self) -> None:
+        """Under the lock."""
+        if self._group.broken():
+            raise self._group.failed_error() from self._group.failure
 
     def _idle(self) -> bool:
         with self._group.lock:
@@ -351,6 +375,8 @@ class TransactionManager:
         with self._group.lock:
             entry = self._ledger.by_tx_id.get(tx_id)
             if entry is not None:
+                if entry.busy:
+                    self._refuse_to_guess()
                 return undecided_outcome(entry)
         decided = self._outcomes.find(tx_id)
         return None if decided is None else self._outcomes.outcome(decided)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from fmq.errors import EngineFailed, FmqError
+from fmq.errors import EngineFailed, FmqError, Nested, TransactionError
 from fmq.message import Receipt
 from fmq.tx.collecting import IN_DOUBT, OPEN, Collecting, Phase
 
@@ -95,8 +95,8 @@ class Transaction(Collecting):
             self.phase = IN_DOUBT  # an open one is in doubt once its append is planned
         try:
             result = take(self)
-        except EngineFailed:
-            raise
+        except (EngineFailed, Nested):
+            raise  # the latter may be what a signal handler was told, in the middle of the step
         except (FmqError, TypeError):
             self.refused(before)
             raise
@@ -125,9 +125,28 @@ class Transaction(Collecting):
         if error is None:
             if self.phase in (OPEN, Phase.PREPARED):
                 self._commit_at_end()
+            elif self.phase is IN_DOUBT:
+                # The block has kept to itself what a step of it raised. Whoever goes on behind it
+                # would take the transaction for committed.
+                self._refuse("the end of its block")
         elif self.phase is OPEN:
             self.rollback()
-        elif self.phase is Phase.PREPARED:
+        else:
+            self._say_what_becomes_of_it(error)
+
+    def _commit_at_end(self) -> None:
+        try:
+            self._commit()
+        except BaseException as error:
+            if self.phase is OPEN:
+                self.rollback()  # refused, and nobody is left who could try again
+            elif not isinstance(error, TransactionError):  # such a one says itself what became
+                self._say_what_becomes_of_it(error)
+            raise
+
+    def _say_what_becomes_of_it(self, error: BaseException) -> None:
+        """In a note on `error`, which leaves the block, unless the transaction is over."""
+        if self.phase is Phase.PREPARED:
             error.add_note(
                 f"fmq: transaction {self.tx_id!r} was prepared before this exception and stays "
                 "undecided, because the exception says nothing about your database. Decide it "
@@ -138,14 +157,6 @@ class Transaction(Collecting):
                 f"fmq: what became of transaction {self.tx_id!r} is not known here; "
                 f"engine.outcome({self.tx_id!r}) tells, if need be after opening again."
             )
-
-    def _commit_at_end(self) -> None:
-        try:
-            self._commit()
-        except BaseException:
-            if self.phase is OPEN:
-                self.rollback()  # refused, and nobody is left who could try again
-            raise
 
     def __repr__(self) -> str:
         return f"<Transaction {self.tx_id} {self.phase.value}, {self.messages} messages>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ import pytest
 
 import fmq
 import fmq.bind
-from fmq.errors import BadOption, LeaseLost, WrongState
+from fmq.errors import BadOption, EngineFailed, LeaseLost, WrongState
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.bind.shop import PRODUCER, connect, messages, place, question, rows
 
 
@@ -46,6 +48,21 @@ def test_a_block_that_raises_ends_with_neither(
     assert not connection.in_transaction
     place(engine, connection, "two")
     assert rows(tmp_path) == messages(engine) == ["two"]
+
+
+def test_a_failure_behind_the_databases_commit_says_in_a_note_what_becomes_of_the_messages(
+    connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    disk = FaultDisk(CrashDisk())
+    with fmq.open("data", disk=disk, clock=FakeClock(), background=False) as engine:
+        with pytest.raises(EngineFailed) as caught, engine.transaction(bind=connection) as tx:
+            connection.execute("INSERT INTO orders VALUES ('one')")
+            tx.send("orders", b"one")
+            disk.fail("write", nth=1, error=errno.EIO, names="*.seg")
+        (note,) = caught.value.__notes__
+        assert "the database has committed" in note
+        assert tx.tx_id in note
+    assert rows(tmp_path) == ["one"]
 
 
 def test_a_commit_that_the_database_refuses_rolls_both_back(

@@ -159,6 +159,17 @@ def test_what_is_released_comes_again_at_once(engine: Engine) -> None:
         assert seen(consumer.poll()) == [1]
 
 
+def test_a_release_behind_a_close_says_what_was_closed(engine: Engine) -> None:
+    """And not that a lease was lost: its end has given back all that the consumer had."""
+    engine.send_many("orders", [b"1", b"2"])
+    for closing in ("consumer", "engine"):
+        consumer = engine.consumer("orders", group="g")
+        (delivery,) = consumer.poll(limit=1)
+        (consumer if closing == "consumer" else engine).close()
+        with pytest.raises(Closed, match=f"the {closing} is closed"):
+            delivery.release()
+
+
 def test_a_consumer_that_closes_lets_its_messages_come_again(engine: Engine) -> None:
     with engine.consumer("t", group="g") as other:
         with engine.consumer("t", group="g") as one:

@@ -345,7 +345,7 @@ def test_readers_go_on_while_a_decision_is_looked_for() -> None:
     found = []
 
     def read(base: int) -> None:
-        assert not sealed.catalog._lock.locked(), "readers would wait"
+        assert not sealed.catalog.lock.locked(), "readers would wait"
         disk.heal()
         found.append(sealed.catalog.find(("orders", 0), 84))
 

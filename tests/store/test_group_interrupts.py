@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import pytest
 
-from fmq.errors import BadName, EngineFailed
+from fmq.errors import BadName, EngineFailed, Nested
 from fmq.store import group as group_module
 from fmq.testing import CrashDisk, FaultDisk
 from tests.store.journals import failing
@@ -139,6 +139,39 @@ def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(
         verify(shared, calls, lines)
         shared.let_go()
         if lines.count <= at:
+            return
+    raise AssertionError("so many lines?")
+
+
+def test_a_signal_handler_that_sends_in_the_middle_of_a_send_does_not_hang() -> None:
+    """At any line: it is served, or told that it is inside; the call that it met goes on."""
+    for at in range(LINES_MAX):
+        shared = Shared()
+        told: list[BaseException | None] = []
+
+        lines = Lines(group_module, at, lambda: None)
+
+        def handle(
+            shared: Shared = shared,
+            told: list[BaseException | None] = told,
+            lines: Lines = lines,
+        ) -> None:
+            if "self._planner = me" in lines.line:
+                return  # nothing has been called since the lock was taken, so there is no signal
+            told.append(failing(lambda: shared.send("handler")))
+
+        lines._act = handle
+        victim = shared.call(lambda: lines.run(lambda: shared.send("victim")))  # noqa: B023
+        try:
+            assert victim.ended() == "victim", lines.line
+        except AssertionError as error:
+            raise AssertionError(f"{error} after {lines.line}") from error
+        assert all(each is None or isinstance(each, Nested) for each in told), (told, lines.line)
+        expected = {"victim", "handler"} if told == [None] else {"victim"}
+        assert set(shared.durable()) == expected, lines.line
+        shared.let_go()
+        if lines.count <= at:
+            assert at > 5, "the victim ran no lines"
             return
     raise AssertionError("so many lines?")
 

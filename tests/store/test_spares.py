@@ -179,7 +179,7 @@ def test_two_threads_never_draw_the_same_name() -> None:
         def take(spares: Spares = spares, others: list[threading.Thread] = others) -> None:
             thread = threading.Thread(target=lambda: spares.take(0, ordinary=True), daemon=True)
             thread.start()
-            thread.join(0.02 if spares._lock.locked() else None)
+            thread.join(0.02 if spares.lock.locked() else None)
             others.append(thread)
 
         lines = Lines(spares_module, at, take)

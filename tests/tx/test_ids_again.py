@@ -6,28 +6,47 @@ import pytest
 
 from fmq.errors import TxIdInUse, UnknownTransaction
 from fmq.store.kinds import Prepare
+from fmq.tx.ids import COUNTER
 from tests.small import CrashDisk, FakeClock, bodies, check, opened
 
 
-@pytest.mark.parametrize("step", ["prepare", "commit"])
-def test_an_id_that_the_engine_made_and_somebody_else_used_is_refused_at_the_first_step(
-    step: str,
-) -> None:
+@pytest.mark.parametrize("ended", ["open", "committed", "undecided", "rolled back"])
+def test_an_id_that_the_engine_made_is_no_name_for_another_one(ended: str) -> None:
+    """Else both would commit, or one roll back and the other commit: the engine notes no ids of
+    the transactions that it names itself, and would not see it.
+    """
     disk = CrashDisk()
     with opened(disk) as engine:
         one = engine.transaction()
-        other = engine.transaction(tx_id=one.tx_id)
         one.send("t", b"one")
-        other.send("t", b"other")
-        other.prepare()
-        with pytest.raises(TxIdInUse):
-            getattr(one, step)()
-        assert [tx.tx_id for tx in engine.undecided()] == [other.tx_id]
-        other.commit()
-        assert bodies(engine, "t") == [b"other"]
+        if ended == "undecided":
+            one.prepare()
+        elif ended != "open":
+            getattr(one, {"committed": "commit", "rolled back": "rollback"}[ended])()
+        with pytest.raises(TxIdInUse, match=one.tx_id):
+            engine.transaction(tx_id=one.tx_id)
+        if ended in ("open", "undecided"):
+            one.commit()
+        assert bodies(engine, "t") == ([] if ended == "rolled back" else [b"one"])
     check(disk)
     with opened(disk.after_kill()) as engine:
-        assert bodies(engine, "t") == [b"other"]
+        if ended == "rolled back":
+            engine.transaction(
+                tx_id=one.tx_id
+            ).commit()  # by another engine than that which made it
+
+
+def test_ids_of_that_shape_are_names_like_others() -> None:
+    with opened(CrashDisk()) as engine:
+        made = engine.transaction().tx_id
+        number = int(made[24:], 16)
+        ahead = f"{(number + 1000) & COUNTER:012x}"
+        for name in (
+            made[:24] + ahead,
+            made[:14] + "7000-8000" + made[23:],
+            made[:24] + "not hexadec.",
+        ):
+            engine.transaction(tx_id=name).commit()
 
 
 def test_one_that_was_refused_leaves_alone_who_uses_its_id() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
+import fmq
 from fmq import Engine
-from fmq.errors import TxIdInUse, UnknownTransaction
+from fmq.errors import EngineFailed, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.kinds import Record
 from fmq.store.reader import Reader
@@ -32,6 +35,58 @@ def test_an_outcome_counts_what_is_published_and_the_bytes_that_were_prepared(
     with opened(disk) as engine:
         assert engine.outcome("T") == decided
     assert (decided.messages, decided.bytes) == (messages, 5)
+
+
+def steps_of_one(tx: fmq.Transaction) -> None:
+    tx.commit()
+
+
+def steps_of_two(tx: fmq.Transaction) -> None:
+    tx.prepare()
+    tx.commit()
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("nth", [0, 1])
+@pytest.mark.parametrize("steps", [steps_of_one, steps_of_two])
+def test_an_engine_that_failed_tells_only_what_was_decided_before(
+    steps: Callable[[fmq.Transaction], None], nth: int, named: bool
+) -> None:
+    """What it was writing, the next engine finds out: it may be on the disk, and was, here."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        for state in ("committed", "undecided"):
+            tx = engine.transaction(tx_id=state)
+            tx.send("t", b"1")
+            tx.prepare()
+            if state == "committed":
+                tx.commit()
+        tx = engine.transaction(tx_id="T" if named else None)
+        tx.send("t", b"2")
+        disk.fail("write", nth=nth, error=errno.EIO, names="*.seg")
+        with suppress(EngineFailed):  # unless there was but one write to fail
+            steps(tx)
+        with pytest.raises(EngineFailed):
+            engine.send("t", b"3")
+        if steps is steps_of_two or nth == 0:
+            for ask in (tx.outcome, lambda: engine.outcome(tx.tx_id)):
+                with pytest.raises(EngineFailed, match="open the directory again"):
+                    ask()
+        else:
+            assert tx.outcome().state == "committed"
+        with pytest.raises(EngineFailed):
+            engine.outcome("never heard of")  # another's, and on its way when the write failed?
+        assert engine.outcome("committed").state == "committed"
+        assert engine.outcome("undecided").state == "undecided"
+        if steps is steps_of_two and nth == 1:
+            with pytest.raises(EngineFailed):
+                engine.undecided()  # one of them may have been committed
+        else:
+            assert [each.tx_id for each in engine.undecided()] == ["undecided"]
+    disk.heal()
+    with opened(disk) as engine:
+        known = engine.undecided()
+        assert "undecided" in {each.tx_id for each in known}
 
 
 class ReaderThatWaits:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import errno
 import gc
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from fmq import Engine, Message, Transaction
-from fmq.errors import AlreadyDecided, StorageFull, TxIdInUse, UnknownTransaction, WrongState
+from fmq.errors import (
+    AlreadyDecided,
+    Closed,
+    EngineFailed,
+    StorageFull,
+    TxIdInUse,
+    UnknownTransaction,
+    WrongState,
+)
 from fmq.testing import FaultDisk
 from fmq.tx.collecting import Phase
 from tests.small import CrashDisk, bodies, check, opened
@@ -138,6 +147,50 @@ def test_a_block_that_raises_after_prepare_leaves_it_undecided_and_a_note_says_s
     assert nothing_seen(engine)
     tx.commit()
     assert all_seen(engine)
+
+
+def test_a_block_whose_commit_fails_after_prepare_says_in_a_note_that_it_stays_undecided() -> None:
+    disk = CrashDisk()
+    with pytest.raises(Closed) as caught, opened(disk, queues=3) as engine, begun(engine) as tx:
+        tx.prepare()
+        engine.close()
+    (note,) = caught.value.__notes__
+    assert "'T' was prepared before this exception and stays undecided" in note
+    with opened(disk, queues=3) as engine:
+        assert [each.tx_id for each in engine.undecided()] == ["T"]
+
+
+def test_a_block_whose_commit_met_the_opposite_decision_has_no_note(engine: Engine) -> None:
+    """It is decided, and the error has the outcome."""
+    with pytest.raises(AlreadyDecided) as caught, begun(engine) as tx:
+        tx.prepare()
+        engine.decide("T", "rollback")
+    assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("phases", [1, 2])
+def test_a_commit_at_the_end_of_a_block_that_fails_on_the_disk_says_where_to_ask(
+    phases: int,
+) -> None:
+    disk = FaultDisk(CrashDisk())
+    with opened(disk, queues=3) as engine:
+        with pytest.raises(EngineFailed) as caught, begun(engine) as tx:
+            if phases == 2:
+                tx.prepare()
+            disk.fail("write", error=errno.EIO, names="*.seg")
+        (note,) = caught.value.__notes__
+        assert "engine.outcome('T') tells" in note
+
+
+@pytest.mark.parametrize("step", ["commit", "prepare"])
+def test_a_block_that_keeps_a_failed_step_to_itself_does_not_end_in_silence(step: str) -> None:
+    """Who goes on behind it would take the transaction for committed."""
+    disk = FaultDisk(CrashDisk())
+    silent = pytest.raises(WrongState, match=r"in doubt.*engine\.outcome\('T'\) tells")
+    with opened(disk, queues=3) as engine, silent, begun(engine) as tx:
+        disk.fail("write", error=errno.EIO, names="*.seg")
+        with suppress(EngineFailed):
+            getattr(tx, step)()
 
 
 def test_a_block_that_prepared_commits_at_its_end(engine: Engine) -> None:

@@ -1,0 +1,45 @@
+"""Calls that a signal handler makes in the middle of another call of the same thread.
+
+What that other call has, the lock of the engine or the lead of a write, it lets go of when the
+handler has returned, and not before: a call that waits for it there waits for ever. Python does
+not say whose a lock is. So it is found out by looking at the stack, and then at each lock, by those
+calls alone that are made in handlers, and no other call pays for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from threading import Lock
+
+HOME = __file__.rpartition("/")[0] + "/"
+# What calls an engine as any program does.
+PROGRAMS = tuple(HOME + each for each in ("cli/", "export/", "report/", "testing/"))
+# For how long a lock may be another thread's; that is told from this one's by nothing but waiting.
+PATIENCE_SECONDS = 2.0
+
+
+def is_nested() -> bool:
+    """Whether a call of fmq's is made in the middle of another one, by code that is not fmq's.
+
+    That may be right: a checker, for one, is called by fmq.
+    """
+    frame = sys._getframe(1).f_back
+    left = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(HOME) or file.startswith(PROGRAMS):
+            left = True
+        elif left:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def are_free(locks: Iterable[Lock]) -> bool:
+    """Whether this thread has none of `locks`: as it stands still, none will become its own."""
+    for lock in locks:
+        if not lock.acquire(timeout=PATIENCE_SECONDS):
+            return False
+        lock.release()
+    return True
