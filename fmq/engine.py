@@ -18,7 +18,6 @@ from fmq.ending import Closing, drain, forget, let_go_of_locks, refuse_inside, r
 from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
 from fmq.feedback.answers import Checker, check_callable
 from fmq.feedback.checkers import Checkers
-from fmq.feedback.local import Local, send_with
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Message, Receipt, receipt
 from fmq.options import SECONDS_MAX, Options
@@ -30,6 +29,7 @@ from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
     from fmq.bind.transaction import BoundTransaction
+    from fmq.feedback.local import Local
     from fmq.infos import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
     from fmq.recovery.recover import Claimed
     from fmq.stats import Stats
@@ -247,6 +247,8 @@ class Engine:
 
         It returns "commit", "rollback" or "unknown"; an exception leaves it to the checker.
         """
+        from fmq.feedback.local import send_with
+
         check_callable("local", local)
         tx = self.transaction(tx_id=tx_id, producer=producer, check_after=check_after)
         return send_with(tx, messages, local, self._parts.feedback)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from fmq.clock import Clock
 from fmq.errors import BadOption
 from fmq.feedback.answers import Checker, check_callable
-from fmq.feedback.loop import CheckLoop
 from fmq.feedback.service import Feedback
 from fmq.tx.names import check_name, check_text
 
 if TYPE_CHECKING:
+    from fmq.feedback.loop import CheckLoop
     from fmq.infos import Settled
 
 JOIN_SECONDS = 5.0
@@ -91,6 +91,8 @@ class Checkers:
         return registered
 
     def _restart(self) -> None:
+        from fmq.feedback.loop import CheckLoop
+
         for loop in self._loops:
             loop.stop()
         self._loops = [
