@@ -178,7 +178,8 @@ class Retention:
                     bounds[0] = max(bounds[0], firsts.get((name, number), 0))
                     bounds[1] = queue.assigned
             state.json = json.dumps(carried, separators=(",", ":")).encode()
-            writer.make_room(writer.journal.measure([state]), ordinary=False)
+            size = writer.journal.measure([state])
+            writer.make_room(size, ordinary=True, makes_room=True)
             writer.group.plan([state])
 
         writer.group.flush(force=True)

@@ -134,11 +134,11 @@ class Journal:
         """An append of `size` bytes fits no segment."""
         raise TooLarge("an append", size, self.append_bytes_max, "segment_bytes")
 
-    def roll(self, append_bytes: int, *, ordinary: bool) -> Segment:
+    def roll(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Segment:
         """Go on in a new segment, which an append of `append_bytes` fits; StorageFull if there is
         no room for one, and nothing changed.
         """
-        spare = self.spares.take(append_bytes, ordinary=ordinary)
+        spare = self.spares.take(append_bytes, ordinary=ordinary, makes_room=makes_room)
         old = self.current
         header = Header(self._store, old.limit, spare.capacity, old.end, old.chain)
         new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0)

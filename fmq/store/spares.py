@@ -81,13 +81,15 @@ class Spares:
     def count(self) -> int:
         return len(self._ready)
 
-    def take(self, append_bytes: int, *, ordinary: bool) -> Spare:
+    def take(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Spare:
         """A spare for the next segment, which begins with an append of `append_bytes`, made now if
-        none is ready; StorageFull.
+        none is ready; StorageFull. What `makes_room` may have those set aside.
         """
         with self.lock:
             try:
-                wanted = 1 + (self.needed + self.aside if ordinary else 0)
+                wanted = 1
+                if ordinary:
+                    wanted += self.needed + (0 if makes_room else self.aside)
                 while len(self._ready) < wanted:
                     if not ordinary and self._ready:
                         break

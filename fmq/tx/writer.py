@@ -145,8 +145,12 @@ class Writer:
             self.ledger.topic(made.name, made.queues)
         self.group.plan_straight(append)
 
-    def make_room(self, size: int, *, ordinary: bool) -> None:
-        """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed."""
+    def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
+        """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed.
+
+        An ordinary one leaves the room of decisions alone, and what retention begins with, unless
+        it is that: then it `makes_room`.
+        """
         journal = self.journal
         spares = journal.spares
         if not spares.needed and journal.position + size <= journal.segments[-1].limit:
@@ -158,7 +162,7 @@ class Writer:
             # until there is a spare again: else messages could fill it and a full disk refuse them.
             spares.reserve(spares.needed)
         if not journal.fits(size):
-            journal.roll(size, ordinary=ordinary)
+            journal.roll(size, ordinary=ordinary, makes_room=makes_room)
 
     def assign(self, runs: Iterable[Run], now: int) -> None:
         """Give `runs`, whose topics came into being with what was prepared, offsets and time."""
