@@ -5,13 +5,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock, get_ident
+from threading import Lock, current_thread, get_ident
 from typing import Protocol
 
 from fmq.errors import Closed, FmqError, Nested
 from fmq.nested import are_free, is_nested
 from fmq.parts import Parts
 from fmq.real_disk import after_fork_in_child
+
+OWN_THREADS = "fmq "  # what their names begin with
 
 
 class Forkable(Protocol):
@@ -38,11 +40,14 @@ class Closing:
 
     def go_on(self) -> None:
         """Take every step that is left, whatever becomes of one of them; the first error is raised
-        at the end. Who finds another thread at it waits: on return it is done.
+        at the end. Who finds another thread at it waits: on return it is done. Not so a thread of
+        the engine's own, for which that other one may be waiting.
         """
         me = get_ident()
         if me in self._at_it:
             return  # in one of the steps
+        if self._lock.locked() and current_thread().name.startswith(OWN_THREADS):
+            return
         try:
             self._at_it.add(me)
             with self._lock:

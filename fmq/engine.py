@@ -429,13 +429,19 @@ class Engine:
             with self._parts.lock:
                 self._parts.wake_all()
 
-        steps: list[Callable[[], None]] = [wake, self._checkers.stop, partial(forget, self)]
+        steps: list[Callable[[], None]] = [wake, self._checkers.stop]
         if self._thread is not None:
             steps.append(self._thread.stop)
         steps.append(end)
         if self._committer is not None:
             steps.append(self._committer.stop)
-        return [*steps, self._parts.close, self._unlock, self._directory.close]
+        return [
+            *steps,
+            self._parts.close,
+            self._unlock,
+            self._directory.close,
+            partial(forget, self),
+        ]
 
     def _forked(self) -> None:
         """This is the child of a fork: the engine is the parent's, and this copy is dead."""

@@ -111,7 +111,7 @@ class Housekeeping:
         """A round that raises nothing: whoever's call it follows has what it asked for. False if
         the engine has stopped, as the next call will say.
         """
-        if self.is_running_here():
+        if self.is_running_here() or self._group.needs(get_ident()):
             return True  # this call is a signal handler's
         try:
             self.round()
@@ -177,6 +177,9 @@ class Housekeeping:
         """Whether everything applied is in a checkpoint, so that there is nothing to wait for."""
         if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
             return False  # time alone makes retention due
+        retains = self._options.retain_bytes is not None
+        if retains and self.retention.kept is None and self.retention.due():
+            return False  # as it was opened so
         applied = self._ledger.applied_upto == self.checkpointer.upto
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
 
@@ -212,15 +215,16 @@ class Housekeeping:
     def _retain(self) -> str | None:
         """Drop what is over the limits; why not, if something is wrong."""
         try:
-            if self.retention.due():
-                self._drop_oldest()
+            while self.retention.due() and self._drop_oldest():
+                pass  # the checkpoint of one may be all that kept the next
         except Damaged as error:
             return f"retention stands still: {error}"
         except TooLarge as error:
             return f"retention stands still, as what it carries over fits no segment: {error}"
         return None
 
-    def _drop_oldest(self) -> None:
+    def _drop_oldest(self) -> bool:
+        """Drop what may go now; whether anything was."""
         retention = self.retention
         if (
             not retention.choose(self.checkpointer.scan_from)
@@ -239,3 +243,4 @@ class Housekeeping:
         finally:
             for lock in locks:
                 lock.close()
+        return bool(segments)

@@ -18,7 +18,11 @@ from typing import Any
 import pytest
 
 import fmq
-import fmq.feedback.settle  # which an engine imports when it is first asked to
+import fmq.feedback.local
+import fmq.feedback.loop
+import fmq.feedback.question
+import fmq.feedback.settle  # all of these an engine imports when it is first asked to
+import fmq.infos
 from fmq.clock import Waitable
 from fmq.errors import Closed, EngineFailed, WrongState
 from fmq.testing import CrashDisk, FakeClock

@@ -16,7 +16,7 @@ from fmq.consume.delivery import Delivery, DeliveryBatch, Lease
 from fmq.consume.groups import Groups
 from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
-from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone
+from fmq.errors import BadOption, Closed, LeaseLost, Nested, OffsetGone
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
@@ -172,8 +172,8 @@ class Consumer:
             # Exchanged as part of the plan, so that an interrupt finds it held or not, and never
             # held by nobody.
             self._writer.ack(lease._range(), sync, lambda: self._exchange(lease))
-        except LeaseLost:
-            raise  # it may be a transaction's
+        except (LeaseLost, Nested):
+            raise  # it may be a transaction's; or nothing was planned
         except BaseException:
             self._release_from_transaction(lease)
             raise
@@ -206,15 +206,18 @@ class Consumer:
     def _release_from_transaction(self, lease: Lease) -> None:
         """Rolled back: it is this consumer's again, or anybody's if that one has closed."""
         with self._messages.lock:
-            holds, first, end = lease._holds, lease._first, lease._end
-            if not holds.held_by(first, end, lease):
-                return
-            if self._closed:
-                holds.give_back(first, end)
-            else:
-                deadline = self._messages.clock.monotonic() + self._lease_seconds
-                holds.hand_over(first, end, lease._claim, deadline)
-            self._wake(lease._queue)
+            self._released(lease)
+
+    def _released(self, lease: Lease) -> None:
+        holds, first, end = lease._holds, lease._first, lease._end
+        if not holds.held_by(first, end, lease):
+            return
+        if self._closed:
+            holds.give_back(first, end)
+        else:
+            deadline = self._messages.clock.monotonic() + self._lease_seconds
+            holds.hand_over(first, end, lease._claim, deadline)
+        self._wake(lease._queue)
 
     def _refuse(self, lease: Lease) -> NoReturn:
         queue = lease._queue

@@ -55,6 +55,9 @@ class Lease:
     def release_from_transaction(self) -> None:
         self._consumer._release_from_transaction(self)
 
+    def release_under_lock(self) -> None:
+        self._consumer._released(self)
+
     def _range(self) -> AckRange:
         return AckRange(
             self._consumer.group, self._queue.topic, self._queue.number, self._first, self._end

@@ -221,8 +221,7 @@ class Book:
                 line.members += 1
                 if each.turn != NO_TURN:
                     line.put((each.due, each.turn, each))
-        self._lines = {**self._lines, **begun}
-        self._by_topic = True
+        self._lines, self._by_topic = {**self._lines, **begun}, True  # at once
 
     def _put_off(self, each: Open, due: float) -> None:
         turn = next(self._turns)

@@ -148,7 +148,7 @@ class Catalog:
             keys, places = self._outcomes(base)
         except FileNotFoundError:
             if base in self.bases():
-                raise
+                raise Damaged(segment_name(base), base, "the segment is missing") from None
             return []  # retention was faster
         self._keep_keys(base, keys)
         return [places[i] for i in reversed(_all_of(key, keys))]

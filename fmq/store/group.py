@@ -31,6 +31,7 @@ Append = list[Record] | Straight
 # with which chain, and whether a sync was asked for where the mode has none.
 Taken = tuple[int, list[Append], list[Chunk], int, Segment, int, bool]
 PENDING_BYTES_MAX = 8 << 20
+LOOK_SECONDS = 0.001
 PLANNING_SECONDS_MAX = 0.1  # of another thread, for one that does not know whether it plans
 
 
@@ -143,11 +144,14 @@ class Group:
 
     def _refuse_inside(self, me: int) -> None:
         """Nested; but not if thread `me` plans no more, and an interrupt kept it from saying so."""
-        if self._leader == me or not self.lock.acquire(timeout=PLANNING_SECONDS_MAX):
+        if self._leader == me or not becomes_free(self.lock, PLANNING_SECONDS_MAX):
             raise Nested
-        if self._planner == me:
-            self._planner = 0
-        self.lock.release()
+
+    def refuse_inside(self) -> None:
+        """Nested, if a signal handler makes the call in the middle of a write of its thread."""
+        me = get_ident()
+        if self._leader == me or self._planner == me:
+            self._refuse_inside(me)
 
     def needs(self, me: int) -> bool:
         """Whether thread `me` plans, leads, or waits and may be given the lead: asked by itself,
@@ -300,6 +304,19 @@ class Group:
     def fail(self, error: BaseException) -> None:
         """Stop the engine because of `error`, met outside of a write. Under the lock."""
         self._fail(error)
+
+
+def becomes_free(lock: threading.Lock, seconds: float) -> bool:
+    """Whether nobody has `lock` at some moment of the next `seconds`. It is looked at and not
+    taken: an interrupt would leave it so for ever.
+    """
+    pause = threading.Lock()
+    pause.acquire()
+    for _ in range(int(seconds / LOOK_SECONDS)):
+        if not lock.locked():
+            return True
+        pause.acquire(timeout=LOOK_SECONDS)
+    return not lock.locked()
 
 
 def wake(waiter: Waiter) -> None:

@@ -112,7 +112,7 @@ class Spares:
     def reserve(self, needed: int) -> None:
         """Have at least `needed` spares from now on, or raise StorageFull and change nothing."""
         with self.lock:
-            while len(self._ready) < needed:
+            while len(self._ready) < needed + self.aside:
                 self._make(zeros=False)
             self.needed = needed
 

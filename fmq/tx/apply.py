@@ -179,7 +179,7 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, what: Draft | list[Run], s
         ledger.undecided_of[prepare.producer] = ledger.undecided_of.get(prepare.producer, 0) + 1
     is_new = entry.prepare is prepare  # and not written again
     entry.prepared(prepare, what, start)
-    entry.busy = False
+    entry.busy = entry.moving = False
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry
     if is_new and ledger.on_undecided is not None:

@@ -44,6 +44,9 @@ class Ackable(Protocol):
     def release_from_transaction(self) -> None:
         """The transaction was rolled back: the lease runs again."""
 
+    def release_under_lock(self) -> None:
+        """The same, by whoever has the engine's lock."""
+
 
 class Collecting:
     """Messages by topic and queue, and acks: the part of a transaction before its first step."""

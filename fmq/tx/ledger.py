@@ -52,7 +52,7 @@ class Topic:
 class Entry:
     """A sealed transaction that waits for its decision."""
 
-    __slots__ = ("_runs", "asked", "busy", "kept", "prepare", "start", "state", "tx")
+    __slots__ = ("_runs", "asked", "busy", "kept", "moving", "prepare", "start", "state", "tx")
 
     def __init__(self, prepare: Prepare) -> None:
         self.tx = prepare.tx
@@ -62,6 +62,7 @@ class Entry:
         self.start = prepare.position  # of its append: TOPIC records may stand before PREPARE
         self.state = State.UNDECIDED
         self.busy = False  # an append about it is planned and not yet durable
+        self.moving = False  # and that is no decision, but a relocation
         self.asked = 0  # questions about it that were answered, since the engine was opened
 
     @property

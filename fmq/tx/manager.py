@@ -163,6 +163,7 @@ class TransactionManager:
 
     def commit_prepared(self, transaction: Transaction) -> Receipts:
         """Commit, for the one who has prepared it."""
+        self._group.refuse_inside()
         with self._group.lock:
             self._group.check()
             entry = self._ledger.by_tx_id.get(transaction.tx_id)
@@ -215,6 +216,7 @@ class TransactionManager:
         """What was written, or the outcome of the same decision made before. With `number` it
         is for that transaction alone: the id may be another one's by now.
         """
+        self._group.refuse_inside()
         while True:
             with self._group.lock:
                 self._group.check()
@@ -359,7 +361,8 @@ class TransactionManager:
         decide on his side. One that nobody was deciding is undecided, whatever the disk did.
         """
         with self._group.lock:
-            if any(entry.busy for entry in self._ledger.undecided.values()):
+            undecided = self._ledger.undecided.values()
+            if any(entry.busy and not entry.moving for entry in undecided):
                 self._refuse_to_guess()
 
     def _refuse_to_guess(self) -> None:
@@ -375,7 +378,7 @@ class TransactionManager:
         with self._group.lock:
             entry = self._ledger.by_tx_id.get(tx_id)
             if entry is not None:
-                if entry.busy:
+                if entry.busy and not entry.moving:
                     self._refuse_to_guess()
                 return undecided_outcome(entry)
         decided = self._outcomes.find(tx_id)

@@ -42,7 +42,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
         again.time_us = now = writer.now_us()
         for run in copies:
             run.time_us = now
-        entry.busy = True
+        entry.busy = entry.moving = True
         group.plan(records)
         for run, old in zip(copies, runs, strict=True):
             run.content = old.content  # kept in memory or not, as before

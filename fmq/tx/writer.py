@@ -102,9 +102,12 @@ class Writer:
         while self.abandoned:
             with suppress(IndexError, ValueError):  # another thread does the same
                 held = self.abandoned[0]
-                for ackable in held:
-                    ackable.release_from_transaction()
-                self.abandoned.remove(held)
+                with self._lock:
+                    # By now it may be done, and what was held another transaction's.
+                    if any(each is held for each in self.abandoned):
+                        for ackable in held:
+                            ackable.release_under_lock()
+                        self.abandoned.remove(held)
 
     def send(self, sent: Sent, sync: bool | None) -> None:
         """Append what is sent."""
