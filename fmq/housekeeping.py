@@ -177,9 +177,8 @@ class Housekeeping:
         """Whether everything applied is in a checkpoint, so that there is nothing to wait for."""
         if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
             return False  # time alone makes retention due
-        retains = self._options.retain_bytes is not None
-        if retains and self.retention.kept is None and self.retention.due():
-            return False  # as it was opened so
+        if not self.retention.looked and self._retention_wanted() and self.retention.due():
+            return False  # it was opened so
         applied = self._ledger.applied_upto == self.checkpointer.upto
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
 
@@ -215,8 +214,10 @@ class Housekeeping:
     def _retain(self) -> str | None:
         """Drop what is over the limits; why not, if something is wrong."""
         try:
-            while self.retention.due() and self._drop_oldest():
-                pass  # the checkpoint of one may be all that kept the next
+            if self.retention.due() and self._drop_oldest() and self.retention.due():
+                # The older checkpoint may be all that kept the next. Not until nothing is due: a
+                # STATE takes room, too, and where that is much it would never end.
+                self._drop_oldest()
         except Damaged as error:
             return f"retention stands still: {error}"
         except TooLarge as error:

@@ -36,6 +36,7 @@ class Retention:
         if options.retain_bytes is not None or options.retain_seconds is not None:
             self._journal.spares.aside = 1  # for STATE, when the disk is full
         self.kept: tuple[int, str] | None = None  # the segment, and who keeps it
+        self.looked = False  # since the engine was opened
         self.doomed: list[Segment] = []  # forgotten, and their files still to be removed
 
     def due(self) -> bool:
@@ -44,7 +45,7 @@ class Retention:
 
     def choose(self, scan_from: int) -> list[Segment]:
         """The oldest segments that may be dropped now; why not more is in `kept`."""
-        self.kept = None
+        self.kept, self.looked = None, True
         chosen: list[Segment] = []
         with self._writer.group.lock:
             segments = list(self._journal.segments)

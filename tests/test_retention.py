@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fmq
-from fmq import Engine
+from fmq import Engine, Options
 from fmq.errors import Damaged, OffsetGone, StorageFull, UnknownTransaction
 from fmq.testing import FaultDisk, PowerLoss
 from tests.small import CrashDisk, FakeClock, bodies, check, content, fill, opened, remove, segments
@@ -430,3 +433,17 @@ def test_retention_does_not_make_room_with_what_was_reserved_for_decisions() -> 
         assert engine.decide("T", "commit", reason="r" * 1000).messages == 1
     disk.heal()
     check(disk)
+
+
+def test_an_engine_that_is_opened_over_its_limit_keeps_to_it_though_nobody_sends(
+    tmp_path: Path,
+) -> None:
+    small: dict[str, Any] = {"segment_bytes": 4096, "checkpoint_idle_seconds": 0.01}
+    with fmq.open(tmp_path / "data", Options(**small)) as engine:
+        send(engine, 60)
+        assert engine.stats().segments > 5
+    with fmq.open(tmp_path / "data", Options(**small, retain_bytes=KEEP)) as engine:
+        end = time.monotonic() + 20
+        while engine.stats().segments > 3:
+            assert time.monotonic() < end, engine.stats()
+            time.sleep(0.001)
