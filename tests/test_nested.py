@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -173,6 +174,81 @@ def test_a_refusal_that_leaves_the_handler_is_no_refusal_of_the_call_that_it_met
         if done:
             with opened(disk) as engine:
                 assert bodies(engine, "t") == [b"act"]
+
+
+class Interrupting(FakeClock):
+    """Lets a handler run where a plan asks for the time: the thread has the engine's lock then."""
+
+    handler: Callable[[], object] | None = None
+
+    def time_us(self) -> int:
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler()
+        return super().time_us()
+
+
+def writing(engine: fmq.Engine) -> dict[str, Callable[[], Any]]:
+    """What a handler may want to write, ready to be called."""
+    consumer = engine.consumer("in", group="h")
+    (delivery,) = consumer.poll(limit=1)
+    for name in ("A", "B", "C"):
+        tx = engine.transaction(tx_id=name)
+        tx.send("u", b"by the handler")
+        tx.prepare()
+        if name == "A":
+            prepared = tx
+    open_one = engine.transaction()
+    open_one.send("u", b"by the handler")
+    return {
+        "send": lambda: engine.send("u", b"by the handler"),
+        "ack": delivery.ack,
+        "commit": open_one.commit,
+        "commit prepared": prepared.commit,
+        "decide": lambda: engine.decide("B", "commit"),
+        "roll back": lambda: engine.decide("C", "rollback"),
+    }
+
+
+@pytest.mark.parametrize("moment", ["plan", "write"])
+@pytest.mark.parametrize(
+    "call", ["send", "ack", "commit", "commit prepared", "decide", "roll back"]
+)
+def test_what_a_handler_writes_while_its_thread_plans_or_writes_is_refused(
+    call: str, moment: str
+) -> None:
+    disk, clock = CrashDisk(), Interrupting()
+    engine = opened(disk, clock)
+    engine.send("in", b"0")
+    work = writing(engine)[call]
+    told: list[str] = []
+
+    def handler(*_: object) -> None:
+        disk.watch(None)
+        try:
+            work()
+        except Nested:
+            told.append("nested")
+
+    if moment == "plan":
+        clock.handler = handler
+    else:
+        disk.watch(handler)
+    in_thread(lambda: engine.send("t", b"act"), f"{call} in a handler")
+    assert told == ["nested"]
+    assert bodies(engine, "t") == [b"act"]
+    assert bodies(engine, "u") == []
+    work()  # nothing was done, so it can be done now
+    engine.close()
+    check(disk)
+
+
+def test_an_interrupt_while_a_lock_is_looked_at_leaves_it_as_it_was() -> None:
+    lock = threading.Lock()
+    for at in range(20):
+        with suppress(KeyboardInterrupt):
+            Interrupt(at).run(lambda: fmq.nested.are_free([lock]))
+        assert not lock.locked()
 
 
 SIGNALLED = """

@@ -385,3 +385,35 @@ def test_a_stranger_among_the_files_of_a_store_is_left_alone(tmp_path: Path) -> 
 def test_a_check_of_an_open_directory_is_refused(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", SMALL), pytest.raises(Locked, match="by this process"):
         fmq.check(tmp_path / "d")
+
+
+FORKED_WHILE_CLOSING = """
+import os, sys, threading, fmq
+engine = fmq.open(sys.argv[1])
+engine.send("t", b"x")
+end, inside, go = engine._parts.chores.end, threading.Event(), threading.Event()
+def slow(*, clean):
+    inside.set()
+    go.wait()
+    end(clean=clean)
+engine._parts.chores.end = slow
+closing = threading.Thread(target=engine.close)
+closing.start()
+inside.wait()
+child = os.fork()
+if not child:
+    held = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+            if os.path.exists(f"/proc/self/fd/{fd}")]
+    engine.close()
+    os._exit(any(sys.argv[1] in path for path in held))
+_, status = os.waitpid(child, 0)
+go.set()
+closing.join()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_fork_while_another_thread_closes_leaves_a_child_that_has_nothing_and_can_close(
+    tmp_path: Path,
+) -> None:
+    assert run(FORKED_WHILE_CLOSING, tmp_path / "d") == "0"

@@ -70,7 +70,7 @@ class Transaction(Collecting):
         manager.after()
 
     def rollback(self) -> None:
-        """Drop it. Before prepare nothing is written and the id is free again."""
+        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again."""
         if self._undecided():
             self._step(Phase.ROLLED_BACK, self._manager.roll_back_prepared)
             self.ackables.clear()  # they come again when ROLLBACK is applied, and not before

@@ -9,10 +9,12 @@ from contextlib import suppress
 import pytest
 
 import fmq
+import fmq.tx.writer
 from fmq import Consumer, Engine
 from fmq.errors import BadOption, LeaseLost, TooLarge, WrongState
 from fmq.testing import PowerLoss
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
+from tests.store.lines import Lines
 
 
 def started(disk: CrashDisk, clock: FakeClock | None = None) -> Engine:
@@ -414,3 +416,31 @@ def test_a_delivery_of_another_engine_is_refused() -> None:
             tx.ack(5)  # type: ignore[arg-type]
         tx.rollback()
         delivery.ack()
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_what_was_dropped_is_given_back_once_however_many_notice_it(at: int) -> None:
+    """Else the slower one takes it from the transaction that holds it by now.
+
+    Method: at a line before it has the lock another one does all of it, and the ack is tried again.
+    """
+    clock = FakeClock()
+    with started(CrashDisk(), clock) as engine:
+        (delivery,) = engine.consumer("in", group="g", lease_seconds=10).poll(limit=1)
+        dropped = engine.transaction()
+        dropped.ack(delivery)
+        del dropped
+        gc.collect()
+        tx = engine.transaction()
+        tx.send("out", b"once")
+
+        def meanwhile() -> None:
+            engine._writer.let_abandoned_come_again()
+            tx.ack(delivery)
+
+        lines = Lines(fmq.tx.writer, at, meanwhile)
+        lines.run(engine._writer.let_abandoned_come_again)
+        assert lines.count > at
+        clock.advance(11)
+        assert [each.offset for each in engine.consumer("in", group="g").poll()] == [1, 2]
+        tx.commit()

@@ -10,13 +10,13 @@ import pytest
 
 import fmq
 from fmq import Engine
-from fmq.errors import EngineFailed, TxIdInUse, UnknownTransaction
+from fmq.errors import Damaged, EngineFailed, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.kinds import Record
 from fmq.store.reader import Reader
 from fmq.testing import FaultDisk
 from fmq.tx.outcomes import Outcomes
-from tests.small import CrashDisk, check, fill, opened
+from tests.small import CrashDisk, check, fill, opened, remove, segments
 
 
 @pytest.mark.parametrize(("decision", "messages"), [("commit", 2), ("rollback", 0)])
@@ -174,3 +174,44 @@ def test_an_id_is_looked_up_without_reading_indexes_again_and_again() -> None:
         with pytest.raises(TxIdInUse):
             engine.transaction(tx_id="T")
         assert reads() == once + 1
+
+
+def test_what_was_being_relocated_when_the_disk_failed_is_undecided_all_the_same() -> None:
+    """Written again or not, nobody has decided it."""
+    disk = FaultDisk(CrashDisk())
+    engine = opened(disk, relocate_bytes=4096)
+    tx = engine.transaction(tx_id="T")
+    tx.send("t", b"x")
+    tx.prepare()
+    plan = engine._parts.group.plan
+
+    def plan_and_fail(append: list[Record]) -> None:  # nothing else here is planned as records
+        disk.fail("write", error=errno.EIO)
+        plan(append)
+
+    engine._parts.group.plan = plan_and_fail  # type: ignore[method-assign]
+    with pytest.raises(EngineFailed):
+        for _ in range(200):
+            engine.send("t", b"f" * 900)
+    assert [each.tx_id for each in engine.undecided()] == ["T"]
+    assert engine.outcome("T").state == "undecided"
+    engine.close()
+
+
+def test_a_segment_that_somebody_removed_is_damage_and_no_bare_error() -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        with engine.transaction(tx_id="T") as tx:
+            tx.send("t", b"x")
+        for _ in range(3):
+            fill(engine)
+        engine.checkpoint()
+        first = segments(disk)[0]
+        remove(disk, first, first.replace(".seg", ".idx"))
+        for call in (
+            lambda: engine.outcome("T"),
+            lambda: engine.decide("T", "commit"),
+            lambda: engine.transaction(tx_id="T"),
+        ):
+            with pytest.raises(Damaged, match=f"{first}.*the segment is missing"):
+                call()
