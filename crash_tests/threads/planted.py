@@ -33,7 +33,7 @@ BETWEEN_THREADS = (
         "the committer keeps the lead, and writes nothing more",
         "        wake(heir)\n        # In this order",
         "        if heir.thread != self._leader:\n            wake(heir)\n        # In this order",
-        "--workload shared-sync --rounds 40",
+        "--workload shared-sync --rounds 300",
     ),
     Mutant(
         "published in another order than the journal's",
