@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from fmq.disk import Directory, Disk
+from fmq.disk import Directory, Disk, File
 from fmq.errors import Damaged, FmqError, Unreadable
 from fmq.opening import PathLike, check_door, text_of
 from fmq.real_disk import RealDisk
@@ -100,7 +100,7 @@ def _check(where: str, directory: Directory) -> Report:
         full.run()
         replay.run()
         check_ends(full, layout)
-        problems += _check_contents(directory, segments, store)
+        problems += _check_last(directory, segments[-1], store)
         problems += _check_checkpoint(replay, full)
         problems += _check_indexes(directory, segments, full, store)
     except FmqError as error:
@@ -137,8 +137,7 @@ def _check_segments(
             start = segment.base + HEADER_BYTES
             seed = zlib.crc32(store)
             scan = Scan(file, segment.base, segment.end, start, seed, 0, start)
-            for _ in scan:
-                pass
+            yield from _check_contents(file, segment, scan)
         finally:
             file.close()
         ending = scan.ending
@@ -150,26 +149,27 @@ def _check_segments(
             yield Problem(segment.name, segment.base, what)
 
 
-def _check_contents(
-    directory: Directory, segments: list[Segment], store: bytes
-) -> Iterator[Problem]:
+def _check_last(directory: Directory, segment: Segment, store: bytes) -> Iterator[Problem]:
+    """The one being written, up to where a replay has ended."""
+    file = directory.open(segment.name)
+    try:
+        start = segment.base + HEADER_BYTES
+        scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store))
+        yield from _check_contents(file, segment, scan)
+    finally:
+        file.close()
+
+
+def _check_contents(file: File, segment: Segment, scan: Scan) -> Iterator[Problem]:
     """What sound records hold can be cut into messages, whoever made their checksums fit."""
-    for segment in segments:
-        file = directory.open(segment.name)
-        try:
-            start = segment.base + HEADER_BYTES
-            scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store))
-            for run in chain.from_iterable(scan):
-                # One body alone, with nothing beside it, needs no cutting.
-                if isinstance(run, Run) and run.kind != REF_MESSAGE and _is_cut(run):
-                    place = run.position - segment.base
-                    columns = columns_of(file.read(place, run.size), 0, run)
-                    try:
-                        columns.bodies(), columns.texts(), columns.headers()
-                    except BadColumns as error:
-                        yield Problem(segment.name, run.position, str(error))
-        finally:
-            file.close()
+    for run in chain.from_iterable(scan):
+        # One body alone, with nothing beside it, needs no cutting.
+        if isinstance(run, Run) and run.kind != REF_MESSAGE and _is_cut(run):
+            columns = columns_of(file.read(run.position - segment.base, run.size), 0, run)
+            try:
+                columns.bodies(), columns.texts(), columns.headers()
+            except BadColumns as error:
+                yield Problem(segment.name, run.position, str(error))
 
 
 def _is_cut(run: Run) -> bool:

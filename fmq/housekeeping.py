@@ -88,7 +88,7 @@ class Housekeeping:
             if self._checkpoint_due():
                 self._checkpoint(clean=False)
             self.retention.remove()
-            if self._retention_wanted():
+            if self.retention.wanted:
                 trouble = self._retain() or trouble
             self.trouble = trouble
         except StorageFull as error:
@@ -177,7 +177,8 @@ class Housekeeping:
         """Whether everything applied is in a checkpoint, so that there is nothing to wait for."""
         if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
             return False  # time alone makes retention due
-        if not self.retention.looked and self._retention_wanted() and self.retention.due():
+        retention = self.retention
+        if retention.wanted and not retention.looked and retention.due():
             return False  # it was opened so
         applied = self._ledger.applied_upto == self.checkpointer.upto
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
@@ -207,9 +208,6 @@ class Housekeeping:
         self.checkpointer.take(clean=clean)
 
     # --- retention --------------------------------------------------------------------------
-
-    def _retention_wanted(self) -> bool:
-        return self._options.retain_bytes is not None or self._options.retain_seconds is not None
 
     def _retain(self) -> str | None:
         """Drop what is over the limits; why not, if something is wrong."""

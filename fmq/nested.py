@@ -19,8 +19,6 @@ HOME = __file__.rpartition("/")[0] + "/"
 PROGRAMS = tuple(HOME + each for each in ("cli/", "export/", "report/", "testing/"))
 # For how long a lock may be another thread's; that is told from this one's by nothing but waiting.
 PATIENCE_SECONDS = 2.0
-
-
 # Where fmq calls a function of the program's, and holds nothing meanwhile.
 CALL_OUTS = {(HOME + "feedback/local.py", "send_with"), (HOME + "feedback/loop.py", "_decision_on")}
 

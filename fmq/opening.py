@@ -13,7 +13,7 @@ from fmq.errors import BadName, Unreadable
 from fmq.options import Options
 from fmq.real_disk import RealDisk
 from fmq.tx.ids import DRAWN_BYTES
-from fmq.tx.names import check_name, check_text
+from fmq.tx.names import check_name, check_producer
 
 if TYPE_CHECKING:
     from fmq.readonly import ReadOnlyEngine
@@ -138,8 +138,7 @@ def _check_resolve(resolve: object, *, read_only: bool) -> None:
             '{"shop": "sqlite:///shop.db"}. Nothing was opened.'
         )
     for producer in resolve:
-        if check_text("producer", producer):
-            check_name("producer", producer)
+        check_producer(producer)
 
 
 def _checked(options: Options | None) -> Options:

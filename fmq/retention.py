@@ -33,7 +33,8 @@ class Retention:
         self._options = options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
-        if options.retain_bytes is not None or options.retain_seconds is not None:
+        self.wanted = options.retain_bytes is not None or options.retain_seconds is not None
+        if self.wanted:
             self._journal.spares.aside = 1  # for STATE, when the disk is full
         self.kept: tuple[int, str] | None = None  # the segment, and who keeps it
         self.looked = False  # since the engine was opened

@@ -9,7 +9,7 @@ from fmq.bind.transaction import BoundTransaction
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
 from fmq.tx.manager import TransactionManager
-from fmq.tx.names import check_name, check_text
+from fmq.tx.names import check_producer
 
 
 def begin_bound(
@@ -24,8 +24,7 @@ def begin_bound(
     strict: bool,
 ) -> BoundTransaction:
     """A transaction that commits with that of `connection`; nothing of either has begun."""
-    if check_text("producer", producer):
-        check_name("producer", producer)
+    check_producer(producer)
     names = tx_id, producer or None, check_after
     if not is_of_asyncio(connection):
         binding, place = _met(feedback, checkers, producer, connection)

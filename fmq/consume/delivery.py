@@ -33,6 +33,19 @@ class Lease:
         self._first = first
         self._end = end
 
+    @property
+    def topic(self) -> str:
+        return self._queue.topic
+
+    @property
+    def queue(self) -> int:
+        return self._queue.number
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first message."""
+        return self._first
+
     def ack(self, *, sync: bool | None = None) -> None:
         """The group is done with it; durable on return, unless `sync` is False.
 
@@ -92,18 +105,6 @@ class Delivery(Lease):
         return self.message.headers or {}
 
     @property
-    def topic(self) -> str:
-        return self._queue.topic
-
-    @property
-    def queue(self) -> int:
-        return self._queue.number
-
-    @property
-    def offset(self) -> int:
-        return self._first
-
-    @property
     def time(self) -> datetime | None:
         return self.message.time
 
@@ -127,19 +128,6 @@ class DeliveryBatch(Lease):
     @property
     def messages(self) -> list[Message]:
         return self._batch.messages
-
-    @property
-    def topic(self) -> str:
-        return self._queue.topic
-
-    @property
-    def queue(self) -> int:
-        return self._queue.number
-
-    @property
-    def offset(self) -> int:
-        """The offset of the first message."""
-        return self._first
 
     def __len__(self) -> int:
         return len(self._batch)

@@ -10,7 +10,7 @@ from fmq.clock import Clock
 from fmq.errors import BadOption
 from fmq.feedback.answers import Checker, check_callable
 from fmq.feedback.service import Feedback
-from fmq.tx.names import check_name, check_text
+from fmq.tx.names import check_producer
 
 if TYPE_CHECKING:
     from fmq.feedback.loop import CheckLoop
@@ -81,8 +81,7 @@ class Checkers:
                 f"engine.checker takes the name of a producer, not {producer!r}: write "
                 "@engine.checker('name') above the function. Nothing was registered."
             )
-        if check_text("producer", producer):
-            check_name("producer", producer)
+        check_producer(producer)
 
         def registered(checker: Checker) -> Checker:
             self.register(producer, checker)

@@ -66,6 +66,11 @@ class Entry:
         self.asked = 0  # questions about it that were answered, since the engine was opened
 
     @property
+    def is_decided_soon(self) -> bool:
+        """Whether what is planned about it decides it."""
+        return self.busy and not self.moving
+
+    @property
     def runs(self) -> list[Run]:
         """Its PRE_MESSAGEs."""
         if self._runs is None:

@@ -362,7 +362,7 @@ class TransactionManager:
         """
         with self._group.lock:
             undecided = self._ledger.undecided.values()
-            if any(entry.busy and not entry.moving for entry in undecided):
+            if self._group.broken() and any(entry.is_decided_soon for entry in undecided):
                 self._refuse_to_guess()
 
     def _refuse_to_guess(self) -> None:
@@ -378,7 +378,7 @@ class TransactionManager:
         with self._group.lock:
             entry = self._ledger.by_tx_id.get(tx_id)
             if entry is not None:
-                if entry.busy and not entry.moving:
+                if entry.is_decided_soon:
                     self._refuse_to_guess()
                 return undecided_outcome(entry)
         decided = self._outcomes.find(tx_id)

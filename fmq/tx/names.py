@@ -26,6 +26,11 @@ def check_text(what: str, text: str) -> str:
     raise no_text(what, text)
 
 
+def check_producer(producer: str) -> str:
+    """`producer`, which may be "": nobody in particular; TypeError or BadName."""
+    return _checked_name("producer", producer) if check_text("producer", producer) else ""
+
+
 def no_text(what: str, text: object) -> TypeError:
     """The error for `text`, which is no str: maybe it cannot even be looked up in a dict."""
     return TypeError(f"a {what} is a str, not {type(text).__name__}. Nothing was changed.")

@@ -15,7 +15,7 @@ from fmq.store.content import (
     encode_one,
     split_bodies,
 )
-from fmq.tx.names import check_name, no_text
+from fmq.tx.names import check_producer, no_text
 from fmq.tx.sent import Sent
 from fmq.tx.writer import Writer
 
@@ -57,20 +57,14 @@ class Sender:
             content = encode_messages((message,), self._compress_bytes_min)
         if content.raw_bytes > self._message_bytes_max:
             self._refuse_size(content.raw_bytes)
-        if producer is None:
-            producer = ""
-        elif type(producer) is not str or producer:
-            check_name("producer", producer)
+        producer = "" if producer is None else check_producer(producer)
         return Sent(self._topics, topic, producer, ((number, content),))
 
     def many(
         self, topic: str, bodies: Iterable[Body | Message], queue: int | None, producer: str | None
     ) -> Sent | None:
         """Many, in order within each queue; None if there are none."""
-        if producer is None:
-            producer = ""
-        elif type(producer) is not str or producer:
-            check_name("producer", producer)
+        producer = "" if producer is None else check_producer(producer)
         items, plain = split_bodies(bodies)
         if not items:
             self._writer.check_target(topic, queue)
