@@ -18,14 +18,13 @@ from fmq.housekeeping import Housekeeping
 from fmq.options import Options
 from fmq.store.catalog import Catalog
 from fmq.store.files import Files
-from fmq.store.group import Append, Group
+from fmq.store.group import Group
 from fmq.store.index import SegmentIndex
-from fmq.store.journal import Journal
+from fmq.store.journal import Append, Journal
 from fmq.store.reader import Reader
 from fmq.store.record import aligned
 from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.store.spares import Spares
-from fmq.tx.apply import apply
 from fmq.tx.limits import DECISION_BYTES_MAX
 from fmq.tx.manager import TransactionManager
 from fmq.tx.messages import Messages
@@ -137,14 +136,9 @@ class Parts:
         """What is durable now becomes visible, all of it at one instant. Under the lock."""
         ledger, watch = self.ledger, self.watch
         for append in appends:
-            if isinstance(append, list):
-                if append[0].position >= self._limit:
-                    self._enter_segment(append[0].position)
-                apply(ledger, append)
-            else:
-                if append.position >= self._limit:
-                    self._enter_segment(append.position)
-                append.publish(ledger)
+            if append.position >= self._limit:
+                self._enter_segment(append.position)
+            append.publish(ledger)
         if ledger.arrived:
             self.messages.wake()
         if watch is not None and ledger.applied_upto >= watch.look_at:

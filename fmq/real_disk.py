@@ -20,8 +20,8 @@ from fmq.mounts import remote_kind
 MOUNTS = "/proc/self/mountinfo"
 WORDS_BYTES_MAX = 200  # of LOCK
 IOV_MAX = 1024  # buffers that one pwritev takes on Linux
-# As large as the folios become that the page cache keeps the zeros in. Each synced write later walks
-# through all blocks of those it touches: see benchmarks/zeros.py.
+# As large as the folios become that the page cache keeps the zeros in. Each synced write later
+# walks through all blocks of those it touches: see benchmarks/zeros.py.
 ZEROS_BYTES = 128 << 10
 UNCHECKED_BYTES_MAX = 4 << 20
 # O_NONBLOCK means nothing to a file, and keeps a named pipe from being waited for.

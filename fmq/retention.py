@@ -168,9 +168,8 @@ class Retention:
                 firsts[key] = lane.next
         writer, ledger = self._writer, self._ledger
 
-        def plan() -> None:
-            now = writer.now_us()
-            state = State(b"", now)
+        def plan(state: State) -> None:
+            state.time_us = writer.now_us()
             # Everything planned so far will be applied before this record.
             carried = ledger.carried()
             carried["floor"] = floor
@@ -182,10 +181,10 @@ class Retention:
             state.json = json.dumps(carried, separators=(",", ":")).encode()
             size = writer.journal.measure([state])
             writer.make_room(size, ordinary=True, makes_room=True)
-            writer.group.plan([state])
+            writer.plan([state])
 
         writer.group.flush(force=True)
-        writer.group.run(plan, force=True)
+        writer.group.run(plan, State(b"", 0), force=True)
 
     def forget(self, segments: list[Segment]) -> None:
         """Let memory drop `segments`: nothing of them is readable any more."""

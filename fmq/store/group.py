@@ -21,15 +21,13 @@ from threading import get_ident
 from typing import TypeVar
 
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
-from fmq.store.journal import Chunk, Journal, Straight
-from fmq.store.kinds import Record
-from fmq.store.segment import Segment
+from fmq.store.journal import Append, Journal, Pending
 
 T = TypeVar("T")
-Append = list[Record] | Straight
-# What a leader takes: the turn, the appends and their bytes, where they end, in which segment and
-# with which chain, and whether a sync was asked for where the mode has none.
-Taken = tuple[int, list[Append], list[Chunk], int, Segment, int, bool]
+A = TypeVar("A")
+# What a leader takes: the turn, the appends and their bytes, and whether a sync was asked for where
+# the mode has none.
+Taken = tuple[int, list[Append], Pending, bool]
 PENDING_BYTES_MAX = 8 << 20
 LOOK_SECONDS = 0.001
 PLANNING_SECONDS_MAX = 0.1  # of another thread, for one that does not know whether it plans
@@ -80,22 +78,17 @@ class Group:
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
         self.failure: BaseException | None = None
 
-    def plan(self, append: list[Record]) -> None:
-        """Let `append`, measured, join what the next leader writes. Under the lock."""
+    def plan(self, append: Append) -> None:
+        """Let `append` join what the next leader writes. Under the lock."""
         self._journal.append(append)
-        self._appends.append(append)
-
-    def plan_straight(self, append: Straight) -> None:
-        """The same of an append that knows its bytes."""
-        self._journal.append_straight(append)
         self._appends.append(append)
 
     def idle(self) -> bool:
         """Whether nothing is planned or being written. Under the lock."""
         return not self._leader and not self._appends
 
-    def run(self, plan: Callable[[], T], *, wait: bool = True, force: bool = False) -> T:
-        """Call `plan` under the lock; return what it returns once all it planned is durable.
+    def run(self, plan: Callable[[A], T], what: A, *, wait: bool = True, force: bool = False) -> T:
+        """Call `plan(what)` under the lock; return what it returns once all it planned is durable.
 
         Without `wait` it returns at once, and what was planned becomes durable with the next
         sync. `force` syncs in an engine whose mode does not. An FmqError of `plan` means that
@@ -111,7 +104,7 @@ class Group:
                 self._planner = me
                 if self.failure is not None:
                     self.check()
-                result = self._call(plan)
+                result = self._call(plan, what)
                 if force:
                     self._sync_wanted = True
                 if not wait and self._journal.pending_bytes < PENDING_BYTES_MAX:
@@ -176,9 +169,9 @@ class Group:
             elif waiter is not None and waiter in self._waiters:
                 self._waiters.remove(waiter)
 
-    def _call(self, plan: Callable[[], T]) -> T:
+    def _call(self, plan: Callable[[A], T], what: A) -> T:
         try:
-            return plan()
+            return plan(what)
         except BaseException as error:
             # Refused before anything was changed; any other may have come in between, as may what a
             # signal handler was told.
@@ -210,7 +203,7 @@ class Group:
 
     def flush(self, *, force: bool = False) -> None:
         """Make everything planned so far durable."""
-        self.run(lambda: None, force=force)
+        self.run(_nothing, None, force=force)
 
     def _hand_on(self) -> None:
         """Give the lead to the committer or, without one, to who has waited longest; if nobody
@@ -229,22 +222,11 @@ class Group:
 
     def _take(self, me: int) -> Taken:
         """Become the leader, of everything that is pending. Under the lock."""
-        journal = self._journal
         self._leader = me
         self._writing = True
-        taken = (
-            self._turn,
-            self._appends,
-            journal.take_pending(),
-            journal.position,
-            journal.segments[-1],
-            journal.segments[-1].chain,
-            self._sync_wanted,
-        )
-        self._turn += 1
-        self._appends = []
-        self._sync_wanted = False
-        return taken
+        turn, appends, force = self._turn, self._appends, self._sync_wanted
+        self._turn, self._appends, self._sync_wanted = turn + 1, [], False
+        return turn, appends, self._journal.take_pending(), force
 
     def lead_for_others(self, me: int) -> None:
         """The committer was woken: write what is pending, if it was given the lead."""
@@ -256,13 +238,14 @@ class Group:
 
     def _lead(self, me: int, taken: Taken) -> None:
         """Write what was taken, publish it, wake those it served, and hand the lead on."""
-        turn, appends, chunks, end, segment, chain, force = taken
+        turn, appends, pending, force = taken
         journal, synced = self._journal, self._synced
         try:
-            journal.write(chunks, sync=synced)
+            journal.write(pending, sync=synced)
             if force and not synced:
                 journal.sync()
             with self.lock:
+                _, segment, _, end, _, chain = pending
                 if synced or force:
                     self.syncs += 1
                     journal.durable_to = end
@@ -304,6 +287,10 @@ class Group:
     def fail(self, error: BaseException) -> None:
         """Stop the engine because of `error`, met outside of a write. Under the lock."""
         self._fail(error)
+
+
+def _nothing(what: None) -> None:
+    """A plan that plans nothing."""
 
 
 def becomes_free(lock: threading.Lock, seconds: float) -> bool:

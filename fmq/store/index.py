@@ -58,9 +58,12 @@ class BadIndex(Exception):
 class Lane:
     """The runs of one queue in one segment."""
 
-    __slots__ = ("bodies", "counts", "first", "first_us", "last_us", "next", "records", "starts")
+    __slots__ = (
+        *("base", "bodies", "counts", "first", "first_us", "last_us", "next", "records", "starts"),
+    )
 
-    def __init__(self, first: int, first_us: int) -> None:
+    def __init__(self, first: int, first_us: int, base: int) -> None:
+        self.base = base  # of the segment
         self.first = first
         self.next = first
         self.first_us = first_us
@@ -68,7 +71,12 @@ class Lane:
         self.starts = array("Q")  # offset of each run, less `first`
         self.counts = array("I")
         self.records = array("I")  # place of the publishing record in the segment
-        self.bodies = array("I")  # place of the record that holds the bodies
+        self.bodies = self.records  # place of the record that holds the bodies: mostly that one
+
+    def part_bodies(self) -> None:
+        """From now on some of the bodies lie elsewhere: they take a column of their own."""
+        if self.bodies is self.records:
+            self.bodies = self.records[:]
 
     def find(self, offset: int) -> int:
         """The number of the entry that holds `offset`."""
@@ -112,21 +120,23 @@ class SegmentIndex:
 
     def add(self, run: Run) -> None:
         """`run` has been published by the record at its position."""
-        key = run.topic, run.queue
-        lane = self.lanes.get(key)
-        if lane is None:
-            lane = self.begin_lane(*key, run.offset, run.time_us)
+        lane = self.lane_of(run.topic, run.queue, run.offset, run.time_us)
         base = self.base
         lane.starts.append(run.offset - lane.first)
         lane.counts.append(run.count)
+        if run.body_position:
+            lane.part_bodies()
+        if lane.bodies is not lane.records:
+            lane.bodies.append((run.body_position or run.position) - base)
         lane.records.append(run.position - base)
-        lane.bodies.append((run.body_position or run.position) - base)
         lane.next = run.offset + run.count
         lane.last_us = run.time_us
 
-    def begin_lane(self, topic: str, queue: int, offset: int, time_us: int) -> Lane:
-        """The first messages of a queue in this segment."""
-        lane = self.lanes[topic, queue] = Lane(offset, time_us)
+    def lane_of(self, topic: str, queue: int, offset: int, time_us: int) -> Lane:
+        """The lane of a queue, which begins with messages from `offset` on if there is none."""
+        lane = self.lanes.get((topic, queue))
+        if lane is None:
+            lane = self.lanes[topic, queue] = Lane(offset, time_us, self.base)
         return lane
 
     def add_outcome(self, decided: Decided) -> None:
@@ -320,7 +330,7 @@ def _add_block(index: SegmentIndex, head: BlockHead, body: memoryview) -> None:
     for key, summary, entries, flags in head.lanes:
         lane = index.lanes.get(key)
         if lane is None:
-            lane = index.lanes[key] = Lane(summary.first, summary.first_us)
+            lane = index.lanes[key] = Lane(summary.first, summary.first_us, index.base)
         if lane.next != summary.first:
             raise BadIndex(f"{key[0]}/{key[1]} does not follow on")
         counts = column(entries)
@@ -330,8 +340,11 @@ def _add_block(index: SegmentIndex, head: BlockHead, body: memoryview) -> None:
         records = column(entries)
         lane.starts.extend(starts)
         lane.counts.extend(counts)
+        if flags & ELSEWHERE:
+            lane.part_bodies()
+        if lane.bodies is not lane.records:
+            lane.bodies.extend(column(entries) if flags & ELSEWHERE else records)
         lane.records.extend(records)
-        lane.bodies.extend(column(entries) if flags & ELSEWHERE else records)
         lane.next = summary.next
         lane.last_us = summary.last_us
     keys, places = column(head.outcomes), column(head.outcomes)

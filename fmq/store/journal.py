@@ -33,30 +33,37 @@ JOIN_BUFFERS_MIN = 512
 assert ALIGNMENT == 8, "the loops below round up by hand: they run for every record"
 
 
-class Chunk:
-    """Contiguous bytes for one segment; with `spare`, that segment is to be opened first."""
+class Roll:
+    """From one segment to the next: what is still to be written into `old`, before `spare` becomes
+    `new`.
+    """
 
-    __slots__ = ("buffers", "header", "previous", "segment", "size", "spare", "start")
+    __slots__ = ("buffers", "header", "new", "old", "spare", "start")
 
     def __init__(
         self,
-        segment: Segment,
+        old: Segment,
         start: int,
-        spare: Spare | None = None,
-        header: bytes = b"",
-        previous: Segment | None = None,
+        buffers: list[Buffer],
+        new: Segment,
+        spare: Spare,
+        header: bytes,
     ) -> None:
-        self.segment = segment
+        self.old = old
         self.start = start
-        self.buffers: list[Buffer] = []
-        self.size = 0
+        self.buffers = buffers
+        self.new = new
         self.spare = spare
         self.header = header
-        self.previous = previous  # the segment that is sealed by opening this one
 
 
-class Straight(Protocol):
-    """An append that knows its own bytes."""
+# What is taken to be written: rolls, and behind them for which segment, from which position to
+# which, which bytes, and the chain behind them.
+Pending = tuple[Sequence[Roll], Segment, int, int, list[Buffer], int]
+
+
+class Append(Protocol):
+    """What is planned and written in one piece, and published at one instant."""
 
     position: int
     size: int
@@ -90,7 +97,6 @@ class Journal:
         self._directory = directory
         self._store = store
         self.append_bytes_max = capacity - HEADER_BYTES  # the largest that fits an empty segment
-        self._chunks: list[Chunk] = []
         self.segments = segments
         self.files = files
         self.spares = spares
@@ -99,7 +105,9 @@ class Journal:
         self.durable_to = self.position
         self.written_to = self.position
         self.written_chain = segments[-1].chain  # the chain up to there
-        self.pending_bytes = 0
+        self._rolls: list[Roll] = []  # that are pending
+        self._start = self.position  # of what is pending behind them
+        self._buffers: list[Buffer] = []
         self._writing: File | None = None  # the file of the segment being written
         self._writing_base = -1
         self._unsynced = False  # whether that file has bytes that no sync covers
@@ -110,6 +118,11 @@ class Journal:
     def current(self) -> Segment:
         """The segment that appends are planned into."""
         return self.segments[-1]
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much is planned and not yet handed to be written."""
+        return self.position - self._start + sum(roll.old.end - roll.start for roll in self._rolls)
 
     def fits(self, size: int) -> bool:
         """Whether an append of `size` bytes fits the current segment."""
@@ -142,49 +155,30 @@ class Journal:
         old = self.current
         header = Header(self._store, old.limit, spare.capacity, old.end, old.chain)
         new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0)
+        roll = Roll(old, self._start, self._buffers, new, spare, header.encode())
+        self._rolls.append(roll)
         self.segments.append(new)
-        self.position = new.end
-        self._chunks.append(Chunk(new, new.end, spare, header.encode(), old))
+        self.position = self._start = new.end
+        self._buffers = []
         return new
 
-    def append(self, records: Sequence[Record]) -> None:
-        """Place the measured `records` at the end: one append, which joins what is pending."""
-        chunk = self._chunk()
-        buffers, durable_to, seed = chunk.buffers, self.durable_to, self.seed
-        position, chain = self.position, chunk.segment.chain
-        *first, last = records
-        end, chain = encode_all(first, position, FIRST, durable_to, seed, chain, buffers)
-        flags = LAST if first else FIRST | LAST
-        end, chain = encode_all((last,), end, flags, durable_to, seed, chain, buffers)
-        self._appended(chunk, end - position, chain)
-
-    def append_straight(self, append: Straight) -> None:
-        """The same of an append that knows its bytes."""
-        chunk = self._chunk()
-        chain, buffers = chunk.segment.chain, chunk.buffers
-        chain = append.encode(self.position, self.durable_to, self.seed, chain, buffers)
-        self._appended(chunk, append.size, chain)
-
-    def _chunk(self) -> Chunk:
-        """What an append that is planned now is written with."""
-        segment, chunks = self.segments[-1], self._chunks
-        if not chunks or chunks[-1].segment is not segment:
-            assert self.position == segment.end
-            chunks.append(Chunk(segment, self.position))
-        return chunks[-1]
-
-    def _appended(self, chunk: Chunk, size: int, chain: int) -> None:
-        segment = chunk.segment
-        self.position = segment.end = end = segment.end + size
+    def append(self, append: Append) -> None:
+        """Place `append`, which fits, at the end: it joins what is pending."""
+        segment, position = self.segments[-1], self.position
+        segment.chain = append.encode(
+            position, self.durable_to, self.seed, segment.chain, self._buffers
+        )
+        self.position = segment.end = end = position + append.size
         assert end <= segment.limit
-        segment.chain = chain
-        chunk.size += size
-        self.pending_bytes += size
 
-    def take_pending(self) -> list[Chunk]:
+    def take_pending(self) -> Pending:
         """Everything planned and not yet handed to be written, in order."""
-        chunks, self._chunks, self.pending_bytes = self._chunks, [], 0
-        return chunks
+        segment, end = self.segments[-1], self.position
+        pending = self._rolls, segment, self._start, end, self._buffers, segment.chain
+        if self._rolls:
+            self._rolls = []
+        self._start, self._buffers = end, []
+        return pending
 
     def segment_of(self, position: int) -> Segment | None:
         """The segment that `position` lies in; None if it has been dropped."""
@@ -203,22 +197,28 @@ class Journal:
 
     # --- writing, outside the lock, one thread at a time --------------------------------------
 
-    def write(self, chunks: Sequence[Chunk], *, sync: bool) -> None:
+    def write(self, pending: Pending, *, sync: bool) -> None:
         """Write what was taken; with `sync` it is durable on return."""
-        for chunk in chunks:
-            if chunk.spare is not None:
-                self._open_segment(chunk)
-            buffers: Sequence[Buffer] = chunk.buffers
-            if buffers:
-                base = chunk.segment.base
-                file = self._writing
-                if file is None or self._writing_base != base:
-                    file = self._file(chunk.segment)
-                if not sync:
-                    self._unsynced = True
-                if chunk.size <= JOIN_BYTES_MAX or len(buffers) > JOIN_BUFFERS_MIN:
-                    buffers = (b"".join(buffers),)
-                file.write(chunk.start - base, buffers, sync=sync)
+        rolls, segment, start, end, buffers, _ = pending
+        for roll in rolls:
+            self._write(roll.old, roll.start, roll.old.end, roll.buffers, sync=sync)
+            self._open_segment(roll)
+        self._write(segment, start, end, buffers, sync=sync)
+
+    def _write(
+        self, segment: Segment, start: int, end: int, buffers: Sequence[Buffer], *, sync: bool
+    ) -> None:
+        if not buffers:
+            return
+        base = segment.base
+        file = self._writing
+        if file is None or self._writing_base != base:
+            file = self._file(segment)
+        if not sync:
+            self._unsynced = True
+        if end - start <= JOIN_BYTES_MAX or len(buffers) > JOIN_BUFFERS_MIN:
+            buffers = (b"".join(buffers),)
+        file.write(start - base, buffers, sync=sync)
 
     def sync(self) -> None:
         """Make durable whatever was written without a sync into the segment being written.
@@ -237,19 +237,17 @@ class Journal:
         assert self._writing is not None
         return self._writing
 
-    def _open_segment(self, chunk: Chunk) -> None:
-        assert chunk.spare is not None
-        assert chunk.previous is not None
-        file = self._file(chunk.previous)
+    def _open_segment(self, roll: Roll) -> None:
+        file = self._file(roll.old)
         self.sync()
-        spare = chunk.spare
-        spare.file.write(0, (chunk.header,), sync=True)
+        spare, new = roll.spare, roll.new
+        spare.file.write(0, (roll.header,), sync=True)
         spare.file.sync()
-        self._directory.rename(spare.name, chunk.segment.name)
+        self._directory.rename(spare.name, new.name)
         # Until the directory is synced, the segment's name may be lost with the power.
         self._directory.sync()
         file.close()
-        self._writing, self._writing_base = spare.file, chunk.segment.base
+        self._writing, self._writing_base = spare.file, new.base
         self.spares.opened(spare)
 
     def close(self) -> None:
@@ -283,6 +281,21 @@ def encode_all(
         at += aligned(record.size)
         flags = 0
     return at, chain
+
+
+def encode_append(
+    records: Sequence[Record],
+    position: int,
+    durable_to: int,
+    seed: int,
+    chain: int,
+    buffers: list[Buffer],
+) -> int:
+    """Place all measured records of an append, from `position` on; the chain behind them."""
+    *first, last = records
+    end, chain = encode_all(first, position, FIRST, durable_to, seed, chain, buffers)
+    flags = LAST if first else FIRST | LAST
+    return encode_all((last,), end, flags, durable_to, seed, chain, buffers)[1]
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:

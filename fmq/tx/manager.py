@@ -106,16 +106,14 @@ class TransactionManager:
         producer, acks = transaction.producer, transaction.acks
         commit = Commit(self.topics, draft.topics, tx_id, producer, draft, acks)
 
-        def plan() -> None:
+        def plan(commit: Commit) -> None:
             in_use.check_unused(tx_id)
-            writer.time(commit)
-            writer.make_room(commit.size, ordinary=True)
             transaction.planned()
-            writer.plan(commit)
+            writer.place(commit)
             if transaction.named:
                 in_use.note_planned(tx_id, commit.position)
 
-        self._group.run(plan, wait=writer.waits(None))
+        self._group.run(plan, commit, wait=writer.waits(None))
         if transaction.named:
             in_use.let_go(transaction)
         return commit.receipts
@@ -129,25 +127,23 @@ class TransactionManager:
         prepared = Prepared(self.topics, prepare, draft)
         tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
 
-        def plan() -> None:
+        def plan(prepared: Prepared) -> None:
             in_use.check_unused(tx_id)
             self.limits.check_open(self._ledger, in_use.all_preparing(), prepare)
-            writer.time(prepared)
             prepare.reserved = Reserve.needed_for(prepared.size)
             self._reserve.take(prepare.reserved)
+            transaction.planned()
             try:
-                writer.make_room(prepared.size, ordinary=True)
+                writer.place(prepared)
             except BaseException:
                 self._reserve.give_back(prepare.reserved)
                 raise
             if transaction.named:
-                in_use.note_planned(tx_id, self._journal.position)
-            transaction.planned()
-            writer.plan(prepared)
+                in_use.note_planned(tx_id, prepared.position)
             in_use.preparing[tx_id] = prepare
             prepared.is_kept = self._keep(draft)
 
-        self._group.run(plan, force=True)
+        self._group.run(plan, prepared, force=True)
         transaction.number = prepare.tx
         in_use.let_go(transaction)
 
@@ -247,17 +243,15 @@ class TransactionManager:
         """Append `commit`, which ends `entry`; False if somebody else is at it, or was."""
         writer = self.writer
 
-        def plan() -> bool:
+        def plan(commit: Commit) -> bool:
             if self._is_ending(entry):
                 return False
-            writer.time(commit)
-            writer.make_room(commit.size, ordinary=False)
+            writer.place(commit, ordinary=False)
             entry.busy = True
-            writer.plan(commit)
             self._forget_kept(entry)
             return True
 
-        return self._group.run(plan, wait=writer.waits(None))
+        return self._group.run(plan, commit, wait=writer.waits(None))
 
     def _end(self, entry: Entry, decided: Decided) -> Publication | None:
         """Append what ends `entry`; None if somebody else was faster."""
@@ -273,7 +267,7 @@ class TransactionManager:
                 self._group.check()  # closed since then, and its files with it
             raise
 
-        def plan() -> bool:
+        def plan(publication: Publication) -> bool:
             if self._is_ending(entry):
                 return False
             now = writer.now_us()
@@ -290,11 +284,12 @@ class TransactionManager:
                 record.time_us = now
             decided.append_start = journal.position
             entry.busy = True
-            self._group.plan(records)
+            writer.plan(records)
             self._forget_kept(entry)
             return True
 
-        return publication if self._group.run(plan, wait=writer.waits(None)) else None
+        done = self._group.run(plan, publication, wait=writer.waits(None))
+        return publication if done else None
 
     def _forget_kept(self, entry: Entry) -> None:
         self._reserve.give_back(entry.prepare.reserved)

@@ -37,7 +37,8 @@ class Prepared(Straight):
 
     def __init__(self, known: dict[str, Topic], prepare: Prepare, draft: Draft) -> None:
         """`prepare` states `draft`; both become what the entry of the transaction holds."""
-        super().__init__(known, draft.topics, prepare.producer)
+        self.known, self.topics, self.producer = known, draft.topics, prepare.producer
+        self.made, self.placed = (), []
         self.prepare, self.draft = prepare, draft
         self.is_kept = False  # in memory, until it is decided
         prepare.size = size_of(prepare)
@@ -83,7 +84,7 @@ class Prepared(Straight):
 class Commit(Straight):
     """What publishes a transaction, as copies: TX_MESSAGEs, an ACK if it acks, and COMMIT."""
 
-    __slots__ = ("acks", "asked", "commit_size", "draft", "entry", "prepared_us", "tx")
+    __slots__ = ("acks", "asked", "commit_size", "draft", "entry", "prepared_us", "tx", "tx_id")
 
     def __init__(
         self,
@@ -95,9 +96,9 @@ class Commit(Straight):
         acks: Sequence[AckRange],
     ) -> None:
         """`topics` are those that may have to come into being with it."""
-        super().__init__(known, topics, producer)
-        self.tx_id = tx_id
-        self.draft = draft
+        self.known, self.topics, self.producer = known, topics, producer
+        self.made, self.placed = (), []
+        self.tx_id, self.draft = tx_id, draft
         self.entry: Entry | None = None  # of a transaction that was prepared
         self.tx = self.prepared_us = self.asked = 0
         self.commit_size = size = DECISION_BYTES + len(utf8(producer)) + len(tx_id)
@@ -127,12 +128,12 @@ class Commit(Straight):
         if self.made:
             at, chain = encode_all(self.made, at, FIRST, durable_to, seed, chain, buffers)
             flags = 0
-        draft = self.draft
+        draft, known, placed = self.draft, self.known, self.placed
         tx = self.tx or at  # in one phase its number is the position of its first record
         producer, tx_id_bytes = utf8(self.producer), len(self.tx_id)
         producer_bytes = len(producer)
         for name, number, content, tail, size, topic_bytes in draft.rows:
-            topic = self.known[name]
+            topic = known[name]
             queue = topic.queues[number]
             offset, count, bodies = queue.assigned, content.count, content.bodies
             queue.assigned = offset + count
@@ -145,7 +146,7 @@ class Commit(Straight):
             crc = U32_pack(crc32(head, seed))
             chain = crc32(crc, chain)
             buffers += (MAGIC, crc, head, bodies, PADDING[size & 7])
-            self.placed.append((topic, queue, offset, at, content))
+            placed.append((topic, queue, offset, at, content))
             at += (size + 7) & ~7
             flags = 0
         for acks in self.acks:
@@ -167,7 +168,7 @@ class Commit(Straight):
         if entry is not None:
             forget(ledger, entry)
             entry.state = COMMITTED
-        self._publish_rows(ledger)
+        self._publish_rows(ledger, self.tx_id)
         for acks in self.acks:
             for ack in acks.ranges:
                 ack_applied(ledger, ack)

@@ -8,7 +8,8 @@ and decision of one transaction exclude each other by `entry.busy`.
 from __future__ import annotations
 
 from fmq.store.content import Content
-from fmq.store.kinds import Kind, Prepare, Record, Run
+from fmq.store.kinds import Kind, Prepare, Run
+from fmq.tx.ledger import Entry
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.writer import Writer
 
@@ -32,7 +33,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
         return False
     contents = [outcomes.content(run.position) for run in runs]
 
-    def plan() -> bool:
+    def plan(entry: Entry) -> bool:
         if entry.busy or ledger.undecided.get(entry.tx) is not entry:
             return False
         again = _again(prepare)
@@ -43,12 +44,12 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
         for run in copies:
             run.time_us = now
         entry.busy = entry.moving = True
-        group.plan(records)
+        writer.plan(records)
         for run, old in zip(copies, runs, strict=True):
             run.content = old.content  # kept in memory or not, as before
         return True
 
-    return group.run(plan, force=True)
+    return group.run(plan, entry, force=True)
 
 
 def _again(old: Prepare) -> Prepare:

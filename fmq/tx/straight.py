@@ -30,20 +30,16 @@ Placed = tuple[Topic, Queue, int, int, Content]
 class Straight(ABC):
     """What all shapes share: topics that come into being, and runs of messages."""
 
-    __slots__ = ("known", "made", "placed", "position", "producer", "size", "time_us", "topics",
-                 "tx_id")  # fmt: skip
+    __slots__ = ("known", "made", "placed", "position", "producer", "size", "time_us", "topics")
 
-    def __init__(self, known: dict[str, Topic], topics: Iterable[str], producer: str) -> None:
-        """`known` are the topics that there are, `topics` those that it is for."""
-        self.known = known
-        self.topics = topics
-        self.producer = producer
-        self.tx_id = ""
-        self.placed: list[Placed] = []
-        self.made: Sequence[TopicMade] = ()
-        self.size = 0  # of all its records, padding included
-        self.position = 0
-        self.time_us = 0
+    known: dict[str, Topic]  # that there are
+    topics: Iterable[str]  # that may have to come into being with it
+    made: Sequence[TopicMade]  # those that do
+    producer: str
+    placed: list[Placed]
+    size: int  # of all its records, padding included
+    position: int
+    time_us: int
 
     def make(self, topics: Sequence[TopicMade], size: int) -> None:
         """Let TOPIC records, of `size` bytes together, stand before the others."""
@@ -60,36 +56,41 @@ class Straight(ABC):
     def publish(self, ledger: Ledger) -> None:
         """It is durable: let memory say so. Under the lock."""
 
-    def _publish_rows(self, ledger: Ledger) -> None:
-        for made in self.made:
-            topic_applied(ledger, made)
+    def _publish_rows(self, ledger: Ledger, tx_id: str = "") -> None:
+        if self.made:
+            for made in self.made:
+                topic_applied(ledger, made)
         index, now = ledger.index, self.time_us
-        base, lanes = index.base, index.lanes
+        base = index.base
         for topic, queue, offset, at, content in self.placed:
             if queue.next != offset or not queue.settled:
                 queue_begins(queue, offset)
-            lane = lanes.get((queue.topic, queue.number))
-            if lane is None:
-                lane = index.begin_lane(queue.topic, queue.number, offset, now)
+            lane = queue.lane
+            if lane.base != base:
+                lane = queue.lane = index.lane_of(queue.topic, queue.number, offset, now)
             count, place = content.count, at - base
             lane.starts.append(offset - lane.first)
             lane.counts.append(count)
+            if lane.bodies is not lane.records:
+                lane.bodies.append(place)
             lane.records.append(place)
-            lane.bodies.append(place)
             lane.last_us = now
             lane.next = queue.next = offset + count
             if topic.waiting:
                 ledger.arrived.add(queue.topic)
-                self._keep(queue, offset, at, content)
-        if now > ledger.last_us:
-            ledger.last_us = now
-        ledger.applied_upto = index.end = self.position + self.size
+                self._keep(queue, offset, at, content, tx_id)
+        self._applied(ledger)
 
-    def _keep(self, queue: Queue, offset: int, at: int, content: Content) -> None:
+    def _applied(self, ledger: Ledger) -> None:
+        if self.time_us > ledger.last_us:
+            ledger.last_us = self.time_us
+        ledger.applied_upto = ledger.index.end = self.position + self.size
+
+    def _keep(self, queue: Queue, offset: int, at: int, content: Content, tx_id: str) -> None:
         """Whom these messages wake, need not read them from the disk."""
         if len(content.bodies) <= FRESH_BYTES_MAX:
-            tx_id, producer = self.tx_id or None, self.producer or None
-            origin = Origin(queue.topic, queue.number, at, self.time_us, tx_id, producer)
+            place = queue.topic, queue.number, at
+            origin = Origin(*place, self.time_us, tx_id or None, self.producer or None)
             queue.fresh = Fresh(offset, content, origin)
 
     def receipts(self) -> list[Receipt]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -18,9 +18,10 @@ from fmq.options import Options
 from fmq.store.content import text_bytes
 from fmq.store.group import Group
 from fmq.store.journal import Journal
-from fmq.store.kinds import AckRange, Run, TopicMade
+from fmq.store.kinds import AckRange, Record, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
+from fmq.tx.recorded import Recorded
 from fmq.tx.sent import AckSent, Sent
 from fmq.tx.straight import Straight
 
@@ -46,6 +47,7 @@ class Writer:
         self.ledger = ledger
         self.clock = clock
         self.options = options
+        self._topics, self._spares = ledger.topics, journal.spares
         self._last_us = ledger.last_us
         self._waits = options.sync != "interval"
         self.abandoned: deque[list[Ackable]] = deque()  # what transactions held that nobody ended
@@ -111,42 +113,46 @@ class Writer:
 
     def send(self, sent: Sent, sync: bool | None) -> None:
         """Append what is sent."""
-        self.group.run(lambda: self.place(sent), wait=self.waits(sync))
+        self.group.run(self.place, sent, wait=self._waits if sync is None else self.waits(sync))
 
     def ack(self, done: AckRange, sync: bool | None, hold: Callable[[], None]) -> None:
         """Append an ACK for `done`; `hold` is called first, under the lock, and may refuse it."""
-        acked = AckSent(self.ledger.topics, done)
 
-        def plan() -> None:
+        def plan(acked: AckSent) -> None:
             hold()
             self.place(acked)
 
-        self.group.run(plan, wait=self.waits(sync))
+        self.group.run(plan, AckSent(self.ledger.topics, done), wait=self.waits(sync))
 
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
-    def place(self, append: Straight) -> None:
-        """Plan `append`, and the topics of it that nobody has heard of."""
-        self.time(append)
-        self.make_room(append.size, ordinary=True)
-        self.plan(append)
-
-    def time(self, append: Straight) -> None:
-        """Say when `append` is written, and with it which topics come into being."""
-        append.time_us = now = self.now_us()
-        known = self.ledger.topics
+    def place(self, append: Straight, *, ordinary: bool = True) -> None:
+        """Plan `append`, and the topics of it that nobody has heard of; see `make_room`."""
+        now = self.clock.time_us()
+        if now < self._last_us:
+            now = self._last_us
+        self._last_us = append.time_us = now  # as in `now_us`
         for name in append.topics:
-            if name not in known:
-                unknown = dict.fromkeys(name for name in append.topics if name not in known)
-                new = [TopicMade(name, self.options.queues_of(name), now) for name in unknown]
-                append.make(new, self.journal.measure(new))
+            if name not in self._topics:
+                self._make_topics(append)
                 break
-
-    def plan(self, append: Straight) -> None:
-        """Plan `append`, for which there is room."""
+        journal = self.journal
+        if self._spares.needed or journal.position + append.size > journal.segments[-1].limit:
+            self.make_room(append.size, ordinary=ordinary)
         for made in append.made:
             self.ledger.topic(made.name, made.queues)
-        self.group.plan_straight(append)
+        self.group.plan(append)
+
+    def _make_topics(self, append: Straight) -> None:
+        """Let those of its topics that are not there come into being with `append`."""
+        unknown = dict.fromkeys(name for name in append.topics if name not in self._topics)
+        now = append.time_us
+        new = [TopicMade(name, self.options.queues_of(name), now) for name in unknown]
+        append.make(new, self.journal.measure(new))
+
+    def plan(self, records: Sequence[Record]) -> None:
+        """Plan measured `records`, for which there is room, as one append."""
+        self.group.plan(Recorded(records, self.journal.measure(records)))
 
     def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
         """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed.
@@ -154,10 +160,7 @@ class Writer:
         An ordinary one leaves the room of decisions alone, and what retention begins with, unless
         it is that: then it `makes_room`.
         """
-        journal = self.journal
-        spares = journal.spares
-        if not spares.needed and journal.position + size <= journal.segments[-1].limit:
-            return  # as nearly always
+        journal, spares = self.journal, self._spares
         if size > journal.append_bytes_max:
             journal.refuse(size)
         if ordinary and spares.needed and spares.count() < spares.needed:

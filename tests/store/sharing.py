@@ -10,10 +10,11 @@ from typing import Any
 
 from fmq.disk import Buffer, Directory, Disk, File
 from fmq.store.committer import Committer
-from fmq.store.group import Append, Group
+from fmq.store.group import Group
+from fmq.store.journal import Append
 from fmq.store.kinds import Record
 from fmq.testing import CrashDisk, Loss
-from tests.store.journals import Found, make_journal, note, text_of
+from tests.store.journals import Found, Notes, make_journal, note, text_of
 
 PATIENCE_SECONDS = 2.0  # only a test that fails waits so long
 
@@ -144,26 +145,26 @@ class Shared:
     def _publish(self, appends: list[Append]) -> None:
         assert self.lock.locked()
         for append in appends:
-            assert isinstance(append, list)
-            self.published += map(text_of, append)
+            assert isinstance(append, Notes)
+            self.published += map(text_of, append.records)
 
     def send(self, text: str, *, wait: bool = True, force: bool = False, size: int = 0) -> str:
         """Append a note; `text` once it is durable."""
         journal = self.journal
         self.waited &= wait
 
-        def plan() -> str:
+        def plan(text: str) -> str:
             records: list[Record] = [note(text, size)]
             if not journal.fits(journal.measure(records)):
                 journal.roll(0, ordinary=True)
-            self.group.plan(records)
+            self.group.plan(Notes(records))
             call = getattr(threading.current_thread(), "call", None)
             if call is not None:
                 call.planned = True
                 self._changed()
             return text
 
-        return self.group.run(plan, wait=wait, force=force)
+        return self.group.run(plan, text, wait=wait, force=force)
 
     def call(self, work: Callable[[], object]) -> Call:
         """A thread that does `work`."""

@@ -137,10 +137,10 @@ def test_without_syncs_a_sealed_segment_is_durable_and_known_to_be(share: Share)
 def test_a_plan_that_is_refused_changes_nothing(share: Share) -> None:
     shared, refusal = share(), BadName("no")
 
-    def plan() -> None:
+    def plan(_: None) -> None:
         raise refusal
 
-    assert failing(lambda: shared.group.run(plan)) is refusal
+    assert failing(lambda: shared.group.run(plan, None)) is refusal
     assert shared.group.idle()
     shared.send("goes on")
     assert shared.published == ["goes on"] == shared.durable()
@@ -149,12 +149,12 @@ def test_a_plan_that_is_refused_changes_nothing(share: Share) -> None:
 def test_a_plan_refused_while_another_writes_disturbs_nobody(share: Share) -> None:
     shared = share()
 
-    def plan() -> None:
+    def plan(_: None) -> None:
         raise BadName("no")
 
     with shared.writing(lambda: shared.send("a")) as leader:
         (waiter,) = shared.waiting("b")
-        assert isinstance(shared.call(lambda: shared.group.run(plan)).ended(), BadName)
+        assert isinstance(shared.call(lambda: shared.group.run(plan, None)).ended(), BadName)
     assert (leader.ended(), waiter.ended()) == ("a", "b")
 
 
@@ -165,19 +165,19 @@ def test_a_plan_that_breaks_off_ends_the_engine(share: Share, error: BaseExcepti
     """Nobody knows how far it came, so nothing more may be built on what is in memory."""
     shared = share()
 
-    def plan() -> None:
+    def plan(_: None) -> None:
         raise error
 
-    assert failing(lambda: shared.group.run(plan)) is error
+    assert failing(lambda: shared.group.run(plan, None)) is error
     assert isinstance(failing(lambda: shared.send("x")), EngineFailed)
     assert shared.published == []
 
 
 def fail_in_plan(shared: Shared) -> None:
-    def plan() -> None:
+    def plan(_: None) -> None:
         raise ZeroDivisionError
 
-    assert isinstance(shared.call(lambda: shared.group.run(plan)).ended(), ZeroDivisionError)
+    assert isinstance(shared.call(lambda: shared.group.run(plan, None)).ended(), ZeroDivisionError)
 
 
 def fail_from_outside(shared: Shared) -> None:

@@ -72,11 +72,11 @@ def committer(shared: Shared, watch: Watch) -> list[Call]:
 def refused(shared: Shared, watch: Watch) -> list[Call]:
     """The victim's plan is refused while another one writes."""
 
-    def plan() -> None:
+    def plan(_: None) -> None:
         raise BadName("no")
 
     with shared.writing(lambda: shared.send("first")) as first:
-        victim = shared.call(lambda: watch(lambda: shared.group.run(plan)))
+        victim = shared.call(lambda: watch(lambda: shared.group.run(plan, None)))
         victim.ended()
     return [first, victim]
 

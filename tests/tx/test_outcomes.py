@@ -12,10 +12,12 @@ import fmq
 from fmq import Engine
 from fmq.errors import Damaged, EngineFailed, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
+from fmq.store.journal import Append
 from fmq.store.kinds import Record
 from fmq.store.reader import Reader
 from fmq.testing import FaultDisk
 from fmq.tx.outcomes import Outcomes
+from fmq.tx.recorded import Recorded
 from tests.small import CrashDisk, check, fill, opened, remove, segments
 
 
@@ -185,8 +187,9 @@ def test_what_was_being_relocated_when_the_disk_failed_is_undecided_all_the_same
     tx.prepare()
     plan = engine._parts.group.plan
 
-    def plan_and_fail(append: list[Record]) -> None:  # nothing else here is planned as records
-        disk.fail("write", error=errno.EIO)
+    def plan_and_fail(append: Append) -> None:
+        if isinstance(append, Recorded):  # nothing else here is
+            disk.fail("write", error=errno.EIO)
         plan(append)
 
     engine._parts.group.plan = plan_and_fail  # type: ignore[method-assign]
