@@ -8,7 +8,7 @@ and decision of one transaction exclude each other by `entry.busy`.
 from __future__ import annotations
 
 from fmq.store.content import Content
-from fmq.store.kinds import Kind, Prepare, Run
+from fmq.store.kinds import Kind, Prepare, Record, Run
 from fmq.tx.ledger import Entry
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.writer import Writer
