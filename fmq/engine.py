@@ -19,7 +19,7 @@ from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
 from fmq.feedback.answers import Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
-from fmq.message import Body, Decision, Message, Receipt, receipt
+from fmq.message import Body, Decision, Message, Receipt
 from fmq.options import SECONDS_MAX, Options
 from fmq.parts import Parts
 from fmq.store.batch import Batch
@@ -111,8 +111,7 @@ class Engine:
         self._writer.send(sent, sync)
         if not self._background:
             self._after()
-        _, of_queue, offset, position, _ = sent.placed[0]
-        return receipt(topic, of_queue.number, offset, position, 1)
+        return sent.receipt()
 
     def send_many(
         self,

@@ -25,9 +25,9 @@ from fmq.store.journal import Append, Journal, Pending
 
 T = TypeVar("T")
 A = TypeVar("A")
-# What a leader takes: the turn, the appends and their bytes, and whether a sync was asked for where
-# the mode has none.
-Taken = tuple[int, list[Append], Pending, bool]
+# What a leader takes: its turn, whether a sync was asked for where the mode has none, and what is
+# pending.
+Taken = tuple[int, bool, Pending]
 PENDING_BYTES_MAX = 8 << 20
 LOOK_SECONDS = 0.001
 PLANNING_SECONDS_MAX = 0.1  # of another thread, for one that does not know whether it plans
@@ -70,7 +70,6 @@ class Group:
         self._writing = False  # from taking what is pending until it is published
         self._turn = 0  # the number of the next write
         self._waiters: deque[Waiter] = deque()
-        self._appends: list[Append] = []
         self._sync_wanted = False
         self.committer: Waiter | None = None  # who leads while others wait; None: one of them
         self.syncs = 0
@@ -78,14 +77,9 @@ class Group:
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
         self.failure: BaseException | None = None
 
-    def plan(self, append: Append) -> None:
-        """Let `append` join what the next leader writes. Under the lock."""
-        self._journal.append(append)
-        self._appends.append(append)
-
     def idle(self) -> bool:
         """Whether nothing is planned or being written. Under the lock."""
-        return not self._leader and not self._appends
+        return not self._leader and not self._journal.is_pending
 
     def run(self, plan: Callable[[A], T], what: A, *, wait: bool = True, force: bool = False) -> T:
         """Call `plan(what)` under the lock; return what it returns once all it planned is durable.
@@ -224,9 +218,10 @@ class Group:
         """Become the leader, of everything that is pending. Under the lock."""
         self._leader = me
         self._writing = True
-        turn, appends, force = self._turn, self._appends, self._sync_wanted
-        self._turn, self._appends, self._sync_wanted = turn + 1, [], False
-        return turn, appends, self._journal.take_pending(), force
+        turn, force = self._turn, self._sync_wanted
+        self._turn = turn + 1
+        self._sync_wanted = False
+        return turn, force, self._journal.take_pending()
 
     def lead_for_others(self, me: int) -> None:
         """The committer was woken: write what is pending, if it was given the lead."""
@@ -238,14 +233,14 @@ class Group:
 
     def _lead(self, me: int, taken: Taken) -> None:
         """Write what was taken, publish it, wake those it served, and hand the lead on."""
-        turn, appends, pending, force = taken
+        turn, force, pending = taken
         journal, synced = self._journal, self._synced
         try:
             journal.write(pending, sync=synced)
             if force and not synced:
                 journal.sync()
             with self.lock:
-                _, segment, _, end, _, chain = pending
+                appends, _, segment, _, end, _, chain = pending
                 if synced or force:
                     self.syncs += 1
                     journal.durable_to = end

@@ -57,11 +57,6 @@ class Roll:
         self.header = header
 
 
-# What is taken to be written: rolls, and behind them for which segment, from which position to
-# which, which bytes, and the chain behind them.
-Pending = tuple[Sequence[Roll], Segment, int, int, list[Buffer], int]
-
-
 class Append(Protocol):
     """What is planned and written in one piece, and published at one instant."""
 
@@ -75,6 +70,11 @@ class Append(Protocol):
 
     def publish(self, ledger: Any) -> None:
         """It is durable: let memory say so."""
+
+
+# What is taken to be written: appends; rolls, and behind them for which segment, from which
+# position to which, which bytes, and the chain behind them.
+Pending = tuple[list[Append], Sequence[Roll], Segment, int, int, list[Buffer], int]
 
 
 class Journal:
@@ -108,6 +108,7 @@ class Journal:
         self._rolls: list[Roll] = []  # that are pending
         self._start = self.position  # of what is pending behind them
         self._buffers: list[Buffer] = []
+        self._appends: list[Append] = []  # that are pending
         self._writing: File | None = None  # the file of the segment being written
         self._writing_base = -1
         self._unsynced = False  # whether that file has bytes that no sync covers
@@ -118,6 +119,11 @@ class Journal:
     def current(self) -> Segment:
         """The segment that appends are planned into."""
         return self.segments[-1]
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something is planned and not yet handed to be written."""
+        return bool(self._appends)
 
     @property
     def pending_bytes(self) -> int:
@@ -170,14 +176,16 @@ class Journal:
         )
         self.position = segment.end = end = position + append.size
         assert end <= segment.limit
+        self._appends.append(append)
 
     def take_pending(self) -> Pending:
         """Everything planned and not yet handed to be written, in order."""
         segment, end = self.segments[-1], self.position
-        pending = self._rolls, segment, self._start, end, self._buffers, segment.chain
-        if self._rolls:
+        buffers, appends, rolls = self._buffers, self._appends, self._rolls
+        pending = appends, rolls, segment, self._start, end, buffers, segment.chain
+        self._start, self._buffers, self._appends = end, [], []
+        if rolls:
             self._rolls = []
-        self._start, self._buffers = end, []
         return pending
 
     def segment_of(self, position: int) -> Segment | None:
@@ -199,7 +207,7 @@ class Journal:
 
     def write(self, pending: Pending, *, sync: bool) -> None:
         """Write what was taken; with `sync` it is durable on return."""
-        rolls, segment, start, end, buffers, _ = pending
+        _, rolls, segment, start, end, buffers, _ = pending
         for roll in rolls:
             self._write(roll.old, roll.start, roll.old.end, roll.buffers, sync=sync)
             self._open_segment(roll)

@@ -16,7 +16,7 @@ from fmq.store.content import (
     split_bodies,
 )
 from fmq.tx.names import check_producer, no_text
-from fmq.tx.sent import Sent
+from fmq.tx.sent import One, Sent
 from fmq.tx.writer import Writer
 
 
@@ -27,7 +27,10 @@ class Sender:
         self._writer = writer
         self._topics = writer.ledger.topics
         self._compress_bytes_min = writer.options.compress_bytes_min
-        self._message_bytes_max = writer.options.message_bytes_max
+        self._message_bytes_max = size_max = writer.options.message_bytes_max
+        # As large a body as is neither refused nor compressed.
+        least = self._compress_bytes_min
+        self._plain_bytes_max = size_max if least is None else min(size_max, least - 1)
 
     def one(
         self,
@@ -38,7 +41,7 @@ class Sender:
         headers: Mapping[str, str] | None,
         queue: int | None,
         producer: str | None,
-    ) -> Sent:
+    ) -> Sent | One:
         """One message."""
         try:
             known = self._topics.get(topic)
@@ -46,18 +49,20 @@ class Sender:
             raise no_text("topic", topic) from None
         alone = queue is None and known is not None and len(known.queues) == 1
         number = 0 if alone else self._writer.choose_queue(topic, key, queue)
+        producer = "" if producer is None else check_producer(producer)
         if (
             key is None
             and tag is None
             and (headers is None or (type(headers) is dict and not headers))
         ):
+            if type(body) is bytes and len(body) <= self._plain_bytes_max:
+                return One(self._topics, topic, number, producer, body)
             content = encode_one(body, self._compress_bytes_min)
         else:
             message = Message(body, key, tag, headers)
             content = encode_messages((message,), self._compress_bytes_min)
         if content.raw_bytes > self._message_bytes_max:
             self._refuse_size(content.raw_bytes)
-        producer = "" if producer is None else check_producer(producer)
         return Sent(self._topics, topic, producer, ((number, content),))
 
     def many(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from zlib import crc32
 
 from fmq.disk import Buffer
+from fmq.message import Receipt, receipt
 from fmq.store.columns import COMPRESSED
 from fmq.store.content import Content
 from fmq.store.encoding import ACKS_BYTES, MESSAGE_BYTES, ack_names_of, names_of
@@ -24,7 +25,7 @@ from fmq.store.record import (
 from fmq.tx.apply import ack_applied
 from fmq.tx.drafts import Row, tail_of
 from fmq.tx.ledger import Ledger, Topic
-from fmq.tx.straight import Straight, U32_pack
+from fmq.tx.straight import Straight, U32_pack, show
 
 ACK = Kind.ACK
 ACK_RANGE_BYTES, FIRST_AND_LAST = ACK_RANGE.size, FIRST | LAST
@@ -90,6 +91,66 @@ class Sent(Straight):
     def publish(self, ledger: Ledger) -> None:
         self._publish_rows(ledger)
 
+    def receipt(self) -> Receipt:
+        """Where the first of the messages stands."""
+        return self.receipts()[0]
+
+
+class One(Straight):
+    """A MESSAGE with one body alone: what most sends are."""
+
+    __slots__ = ("at", "body", "crc", "names", "number", "offset", "queue")
+
+    def __init__(
+        self, known: dict[str, Topic], topic: str, number: int, producer: str, body: bytes
+    ) -> None:
+        """`body` goes to the queue with this number."""
+        self.known, self.topics, self.producer = known, (topic,), producer
+        self.made = ()
+        self.number, self.body, self.crc = number, body, crc32(body)
+        self.names = names = names_of(topic, producer)
+        self.size = (MESSAGE_BYTES + len(names[2]) + len(body) + 7) & ~7
+
+    def encode(
+        self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
+    ) -> int:
+        self.position = at = position
+        flags, body, number = FIRST_AND_LAST, self.body, self.number
+        if self.made:
+            at, chain = encode_all(self.made, at, FIRST, durable_to, seed, chain, buffers)
+            flags = LAST
+        self.at = at
+        (topic,) = self.topics
+        self.queue = queue = self.known[topic].queues[number]
+        self.offset = offset = queue.assigned
+        queue.assigned = offset + 1
+        topic_bytes, producer_bytes, names = self.names
+        lag, head_size = at - durable_to, MESSAGE_BYTES + len(names)
+        size = head_size + len(body)
+        head = pack_message(
+            size, head_size, at, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN,
+            self.crc, MESSAGE, flags,
+            number, offset, self.time_us, 1, topic_bytes, producer_bytes, 0,
+        ) + names  # fmt: skip
+        crc = U32_pack(crc32(head, seed))
+        buffers += (MAGIC, crc, head, body, PADDING[size & 7])
+        return crc32(crc, chain)
+
+    def publish(self, ledger: Ledger) -> None:
+        if self.made:
+            self._publish_topics(ledger)
+        queue = self.queue
+        show(ledger.index, queue, self.offset, 1, self.at, self.time_us)
+        if self.known[queue.topic].waiting:
+            content = Content(1, 0, b"", self.body, self.crc, len(self.body))
+            self._arrived(ledger, queue, self.offset, self.at, content)
+        self._applied(ledger)
+
+    def receipt(self) -> Receipt:
+        """Where it stands."""
+        queue = self.queue
+        return receipt(queue.topic, queue.number, self.offset, self.at, 1)
+
 
 class AckSent(Straight):
     """What one group is done with in one queue: an ACK."""
@@ -98,7 +159,7 @@ class AckSent(Straight):
 
     def __init__(self, known: dict[str, Topic], done: AckRange) -> None:
         self.known, self.topics, self.producer = known, (), ""
-        self.made, self.placed = (), []
+        self.made = ()
         self.range = done
         self.names = names = ack_names_of(done.group, done.topic, done.queue)
         self.size = (ACKS_BYTES + len(names) + ACK_RANGE_BYTES + 7) & ~7

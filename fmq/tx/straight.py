@@ -17,6 +17,7 @@ from fmq.message import Origin, Receipt, receipt
 from fmq.store.columns import U32
 from fmq.store.content import Content
 from fmq.store.fresh import FRESH_BYTES_MAX, Fresh
+from fmq.store.index import SegmentIndex
 from fmq.store.kinds import TopicMade
 from fmq.tx.apply import queue_begins, topic_applied
 from fmq.tx.ledger import Ledger, Queue, Topic
@@ -58,36 +59,28 @@ class Straight(ABC):
 
     def _publish_rows(self, ledger: Ledger, tx_id: str = "") -> None:
         if self.made:
-            for made in self.made:
-                topic_applied(ledger, made)
+            self._publish_topics(ledger)
         index, now = ledger.index, self.time_us
-        base = index.base
         for topic, queue, offset, at, content in self.placed:
-            if queue.next != offset or not queue.settled:
-                queue_begins(queue, offset)
-            lane = queue.lane
-            if lane.base != base:
-                lane = queue.lane = index.lane_of(queue.topic, queue.number, offset, now)
-            count, place = content.count, at - base
-            lane.starts.append(offset - lane.first)
-            lane.counts.append(count)
-            if lane.bodies is not lane.records:
-                lane.bodies.append(place)
-            lane.records.append(place)
-            lane.last_us = now
-            lane.next = queue.next = offset + count
+            show(index, queue, offset, content.count, at, now)
             if topic.waiting:
-                ledger.arrived.add(queue.topic)
-                self._keep(queue, offset, at, content, tx_id)
+                self._arrived(ledger, queue, offset, at, content, tx_id)
         self._applied(ledger)
+
+    def _publish_topics(self, ledger: Ledger) -> None:
+        for made in self.made:
+            topic_applied(ledger, made)
 
     def _applied(self, ledger: Ledger) -> None:
         if self.time_us > ledger.last_us:
             ledger.last_us = self.time_us
         ledger.applied_upto = ledger.index.end = self.position + self.size
 
-    def _keep(self, queue: Queue, offset: int, at: int, content: Content, tx_id: str) -> None:
+    def _arrived(
+        self, ledger: Ledger, queue: Queue, offset: int, at: int, content: Content, tx_id: str = ""
+    ) -> None:
         """Whom these messages wake, need not read them from the disk."""
+        ledger.arrived.add(queue.topic)
         if len(content.bodies) <= FRESH_BYTES_MAX:
             place = queue.topic, queue.number, at
             origin = Origin(*place, self.time_us, tx_id or None, self.producer or None)
@@ -99,3 +92,20 @@ class Straight(ABC):
             receipt(queue.topic, queue.number, offset, at, content.count)
             for _, queue, offset, at, content in self.placed
         ]
+
+
+def show(index: SegmentIndex, queue: Queue, offset: int, count: int, at: int, now: int) -> None:
+    """The record at `at` publishes `count` messages, which are visible from now on."""
+    if queue.next != offset or not queue.settled:
+        queue_begins(queue, offset)
+    lane = queue.lane
+    if lane.base != index.base:
+        lane = queue.lane = index.lane_of(queue.topic, queue.number, offset, now)
+    place = at - lane.base
+    lane.starts.append(offset - lane.first)
+    lane.counts.append(count)
+    if lane.bodies is not lane.records:
+        lane.bodies.append(place)
+    lane.records.append(place)
+    lane.last_us = now
+    lane.next = queue.next = offset + count

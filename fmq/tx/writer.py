@@ -22,7 +22,7 @@ from fmq.store.kinds import AckRange, Record, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
 from fmq.tx.recorded import Recorded
-from fmq.tx.sent import AckSent, Sent
+from fmq.tx.sent import AckSent
 from fmq.tx.straight import Straight
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Writer:
                             ackable.release_under_lock()
                         self.abandoned.remove(held)
 
-    def send(self, sent: Sent, sync: bool | None) -> None:
+    def send(self, sent: Straight, sync: bool | None) -> None:
         """Append what is sent."""
         self.group.run(self.place, sent, wait=self._waits if sync is None else self.waits(sync))
 
@@ -141,7 +141,7 @@ class Writer:
             self.make_room(append.size, ordinary=ordinary)
         for made in append.made:
             self.ledger.topic(made.name, made.queues)
-        self.group.plan(append)
+        journal.append(append)
 
     def _make_topics(self, append: Straight) -> None:
         """Let those of its topics that are not there come into being with `append`."""
@@ -152,7 +152,7 @@ class Writer:
 
     def plan(self, records: Sequence[Record]) -> None:
         """Plan measured `records`, for which there is room, as one append."""
-        self.group.plan(Recorded(records, self.journal.measure(records)))
+        self.journal.append(Recorded(records, self.journal.measure(records)))
 
     def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
         """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed.

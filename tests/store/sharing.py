@@ -157,7 +157,7 @@ class Shared:
             records: list[Record] = [note(text, size)]
             if not journal.fits(journal.measure(records)):
                 journal.roll(0, ordinary=True)
-            self.group.plan(Notes(records))
+            journal.append(Notes(records))
             call = getattr(threading.current_thread(), "call", None)
             if call is not None:
                 call.planned = True

@@ -185,14 +185,14 @@ def test_what_was_being_relocated_when_the_disk_failed_is_undecided_all_the_same
     tx = engine.transaction(tx_id="T")
     tx.send("t", b"x")
     tx.prepare()
-    plan = engine._parts.group.plan
+    plan = engine._parts.journal.append
 
     def plan_and_fail(append: Append) -> None:
         if isinstance(append, Recorded):  # nothing else here is
             disk.fail("write", error=errno.EIO)
         plan(append)
 
-    engine._parts.group.plan = plan_and_fail  # type: ignore[method-assign]
+    engine._parts.journal.append = plan_and_fail  # type: ignore[method-assign]
     with pytest.raises(EngineFailed):
         for _ in range(200):
             engine.send("t", b"f" * 900)
