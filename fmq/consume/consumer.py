@@ -22,6 +22,7 @@ from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_count, check_seconds
+from fmq.tx.sent import AckSent
 from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
@@ -167,11 +168,19 @@ class Consumer:
         # Until it is durable it is nobody's: neither its lease nor this consumer's end may let a
         # message come again whose ack is on its way.
         self._check()
-        self._writer.let_abandoned_come_again()
-        try:
+        writer = self._writer
+        if writer.abandoned:
+            writer.let_abandoned_come_again()
+
+        def plan(acked: AckSent) -> None:
             # Exchanged as part of the plan, so that an interrupt finds it held or not, and never
             # held by nobody.
-            self._writer.ack(lease._range(), sync, lambda: self._exchange(lease))
+            self._exchange(lease)
+            writer.place(acked)
+
+        acked = AckSent(writer.ledger.topics, lease._range())
+        try:
+            writer.group.run(plan, acked, wait=writer.waits(sync))
         except (LeaseLost, Nested):
             raise  # it may be a transaction's; or nothing was planned
         except BaseException:

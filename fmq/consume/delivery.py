@@ -85,7 +85,9 @@ class Delivery(Lease):
     def __init__(
         self, claim: Claim, queue: Queue, holds: QueueHolds, offset: int, message: Message
     ) -> None:
-        super().__init__(claim, queue, holds, offset, offset + 1)
+        # As Lease does: a poll makes many.
+        self._claim, self._queue, self._holds = claim, queue, holds
+        self._first, self._end = offset, offset + 1
         self.message = message
 
     @property

@@ -69,6 +69,11 @@ class Held:
         hold = self.by_first[self._firsts[i]]
         return hold if hold.end > offset else None
 
+    def end_before(self, offset: int) -> bool:
+        """Whether nothing from `offset` on is held."""
+        firsts = self._firsts
+        return not firsts or self.by_first[firsts[-1]].end <= offset
+
     def behind(self, offset: int) -> Hold | None:
         """The first hold that begins at `offset` or behind it."""
         firsts = self._firsts

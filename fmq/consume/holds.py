@@ -72,14 +72,15 @@ class QueueHolds:
             if gap is None:
                 break
             low, high = gap
-            inside, next_one = held.at(low), held.behind(low)
-            if inside is not None:
-                start = inside.end  # a transaction's, from before a restart
-                continue
-            if next_one is not None:
-                high = min(high, next_one.first)
-            self.cursor = min(high, low + limit)
-            return low, self.cursor
+            if not held.end_before(low):
+                inside, next_one = held.at(low), held.behind(low)
+                if inside is not None:
+                    start = inside.end  # a transaction's, from before a restart
+                    continue
+                if next_one is not None:
+                    high = min(high, next_one.first)
+            self.cursor = end = min(high, low + limit)
+            return low, end
         return None
 
     def reserve(self, first: int, end: int, owner: object) -> None:

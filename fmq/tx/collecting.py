@@ -106,17 +106,20 @@ class Collecting:
             and tag is None
             and (headers is None or (type(headers) is dict and not headers))
         ):
-            if queue is None and type(body) is bytes:
-                # What `_add_body` would do, at a third of its price: most messages come this way.
+            if type(body) is not bytes:
+                body = as_bytes(body)
+            size = len(body) + COLUMNS_BYTES
+            if queue is None:
+                # What `_add` would do, at a third of its price: most messages come this way.
                 try:
                     add = self._begun.get(topic)
                 except TypeError:
                     raise no_text("topic", topic) from None
-                if add is not None and (room := self._room - len(body) - COLUMNS_BYTES) >= 0:
+                if add is not None and (room := self._room - size) >= 0:
                     self._room = room
                     add(body)
                     return
-            self._add_body(topic, body if type(body) is bytes else as_bytes(body), queue)
+            self._add(topic, None, queue, body, size)
         else:
             self._add_message(topic, Message(as_bytes(body), key, tag, headers), queue)
 
@@ -135,7 +138,8 @@ class Collecting:
                 if isinstance(item, Message):
                     self._add_message(topic, item, queue)
                 else:
-                    self._add_body(topic, as_bytes(item), queue)
+                    body = as_bytes(item)
+                    self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES)
         except BaseException:
             self._take_back(*before)
             raise
@@ -145,12 +149,6 @@ class Collecting:
         self._bytes = size
         self.runs = {place: self.runs[place][:count] for place, count in runs.items()}
         self._begun.clear()
-
-    def _add_body(self, topic: str, body: bytes, queue: int | None) -> None:
-        size = len(body)
-        if size > self._limits.message_bytes_max:
-            self._limits.refuse_message(size)
-        self._add(topic, None, queue, body, size + COLUMNS_BYTES)
 
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
         body = as_bytes(message.body)
@@ -176,6 +174,8 @@ class Collecting:
             size += self._run_bytes + 2 * UTF8_BYTES_MAX * len(topic)
         room = self._room - size
         if room < 0:
+            if type(item) is bytes and len(item) > self._limits.message_bytes_max:
+                self._limits.refuse_message(len(item))
             room = self._more_room(size)
         if run is None:
             run = self.runs[place] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -18,11 +18,10 @@ from fmq.options import Options
 from fmq.store.content import text_bytes
 from fmq.store.group import Group
 from fmq.store.journal import Journal
-from fmq.store.kinds import AckRange, Record, Run, TopicMade
+from fmq.store.kinds import Record, Run, TopicMade
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
 from fmq.tx.recorded import Recorded
-from fmq.tx.sent import AckSent
 from fmq.tx.straight import Straight
 
 if TYPE_CHECKING:
@@ -114,15 +113,6 @@ class Writer:
     def send(self, sent: Straight, sync: bool | None) -> None:
         """Append what is sent."""
         self.group.run(self.place, sent, wait=self._waits if sync is None else self.waits(sync))
-
-    def ack(self, done: AckRange, sync: bool | None, hold: Callable[[], None]) -> None:
-        """Append an ACK for `done`; `hold` is called first, under the lock, and may refuse it."""
-
-        def plan(acked: AckSent) -> None:
-            hold()
-            self.place(acked)
-
-        self.group.run(plan, AckSent(self.ledger.topics, done), wait=self.waits(sync))
 
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
