@@ -8,14 +8,14 @@ from crash_tests.threads.planted import BETWEEN_THREADS
 MUTANTS = (
     Mutant(
         "acknowledge before the sync",
-        "journal.write(chunks, sync=synced)",
-        "journal.write(chunks, sync=False)",
+        "journal.write(pending, sync=synced)",
+        "journal.write(pending, sync=False)",
         "--workload send",
     ),
     Mutant(
         "delivery before the sync",
-        "file.write(chunk.start - base, buffers, sync=sync)",
-        "file.write(chunk.start - base, buffers, sync=len(self.segments) < 2)",
+        "file.write(start - base, buffers, sync=sync)",
+        "file.write(start - base, buffers, sync=len(self.segments) < 2)",
         "--workload roll",
     ),
     Mutant(
@@ -165,24 +165,18 @@ MUTANTS = (
     ),
     Mutant(
         "published before it is written",
-        "            journal.write(chunks, sync=synced)\n",
+        "            journal.write(pending, sync=synced)\n",
         "            with self.lock:\n"
-        "                self._publish(appends)\n"
-        "                appends = []\n"
-        "            journal.write(chunks, sync=synced)\n",
+        "                self._publish(pending[0])\n"
+        "                pending = ([], *pending[1:])\n"
+        "            journal.write(pending, sync=synced)\n",
         "--tier faults --workload two-phase",
     ),
     Mutant(
         "records vouch for what is not durable",
-        "buffers, durable_to, seed = chunk.buffers, self.durable_to, self.seed",
-        "buffers, durable_to, seed = chunk.buffers, self.position, self.seed",
+        "position, self.durable_to, self.seed, segment.chain",
+        "position, position, self.seed, segment.chain",
         "--workload never",
-        (
-            (
-                "append.encode(self.position, self.durable_to,",
-                "append.encode(self.position, self.position,",
-            ),
-        ),
     ),
     Mutant(
         "the copy of a tail is not synced",
@@ -256,11 +250,12 @@ MUTANTS = (
     ),
     Mutant(
         "a TOPIC record is lost",
-        "        self.group.plan_straight(append)",
+        "made.queues)\n        journal.append(append)",
+        "made.queues)\n"
         "        for made in append.made[:1]:\n"
         "            append.size -= made.size + 7 & ~7\n"
         "        append.made = append.made[1:]\n"
-        "        self.group.plan_straight(append)",
+        "        journal.append(append)",
         "--workload topics",
     ),
     Mutant(

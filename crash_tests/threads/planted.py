@@ -37,14 +37,14 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "published in another order than the journal's",
-        "        for append in appends:\n            if isinstance(append, list):",
-        "        for append in reversed(appends):\n            if isinstance(append, list):",
+        "        for append in appends:\n            if append.position",
+        "        for append in reversed(appends):\n            if append.position",
         "--workload one-order --rounds 40",
     ),
     Mutant(
         "a send is planned before the lock is taken",
-        "self.group.run(lambda: self.place(sent), wait",
-        "self.place(sent)\n        self.group.run(lambda: None, wait",
+        "self.group.run(self.place, sent, wait",
+        "self.place(sent)\n        self.group.run(lambda _: None, sent, wait",
         "--workload shared-sync --rounds 100",
     ),
     Mutant(
