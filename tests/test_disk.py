@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from fmq.disk import Directory, Disk
+from fmq.disk import Buffer, Directory, Disk
 from fmq.errors import Locked, NotAStore
-from fmq.real_disk import RealDisk
+from fmq.real_disk import RealDisk, RealFile
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 
 DISKS: dict[str, Callable[[], Disk]] = {
@@ -292,6 +292,22 @@ def test_written_zeros_replace_what_was_there(directory: Directory) -> None:
     file.write_zeros(size)
     assert file.size() == size
     assert file.read(0, size) == bytes(size)
+
+
+def test_zeros_are_written_in_pieces_over_which_small_writes_are_fast(tmp_path: Path) -> None:
+    """See docs/decisions/0028: the kernel keeps each piece as one folio."""
+    sizes: list[int] = []
+
+    def write(fd: int, buffers: Sequence[Buffer], offset: int, flags: int) -> int:
+        sizes.append(sum(map(len, buffers)))
+        return os.pwritev(fd, buffers, offset, flags)
+
+    path = tmp_path / "a"
+    file = RealFile(os.open(path, os.O_RDWR | os.O_CREAT), str(path), write)
+    file.write_zeros((1 << 20) + 5)
+    file.close()
+    assert sizes == [128 << 10] * 8 + [5]
+    assert path.read_bytes() == bytes((1 << 20) + 5)
 
 
 def test_everybody_sees_what_was_written(directory: Directory) -> None:

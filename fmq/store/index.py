@@ -121,14 +121,15 @@ class SegmentIndex:
     def add(self, run: Run) -> None:
         """`run` has been published by the record at its position."""
         lane = self.lane_of(run.topic, run.queue, run.offset, run.time_us)
-        base = self.base
+        place = run.position - self.base
+        body_place = run.body_position - self.base if run.body_position else place
+        if body_place != place:
+            lane.part_bodies()
         lane.starts.append(run.offset - lane.first)
         lane.counts.append(run.count)
-        if run.body_position:
-            lane.part_bodies()
         if lane.bodies is not lane.records:
-            lane.bodies.append((run.body_position or run.position) - base)
-        lane.records.append(run.position - base)
+            lane.bodies.append(body_place)
+        lane.records.append(place)
         lane.next = run.offset + run.count
         lane.last_us = run.time_us
 

@@ -239,6 +239,22 @@ def test_bodies_that_lie_with_their_records_take_no_column() -> None:
     assert len(elsewhere.encode(STORE)) == len(here.encode(STORE)) + 4 * 10
 
 
+def test_places_are_kept_once_until_bodies_lie_elsewhere() -> None:
+    """Also in an index that is read, block by block, and goes on."""
+    index, key = SegmentIndex(BASE), ("orders", 0)
+    index.add(run(*key, 0, 1, 1000))
+    blocks = index.encode_unsaved(STORE)
+    index.mark_saved()
+    assert index.lanes[key].bodies is index.lanes[key].records
+    for i, body in enumerate((100, 0, 200), 1):
+        index.add(run(*key, i, 1, 1000 + 100 * i, body))
+    for each in (index, decode_blocks(blocks + index.encode_unsaved(STORE), STORE, BASE)):
+        each.add(run(*key, 4, 1, 1400))
+        lane = each.lanes[key]
+        assert list(lane.records) == [1000, 1100, 1200, 1300, 1400]
+        assert list(lane.bodies) == [1000, 100, 1200, 200, 1400]
+
+
 def test_a_long_queue_in_one_segment_is_indexed() -> None:
     """Offsets of one segment may be further apart than 32 bits count: 16 million a record."""
     index = SegmentIndex(BASE)
