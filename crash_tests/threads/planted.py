@@ -42,6 +42,19 @@ BETWEEN_THREADS = (
         "--workload one-order --rounds 40",
     ),
     Mutant(
+        "a roll joins what another thread is writing",
+        "        self._rolls = (*self._rolls, roll)\n",
+        "        self._rolls.append(roll)\n",
+        "--workload roll-together --rounds 300",
+        (
+            ("self._rolls: tuple[Roll, ...] = ()", "self._rolls = []"),
+            (
+                "self._appends, self._rolls = end, [], [], ()\n",
+                "self._appends = end, [], []\n        self._rolls = rolls and []\n",
+            ),
+        ),
+    ),
+    Mutant(
         "a send is planned before the lock is taken",
         "self.group.run(self.place, sent, wait",
         "self.place(sent)\n        self.group.run(lambda _: None, sent, wait",

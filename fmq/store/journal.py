@@ -74,7 +74,7 @@ class Append(Protocol):
 
 # What is taken to be written: appends; rolls, and behind them for which segment, from which
 # position to which, which bytes, and the chain behind them.
-Pending = tuple[list[Append], Sequence[Roll], Segment, int, int, list[Buffer], int]
+Pending = tuple[list[Append], tuple[Roll, ...], Segment, int, int, list[Buffer], int]
 
 
 class Journal:
@@ -105,7 +105,8 @@ class Journal:
         self.durable_to = self.position
         self.written_to = self.position
         self.written_chain = segments[-1].chain  # the chain up to there
-        self._rolls: list[Roll] = []  # that are pending
+        # That are pending; a new tuple each time, as the last may be with who writes.
+        self._rolls: tuple[Roll, ...] = ()
         self._start = self.position  # of what is pending behind them
         self._buffers: list[Buffer] = []
         self._appends: list[Append] = []  # that are pending
@@ -162,7 +163,7 @@ class Journal:
         header = Header(self._store, old.limit, spare.capacity, old.end, old.chain)
         new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0)
         roll = Roll(old, self._start, self._buffers, new, spare, header.encode())
-        self._rolls.append(roll)
+        self._rolls = (*self._rolls, roll)
         self.segments.append(new)
         self.position = self._start = new.end
         self._buffers = []
@@ -183,9 +184,7 @@ class Journal:
         segment, end = self.segments[-1], self.position
         buffers, appends, rolls = self._buffers, self._appends, self._rolls
         pending = appends, rolls, segment, self._start, end, buffers, segment.chain
-        self._start, self._buffers, self._appends = end, [], []
-        if rolls:
-            self._rolls = []
+        self._start, self._buffers, self._appends, self._rolls = end, [], [], ()
         return pending
 
     def segment_of(self, position: int) -> Segment | None:

@@ -154,6 +154,21 @@ def test_several_rolls_may_be_pending() -> None:
     assert Found(disk).texts == [[str(i)] for i in range(12)]
 
 
+def test_what_was_taken_stays_as_it_is_while_others_plan() -> None:
+    """A roll, too, joins what the next writes, and not what is being written."""
+    disk = CrashDisk()
+    journal = make_journal(disk)
+    plan(journal, [note("0", 900)])
+    taken = journal.take_pending()
+    for i in range(1, 6):
+        plan(journal, [note(str(i), 900)])
+    assert len(journal.segments) == 2
+    journal.write(taken, sync=True)
+    assert Found(disk).texts == [["0"]]
+    journal.write(journal.take_pending(), sync=True)
+    assert Found(disk).texts == [[str(i)] for i in range(6)]
+
+
 def test_records_tell_how_far_the_journal_was_durable_when_they_were_planned() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
