@@ -167,7 +167,7 @@ MUTANTS = (
         "published before it is written",
         "            journal.write(pending, sync=synced)\n",
         "            with self.lock:\n"
-        "                self._publish(pending[0])\n"
+        "                publish(pending[0])\n"
         "                pending = ([], *pending[1:])\n"
         "            journal.write(pending, sync=synced)\n",
         "--tier faults --workload two-phase",

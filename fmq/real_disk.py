@@ -63,7 +63,8 @@ class RealFile:
             buffers = (b"".join(buffers),)
         # One system call that writes and, if asked, makes what it wrote durable.
         flags = os.RWF_DSYNC if sync else 0
-        written = self._writer(self._fd, buffers, offset, flags)
+        write = self._writer
+        written = write(self._fd, buffers, offset, flags)
         if written != sum(map(len, buffers)):
             self._write_rest(offset, b"".join(buffers), written, flags)
 

@@ -186,7 +186,8 @@ class Consumer:
         except BaseException:
             self._release_from_transaction(lease)
             raise
-        self._after()
+        after = self._after
+        after()
 
     def _give_back(self, lease: Lease) -> None:
         self._check()
@@ -238,7 +239,8 @@ class Consumer:
         )
 
     def _check(self) -> None:
-        self._check_engine()
+        check = self._check_engine
+        check()
         if self._closed:
             raise Closed("the consumer is closed; make another one with engine.consumer(...)")
 

@@ -234,7 +234,7 @@ class Group:
     def _lead(self, me: int, taken: Taken) -> None:
         """Write what was taken, publish it, wake those it served, and hand the lead on."""
         turn, force, pending = taken
-        journal, synced = self._journal, self._synced
+        journal, synced, publish = self._journal, self._synced, self._publish
         try:
             journal.write(pending, sync=synced)
             if force and not synced:
@@ -248,7 +248,7 @@ class Group:
                     journal.durable_to = segment.base  # what is sealed was synced
                 journal.written_to, journal.written_chain = end, chain
                 if appends:
-                    self._publish(appends)
+                    publish(appends)
                 self._writing = False
                 if self._waiters:
                     self._wake_served(turn)

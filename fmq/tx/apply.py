@@ -254,8 +254,9 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
     if ack.first > ack.end:
         raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
     ledger.acked_of(ack.group, ack.topic, ack.queue).add(ack.first, ack.end)
-    if ledger.on_ack is not None:
-        ledger.on_ack(ack)
+    on_ack = ledger.on_ack
+    if on_ack is not None:
+        on_ack(ack)
 
 
 def floor_of(state: State) -> int:

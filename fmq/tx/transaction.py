@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-COMMITTED = Phase.COMMITTED
+PREPARED, COMMITTED = Phase.PREPARED, Phase.COMMITTED
 Receipts = Callable[[], list[Receipt]]
 
 
@@ -40,7 +40,7 @@ class Transaction(Collecting):
         named: bool,
     ) -> None:
         """`named` says whether the user gave the id, so that somebody may ask for it again."""
-        super().__init__(manager.writer, manager.limits, tx_id, producer)
+        Collecting.__init__(self, manager.writer, manager.limits, tx_id, producer)
         self._manager = manager
         self.check_after_ms = check_after_ms
         self.named = named
@@ -51,7 +51,7 @@ class Transaction(Collecting):
     def prepare(self) -> None:
         """Make it durable and sealed: invisible, undecided, and never ended silently."""
         self._require(OPEN, "prepare")
-        self._step(Phase.PREPARED, self._manager.prepare)
+        self._step(PREPARED, self._manager.prepare)
         self._manager.after()
 
     def commit(self) -> list[Receipt]:
@@ -67,7 +67,8 @@ class Transaction(Collecting):
             self._receipts = self._step(COMMITTED, manager.commit_prepared)
         elif self.phase is not COMMITTED:
             self._refuse("commit")
-        manager.after()
+        after = manager.after
+        after()
 
     def rollback(self) -> None:
         """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again."""
@@ -101,13 +102,13 @@ class Transaction(Collecting):
             self.refused(before)
             raise
         self.phase = after
-        if after is Phase.PREPARED:
+        if after is PREPARED:
             self._prepared = True
         return result
 
     def _undecided(self) -> bool:
         """Whether it was prepared; a decision whose call did not return may be made again."""
-        return self.phase is Phase.PREPARED or (self.phase is IN_DOUBT and self._prepared)
+        return self.phase is PREPARED or (self.phase is IN_DOUBT and self._prepared)
 
     def outcome(self) -> Outcome:
         """What has become of it, as `engine.outcome` says; once it is prepared or committed."""
@@ -123,7 +124,7 @@ class Transaction(Collecting):
         traceback: TracebackType | None,
     ) -> None:
         if error is None:
-            if self.phase in (OPEN, Phase.PREPARED):
+            if self.phase is OPEN or self.phase is PREPARED:
                 self._commit_at_end()
             elif self.phase is IN_DOUBT:
                 # The block has kept to itself what a step of it raised. Whoever goes on behind it
@@ -146,7 +147,7 @@ class Transaction(Collecting):
 
     def _say_what_becomes_of_it(self, error: BaseException) -> None:
         """In a note on `error`, which leaves the block, unless the transaction is over."""
-        if self.phase is Phase.PREPARED:
+        if self.phase is PREPARED:
             error.add_note(
                 f"fmq: transaction {self.tx_id!r} was prepared before this exception and stays "
                 "undecided, because the exception says nothing about your database. Decide it "
