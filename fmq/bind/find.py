@@ -86,29 +86,54 @@ def _blocking_module_of(connection: Any) -> Any:
             "this is done with a connection that blocks, and the one given is asyncio's. Nothing "
             "was changed; give one of sqlite3, or of psycopg.connect."
         )
+    if _names_of(connection) & ENGINES:
+        from fmq.bind.sqlalchemy import binding as sqlalchemy
+
+        return sqlalchemy
     return module_of(connection)
 
 
+def _names_of(connection: Any) -> set[str]:
+    """Of its classes, each behind its package: no driver is imported to tell one of its own."""
+    return {
+        f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+        for kind in type(connection).__mro__
+    }
+
+
 def _packages_of(connection: Any) -> set[str]:
-    return {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
+    return {name.partition(".")[0] for name in _names_of(connection)}
+
+
+# What has a transaction that can be bound. What else comes from the same packages, such as a cursor
+# or the maker of sessions, has none, and would fail at the first thing that is asked of it.
+OF_SQLITE = {"sqlite3.Connection", "aiosqlite.Connection"}
+OF_PSYCOPG = {"psycopg.Connection", "psycopg.AsyncConnection"}
+OF_DJANGO = {"django.BaseDatabaseWrapper", "django.ConnectionProxy"}
+OF_SQLALCHEMY = {
+    *("sqlalchemy.Session", "sqlalchemy.scoped_session", "sqlalchemy.Connection"),
+    *("sqlalchemy.AsyncSession", "sqlalchemy.AsyncConnection"),
+}
+# What knows a database, and can do things in it by itself.
+ENGINES = {"sqlalchemy.Engine", "sqlalchemy.AsyncEngine"}
 
 
 def module_of(connection: Any) -> Any:
     """What serves connections of this kind."""
-    packages = _packages_of(connection)
-    if packages & {"sqlite3", "aiosqlite"}:
+    names = _names_of(connection)
+    if names & OF_SQLITE:
         from fmq.bind import sqlite
 
         return sqlite
-    if "psycopg" in packages:
+    if names & OF_PSYCOPG:
         from fmq.bind import postgres
 
         return postgres
-    if "django" in packages:
+    if names & OF_DJANGO:
         from fmq.bind.django import binding as django
 
         return django
-    if "sqlalchemy" in packages:
+    if names & OF_SQLALCHEMY:
         from fmq.bind.sqlalchemy import binding as sqlalchemy
 
         return sqlalchemy

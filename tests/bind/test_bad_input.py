@@ -95,6 +95,20 @@ def test_a_database_is_asked_though_the_connection_that_was_first_bound_is_close
     assert rows(database) == messages(engine) == ["1", "2"]
 
 
+def test_a_cursor_is_no_connection(engine: fmq.Engine, connection: Any) -> None:
+    """It comes from the same driver and has no transaction of its own: refused, by each call."""
+    cursor = connection.cursor()
+    for call in (
+        lambda: engine.transaction(bind=cursor),
+        lambda: fmq.bind.create_table(cursor),
+        lambda: fmq.bind.purge(engine, cursor),
+    ):
+        with pytest.raises(fmq.bind.BindError, match=r"Cursor cannot be bound.* Nothing was chang"):
+            call()
+    place(engine, connection, "1")
+    assert messages(engine) == ["1"]
+
+
 def test_a_connection_in_a_pipeline_is_refused(engine: fmq.Engine, address: str) -> None:
     """What the mark has done would be known too late; inside of the block a pipeline may be."""
     database = Postgres(address)
