@@ -67,6 +67,8 @@ def open(
     """
     where = text_of(path)
     options = _checked(options)
+    _check_flag("read_only", read_only)
+    _check_flag("background", background)
     if resolve is not None:
         _check_resolve(resolve, read_only=read_only)
     if disk is None:
@@ -123,6 +125,14 @@ def check_door(what: str, door: object, *methods: str) -> None:
             f"{what}={door!r}: is to have {', '.join(f'{method}()' for method in methods)}, and "
             f"{type(door).__name__} has not. Nothing was opened; without {what}= it is this "
             "machine's."
+        )
+
+
+def _check_flag(what: str, flag: object) -> None:
+    """TypeError for what is merely true or false: "no" is the former."""
+    if not isinstance(flag, bool):
+        raise TypeError(
+            f"{what}={flag!r}: is True or False, not {type(flag).__name__}. Nothing was opened."
         )
 
 
