@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Protocol, overload
+from typing import Literal, Protocol, overload
 
+import fmq
 from fmq.clock import Clock, SystemClock
 from fmq.disk import Directory, Disk
 from fmq.engine import Engine
@@ -14,9 +15,6 @@ from fmq.options import Options
 from fmq.real_disk import RealDisk
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.names import check_name, check_producer
-
-if TYPE_CHECKING:
-    from fmq.readonly import ReadOnlyEngine
 
 
 class PathLike(Protocol):
@@ -45,7 +43,7 @@ def open(
     disk: Disk | None = ...,
     clock: Clock | None = ...,
     background: bool = ...,
-) -> ReadOnlyEngine: ...
+) -> fmq.ReadOnlyEngine: ...
 def open(
     path: str | PathLike,
     options: Options | None = None,
@@ -55,7 +53,7 @@ def open(
     clock: Clock | None = None,
     background: bool = True,
     resolve: Mapping[str, object] | None = None,
-) -> Engine | ReadOnlyEngine:
+) -> Engine | fmq.ReadOnlyEngine:
     """Open the directory at `path`, made if it is not there; recovery needs no other call.
 
     One engine writes at a time: a second one gets Locked. With `read_only` it takes no lock,

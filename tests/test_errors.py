@@ -92,7 +92,7 @@ SAMPLES: dict[str, Any] = {
     "BaseException": ValueError("why"),
     "Exception": ValueError("why"),
     "Damaged": fmq.errors.Damaged("a.seg", 7, "torn"),
-    "Outcome": OUTCOME,
+    "fmq.Outcome": OUTCOME,
     "Outcome | None": OUTCOME,
 }
 

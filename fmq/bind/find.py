@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
@@ -151,7 +152,7 @@ def of_bound(checker: Checker) -> Checker:
     return lambda question: checker(question) if question.bound else "unknown"
 
 
-def checker_of(address: object) -> Checker:
+def checker_of(address: object) -> Callable[[Question], Answer]:
     """A checker that asks the database at `address`: "sqlite:///shop.db", "postgresql://...".
 
     A file's path follows three slashes, an absolute one four. "django://default" is what an alias
