@@ -44,6 +44,16 @@ def open(
     clock: Clock | None = ...,
     background: bool = ...,
 ) -> fmq.ReadOnlyEngine: ...
+@overload
+def open(
+    path: str | PathLike,
+    options: Options | None = ...,
+    *,
+    read_only: bool,
+    disk: Disk | None = ...,
+    clock: Clock | None = ...,
+    background: bool = ...,
+) -> Engine | fmq.ReadOnlyEngine: ...
 def open(
     path: str | PathLike,
     options: Options | None = None,
