@@ -132,6 +132,7 @@ def test_a_directory_without_a_journal_is_an_error_and_stays_empty(tmp_path: Pat
     for verb in (
         ["info"],
         ["records"],
+        ["verify"],
         ["tx", "list"],
         ["tx", "show"],
         ["tx", "decide"],
