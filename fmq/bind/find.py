@@ -13,6 +13,7 @@ from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
 from fmq.infos import UndecidedTransaction
+from fmq.tx.names import check_seconds
 
 
 class Undecided(Protocol):
@@ -75,6 +76,7 @@ def purge(engine: Undecided, connection: Any, *, older_seconds: float = RETENTIO
     and tombstones that no producer can run into any more; how many.
     """
     module = _blocking_module_of(connection)
+    older_seconds = check_seconds("older_seconds", older_seconds)
     engine.sync()  # a decision that no sync covers yet could still be asked about after a crash
     undecided = frozenset(tx.tx_id for tx in engine.undecided())
     removed: int = module.purge(connection, engine.feedback.store, undecided, older_seconds)
