@@ -119,10 +119,6 @@ def test_every_public_name_has_type_hints() -> None:
     assert missing == []
 
 
-# Its class is imported late, and named by fmq/tx/transaction.py for type checkers alone.
-NOT_RESOLVED = {"fmq.Transaction.outcome"}
-
-
 def test_every_public_hint_can_be_resolved() -> None:
     """Whoever asks for types at run time (a container, a validator, documentation) gets them, also
     of what is imported when it is first named.
@@ -135,7 +131,7 @@ def test_every_public_hint_can_be_resolved() -> None:
                 typing.get_type_hints(function)
             except NameError:
                 missing.append(f"{name}.{method}")
-    assert set(missing) <= NOT_RESOLVED
+    assert missing == []
     assert typing.get_type_hints(fmq.Engine.outcome)["return"] is fmq.Outcome
     assert typing.get_type_hints(fmq.Engine.undecided)["return"] == list[fmq.UndecidedTransaction]
     assert typing.get_type_hints(fmq.open)["return"] == fmq.Engine | fmq.ReadOnlyEngine
