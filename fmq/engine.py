@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
+import fmq
 from fmq.background import HousekeepingThread
 from fmq.checkpointing import no_checkpoint
 from fmq.clock import Clock
@@ -16,7 +17,7 @@ from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
 from fmq.ending import Closing, drain, forget, let_go_of_locks, refuse_inside, remember
 from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
-from fmq.feedback.answers import Checker, check_callable
+from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Message, Receipt
@@ -29,10 +30,7 @@ from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
     from fmq.bind.transaction import BoundTransaction
-    from fmq.feedback.local import Local
-    from fmq.infos import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
     from fmq.recovery.recover import Claimed
-    from fmq.stats import Stats
 
 
 class Engine:
@@ -180,7 +178,7 @@ class Engine:
             self._manager, feedback, checkers, bind, *names, check_after, strict=strict
         )
 
-    def outcome(self, tx_id: str) -> Outcome:
+    def outcome(self, tx_id: str) -> fmq.Outcome:
         """What became of a transaction: undecided, committed or rolled back, when and by whom."""
         self._check_open()
         try:
@@ -189,7 +187,7 @@ class Engine:
             self._check_open()
             raise
 
-    def undecided(self) -> list[UndecidedTransaction]:
+    def undecided(self) -> list[fmq.UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
         self._check_open()
         self._manager.check_undecided()
@@ -203,7 +201,7 @@ class Engine:
         reason: str | None = None,
         decided_by: str | None = None,
         seal: str | None = None,
-    ) -> Outcome:
+    ) -> fmq.Outcome:
         """Commit or roll back an undecided transaction, in its producer's place.
 
         The same decision again is a success; the opposite one is AlreadyDecided. With `seal`
@@ -228,7 +226,7 @@ class Engine:
         self._check()
         return self._checkers.decorator(producer)
 
-    def settle(self, *, timeout: float = 30.0) -> Settled:
+    def settle(self, *, timeout: float = 30.0) -> fmq.Settled:
         """Ask the registered checkers about everything that is undecided now, and report."""
         self._check()
         return self._checkers.settle(check_seconds("timeout", timeout))
@@ -236,12 +234,12 @@ class Engine:
     def send_in_transaction(
         self,
         messages: Iterable[tuple[str, Body | Message]],
-        local: Local,
+        local: Callable[[Transaction], Answer],
         *,
         producer: str | None = None,
         tx_id: str | None = None,
         check_after: float | None = None,
-    ) -> Outcome:
+    ) -> fmq.Outcome:
         """Prepare `messages`, pairs of topic and body, call `local`, and decide by what it says.
 
         It returns "commit", "rollback" or "unknown"; an exception leaves it to the checker.
@@ -325,14 +323,14 @@ class Engine:
             self._after,
         )
 
-    def queues(self, topic: str | None = None) -> list[QueueInfo]:
+    def queues(self, topic: str | None = None) -> list[fmq.QueueInfo]:
         """All queues, or those of one topic, with the offsets they hold at this instant."""
         self._check_open()
         if topic is not None:
             check_text("topic", topic)
         return self._parts.messages.queues(topic)
 
-    def groups(self, group: str | None = None) -> list[GroupInfo]:
+    def groups(self, group: str | None = None) -> list[fmq.GroupInfo]:
         """How far all groups are, or one, in each queue of the topics they have taken from."""
         self._check_open()
         if group is not None:
@@ -368,7 +366,7 @@ class Engine:
         except OSError as error:
             raise no_checkpoint(self._path, error) from error
 
-    def stats(self) -> Stats:
+    def stats(self) -> fmq.Stats:
         """A snapshot of what the engine knows of itself."""
         from fmq.stats import Stats
 

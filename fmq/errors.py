@@ -26,12 +26,10 @@ program may want to branch on is an attribute, too.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import fmq
 from fmq.clock import as_text
-
-if TYPE_CHECKING:
-    from fmq.infos import Outcome
 
 
 class FmqError(Exception):
@@ -275,7 +273,7 @@ class RollBack(TransactionError):
 class AlreadyDecided(TransactionError):
     """The opposite decision is durable; `outcome` has it."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: fmq.Outcome) -> None:
         at, by = outcome.decided_at, outcome.decided_by
         super().__init__(
             f"transaction {outcome.tx_id!r} was {outcome.state}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Protocol, overload
+from typing import Literal, Protocol, overload
 
+import fmq
 from fmq.clock import Clock, SystemClock
 from fmq.disk import Directory, Disk
 from fmq.engine import Engine
@@ -14,9 +15,6 @@ from fmq.options import Options
 from fmq.real_disk import RealDisk
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.names import check_name, check_producer
-
-if TYPE_CHECKING:
-    from fmq.readonly import ReadOnlyEngine
 
 
 class PathLike(Protocol):
@@ -45,7 +43,17 @@ def open(
     disk: Disk | None = ...,
     clock: Clock | None = ...,
     background: bool = ...,
-) -> ReadOnlyEngine: ...
+) -> fmq.ReadOnlyEngine: ...
+@overload
+def open(
+    path: str | PathLike,
+    options: Options | None = ...,
+    *,
+    read_only: bool,
+    disk: Disk | None = ...,
+    clock: Clock | None = ...,
+    background: bool = ...,
+) -> Engine | fmq.ReadOnlyEngine: ...
 def open(
     path: str | PathLike,
     options: Options | None = None,
@@ -55,7 +63,7 @@ def open(
     clock: Clock | None = None,
     background: bool = True,
     resolve: Mapping[str, object] | None = None,
-) -> Engine | ReadOnlyEngine:
+) -> Engine | fmq.ReadOnlyEngine:
     """Open the directory at `path`, made if it is not there; recovery needs no other call.
 
     One engine writes at a time: a second one gets Locked. With `read_only` it takes no lock,
@@ -67,6 +75,8 @@ def open(
     """
     where = text_of(path)
     options = _checked(options)
+    _check_flag("read_only", read_only)
+    _check_flag("background", background)
     if resolve is not None:
         _check_resolve(resolve, read_only=read_only)
     if disk is None:
@@ -123,6 +133,14 @@ def check_door(what: str, door: object, *methods: str) -> None:
             f"{what}={door!r}: is to have {', '.join(f'{method}()' for method in methods)}, and "
             f"{type(door).__name__} has not. Nothing was opened; without {what}= it is this "
             "machine's."
+        )
+
+
+def _check_flag(what: str, flag: object) -> None:
+    """TypeError for what is merely true or false: "no" is the former."""
+    if not isinstance(flag, bool):
+        raise TypeError(
+            f"{what}={flag!r}: is True or False, not {type(flag).__name__}. Nothing was opened."
         )
 
 

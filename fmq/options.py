@@ -148,8 +148,8 @@ def _one_of(names: Any) -> tuple[Callable[[Any], bool], str]:
 
 # What a field may hold, by the type that it is declared with; None besides, where that says so.
 KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "int": (_is_int, "a whole number"),
-    "float": (_is_time, "a number of seconds, and at most a hundred years"),
+    "int": (_is_int, "a whole number, an int"),
+    "float": (_is_time, "a number of seconds, an int or a float, and at most a hundred years"),
     "bool": (lambda value: isinstance(value, bool), "True or False"),
     "SyncMode": _one_of(SyncMode),
     "OnUndecided": _one_of(OnUndecided),

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from fmq.clock import Clock
 from fmq.disk import Directory
 from fmq.ending import forget, remember
 from fmq.errors import Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly
-from fmq.infos import Outcome, UndecidedTransaction
+from fmq.infos import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.message import Message
 from fmq.options import Options
 from fmq.recovery.follow import ATTEMPTS, Follower
@@ -27,9 +27,6 @@ from fmq.store.reader import Reader
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_place, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
-
-if TYPE_CHECKING:
-    from fmq.infos import GroupInfo, QueueInfo
 
 T = TypeVar("T")
 

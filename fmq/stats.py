@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from fmq.housekeeping import Housekeeping
 from fmq.recovery.recover import RecoveryReport
 from fmq.store.group import Group
 from fmq.store.journal import Journal
 from fmq.tx.ledger import Ledger
-
-if TYPE_CHECKING:
-    from fmq.housekeeping import Housekeeping
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ SAMPLES: dict[str, Any] = {
     "BaseException": ValueError("why"),
     "Exception": ValueError("why"),
     "Damaged": fmq.errors.Damaged("a.seg", 7, "torn"),
-    "Outcome": OUTCOME,
+    "fmq.Outcome": OUTCOME,
     "Outcome | None": OUTCOME,
 }
 
@@ -150,7 +150,7 @@ def directory_in_place_of(path: Path, pattern: str) -> set[str]:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path, read_only: Any) -> None:
+def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path, read_only: bool) -> None:
     path = tmp_path / "data"
     (name,) = directory_in_place_of(path, "*.seg")
     with pytest.raises(Unreadable, match=f"{name}: Is a directory.*If it is no file") as e:

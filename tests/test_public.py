@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 import fmq
+import fmq.bind
 import fmq.testing
+from fmq.consume.delivery import Lease
+from fmq.feedback.service import Feedback
 from fmq.message import Origin, messages_read
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,6 +117,24 @@ def test_every_public_name_has_type_hints() -> None:
             if "return" not in hints or any(each not in hints for each in parameters):
                 missing.append(f"{name}.{method}")
     assert missing == []
+
+
+def test_every_public_hint_can_be_resolved() -> None:
+    """Whoever asks for types at run time (a container, a validator, documentation) gets them, also
+    of what is imported when it is first named.
+    """
+    missing = []
+    others = {"Feedback": Feedback, "Lease": Lease, "checker_of": fmq.bind.checker_of}.items()
+    for name, value in [*public_objects(), *others]:
+        for method, function in functions(value):
+            try:
+                typing.get_type_hints(function)
+            except NameError:
+                missing.append(f"{name}.{method}")
+    assert missing == []
+    assert typing.get_type_hints(fmq.Engine.outcome)["return"] is fmq.Outcome
+    assert typing.get_type_hints(fmq.Engine.undecided)["return"] == list[fmq.UndecidedTransaction]
+    assert typing.get_type_hints(fmq.open)["return"] == fmq.Engine | fmq.ReadOnlyEngine
 
 
 def test_the_package_says_that_it_is_typed() -> None:

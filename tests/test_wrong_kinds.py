@@ -180,7 +180,7 @@ def test_ints_of_others_are_no_options() -> None:
     """Options are written down, compared and shown: there an int is an int."""
     size: Any = np.int64(4096)
     for name in ("queues", "transactions_max", "segment_bytes"):
-        with pytest.raises(BadOption, match="whole number"):
+        with pytest.raises(BadOption, match="a whole number, an int"):
             fmq.Options(**{name: size})
 
 
@@ -394,6 +394,19 @@ def test_a_door_that_leads_nowhere(tmp_path: Path, wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"disk=.*Nothing was opened"):
         fmq.check(path, disk=wrong)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("wrong", ["no", "", 0, 1, None, np.False_], ids=repr)
+def test_a_flag_that_is_merely_true_or_false(tmp_path: Path, wrong: Any) -> None:
+    """`read_only="no"` opened for reading, and `background="no"` with threads."""
+    disk = CrashDisk()
+    opened(disk).close()
+    for flag in ("read_only", "background"):
+        with pytest.raises(TypeError, match=rf"{flag}=.*True or False.*Nothing was opened"):
+            fmq.open("data", disk=disk, **{flag: wrong})
+        with pytest.raises(TypeError, match=rf"{flag}=.*True or False.*Nothing was opened"):
+            fmq.open(tmp_path / "data", **{flag: wrong})
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("wrong", [5, False, 0, "", "x", [], (), object()], ids=repr)

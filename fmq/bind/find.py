@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
 from fmq.infos import UndecidedTransaction
+from fmq.tx.names import check_seconds
 
 
 class Undecided(Protocol):
@@ -74,6 +76,7 @@ def purge(engine: Undecided, connection: Any, *, older_seconds: float = RETENTIO
     and tombstones that no producer can run into any more; how many.
     """
     module = _blocking_module_of(connection)
+    older_seconds = check_seconds("older_seconds", older_seconds)
     engine.sync()  # a decision that no sync covers yet could still be asked about after a crash
     undecided = frozenset(tx.tx_id for tx in engine.undecided())
     removed: int = module.purge(connection, engine.feedback.store, undecided, older_seconds)
@@ -86,29 +89,54 @@ def _blocking_module_of(connection: Any) -> Any:
             "this is done with a connection that blocks, and the one given is asyncio's. Nothing "
             "was changed; give one of sqlite3, or of psycopg.connect."
         )
+    if _names_of(connection) & ENGINES:
+        from fmq.bind.sqlalchemy import binding as sqlalchemy
+
+        return sqlalchemy
     return module_of(connection)
 
 
+def _names_of(connection: Any) -> set[str]:
+    """Of its classes, each behind its package: no driver is imported to tell one of its own."""
+    return {
+        f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+        for kind in type(connection).__mro__
+    }
+
+
 def _packages_of(connection: Any) -> set[str]:
-    return {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
+    return {name.partition(".")[0] for name in _names_of(connection)}
+
+
+# What has a transaction that can be bound. What else comes from the same packages, such as a cursor
+# or the maker of sessions, has none, and would fail at the first thing that is asked of it.
+OF_SQLITE = {"sqlite3.Connection", "aiosqlite.Connection"}
+OF_PSYCOPG = {"psycopg.Connection", "psycopg.AsyncConnection"}
+OF_DJANGO = {"django.BaseDatabaseWrapper", "django.ConnectionProxy"}
+OF_SQLALCHEMY = {
+    *("sqlalchemy.Session", "sqlalchemy.scoped_session", "sqlalchemy.Connection"),
+    *("sqlalchemy.AsyncSession", "sqlalchemy.AsyncConnection"),
+}
+# What knows a database, and can do things in it by itself.
+ENGINES = {"sqlalchemy.Engine", "sqlalchemy.AsyncEngine"}
 
 
 def module_of(connection: Any) -> Any:
     """What serves connections of this kind."""
-    packages = _packages_of(connection)
-    if packages & {"sqlite3", "aiosqlite"}:
+    names = _names_of(connection)
+    if names & OF_SQLITE:
         from fmq.bind import sqlite
 
         return sqlite
-    if "psycopg" in packages:
+    if names & OF_PSYCOPG:
         from fmq.bind import postgres
 
         return postgres
-    if "django" in packages:
+    if names & OF_DJANGO:
         from fmq.bind.django import binding as django
 
         return django
-    if "sqlalchemy" in packages:
+    if names & OF_SQLALCHEMY:
         from fmq.bind.sqlalchemy import binding as sqlalchemy
 
         return sqlalchemy
@@ -126,7 +154,7 @@ def of_bound(checker: Checker) -> Checker:
     return lambda question: checker(question) if question.bound else "unknown"
 
 
-def checker_of(address: object) -> Checker:
+def checker_of(address: object) -> Callable[[Question], Answer]:
     """A checker that asks the database at `address`: "sqlite:///shop.db", "postgresql://...".
 
     A file's path follows three slashes, an absolute one four. "django://default" is what an alias

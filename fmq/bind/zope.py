@@ -47,6 +47,11 @@ def join(
         current.join(Alone(tx, manager))
         return tx
     session = session() if isinstance(session, scoped_session) else session
+    if not isinstance(session, Session):
+        raise BindError(
+            f"{session!r}: what is joined is a Session or scoped_session of SQLAlchemy, which "
+            "zope.sqlalchemy commits. Nothing was begun."
+        )
     if session.twophase:
         raise BindError(
             "the session commits in two phases, and what is between them would be decided by "

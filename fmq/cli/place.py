@@ -20,13 +20,18 @@ def visit(path: str) -> Iterator[Directory]:
     directory = RealDisk().directory(path, make=False)
     try:
         if look(directory).fresh:
-            raise NotAStore(
-                f"{path}: no journal was ever begun here. Name the directory that a program "
-                "gives to fmq.open(), or make one to look at with `fmq demo`."
-            )
+            raise no_journal(path)
         yield directory
     finally:
         directory.close()
+
+
+def no_journal(path: str) -> NotAStore:
+    """The error for an empty directory: perhaps another one was meant, or a mount is missing."""
+    return NotAStore(
+        f"{path}: no journal was ever begun here. Name the directory that a program "
+        "gives to fmq.open(), or make one to look at with `fmq demo`."
+    )
 
 
 def writer_of(directory: Directory) -> str | None:

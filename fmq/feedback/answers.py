@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from fmq.feedback.question import Question
+    import fmq
 
 Answer = Literal["commit", "rollback", "unknown"]
 """What a checker may say."""
 ANSWERS = ("commit", "rollback", "unknown")
 
-Checker = Callable[["Question"], Answer]
+Checker = Callable[["fmq.Question"], Answer]
 """The user's function that knows what its database did."""
 
 

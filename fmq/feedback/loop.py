@@ -18,14 +18,13 @@ from fmq.errors import (
     UnknownTransaction,
     UsageError,
 )
-from fmq.feedback.answers import ANSWERS, Answer, Checker, is_answer
+from fmq.feedback.answers import ANSWERS, Answer, is_answer
+from fmq.feedback.question import Question
+from fmq.infos import Outcome
 from fmq.tx.names import check_count, check_names, check_seconds
 
 if TYPE_CHECKING:
     from logging import Logger
-
-    from fmq.feedback.question import Question
-    from fmq.infos import Outcome
 
 
 TROUBLE_SECONDS = 1.0  # between two calls when one has failed
@@ -65,7 +64,7 @@ class CheckLoop:
     def __init__(
         self,
         feedback: Asks,
-        checkers: Mapping[str, Checker],
+        checkers: Mapping[str, Callable[[Question], Answer]],
         *,
         topics: str | Iterable[str] | None = None,
         limit: int = 32,

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import fmq
 from fmq.clock import as_datetime
 from fmq.errors import AlreadyDecided, BadOption, LeaseLost, UnknownTransaction
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
@@ -24,10 +25,6 @@ from fmq.tx.manager import TransactionManager, check_reason
 from fmq.tx.messages import Messages, Wakeup
 from fmq.tx.names import check_count, check_names, check_seconds, check_tx_id
 from fmq.tx.outcomes import undecided_view
-
-if TYPE_CHECKING:
-    from fmq.feedback.question import Question
-    from fmq.infos import Outcome, UndecidedTransaction
 
 Producers = str | Iterable[str]
 
@@ -92,7 +89,7 @@ class Feedback:
         *,
         limit: int = 32,
         wait: float = 5.0,
-    ) -> list[Question]:
+    ) -> list[fmq.Question]:
         """Up to `limit` questions about what `producer` prepared, as soon as one is due.
 
         Empty after `wait` seconds, and now and then sooner: ask again. With `topics` only
@@ -121,7 +118,7 @@ class Feedback:
                     self._waiting.forget(asker)
             now = self._clock.monotonic()
 
-    def ask_about(self, tx_id: str) -> list[Question]:
+    def ask_about(self, tx_id: str) -> list[fmq.Question]:
         """The question about this one transaction, whoever has it now; none if it is decided."""
         check_tx_id(tx_id)
         with self._lock:
@@ -136,7 +133,7 @@ class Feedback:
         entry = self._ledger.by_tx_id.get(tx_id)
         return None if entry is None else self.book.open(entry.tx)
 
-    def _question(self, each: Open) -> Question:
+    def _question(self, each: Open) -> fmq.Question:
         from fmq.feedback.question import Question
 
         prepare = each.entry.prepare
@@ -168,7 +165,9 @@ class Feedback:
 
     # --- answering ------------------------------------------------------------------------------
 
-    def answer(self, question: Question, decision: Answer, *, reason: str = "") -> Outcome | None:
+    def answer(
+        self, question: fmq.Question, decision: Answer, *, reason: str = ""
+    ) -> fmq.Outcome | None:
         """Decide what `question` asks about; None if "unknown" leaves it undecided.
 
         The same decision made by somebody else meanwhile is a success, the opposite one is
@@ -199,7 +198,7 @@ class Feedback:
                 return self._decide(question, "rollback", why)
         return None
 
-    def _decide(self, question: Question, decision: Answer, reason: str) -> Outcome:
+    def _decide(self, question: fmq.Question, decision: Answer, reason: str) -> fmq.Outcome:
         assert decision != "unknown"
         outcome = self._manager.decide(
             question.tx_id, decision, reason=reason, decided_by="checker", seal=question.seal
@@ -207,7 +206,7 @@ class Feedback:
         self._after()
         return outcome
 
-    def _unknown(self, question: Question) -> bool:
+    def _unknown(self, question: fmq.Question) -> bool:
         with self._lock:
             each = self._asked_about(question)
             if each is None:
@@ -217,7 +216,7 @@ class Feedback:
             self._waiting.ended()
             return too_often
 
-    def _asked_about(self, question: Question) -> Open | None:
+    def _asked_about(self, question: fmq.Question) -> Open | None:
         """What `question` asks about; None if it has been decided. Under the lock."""
         # By its id, as the decision finds it: one that has the id of an earlier one, and maybe its
         # seal, too, has not its token.
@@ -230,7 +229,7 @@ class Feedback:
             )
         return each
 
-    def give_up(self, question: Question) -> None:
+    def give_up(self, question: fmq.Question) -> None:
         """Its checker failed: it comes again when the lease ends, and nobody waits for it."""
         with self._lock, suppress(LeaseLost):
             each = self._asked_about(question)
@@ -257,7 +256,7 @@ class Feedback:
         self.book.hurry(each, now)
         self._waiting.due(self.book.keys_of(each), now)
 
-    def undecided(self) -> list[UndecidedTransaction]:
+    def undecided(self) -> list[fmq.UndecidedTransaction]:
         """All that wait for their decision, the oldest first, and how asking stands."""
         with self._lock:
             return [

@@ -73,7 +73,10 @@ class Runs(Protocol):
 class Batch:
     """Consecutive messages of one queue, from `offset` on."""
 
-    __slots__ = ("_first", "_messages", "_runs", "_seed", "bodies", "offset", "queue", "topic")
+    __slots__ = (
+        *("_first", "_given", "_messages", "_runs", "_seed"),
+        *("bodies", "offset", "queue", "topic"),
+    )
 
     def __init__(
         self,
@@ -94,6 +97,7 @@ class Batch:
         self._runs = runs
         self._seed = seed
         self._messages: list[Message] | None = None
+        self._given = 0  # to somebody, up to this offset
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -126,17 +130,18 @@ class Batch:
         return messages
 
     def part(self, offset: int, limit: int) -> Batch:
-        """The messages from `offset` on, which is in this batch, at most `limit`."""
+        """The messages from `offset` on, which is in this batch, at most `limit`: with lists and
+        headers that nobody else is given, as whoever has them may change them.
+        """
         low, bodies = offset - self.offset, self.bodies
         assert 0 <= low < len(bodies)
-        if not low and len(bodies) <= limit:
-            return self
         part = slice(low, low + limit)
         batch = Batch(
             self.topic, self.queue, offset, bodies[part], self._first, self._runs, self._seed
         )
-        if self._messages is not None:
+        if self._messages is not None and offset >= self._given:
             batch._messages = self._messages[part]
+            self._given = batch.next  # below, they are built anew
         return batch
 
 

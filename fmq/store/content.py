@@ -5,6 +5,7 @@ columns.py says how they lie, and reads them.
 
 from __future__ import annotations
 
+import re
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,10 @@ TEXT_BYTES_MAX = NONE - 1
 HEADERS_MAX = 1000
 
 PLAIN = {bytes}
+
+# In the format of a buffer: of Python's objects, of C's text, and any other.
+POINTERS = frozenset("OzZP&")
+FIELD_NAME = re.compile(":[^:]*:")
 
 
 class Content:
@@ -104,9 +109,13 @@ def as_bytes(body: object) -> bytes:
     if type(body) is bytes:
         return body
     try:
-        if isinstance(body, (bytes, bytearray, memoryview)):
+        if isinstance(body, (bytes, bytearray)):
             return bytes(body)
-        return bytes(memoryview(body))  # type: ignore[arg-type]
+        view = memoryview(body)  # type: ignore[arg-type]
+        # numpy's str gives its own, four bytes for each character.
+        if isinstance(body, str) or _holds_pointers(view):
+            raise TypeError
+        return bytes(view)
     except TypeError:
         raise TypeError(
             f"a body is bytes-like, not {type(body).__name__}; encode it first, for instance "
@@ -117,6 +126,12 @@ def as_bytes(body: object) -> bytes:
             f"a body is bytes-like, and this {type(body).__name__} gives no bytes: {error}. "
             "Nothing was changed; hand in what it held as bytes."
         ) from None
+
+
+def _holds_pointers(view: memoryview) -> bool:
+    """Whether its items are addresses, which mean nothing elsewhere, as in an array of objects."""
+    kinds = FIELD_NAME.sub("", view.format)
+    return not POINTERS.isdisjoint(kinds)
 
 
 def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from fmq.errors import EngineFailed, FmqError, Nested, TransactionError
+import fmq
+from fmq.errors import EngineFailed, FmqError, Nested, TransactionError, UnknownTransaction
 from fmq.message import Receipt
 from fmq.tx.collecting import IN_DOUBT, OPEN, Collecting, Phase
 
 if TYPE_CHECKING:
-    from fmq.infos import Outcome
     from fmq.tx.manager import TransactionManager
 
 T = TypeVar("T")
@@ -110,8 +110,13 @@ class Transaction(Collecting):
         """Whether it was prepared; a decision whose call did not return may be made again."""
         return self.phase is PREPARED or (self.phase is IN_DOUBT and self._prepared)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> fmq.Outcome:
         """What has become of it, as `engine.outcome` says; once it is prepared or committed."""
+        if self.phase is Phase.ROLLED_BACK and not self._prepared:
+            raise UnknownTransaction(  # and not what became of another one that took its id
+                f"transaction {self.tx_id!r} was rolled back before it was prepared, so nothing of "
+                "it is in the journal"
+            )
         return self._manager.outcome(self.tx_id)
 
     def __enter__(self) -> Transaction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def reopened(folder: Path) -> fmq.Engine:
 
 
 def rows(folder: Path) -> list[str]:
-    with sqlite3.connect(folder / "shop.db") as connection:
+    with contextlib.closing(sqlite3.connect(folder / "shop.db")) as connection:
         return [name for (name,) in connection.execute("SELECT name FROM orders ORDER BY rowid")]
 
 

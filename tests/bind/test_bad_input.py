@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import fmq
 import fmq.bind
 from fmq.bind.transaction import BoundTransaction
+from fmq.errors import BadOption
 from tests.bind.databases import Database, Postgres, Sqlite, make_tables, rows, told
 from tests.bind.shop import PRODUCER, messages, question
 
@@ -93,6 +95,31 @@ def test_a_database_is_asked_though_the_connection_that_was_first_bound_is_close
     connection.commit()  # and its program is gone before it confirms
     assert engine.settle().committed == ("2",)
     assert rows(database) == messages(engine) == ["1", "2"]
+
+
+@pytest.mark.parametrize("wrong", ["7 days", None, timedelta(days=7), float("nan")], ids=repr)
+def test_an_age_that_is_no_number_of_seconds_removes_nothing(
+    engine: fmq.Engine, database: Database, connection: Any, wrong: Any
+) -> None:
+    """SQLite reads "7 days" as seven, and other text as none: a marker went that was young."""
+    place(engine, connection, "1")
+    with pytest.raises((TypeError, BadOption), match="older_seconds="):
+        fmq.bind.purge(engine, connection, older_seconds=wrong)
+    assert fmq.bind.purge(engine, connection, older_seconds=-9) == 1
+
+
+def test_a_cursor_is_no_connection(engine: fmq.Engine, connection: Any) -> None:
+    """It comes from the same driver and has no transaction of its own: refused, by each call."""
+    cursor = connection.cursor()
+    for call in (
+        lambda: engine.transaction(bind=cursor),
+        lambda: fmq.bind.create_table(cursor),
+        lambda: fmq.bind.purge(engine, cursor),
+    ):
+        with pytest.raises(fmq.bind.BindError, match=r"Cursor cannot be bound.* Nothing was chang"):
+            call()
+    place(engine, connection, "1")
+    assert messages(engine) == ["1"]
 
 
 def test_a_connection_in_a_pipeline_is_refused(engine: fmq.Engine, address: str) -> None:

@@ -204,6 +204,23 @@ def test_a_savepoint_that_comes_first_commits_nothing(
 # --- what cannot be bound -------------------------------------------------------------------------
 
 
+def test_what_makes_connections_and_sessions_is_none(engine: fmq.Engine, database: Engine) -> None:
+    """An engine or a sessionmaker has no transaction, and a driver's connection is not the pool's:
+    each is refused by its name, though an engine will do where a table is made.
+    """
+    with contextlib.closing(database.raw_connection()) as pooled:
+        for wrong in (database, sessionmaker(database), pooled, text("SELECT 1")):
+            with pytest.raises(fmq.bind.BindError, match=r"sqlalchemy\..* cannot be bound: it"):
+                engine.transaction(bind=wrong)
+        for wrong in (sessionmaker(database), pooled):
+            with pytest.raises(fmq.bind.BindError, match=r"cannot be bound: it must"):
+                fmq.bind.create_table(wrong)
+            with pytest.raises(fmq.bind.BindError, match=r"cannot be bound: it must"):
+                fmq.bind.purge(engine, wrong)
+    fmq.bind.create_table(database)
+    assert fmq.bind.purge(engine, database) == 0
+
+
 def refused(engine: fmq.Engine, bound: object, match: str) -> None:
     with pytest.raises(fmq.bind.BindError, match=match), engine.transaction(bind=bound):
         pass

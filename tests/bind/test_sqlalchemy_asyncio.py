@@ -129,6 +129,10 @@ def test_what_a_crash_left_is_decided_at_open(
     resolve = {PRODUCER: asynchronous.sync_engine}
     with fmq.open(tmp_path / "shop", resolve=resolve) as engine:
         assert engine.outcome("a").state == "rolled back"
+        leave_prepared(engine, "b")
+    # And the engine that the program has itself.
+    with fmq.open(tmp_path / "shop", resolve={PRODUCER: asynchronous}) as engine:
+        assert engine.outcome("b").state == "rolled back"
 
 
 def test_an_asynchronous_session_wants_an_asynchronous_block(

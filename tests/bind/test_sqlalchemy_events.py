@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session, object_session, scoped_session, sessionmaker
 
 import fmq
@@ -513,3 +514,13 @@ def test_without_the_table_nothing_is_attached(
     with sessions.begin() as session:
         order(attach(sessions, engine), session, "one")
     assert messages(engine) == ["one"]
+
+
+@pytest.mark.parametrize("wrong", ["engine", "asyncio", "nothing"])
+def test_an_outbox_is_attached_to_sessions_alone(
+    engine: fmq.Engine, database: Engine, wrong: str
+) -> None:
+    """An engine has no commit to follow, and one of asyncio no events: each says what will do."""
+    others = {"engine": database, "asyncio": async_sessionmaker(), "nothing": None}
+    with pytest.raises(fmq.bind.BindError, match="no sessions that can be followed: an outbox is"):
+        attach(others[wrong], engine, producer=PRODUCER)  # type: ignore[arg-type]

@@ -271,8 +271,11 @@ def test_the_steps_are_not_the_programs(
 
 
 def test_a_database_in_memory_is_refused(engine: fmq.Engine) -> None:
-    with pytest.raises(fmq.bind.BindError, match="gone with its process"):
-        engine.transaction(bind=sqlite3.connect(":memory:"))
+    with (
+        contextlib.closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(fmq.bind.BindError, match="gone with its process"),
+    ):
+        engine.transaction(bind=connection)
 
 
 @pytest.mark.parametrize("nonsense", ["sqlite:///shop.db", 7, object()])

@@ -260,6 +260,17 @@ def test_a_database_that_may_forget_is_refused_if_the_user_says_so(
         assert rows(database) == messages(engine) == []
 
 
+def test_only_a_session_is_joined(
+    engine: fmq.Engine, manager: TransactionManager, database: Engine
+) -> None:
+    """A connection or an engine is refused, and the current transaction goes on without it."""
+    with manager, database.connect() as connection:
+        for wrong in (connection, database):
+            with pytest.raises(fmq.bind.BindError, match="what is joined is a Session"):
+                join(engine, wrong, manager=manager)  # type: ignore[arg-type]
+    assert messages(engine) == []
+
+
 def test_a_session_in_two_phases_is_refused(
     engine: fmq.Engine, database: Engine, manager: TransactionManager
 ) -> None:

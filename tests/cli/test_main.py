@@ -1,5 +1,6 @@
 """How the command ends, and for whom it prints what."""
 
+import contextlib
 import json
 import os
 import pty
@@ -132,6 +133,7 @@ def test_a_directory_without_a_journal_is_an_error_and_stays_empty(tmp_path: Pat
     for verb in (
         ["info"],
         ["records"],
+        ["verify"],
         ["tx", "list"],
         ["tx", "show"],
         ["tx", "decide"],
@@ -244,5 +246,5 @@ def test_the_table_that_a_bound_database_needs_is_printed_as_it_is() -> None:
     """For a migration to take over: SQL and nothing else."""
     done = fmq_process("ddl", "sqlite")
     assert (done.returncode, done.stdout) == (0, fmq.bind.ddl("sqlite"))
-    with sqlite3.connect(":memory:") as connection:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(done.stdout)

@@ -159,6 +159,37 @@ def test_what_is_released_comes_again_at_once(engine: Engine) -> None:
         assert seen(consumer.poll()) == [1]
 
 
+def test_what_a_handler_does_with_its_list_changes_no_later_delivery(engine: Engine) -> None:
+    """One that takes bodies out of it and fails: they come again, each at its own offset."""
+    with engine.consumer("t", group="g") as consumer:
+        batch = consumer.poll_batch()
+        assert batch is not None
+        assert batch.bodies.pop(0) == b"0"
+        batch.messages.clear()
+        batch.release()
+        again = consumer.poll_batch()
+        assert again is not None
+        assert (again.offset, again.bodies) == (0, [b"0", b"1", b"2", b"3"])
+        assert [(each.offset, each.body) for each in again.messages] == [*enumerate(again.bodies)]
+        again.ack()
+    [of_group] = engine.groups("g")
+    assert of_group.unread == 0
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_what_a_handler_does_with_headers_changes_no_later_delivery(
+    engine: Engine, limit: int
+) -> None:
+    """Though it may not, as types say: what comes again has the headers that were sent."""
+    engine.send_many("u", [Message(b"%d" % n, headers={"n": str(n)}) for n in range(3)])
+    with engine.consumer("u", group="g") as consumer:
+        for _ in range(2):
+            delivery = consumer.poll(limit=limit)[0]
+            assert delivery.headers == {"n": "0"}
+            delivery.headers.pop("n")  # type: ignore[attr-defined]
+            delivery.release()
+
+
 def test_a_release_behind_a_close_says_what_was_closed(engine: Engine) -> None:
     """And not that a lease was lost: its end has given back all that the consumer had."""
     engine.send_many("orders", [b"1", b"2"])

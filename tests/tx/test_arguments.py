@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 from array import array
@@ -360,3 +361,34 @@ def test_a_body_that_was_let_go(engine: Engine) -> None:
     for send in (*ways(engine), lambda topic, body: engine.send_many(topic, [b"a", body])):
         with pytest.raises(TypeError, match="gives no bytes"):
             send("old", released)
+
+
+POINTED = [
+    np.array([object()], dtype=object),
+    np.array([(1, "text")], dtype=[("number", "i4"), ("text", "O")]),
+    (ctypes.c_char_p * 1)(b"text"),
+    np.str_("text"),
+]
+
+
+@pytest.mark.parametrize("body", POINTED, ids=lambda body: type(body).__name__)
+def test_a_body_of_addresses_is_no_bytes(engine: Engine, body: Any) -> None:
+    """What they point to is not in it; and text is to be encoded, also that of numpy."""
+    with engine.transaction() as tx:
+        for call in (
+            lambda: engine.send("old", body),
+            lambda: engine.send("old", body, key="k"),
+            lambda: engine.send_many("old", [b"before", body]),
+            lambda: engine.send_many("old", [Message(body)]),
+            lambda: tx.send("old", body),
+            lambda: tx.send_many("old", [body]),
+        ):
+            with pytest.raises(TypeError, match="a body is bytes-like"):
+                call()
+
+
+def test_an_array_of_numbers_whose_field_has_a_pointers_letter_is_a_body() -> None:
+    numbers: Any = np.array([(1, 2.0)], dtype=[("O", "i4"), ("P", "f4")])
+    with opened(CrashDisk()) as engine:
+        engine.send("t", numbers)
+        assert bodies(engine, "t") == [numbers.tobytes()]

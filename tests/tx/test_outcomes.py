@@ -218,3 +218,15 @@ def test_a_segment_that_somebody_removed_is_damage_and_no_bare_error() -> None:
         ):
             with pytest.raises(Damaged, match=f"{first}.*the segment is missing"):
                 call()
+
+
+def test_one_that_was_rolled_back_is_not_told_the_outcome_of_another_with_its_id() -> None:
+    """A second try commits under the id that the first one has freed."""
+    with opened(CrashDisk()) as engine:
+        first = engine.transaction(tx_id="T")
+        first.rollback()
+        with engine.transaction(tx_id="T") as second:
+            second.send("t", b"1")
+        assert second.outcome().state == "committed"
+        with pytest.raises(UnknownTransaction, match="rolled back before it was prepared"):
+            first.outcome()

@@ -178,6 +178,7 @@ class Database:
 
 def database_at(address: Any) -> Database:
     """That of one of SQLAlchemy's URLs or engines; BadOption if it is neither."""
+    address = getattr(address, "sync_engine", address)  # of an engine of asyncio
     if isinstance(address, Engine):
         return Database(address)
     try:

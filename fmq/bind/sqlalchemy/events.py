@@ -43,6 +43,19 @@ def attach(
     return Outbox(sessions, engine, producer, check_after)
 
 
+def _refuse_others(sessions: object) -> None:
+    """BindError, if these are no sessions whose commit can be followed."""
+    of_class = isinstance(sessions, type) and issubclass(sessions, Session)
+    if not of_class and not isinstance(sessions, (sessionmaker, scoped_session, Session)):
+        kind = type(sessions)
+        raise BindError(
+            f"a {kind.__module__}.{kind.__qualname__} has no sessions that can be followed: an "
+            "outbox is attached to a sessionmaker, a scoped_session or a Session of SQLAlchemy. "
+            "Nothing was changed. With sessions of asyncio write `async with "
+            "engine.transaction(bind=session) as tx`."
+        )
+
+
 class Outbox:
     """Made by `attach`: messages that follow the transactions of sessions."""
 
@@ -57,6 +70,7 @@ class Outbox:
         self._engine = engine
         self._names: dict[str, Any] = {"producer": producer, "check_after": check_after}
         self._working: WeakKeyDictionary[Connection, _Followed] = WeakKeyDictionary()
+        _refuse_others(sessions)
         example = sessions if isinstance(sessions, Session) else sessions()
         self._database = database = database_of(example)
         # This registers the producer: later its own session might be in the way.
