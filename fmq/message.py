@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fmq.clock import as_datetime
 
@@ -34,12 +34,25 @@ class Origin:
 class Message:
     """A body with its optional key, tag and headers; one that was read knows its place, too."""
 
-    body: Body
+    body: bytes
+    """Of one that was read; one that was made has what it was made of."""
     key: str | None = None
     tag: str | None = None
     headers: Mapping[str, str] | None = None
     offset: int | None = None
     origin: Origin | None = None
+
+    if TYPE_CHECKING:
+        # As the dataclass makes it, but for what a body may be when it is sent.
+        def __init__(
+            self,
+            body: Body,
+            key: str | None = None,
+            tag: str | None = None,
+            headers: Mapping[str, str] | None = None,
+            offset: int | None = None,
+            origin: Origin | None = None,
+        ) -> None: ...
 
     @property
     def topic(self) -> str | None:

@@ -92,7 +92,7 @@ class Delivery(Lease):
 
     @property
     def body(self) -> bytes:
-        return self.message.body  # type: ignore[return-value]
+        return self.message.body
 
     @property
     def key(self) -> str | None:

@@ -72,4 +72,4 @@ def rows(folder: Path) -> list[str]:
 
 
 def messages(engine: fmq.Engine) -> list[str]:
-    return [bytes(message.body).decode() for message in engine.read("orders", limit=9999)]
+    return [message.body.decode() for message in engine.read("orders", limit=9999)]
