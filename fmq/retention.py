@@ -1,8 +1,8 @@
 """Dropping the oldest segments, and carrying the truth in them over to the end of the journal.
 
-The order is the whole point: choose · lock out exports · STATE, durable · checkpoint, durable ·
-forget in memory · remove the files, oldest first. Wherever it is interrupted, the newest STATE
-says what is below the floor, and recovery finishes removing it.
+The order is the whole point: choose · lock out exports · STATE, durable · checkpoint, durable, if
+there is room for it · forget in memory · remove the files, oldest first. Wherever it is
+interrupted, the newest STATE says what is below the floor, and recovery finishes removing it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +369,71 @@ def test_on_a_full_disk_retention_makes_room() -> None:
         disk.heal()
         engine.send("t", b"there is room")
     check(disk)
+
+
+def no_room_for_any_file(disk: FaultDisk) -> None:
+    for operation in ("create", "allocate"):
+        disk.fail(operation, error=errno.ENOSPC, persistently=True)
+    disk.fail("write", error=errno.ENOSPC, persistently=True, names="*.part")
+
+
+def drop_without_room(engine: Engine, disk: FaultDisk, clock: FakeClock) -> None:
+    """Fill a disk that then takes no new file, and let retention make room on it."""
+    send(engine, 30)
+    engine.checkpoint()
+    no_room_for_any_file(disk)
+    with pytest.raises(StorageFull):
+        while True:
+            engine.send("t", b"x" * 500)
+    clock.advance(3600)
+    engine.sync()
+
+
+BY_AGE: dict[str, Any] = {"retain_seconds": 60, "keep_unread": False}
+
+
+def test_where_there_is_room_for_no_file_at_all_retention_makes_some() -> None:
+    """Neither an index nor a checkpoint can be written, and both come later."""
+    power, clock = CrashDisk(), FakeClock()
+    disk = FaultDisk(power)
+    with opened(disk, clock, **BY_AGE) as engine:
+        drop_without_room(engine, disk, clock)
+        assert len(segments(disk)) == engine.stats().segments <= 3
+        assert engine.stats().trouble is not None
+        assert len(bodies(engine, "t", offset=first_of(engine))) > 0
+        left = power.after_kill()
+        disk.heal()
+        engine.send("t", b"there is room")
+        assert engine.stats().trouble is None
+        assert engine.stats().segments == 1
+    check(disk)
+    check(left)
+
+
+def test_a_crash_where_retention_dropped_without_a_checkpoint_loses_nothing_more() -> None:
+    """At each operation from the full disk on, whatever the power cut leaves of it.
+
+    The newest checkpoint is that from before, and the STATE behind it tells what was dropped.
+    """
+    disk, clock = CrashDisk(), FakeClock()
+    faulty = FaultDisk(disk)
+    with opened(faulty, clock, **BY_AGE) as engine:
+        drop_without_room(engine, faulty, clock)
+    floors = set()
+    removals = [i for i, line in enumerate(disk.history) if line.startswith("remove")]
+    for crash_at in range(removals[0] - 4, removals[-1] + 4):
+        disk, clock = CrashDisk(crash_at=crash_at), FakeClock()
+        faulty = FaultDisk(disk)
+        with suppress(PowerLoss), opened(faulty, clock, **BY_AGE) as engine:
+            drop_without_room(engine, faulty, clock)
+        for state in (*disk.states(crash_at), disk.after_kill()):
+            with opened(state) as engine:
+                (info,) = engine.queues("t")
+                floors.add(info.first)
+                assert len(bodies(engine, "t", offset=info.first)) == info.next - info.first
+                assert engine.send("t", b"").offset == info.next
+            check(state)
+    assert len(floors) == 2, "some crashed before and some behind the point of no return"
 
 
 def test_what_fails_behind_its_state_is_tried_again_without_another_one() -> None:
