@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
@@ -14,7 +15,7 @@ import pytest
 import fmq
 from fmq import Engine, Options
 from fmq.disk import Directory
-from fmq.errors import BadOption, Damaged, StorageFull, TooLarge, Unreadable
+from fmq.errors import BadOption, Damaged, FmqError, StorageFull, TooLarge, Unreadable
 from fmq.real_disk import RealDisk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.interrupts import Interrupt, in_thread
@@ -282,3 +283,71 @@ def test_damaged_is_no_failure_of_the_engine() -> None:
             engine.read("t")
         engine.send("u", b"goes on")
         assert bodies(engine, "u") == [b"goes on"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "number"), [("read", errno.EIO), ("open", errno.EMFILE), ("open", errno.EACCES)]
+)
+def test_a_segment_that_cannot_be_read_and_has_no_index_hides_no_other(
+    operation: Literal["open", "read"], number: int
+) -> None:
+    """Nor itself, once it can be read again."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        for _ in range(4):
+            fill(engine, "t")
+        expected = bodies(engine, "t")
+    second = segments(disk)[1]
+    remove(disk, second.replace(".seg", ".idx"))
+    with opened(disk) as engine:
+        disk.fail(operation, error=number, persistently=True, names=f"*{second}")
+        hidden = 0
+        for offset, body in enumerate(expected):
+            try:
+                assert [each.body for each in engine.read("t", offset=offset, limit=1)] == [body]
+            except Unreadable:
+                hidden += 1
+        assert 0 < hidden < len(expected) / 2
+        disk.heal()
+        assert bodies(engine, "t") == expected
+
+
+def length_of_trace(call: Callable[[], object]) -> int:
+    """Of the error that the call raises."""
+    with pytest.raises(FmqError) as caught:
+        call()
+    return len(traceback.extract_tb(caught.value.__traceback__))
+
+
+def test_who_tries_again_and_again_is_not_told_of_all_earlier_times() -> None:
+    """Each trace would keep what the callers had in their hands, as long as the engine lives."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        for _ in range(3):
+            fill(engine, "t")
+    first = segments(disk)[0]
+    flip(disk, first, 300)
+    remove(disk, first.replace(".seg", ".idx"))
+    engine, reader = opened(disk), fmq.open("data", disk=disk, read_only=True)
+    closed = fmq.open("other", disk=disk, background=False)
+    closed.close()
+    removed = fmq.open("other", disk=disk, read_only=True)
+    other = disk.directory("other", make=False)
+    for name in other.names():
+        other.remove(name)
+    closed_reader = fmq.open("data", disk=disk, read_only=True)
+    closed_reader.close()
+    for call in (
+        lambda: engine.read("t"),
+        lambda: reader.read("t"),
+        lambda: closed.read("t"),
+        closed.sync,
+        closed.queues,
+        closed_reader.queues,
+        removed.queues,
+    ):
+        length_of_trace(call)
+        assert length_of_trace(call) == length_of_trace(call)
+    engine.close()
+    reader.close()
+    removed.close()
