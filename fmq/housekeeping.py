@@ -18,7 +18,7 @@ from fmq.clock import Clock
 from fmq.disk import Directory, is_full
 from fmq.errors import Closed, Damaged, EngineFailed, StorageFull, TooLarge
 from fmq.options import Options
-from fmq.retention import Retention
+from fmq.retention import AT_ONCE_MAX, Retention
 from fmq.store.catalog import Catalog
 from fmq.store.spares import ZEROED_BYTES_PER_SECOND_MAX
 from fmq.tx.manager import TransactionManager
@@ -234,18 +234,21 @@ class Housekeeping:
     def _retain(self) -> str | None:
         """Drop what is over the limits; why not, if something is wrong."""
         try:
-            if self.retention.due() and self._drop_oldest() and self.retention.due():
-                # The older checkpoint may be all that kept the next. Not until nothing is due: a
-                # STATE takes room, too, and where that is much it would never end.
-                self._drop_oldest()
+            if self.retention.due():
+                while (dropped := self._drop_oldest()) == AT_ONCE_MAX:
+                    pass  # there may be as many again
+                if dropped and self.retention.due():
+                    # The older checkpoint may be all that kept the next. Not until nothing is due:
+                    # a STATE takes room, too, and where that is much it would never end.
+                    self._drop_oldest()
         except Damaged as error:
             return f"retention stands still: {error}"
         except TooLarge as error:
             return f"retention stands still, as what it carries over fits no segment: {error}"
         return None
 
-    def _drop_oldest(self) -> bool:
-        """Drop what may go now; whether anything was."""
+    def _drop_oldest(self) -> int:
+        """Drop what may go now; how many segments."""
         retention = self.retention
         if (
             not retention.choose(self.checkpointer.scan_from)
@@ -266,7 +269,7 @@ class Housekeeping:
         finally:
             for lock in locks:
                 lock.close()
-        return bool(segments)
+        return len(segments)
 
 
 def _derived(error: OSError) -> str:

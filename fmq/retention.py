@@ -20,6 +20,8 @@ from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
+AT_ONCE_MAX = 16  # each is open meanwhile: a process may not have many files
+
 
 class Retention:
     """Keeps the journal within `retain_bytes` and `retain_seconds`."""
@@ -45,13 +47,13 @@ class Retention:
         return self._over_limits(self._journal.segments)
 
     def choose(self, scan_from: int) -> list[Segment]:
-        """The oldest segments that may be dropped now; why not more is in `kept`."""
+        """The oldest segments that may be dropped now, and at once; why not more is in `kept`."""
         self.kept, self.looked = None, True
         chosen: list[Segment] = []
         with self._writer.group.lock:
             segments = list(self._journal.segments)
         for i, segment in enumerate(segments[:-1]):
-            if not self._over_limits(segments[i:]):
+            if i == AT_ONCE_MAX or not self._over_limits(segments[i:]):
                 break
             by = self._needed_by(segment, scan_from)
             if by is not None:

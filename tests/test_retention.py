@@ -513,3 +513,51 @@ def test_an_engine_that_is_opened_over_its_limit_keeps_to_it_though_nobody_sends
         while engine.stats().segments > 3:
             assert time.monotonic() < end, engine.stats()
             time.sleep(0.001)
+
+
+def test_however_many_segments_go_few_files_are_open_at_once() -> None:
+    """A limit that is set for the first time may concern more than a process may have open."""
+
+    class Counted(FaultDisk):
+        """Knows how many files are open, and how many were."""
+
+        def __init__(self) -> None:
+            super().__init__(CrashDisk())
+            self.now = self.most = 0
+
+        def directory(self, path: str, *, make: bool) -> Any:
+            disk, directory = self, super().directory(path, make=make)
+
+            class File:
+                def __init__(self, file: Any) -> None:
+                    self._file = file
+                    disk.now += 1
+                    disk.most = max(disk.most, disk.now)
+
+                def close(self) -> None:
+                    disk.now -= 1
+                    self._file.close()
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(self._file, name)
+
+            class Counting:
+                def open(self, name: str, *, write: bool = False) -> Any:
+                    return File(directory.open(name, write=write))
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(directory, name)
+
+            return Counting()
+
+    disk = Counted()
+    with opened(disk) as engine:
+        for _ in range(60):
+            fill(engine, "t", 3000)
+        assert engine.stats().segments > 50
+    disk.most = disk.now
+    with opened(disk, retain_bytes=KEEP) as engine:
+        engine.send("t", b"x")
+        assert engine.stats().segments == 3
+        assert disk.most < 25
+    check(disk)
