@@ -312,6 +312,36 @@ def test_a_segment_that_cannot_be_read_and_has_no_index_hides_no_other(
         assert bodies(engine, "t") == expected
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_at_a_roll_refuse_what_was_called_and_nothing_else(
+    number: int,
+) -> None:
+    """It is not the disk that refuses, and what refuses it today may not in a moment."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"x" * 1000)
+        tx.prepare()
+        disk.fail("create", error=number, names="*.spare", persistently=True)
+        sent = 0
+        with pytest.raises(Unreadable, match=r"ulimit -n.*call again"):
+            while True:
+                engine.send("u", b"x" * 500)
+                sent += 1
+        another = engine.transaction(tx_id="another")
+        another.send("t", b"y" * 2000)
+        with pytest.raises(Unreadable):
+            another.prepare()
+        another.rollback()
+        assert engine.decide("T", "commit").messages == 1
+        disk.heal()
+        engine.send("u", b"goes on")
+        assert len(bodies(engine, "u")) == sent + 1
+        assert len(bodies(engine, "t")) == 1
+    with opened(disk) as engine:
+        assert len(bodies(engine, "u")) == sent + 1
+
+
 def length_of_trace(call: Callable[[], object]) -> int:
     """Of the error that the call raises."""
     with pytest.raises(FmqError) as caught:
