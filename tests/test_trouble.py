@@ -46,6 +46,31 @@ def test_an_undecided_transaction_that_cannot_be_read_to_be_written_again() -> N
         tx.rollback()
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT])
+def test_an_undecided_transaction_that_the_machine_does_not_let_be_read_stops_no_checkpoint(
+    number: int,
+) -> None:
+    """Else what a crash leaves to be replayed grew with every message from then on."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"b" * 1000)
+        tx.prepare()
+        fill(engine, "u")
+    with opened(disk, relocate_bytes=1, checkpoint_bytes=4096) as engine:
+        disk.fail("open", error=number, persistently=True, names=f"*{segments(disk)[0]}")
+        fill(engine, "u")
+        fill(engine, "u")
+        checkpoints = engine.stats().checkpoints
+        in_trouble(engine, "undecided transaction")
+        assert engine.stats().checkpoints >= checkpoints + 4
+        disk.heal()
+        for _ in range(4):
+            fill(engine, "u")
+        assert engine.stats().trouble is None
+        assert engine.undecided()[0].position > 8192
+
+
 def test_a_damaged_segment_that_retention_would_drop() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
@@ -61,6 +86,18 @@ def test_a_damaged_segment_that_retention_would_drop() -> None:
         assert engine.read("t", offset=last)
         with pytest.raises(Damaged, match=first):
             engine.read("t")
+
+
+def test_a_segment_that_retention_would_drop_and_cannot_read() -> None:
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        for _ in range(3):
+            fill(engine, "t")
+    first, *_ = segments(disk)
+    remove(disk, first.replace(".seg", ".idx"))
+    with opened(disk, retain_bytes=4096) as engine:
+        disk.fail("read", error=errno.EIO, persistently=True, names=f"*{first}")
+        in_trouble(engine, "retention stands still")
 
 
 def test_a_state_that_fits_no_segment_leaves_retention_undone_and_nothing_else() -> None:
