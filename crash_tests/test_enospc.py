@@ -6,7 +6,7 @@ from crash_tests.by_hand import WORKLOADS
 from crash_tests.faults import FaultTour
 
 
-@pytest.mark.parametrize("name", ["two-phase", "roll", "relocation"])
+@pytest.mark.parametrize("name", ["two-phase", "roll", "relocation", "retention"])
 def test_a_full_disk_is_an_error_and_no_damage(name: str) -> None:
     """What is refused is refused whole; what was acknowledged is there when there is room."""
     tour = FaultTour(WORKLOADS[name])

@@ -371,7 +371,7 @@ class Engine:
         from fmq.stats import Stats
 
         if isinstance(self._refusal, Forked):
-            raise self._refusal
+            raise self._refusal.with_traceback(None)
         parts = self._parts
         refuse_inside(parts)
         with parts.lock:
@@ -382,14 +382,15 @@ class Engine:
     def _check(self) -> None:
         """Raise if the engine takes nothing any more."""
         if self._refusal is not None:
-            raise self._refusal
+            # The trace of each earlier time would keep what its callers had in their hands.
+            raise self._refusal.with_traceback(None)
         if self._parts.group.failure is not None:
             self._parts.group.check()
 
     def _check_open(self) -> None:
         """Raise if nothing can be read any more; a failed engine still shows what was visible."""
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refusal.with_traceback(None)
 
     def _after(self) -> None:
         if not self._background:

@@ -137,7 +137,7 @@ BROKEN_DISK = (
     "The disk under it does not give back what it holds: the system's log says more. Copy what can "
     "be read to another disk, and restore the rest from a backup."
 )
-TOO_MANY_FILES = "Close some files, or raise the limit (`ulimit -n`), and open the directory again."
+TOO_MANY_FILES = "Close some files, or raise the limit (`ulimit -n`), and call again."
 ADVICE_BY_ERRNO = {
     errno.EIO: BROKEN_DISK,
     errno.EUCLEAN: BROKEN_DISK,

@@ -15,10 +15,10 @@ from threading import get_ident
 
 from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
-from fmq.disk import Directory
-from fmq.errors import Closed, Damaged, EngineFailed, StorageFull, TooLarge
+from fmq.disk import Directory, is_full
+from fmq.errors import Closed, Damaged, EngineFailed, StorageFull, TooLarge, Unreadable
 from fmq.options import Options
-from fmq.retention import Retention
+from fmq.retention import AT_ONCE_MAX, Retention
 from fmq.store.catalog import Catalog
 from fmq.store.spares import ZEROED_BYTES_PER_SECOND_MAX
 from fmq.tx.manager import TransactionManager
@@ -52,6 +52,7 @@ class Housekeeping:
         self._last_roll = self._last_change
         self._writing = self._journal.current.base
         self.trouble: str | None = None
+        self._no_room: str | None = None  # for what this round would have written
 
     # --- one round --------------------------------------------------------------------------
 
@@ -83,27 +84,45 @@ class Housekeeping:
         try:
             self._flush_pending()
             self._make_spare()
-            self._write_indexes()
-            trouble = self._relocate()
-            if self._checkpoint_due():
-                self._checkpoint(clean=False)
+            self._no_room = None
+            trouble = self._if_there_is_room(self._save)
             self.retention.remove()
             if self.retention.wanted:
                 trouble = self._retain() or trouble
-            self.trouble = trouble
+            self.trouble = trouble or self._no_room
         except StorageFull as error:
             self.trouble = str(error)
         except OSError as error:
-            # Only files that are derived are written here, and each is checked when it is
-            # read: without it recovery has more to do, and nothing is lost.
-            self.trouble = f"a file that can be built again: {error}; trying again later"
+            self.trouble = _derived(error)
+
+    def _save(self) -> str | None:
+        """Write what recovery and readers can do without; what is wrong, if something is."""
+        self._write_indexes()
+        trouble = self._relocate()
+        if self._checkpoint_due():
+            self._checkpoint(clean=False)
+        return trouble
+
+    def _if_there_is_room(self, work: Callable[[], str | None]) -> str | None:
+        """Do `work`; where the disk is full it waits until retention, which goes on, has made room
+        for it.
+        """
+        try:
+            return work()
+        except StorageFull as error:
+            self._no_room = str(error)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._no_room = _derived(error)
+        return None
 
     def _relocate(self) -> str | None:
         """Write again what is too far behind; what is wrong with it, if it cannot be read."""
         try:
             while self._manager.relocate_oldest():
                 pass
-        except Damaged as error:
+        except (Damaged, OSError) as error:  # only what it reads can raise that
             return f"an undecided transaction keeps its segment, and cannot be read: {error}"
         return None
 
@@ -203,6 +222,9 @@ class Housekeeping:
 
         self._alone(take)
 
+    def _checkpoint_if_there_is_room(self) -> None:
+        self._if_there_is_room(lambda: self._checkpoint(clean=False))
+
     def _checkpoint(self, *, clean: bool) -> None:
         self._write_indexes()
         self.checkpointer.take(clean=clean)
@@ -212,34 +234,46 @@ class Housekeeping:
     def _retain(self) -> str | None:
         """Drop what is over the limits; why not, if something is wrong."""
         try:
-            if self.retention.due() and self._drop_oldest() and self.retention.due():
-                # The older checkpoint may be all that kept the next. Not until nothing is due: a
-                # STATE takes room, too, and where that is much it would never end.
-                self._drop_oldest()
-        except Damaged as error:
+            if self.retention.due():
+                while (dropped := self._drop_oldest()) == AT_ONCE_MAX:
+                    pass  # there may be as many again
+                if dropped and self.retention.due():
+                    # The older checkpoint may be all that kept the next. Not until nothing is due:
+                    # a STATE takes room, too, and where that is much it would never end.
+                    self._drop_oldest()
+        except (Damaged, Unreadable) as error:
             return f"retention stands still: {error}"
         except TooLarge as error:
             return f"retention stands still, as what it carries over fits no segment: {error}"
         return None
 
-    def _drop_oldest(self) -> bool:
-        """Drop what may go now; whether anything was."""
+    def _drop_oldest(self) -> int:
+        """Drop what may go now; how many segments."""
         retention = self.retention
         if (
             not retention.choose(self.checkpointer.scan_from)
             and self._ledger.applied_upto > self.checkpointer.upto
         ):
-            self._checkpoint(clean=False)
+            self._checkpoint_if_there_is_room()
         segments, locks = retention.lock_out_exports(retention.choose(self.checkpointer.scan_from))
         try:
             if segments:
                 # Not again for want of the checkpoint, which may fail round after round.
                 if self._ledger.floor < segments[-1].limit:
                     retention.carry_over(segments)
-                self._checkpoint(clean=False)
+                # Without it recovery begins at an older one, which lies above them, and finds the
+                # STATE on its way: it may have to, where a crash comes in between.
+                self._checkpoint_if_there_is_room()
                 retention.forget(segments)
                 retention.remove()
         finally:
             for lock in locks:
                 lock.close()
-        return bool(segments)
+        return len(segments)
+
+
+def _derived(error: OSError) -> str:
+    """Only files that are derived are written here, and each is checked when it is read: without
+    it recovery has more to do, and nothing is lost.
+    """
+    return f"a file that can be built again: {error}; trying again later"

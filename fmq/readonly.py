@@ -70,7 +70,8 @@ class ReadOnlyEngine:
     def _check_open(self) -> None:
         refusal = self._refusal or self._follower.gone
         if refusal is not None:
-            raise refusal
+            # The trace of each earlier time would keep what its callers had in their hands.
+            raise refusal.with_traceback(None)
 
     @property
     def path(self) -> str:
@@ -133,7 +134,7 @@ class ReadOnlyEngine:
         """
         self.refresh()
         if self._follower.damage is not None:
-            raise self._follower.damage
+            raise self._follower.damage.with_traceback(None)
         with self._lock:
             # By number, as relocated ones stand at the end.
             undecided = sorted(self._follower.ledger.undecided.items())
@@ -154,7 +155,7 @@ class ReadOnlyEngine:
                 return undecided_outcome(entry)
         decided = self._outcomes.find(tx_id) if entry is None else None
         if decided is None:
-            raise damage or self._outcomes.unknown(tx_id)
+            raise damage.with_traceback(None) if damage else self._outcomes.unknown(tx_id)
         return self._outcomes.outcome(decided)
 
     def _refreshed(self, look: Callable[[], T]) -> T:

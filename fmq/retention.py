@@ -1,8 +1,8 @@
 """Dropping the oldest segments, and carrying the truth in them over to the end of the journal.
 
-The order is the whole point: choose · lock out exports · STATE, durable · checkpoint, durable ·
-forget in memory · remove the files, oldest first. Wherever it is interrupted, the newest STATE
-says what is below the floor, and recovery finishes removing it.
+The order is the whole point: choose · lock out exports · STATE, durable · checkpoint, durable, if
+there is room for it · forget in memory · remove the files, oldest first. Wherever it is
+interrupted, the newest STATE says what is below the floor, and recovery finishes removing it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
+
+AT_ONCE_MAX = 16  # each is open meanwhile: a process may not have many files
 
 
 class Retention:
@@ -45,13 +47,13 @@ class Retention:
         return self._over_limits(self._journal.segments)
 
     def choose(self, scan_from: int) -> list[Segment]:
-        """The oldest segments that may be dropped now; why not more is in `kept`."""
+        """The oldest segments that may be dropped now, and at once; why not more is in `kept`."""
         self.kept, self.looked = None, True
         chosen: list[Segment] = []
         with self._writer.group.lock:
             segments = list(self._journal.segments)
         for i, segment in enumerate(segments[:-1]):
-            if not self._over_limits(segments[i:]):
+            if i == AT_ONCE_MAX or not self._over_limits(segments[i:]):
                 break
             by = self._needed_by(segment, scan_from)
             if by is not None:

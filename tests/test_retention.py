@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +371,71 @@ def test_on_a_full_disk_retention_makes_room() -> None:
     check(disk)
 
 
+def no_room_for_any_file(disk: FaultDisk) -> None:
+    for operation in ("create", "allocate"):
+        disk.fail(operation, error=errno.ENOSPC, persistently=True)
+    disk.fail("write", error=errno.ENOSPC, persistently=True, names="*.part")
+
+
+def drop_without_room(engine: Engine, disk: FaultDisk, clock: FakeClock) -> None:
+    """Fill a disk that then takes no new file, and let retention make room on it."""
+    send(engine, 30)
+    engine.checkpoint()
+    no_room_for_any_file(disk)
+    with pytest.raises(StorageFull):
+        while True:
+            engine.send("t", b"x" * 500)
+    clock.advance(3600)
+    engine.sync()
+
+
+BY_AGE: dict[str, Any] = {"retain_seconds": 60, "keep_unread": False}
+
+
+def test_where_there_is_room_for_no_file_at_all_retention_makes_some() -> None:
+    """Neither an index nor a checkpoint can be written, and both come later."""
+    power, clock = CrashDisk(), FakeClock()
+    disk = FaultDisk(power)
+    with opened(disk, clock, **BY_AGE) as engine:
+        drop_without_room(engine, disk, clock)
+        assert len(segments(disk)) == engine.stats().segments <= 3
+        assert engine.stats().trouble is not None
+        assert len(bodies(engine, "t", offset=first_of(engine))) > 0
+        left = power.after_kill()
+        disk.heal()
+        engine.send("t", b"there is room")
+        assert engine.stats().trouble is None
+        assert engine.stats().segments == 1
+    check(disk)
+    check(left)
+
+
+def test_a_crash_where_retention_dropped_without_a_checkpoint_loses_nothing_more() -> None:
+    """At each operation from the full disk on, whatever the power cut leaves of it.
+
+    The newest checkpoint is that from before, and the STATE behind it tells what was dropped.
+    """
+    disk, clock = CrashDisk(), FakeClock()
+    faulty = FaultDisk(disk)
+    with opened(faulty, clock, **BY_AGE) as engine:
+        drop_without_room(engine, faulty, clock)
+    floors = set()
+    removals = [i for i, line in enumerate(disk.history) if line.startswith("remove")]
+    for crash_at in range(removals[0] - 4, removals[-1] + 4):
+        disk, clock = CrashDisk(crash_at=crash_at), FakeClock()
+        faulty = FaultDisk(disk)
+        with suppress(PowerLoss), opened(faulty, clock, **BY_AGE) as engine:
+            drop_without_room(engine, faulty, clock)
+        for state in (*disk.states(crash_at), disk.after_kill()):
+            with opened(state) as engine:
+                (info,) = engine.queues("t")
+                floors.add(info.first)
+                assert len(bodies(engine, "t", offset=info.first)) == info.next - info.first
+                assert engine.send("t", b"").offset == info.next
+            check(state)
+    assert len(floors) == 2, "some crashed before and some behind the point of no return"
+
+
 def test_what_fails_behind_its_state_is_tried_again_without_another_one() -> None:
     """A STATE a second would fill the journal while nobody sends."""
     disk, clock = FaultDisk(CrashDisk()), FakeClock()
@@ -447,3 +513,51 @@ def test_an_engine_that_is_opened_over_its_limit_keeps_to_it_though_nobody_sends
         while engine.stats().segments > 3:
             assert time.monotonic() < end, engine.stats()
             time.sleep(0.001)
+
+
+def test_however_many_segments_go_few_files_are_open_at_once() -> None:
+    """A limit that is set for the first time may concern more than a process may have open."""
+
+    class Counted(FaultDisk):
+        """Knows how many files are open, and how many were."""
+
+        def __init__(self) -> None:
+            super().__init__(CrashDisk())
+            self.now = self.most = 0
+
+        def directory(self, path: str, *, make: bool) -> Any:
+            disk, directory = self, super().directory(path, make=make)
+
+            class File:
+                def __init__(self, file: Any) -> None:
+                    self._file = file
+                    disk.now += 1
+                    disk.most = max(disk.most, disk.now)
+
+                def close(self) -> None:
+                    disk.now -= 1
+                    self._file.close()
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(self._file, name)
+
+            class Counting:
+                def open(self, name: str, *, write: bool = False) -> Any:
+                    return File(directory.open(name, write=write))
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(directory, name)
+
+            return Counting()
+
+    disk = Counted()
+    with opened(disk) as engine:
+        for _ in range(60):
+            fill(engine, "t", 3000)
+        assert engine.stats().segments > 50
+    disk.most = disk.now
+    with opened(disk, retain_bytes=KEEP) as engine:
+        engine.send("t", b"x")
+        assert engine.stats().segments == 3
+        assert disk.most < 25
+    check(disk)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
@@ -14,7 +15,7 @@ import pytest
 import fmq
 from fmq import Engine, Options
 from fmq.disk import Directory
-from fmq.errors import BadOption, Damaged, StorageFull, TooLarge, Unreadable
+from fmq.errors import BadOption, Damaged, FmqError, StorageFull, TooLarge, Unreadable
 from fmq.real_disk import RealDisk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.interrupts import Interrupt, in_thread
@@ -45,6 +46,31 @@ def test_an_undecided_transaction_that_cannot_be_read_to_be_written_again() -> N
         tx.rollback()
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT])
+def test_an_undecided_transaction_that_the_machine_does_not_let_be_read_stops_no_checkpoint(
+    number: int,
+) -> None:
+    """Else what a crash leaves to be replayed grew with every message from then on."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"b" * 1000)
+        tx.prepare()
+        fill(engine, "u")
+    with opened(disk, relocate_bytes=1, checkpoint_bytes=4096) as engine:
+        disk.fail("open", error=number, persistently=True, names=f"*{segments(disk)[0]}")
+        fill(engine, "u")
+        fill(engine, "u")
+        checkpoints = engine.stats().checkpoints
+        in_trouble(engine, "undecided transaction")
+        assert engine.stats().checkpoints >= checkpoints + 4
+        disk.heal()
+        for _ in range(4):
+            fill(engine, "u")
+        assert engine.stats().trouble is None
+        assert engine.undecided()[0].position > 8192
+
+
 def test_a_damaged_segment_that_retention_would_drop() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
@@ -60,6 +86,18 @@ def test_a_damaged_segment_that_retention_would_drop() -> None:
         assert engine.read("t", offset=last)
         with pytest.raises(Damaged, match=first):
             engine.read("t")
+
+
+def test_a_segment_that_retention_would_drop_and_cannot_read() -> None:
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        for _ in range(3):
+            fill(engine, "t")
+    first, *_ = segments(disk)
+    remove(disk, first.replace(".seg", ".idx"))
+    with opened(disk, retain_bytes=4096) as engine:
+        disk.fail("read", error=errno.EIO, persistently=True, names=f"*{first}")
+        in_trouble(engine, "retention stands still")
 
 
 def test_a_state_that_fits_no_segment_leaves_retention_undone_and_nothing_else() -> None:
@@ -282,3 +320,101 @@ def test_damaged_is_no_failure_of_the_engine() -> None:
             engine.read("t")
         engine.send("u", b"goes on")
         assert bodies(engine, "u") == [b"goes on"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "number"), [("read", errno.EIO), ("open", errno.EMFILE), ("open", errno.EACCES)]
+)
+def test_a_segment_that_cannot_be_read_and_has_no_index_hides_no_other(
+    operation: Literal["open", "read"], number: int
+) -> None:
+    """Nor itself, once it can be read again."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        for _ in range(4):
+            fill(engine, "t")
+        expected = bodies(engine, "t")
+    second = segments(disk)[1]
+    remove(disk, second.replace(".seg", ".idx"))
+    with opened(disk) as engine:
+        disk.fail(operation, error=number, persistently=True, names=f"*{second}")
+        hidden = 0
+        for offset, body in enumerate(expected):
+            try:
+                assert [each.body for each in engine.read("t", offset=offset, limit=1)] == [body]
+            except Unreadable:
+                hidden += 1
+        assert 0 < hidden < len(expected) / 2
+        disk.heal()
+        assert bodies(engine, "t") == expected
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_at_a_roll_refuse_what_was_called_and_nothing_else(
+    number: int,
+) -> None:
+    """It is not the disk that refuses, and what refuses it today may not in a moment."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"x" * 1000)
+        tx.prepare()
+        disk.fail("create", error=number, names="*.spare", persistently=True)
+        sent = 0
+        with pytest.raises(Unreadable, match=r"ulimit -n.*call again"):
+            while True:
+                engine.send("u", b"x" * 500)
+                sent += 1
+        another = engine.transaction(tx_id="another")
+        another.send("t", b"y" * 2000)
+        with pytest.raises(Unreadable):
+            another.prepare()
+        another.rollback()
+        assert engine.decide("T", "commit").messages == 1
+        disk.heal()
+        engine.send("u", b"goes on")
+        assert len(bodies(engine, "u")) == sent + 1
+        assert len(bodies(engine, "t")) == 1
+    with opened(disk) as engine:
+        assert len(bodies(engine, "u")) == sent + 1
+
+
+def length_of_trace(call: Callable[[], object]) -> int:
+    """Of the error that the call raises."""
+    with pytest.raises(FmqError) as caught:
+        call()
+    return len(traceback.extract_tb(caught.value.__traceback__))
+
+
+def test_who_tries_again_and_again_is_not_told_of_all_earlier_times() -> None:
+    """Each trace would keep what the callers had in their hands, as long as the engine lives."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        for _ in range(3):
+            fill(engine, "t")
+    first = segments(disk)[0]
+    flip(disk, first, 300)
+    remove(disk, first.replace(".seg", ".idx"))
+    engine, reader = opened(disk), fmq.open("data", disk=disk, read_only=True)
+    closed = fmq.open("other", disk=disk, background=False)
+    closed.close()
+    removed = fmq.open("other", disk=disk, read_only=True)
+    other = disk.directory("other", make=False)
+    for name in other.names():
+        other.remove(name)
+    closed_reader = fmq.open("data", disk=disk, read_only=True)
+    closed_reader.close()
+    for call in (
+        lambda: engine.read("t"),
+        lambda: reader.read("t"),
+        lambda: closed.read("t"),
+        closed.sync,
+        closed.queues,
+        closed_reader.queues,
+        removed.queues,
+    ):
+        length_of_trace(call)
+        assert length_of_trace(call) == length_of_trace(call)
+    engine.close()
+    reader.close()
+    removed.close()

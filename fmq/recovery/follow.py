@@ -142,7 +142,7 @@ class Follower:
         good.
         """
         if self.gone is not None:
-            raise self.gone
+            raise self.gone.with_traceback(None)
         try:
             self._refresh()
         except NotAStore as error:

@@ -16,7 +16,7 @@ import contextlib
 from fmq.disk import Directory, File, is_full
 from fmq.errors import StorageFull
 from fmq.recovery.layout import QUARANTINE
-from fmq.store.scan import zeros_from
+from fmq.store.scan import last_byte, zeros_from
 from fmq.store.segment import Segment, segment_name
 
 COPY = ".copy"
@@ -77,7 +77,7 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
 def _behind(file: File, segment: Segment) -> bytes:
     """What `file` holds behind the segment's end: it will be cut. The zeros are left out."""
     end = segment.end - segment.base
-    return file.read(end, segment.capacity - end).rstrip(b"\0")
+    return file.read(end, last_byte(file, end, segment.capacity) - end)
 
 
 def _quarantine(directory: Directory, segment: Segment, cut: bytes) -> int:
@@ -124,7 +124,8 @@ def tail_bytes(directory: Directory, segment: Segment) -> int:
     """How many bytes behind the segment's end would be cut."""
     file = directory.open(segment.name)
     try:
-        return len(_behind(file, segment))
+        end = segment.end - segment.base
+        return last_byte(file, end, segment.capacity) - end
     finally:
         file.close()
 

@@ -14,7 +14,7 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from fmq.disk import Directory, File
 from fmq.errors import Damaged
@@ -61,7 +61,7 @@ class Catalog:
         self._kept_keys = 0
         self._lanes: dict[LaneKey, tuple[list[int], list[int]]] = {}  # firsts, bases
         self._mapped = 0  # how many of _bases are in _lanes
-        self._unmapped: dict[int, Damaged] = {}  # or would be, were they not damaged
+        self._unmapped: dict[int, Damaged | OSError] = {}  # or would be, could they be read
         self.rebuilt = 0
 
     def add(self, base: int) -> None:
@@ -103,21 +103,35 @@ class Catalog:
             return list(self._bases)
 
     def find(self, key: LaneKey, offset: int) -> SegmentIndex | None:
-        """The index of the sealed segment that holds `offset` of the queue; Damaged if that may be
-        one whose index cannot be built.
+        """The index of the sealed segment that holds `offset` of the queue; Damaged or Unreadable
+        if that may be one whose index cannot be built.
         """
         with self.lock:
-            self._map()
-            firsts, bases = self._lanes.get(key, ((), ()))
-            i = bisect_right(firsts, offset) - 1
-            if i >= 0:
-                index = self._load(bases[i])
-                lane = index.lanes.get(key)
-                if lane is not None and lane.first <= offset < lane.next:
-                    return index
-            for error in self._unmapped.values():
-                raise error
-            return None
+            while self._mapped < len(self._bases):
+                self._map(self._bases[self._mapped])
+                self._mapped += 1
+            index = self._mapped_index(key, offset)
+            if index is None and self._unmapped:
+                # What the machine would not read it may by now; what is damaged stays so.
+                for base, error in [*self._unmapped.items()]:
+                    if isinstance(error, OSError):
+                        self._map(base)
+                index = self._mapped_index(key, offset)
+                if index is None:
+                    for error in self._unmapped.values():
+                        # Without the traces of earlier times, which would become ever longer.
+                        raise error.with_traceback(None)
+            return index
+
+    def _mapped_index(self, key: LaneKey, offset: int) -> SegmentIndex | None:
+        firsts, bases = self._lanes.get(key, ((), ()))
+        i = bisect_right(firsts, offset) - 1
+        if i >= 0:
+            index = self._load(bases[i])
+            lane = index.lanes.get(key)
+            if lane is not None and lane.first <= offset < lane.next:
+                return index
+        return None
 
     def summary(self, base: int) -> dict[LaneKey, LaneSummary]:
         """What the segment at `base` holds of each queue."""
@@ -129,21 +143,25 @@ class Catalog:
         with self.lock:
             return self._load(base)
 
-    def find_outcomes(self, tx_id: str) -> list[int]:
-        """Positions of decisions that may be those of `tx_id`, the newest first."""
+    def find_outcomes(self, tx_id: str) -> Iterator[int]:
+        """Positions of decisions that may be those of `tx_id`, the newest first; Damaged or
+        Unreadable once it comes to a segment whose index cannot be built.
+        """
         key = outcome_key(tx_id)
-        with self.looking:
-            with self.lock:
-                known = [(base, self._keys.get(base)) for base in reversed(self._bases)]
-            return [
-                base + place
-                for base, runs in known
-                if runs is None or any(_holds(run, key) for run in runs)
-                for place in self._places(base, key)
-            ]
+        with self.lock:
+            known = [(base, self._keys.get(base)) for base in reversed(self._bases)]
+        for base, runs in known:
+            if runs is None or any(_holds(run, key) for run in runs):
+                with self.looking:
+                    places = self._places(base, key)
+                yield from (base + place for place in places)
 
     def _places(self, base: int, key: int) -> list[int]:
         """Where in the segment at `base` decisions with this key stand, the newest first."""
+        with self.lock:
+            runs = self._keys.get(base)  # another thread may have read them meanwhile
+        if runs is not None and not any(_holds(run, key) for run in runs):
+            return []
         try:
             keys, places = self._outcomes(base)
         except FileNotFoundError:
@@ -210,18 +228,19 @@ class Catalog:
     def _forget_keys(self, base: int) -> None:
         self._kept_keys -= sum(map(len, self._keys.pop(base, ())))
 
-    def _map(self) -> None:
-        """Know, for each queue, which segments hold it."""
-        for base in self._bases[self._mapped :]:
-            try:
-                table = self._table(base)
-            except Damaged as error:
-                self._unmapped[base], table = error, {}
-            for key, summary in table.items():
-                firsts, bases = self._lanes.setdefault(key, ([], []))
-                firsts.append(summary.first)
-                bases.append(base)
-            self._mapped += 1
+    def _map(self, base: int) -> None:
+        """Know which queues the segment at `base` holds, or why nobody knows."""
+        try:
+            table = self._table(base)
+        except (Damaged, OSError) as error:
+            self._unmapped[base] = error
+            return
+        self._unmapped.pop(base, None)
+        for key, summary in table.items():
+            firsts, bases = self._lanes.setdefault(key, ([], []))
+            i = bisect_right(bases, base)
+            firsts.insert(i, summary.first)
+            bases.insert(i, base)
 
     def _table(self, base: int) -> dict[LaneKey, LaneSummary]:
         table = self._tables.get(base)

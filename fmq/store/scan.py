@@ -177,6 +177,18 @@ def zeros_from(file: File, offset: int, end: int) -> bool:
     return True
 
 
+def last_byte(file: File, offset: int, end: int) -> int:
+    """Where the last byte ends that is no zero, from `offset` up to `end`; `offset` if there is
+    none. Read in blocks: a segment may be larger than what memory is free.
+    """
+    last = offset
+    for start in range(offset, end, BLOCK_BYTES):
+        data = file.read(start, min(BLOCK_BYTES, end - start)).rstrip(b"\0")
+        if data:
+            last = start + len(data)
+    return last
+
+
 def end_of(append: Sequence[Record]) -> int:
     """The position behind `append`, padding included."""
     return append[-1].position + aligned(append[-1].size)

@@ -13,12 +13,13 @@ retention begins to make room there.
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from collections.abc import Iterable
 from itertools import count
 
 from fmq.disk import Directory, File, is_full
-from fmq.errors import StorageFull
+from fmq.errors import StorageFull, Unreadable
 from fmq.options import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from fmq.store.record import ALIGNMENT
 from fmq.store.segment import HEADER_BYTES
@@ -26,6 +27,7 @@ from fmq.store.segment import HEADER_BYTES
 SUFFIX = ".spare"
 ZEROED_BYTES_PER_SECOND_MAX = 320 << 20
 ZEROS = bytes(1 << 20)
+NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)  # of this process, or of the machine
 
 
 class Spare:
@@ -162,6 +164,9 @@ class Spares:
                 file.close()
                 with contextlib.suppress(OSError):
                     self._directory.remove(name)
+            if error.errno in NO_MORE_FILES:
+                # No word of the disk, and nothing was planned: a refusal, as of a full one.
+                raise Unreadable(self._directory.path, error) from error
             if not is_full(error):
                 raise
             raise StorageFull(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fmq.clock import as_datetime, as_text
-from fmq.errors import TxIdInUse
+from fmq.errors import Damaged, TxIdInUse
 from fmq.store.kinds import Kind, Prepare
 from fmq.tx.ledger import Ledger
 from fmq.tx.outcomes import Outcomes
@@ -127,7 +127,15 @@ class IdsInUse:
 
     def refuse_decided(self, tx_id: str) -> None:
         """TxIdInUse if it was decided within the window, which may have to be read."""
-        decided = self._outcomes.find(tx_id)
+        try:
+            decided = self._outcomes.find(tx_id)
+        except Damaged as error:
+            reason = (
+                f"{error.reason}; so nobody can tell whether transaction {tx_id!r} was decided "
+                "there, and no id is used twice: without tx_id= the engine makes one that nobody "
+                "had"
+            )
+            raise Damaged(error.file, error.position, reason) from None
         if decided is not None:
             word = "committed" if decided.kind == Kind.COMMIT else "rolled back"
             when = as_text(as_datetime(decided.time_us))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 import fmq
-from fmq import Engine
+from fmq import Engine, Options
 from fmq.errors import Damaged, NewerFormat
 from fmq.recovery.tail import TAIL, Verdict, judge
 from fmq.store.kinds import Kind, Prepare
@@ -351,3 +354,20 @@ def test_nothing_that_was_cut_comes_back() -> None:
     with opened(disk) as engine:
         assert bodies(engine, "t") == [b"0", b"1"]
     check(disk)
+
+
+def test_however_large_the_segments_are_their_tails_take_little_memory(tmp_path: Path) -> None:
+    """Else a small machine could not open what a kill left, and not even look at it."""
+    size = 64 << 20
+    with fmq.open(tmp_path / "live", Options(segment_bytes=size), background=False) as engine:
+        engine.send("t", b"x")
+        shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    tracemalloc.start()
+    try:
+        assert fmq.check(tmp_path / "killed").ok
+        with fmq.open(tmp_path / "killed", background=False) as engine:
+            assert engine.stats().recovery.copied
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size / 4

@@ -10,7 +10,15 @@ from fmq.disk import File
 from fmq.store.encoding import size_of
 from fmq.store.kinds import Record
 from fmq.store.record import FIRST, LAST
-from fmq.store.scan import BLOCK_BYTES, Ending, Finding, Scan, vouched_beyond, zeros_from
+from fmq.store.scan import (
+    BLOCK_BYTES,
+    Ending,
+    Finding,
+    Scan,
+    last_byte,
+    vouched_beyond,
+    zeros_from,
+)
 from fmq.store.segment import HEADER_BYTES
 from fmq.testing import CrashDisk
 from tests.store.journals import chain_over, directory_of, end_of, note, text_of
@@ -387,3 +395,9 @@ def test_zeros_are_zeros_up_to_the_end_of_the_file_or_the_one_given() -> None:
     assert not zeros_from(file, 0, 1)
     assert zeros_from(file, 5, 5)
     assert zeros_from(file, end + 1, end + 100)
+    assert [last_byte(file, *between) for between in ((0, end), (1, end), (0, end + 9))] == [
+        1,
+        1,
+        end + 1,
+    ]
+    assert last_byte(file, 5, 5) == 5

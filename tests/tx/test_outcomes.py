@@ -18,7 +18,7 @@ from fmq.store.reader import Reader
 from fmq.testing import FaultDisk
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.recorded import Recorded
-from tests.small import CrashDisk, check, fill, opened, remove, segments
+from tests.small import CrashDisk, check, fill, flip, opened, remove, segments
 
 
 @pytest.mark.parametrize(("decision", "messages"), [("commit", 2), ("rollback", 0)])
@@ -230,3 +230,41 @@ def test_one_that_was_rolled_back_is_not_told_the_outcome_of_another_with_its_id
         assert second.outcome().state == "committed"
         with pytest.raises(UnknownTransaction, match="rolled back before it was prepared"):
             first.outcome()
+
+
+def damaged_at_the_second() -> tuple[CrashDisk, str]:
+    """A transaction in each of four segments; the second one has lost its index, and is damaged."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        for number in range(4):
+            with engine.transaction(tx_id=f"T{number}") as tx:
+                tx.send("t", b"x")
+            fill(engine)
+    second = segments(disk)[1]
+    remove(disk, second.replace(".seg", ".idx"))
+    flip(disk, second, 300)
+    return disk, second
+
+
+def test_damage_hides_no_decision_of_a_newer_segment() -> None:
+    """Of older ones nobody knows: their id may have been used again where the damage is."""
+    disk, second = damaged_at_the_second()
+    with opened(disk) as engine:
+        for tx_id in ("T2", "T3"):
+            assert engine.outcome(tx_id).state == "committed"
+            assert engine.decide(tx_id, "commit").state == "committed"
+            with pytest.raises(TxIdInUse):
+                engine.transaction(tx_id=tx_id)
+        for tx_id in ("T0", "T1", "never"):
+            with pytest.raises(Damaged, match=second):
+                engine.outcome(tx_id)
+
+
+def test_an_id_that_damage_may_hide_is_refused_and_the_error_says_what_goes_on() -> None:
+    disk, second = damaged_at_the_second()
+    with opened(disk) as engine:
+        with pytest.raises(Damaged, match=f"{second}.*'new' was decided there.*without tx_id="):
+            engine.transaction(tx_id="new")
+        with engine.transaction() as tx:
+            tx.send("t", b"goes on")
+        assert engine.outcome(tx.tx_id).state == "committed"
