@@ -104,7 +104,7 @@ class Engine:
         With `sync=False` it becomes both with the next sync of anybody.
         """
         if self._refusal is not None:
-            raise self._refusal
+            self._check()
         sent = self._sender.one(topic, body, key, tag, headers, queue, producer)
         self._writer.send(sent, sync)
         if not self._background:

@@ -201,8 +201,8 @@ class RealDirectory:
             kept.append(os.open(name, os.O_RDWR | os.O_CREAT | UNFOLLOWED, 0o600, dir_fd=self._fd))
             if not _flock(kept[1], fcntl.LOCK_EX):
                 raise self._locked(name)
-            os.ftruncate(kept[1], 0)
-            os.pwrite(kept[1], _own_words(), 0)
+            # In this order: on a full disk there may be no room for what was given back.
+            os.ftruncate(kept[1], os.pwrite(kept[1], _own_words(), 0))
         except BaseException:
             while kept:
                 os.close(kept.pop())

@@ -409,6 +409,7 @@ def test_who_tries_again_and_again_is_not_told_of_all_earlier_times() -> None:
         lambda: reader.read("t"),
         lambda: closed.read("t"),
         closed.sync,
+        lambda: closed.send("t", b""),
         closed.queues,
         closed_reader.queues,
         removed.queues,

@@ -176,7 +176,7 @@ class Group:
     def check(self) -> None:
         """Raise if the engine has failed or is closed. Under the lock."""
         if self.failure is not None:
-            raise self.failed_error() if self.broken() else self.failure
+            raise self.failed_error() if self.broken() else self.failure.with_traceback(None)
 
     def close(self, refusal: Closed) -> None:
         """Refuse everything from now on, with `refusal`. Under the lock."""

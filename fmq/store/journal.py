@@ -152,7 +152,7 @@ class Journal:
 
     def refuse(self, size: int) -> NoReturn:
         """An append of `size` bytes fits no segment."""
-        raise TooLarge("an append", size, self.append_bytes_max, "segment_bytes")
+        raise TooLarge("an append in bytes", size, self.append_bytes_max, "segment_bytes")
 
     def roll(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Segment:
         """Go on in a new segment, which an append of `append_bytes` fits; StorageFull if there is

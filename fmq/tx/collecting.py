@@ -76,6 +76,10 @@ class Collecting:
         self.ackables: list[Ackable] = []
         self.acks: list[AckRange] = []
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        # Each of two copies would commit, under one id.
+        raise TypeError(f"transaction {self._tx_id!r} cannot be copied or pickled; begin another")
+
     @property
     def tx_id(self) -> str:
         """The id by which the transaction can be asked about."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import gc
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -353,3 +355,12 @@ def test_a_prepared_transaction_may_be_decided_by_somebody_else(engine: Engine) 
     with pytest.raises(AlreadyDecided):
         other.commit()
     other.rollback()
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_transaction_is_not_copied(again: Callable[[object], object]) -> None:
+    """Two of them would commit under one id."""
+    with opened(CrashDisk()) as engine, engine.transaction(tx_id="T") as tx:
+        tx.send("t", b"1")
+        with pytest.raises(TypeError, match="'T' cannot be copied"):
+            again(tx)
