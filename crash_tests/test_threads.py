@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+import fmq
 from crash_tests.__main__ import arguments
 from crash_tests.budget import Budget
 from crash_tests.explore import Depth
@@ -13,6 +14,7 @@ from crash_tests.failure import Failure, load
 from crash_tests.mutants import caught
 from crash_tests.oracle import Fate, Rules, Unit, Violation
 from crash_tests.planted import MUTANTS
+from crash_tests.run import Run
 from crash_tests.threads.choosers import Chance, Follow
 from crash_tests.threads.play import Play
 from crash_tests.threads.programs import PROGRAMS, generate
@@ -20,8 +22,10 @@ from crash_tests.threads.promised import ThreadsOracle
 from crash_tests.threads.schedule import Schedule
 from crash_tests.threads.scheduler import Scheduler
 from crash_tests.threads.shrink import shrink
+from crash_tests.threads.steps import decide
 from crash_tests.threads.tier import Threads
 from crash_tests.threads.tour import Tour, replayed
+from fmq.testing import CrashDisk
 
 FEW = (
     "who planned during a write is answered with it",
@@ -152,6 +156,17 @@ def test_who_began_behind_a_prepare_does_not_vouch_for_its_decision(vouching: st
     oracle.begin_step()
     oracle.synced()
     assert oracle.units["t1"].fates == {Fate.VISIBLE}
+
+
+def test_who_finds_the_engine_closed_decides_nothing() -> None:
+    """What is undecided is asked of the engine, which another thread may have closed."""
+    oracle = ThreadsOracle(Rules())
+    oracle.trying_prepare(Unit("t1", {("a", 0): [b"1"]}, is_tx=True))  # and its call never returned
+    run = Run(PROGRAMS["rivals"], CrashDisk(), oracle)
+    run.engine = fmq.open("data", disk=run.disk, background=False)
+    run.engine.close()
+    decide(run, "t1", "commit")
+    assert oracle.units["t1"].fates == {Fate.ABSENT, Fate.UNDECIDED}
 
 
 @pytest.mark.parametrize("name", FEW)

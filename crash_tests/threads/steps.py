@@ -19,7 +19,11 @@ from fmq.tx.transaction import Transaction
 def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) -> None:
     """Others may be deciding the same, in the same way or the other one."""
     oracle, engine = run.oracle, run.live
-    if name not in oracle.units or not may_decide(run, name):
+    may: list[bool] = []
+    # To find out may be a call, too, and another thread may have closed the engine.
+    if name not in oracle.units or not plain(run, lambda: may.append(may_decide(run, name))):
+        return
+    if not may[0]:
         return
     oracle.trying_decision(name, decision)
 
