@@ -20,7 +20,7 @@ from pathlib import Path
 from zlib import crc32
 
 import fmq
-from fmq.real_disk import ZEROS_BYTES
+from benchmarks import zeros
 from fmq.store.record import (
     DECISION_FRONT,
     FIRST,
@@ -98,9 +98,7 @@ class BareFile:
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        for offset in range(0, FILE_BYTES, ZEROS_BYTES):  # as fmq does
-            os.pwrite(self._fd, bytes(ZEROS_BYTES), offset)
-        os.fsync(self._fd)
+        zeros.fill(self._fd, FILE_BYTES)
         self.position = 64
 
     def write(self, data: bytes) -> None:

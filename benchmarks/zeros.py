@@ -14,20 +14,27 @@ import tempfile
 import time
 from pathlib import Path
 
+from fmq.real_disk import ZEROS_BYTES
+
 FILE_BYTES = 16 << 20
 PIECES = (4 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20, FILE_BYTES)
 APPENDS = {168: 1500, 1600: 1500, 110_000: 140, 1_050_000: 15}  # bytes, and how often a round
 ROUNDS = 7
 
 
-def zeroed(path: Path, piece: int) -> int:
-    """A new file of zeros that are on the disk, written by `piece`."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.posix_fallocate(fd, 0, FILE_BYTES)
+def fill(fd: int, size: int, piece: int = ZEROS_BYTES) -> None:
+    """Let the file be so many zeros, on the disk, written by `piece`: as fmq does, if not said."""
     zeros = bytes(piece)
-    for offset in range(0, FILE_BYTES, piece):
+    for offset in range(0, size, piece):
         os.pwrite(fd, zeros, offset)
     os.fsync(fd)
+
+
+def zeroed(path: Path, piece: int) -> int:
+    """A new file of zeros."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.posix_fallocate(fd, 0, FILE_BYTES)
+    fill(fd, FILE_BYTES, piece)
     return fd
 
 

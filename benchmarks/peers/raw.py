@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks import zeros
 from benchmarks.peers.doorbell import Doorbell
 from benchmarks.peers.protocol import Messages
-from fmq.real_disk import ZEROS_BYTES
 
 FILE_BYTES = 64 << 20
 HEAD = bytes(range(32))  # what a record needs besides its body, in the smallest of formats
@@ -31,13 +31,7 @@ class RawDisk:
         self.bell = Doorbell()
         self.last = b""
         if os.fstat(self._fd).st_size < FILE_BYTES:
-            self._write_zeros()
-
-    def _write_zeros(self) -> None:
-        zeros = bytes(ZEROS_BYTES)  # in the pieces that later writes are fastest over
-        for offset in range(0, FILE_BYTES, ZEROS_BYTES):
-            os.pwrite(self._fd, zeros, offset)
-        os.fsync(self._fd)
+            zeros.fill(self._fd, FILE_BYTES)
 
     def write(self, data: Sequence[bytes], size: int) -> None:
         """Write `size` bytes behind the last ones and have them on disk."""

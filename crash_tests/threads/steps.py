@@ -11,7 +11,7 @@ from crash_tests.oracle import OUTCOMES
 from crash_tests.run import Run
 from crash_tests.threads.promised import ThreadsOracle
 from crash_tests.transactions import may_decide
-from fmq.errors import AlreadyDecided
+from fmq.errors import AlreadyDecided, Closed
 from fmq.message import Receipt
 from fmq.tx.transaction import Transaction
 
@@ -19,11 +19,10 @@ from fmq.tx.transaction import Transaction
 def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) -> None:
     """Others may be deciding the same, in the same way or the other one."""
     oracle, engine = run.oracle, run.live
-    may: list[bool] = []
-    # To find out may be a call, too, and another thread may have closed the engine.
-    if name not in oracle.units or not plain(run, lambda: may.append(may_decide(run, name))):
-        return
-    if not may[0]:
+    try:
+        if name not in oracle.units or not may_decide(run, name):
+            return
+    except Closed:  # by another thread, and to find out was a call
         return
     oracle.trying_decision(name, decision)
 

@@ -178,7 +178,7 @@ class Consumer:
             self._exchange(lease)
             writer.place(acked)
 
-        acked = AckSent(writer.ledger.topics, lease._range())
+        acked = AckSent(lease._range())
         try:
             writer.group.run(plan, acked, wait=writer.waits(sync))
         except (LeaseLost, Nested):

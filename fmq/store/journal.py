@@ -290,19 +290,25 @@ def encode_all(
     return at, chain
 
 
-def encode_append(
-    records: Sequence[Record],
-    position: int,
-    durable_to: int,
-    seed: int,
-    chain: int,
-    buffers: list[Buffer],
-) -> int:
-    """Place all measured records of an append, from `position` on; the chain behind them."""
-    *first, last = records
-    end, chain = encode_all(first, position, FIRST, durable_to, seed, chain, buffers)
-    flags = LAST if first else FIRST | LAST
-    return encode_all((last,), end, flags, durable_to, seed, chain, buffers)[1]
+class Records:
+    """The bytes of an append that is made record by record: measured, they take `size` together."""
+
+    __slots__ = ("position", "records", "size")
+
+    def __init__(self, records: Sequence[Record], size: int) -> None:
+        self.records = records
+        self.size = size
+        self.position = 0
+
+    def encode(
+        self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
+    ) -> int:
+        """Append its bytes, to stand at `position`; the chain behind them."""
+        self.position = position
+        *first, last = self.records
+        end, chain = encode_all(first, position, FIRST, durable_to, seed, chain, buffers)
+        flags = LAST if first else FIRST | LAST
+        return encode_all((last,), end, flags, durable_to, seed, chain, buffers)[1]
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:

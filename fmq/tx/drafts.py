@@ -43,8 +43,7 @@ class Draft:
             content = encode(items, compress_bytes_min)
             topic_bytes, _, names = names_of(topic, producer)
             columns, count = content.columns, content.count
-            compressed = content.flags & COMPRESSED
-            tail = tail_of(names + tx_id, content) if compressed else names + tx_id + columns
+            tail = tail_of(names + tx_id, content)
             size = TX_RUN_BYTES + len(tail) + len(content.bodies)
             self.rows.append((topic, number, content, tail, size, topic_bytes))
             sealed += (

@@ -7,7 +7,6 @@ from zlib import crc32
 
 from fmq.disk import Buffer
 from fmq.message import Receipt, receipt
-from fmq.store.columns import COMPRESSED
 from fmq.store.content import Content
 from fmq.store.encoding import ACKS_BYTES, MESSAGE_BYTES, ack_names_of, names_of
 from fmq.store.journal import encode_all
@@ -51,8 +50,7 @@ class Sent(Straight):
         self.rows: list[Row] = []
         size_of_all = 0
         for number, content in contents:
-            compressed = content.flags & COMPRESSED
-            tail = tail_of(names, content) if compressed else names + content.columns
+            tail = tail_of(names, content)
             size = MESSAGE_BYTES + len(tail) + len(content.bodies)
             self.rows.append((topic, number, content, tail, size, topic_bytes))
             size_of_all += (size + 7) & ~7
@@ -157,9 +155,8 @@ class AckSent(Straight):
 
     __slots__ = ("names", "range")
 
-    def __init__(self, known: dict[str, Topic], done: AckRange) -> None:
-        self.known, self.topics, self.producer = known, (), ""
-        self.made = ()
+    def __init__(self, done: AckRange) -> None:
+        self.topics = self.made = ()
         self.range = done
         self.names = names = ack_names_of(done.group, done.topic, done.queue)
         self.size = (ACKS_BYTES + len(names) + ACK_RANGE_BYTES + 7) & ~7

@@ -29,7 +29,9 @@ Placed = tuple[Topic, Queue, int, int, Content]
 
 
 class Straight(ABC):
-    """What all shapes share: topics that come into being, and runs of messages."""
+    """What all shapes share: topics that come into being, and runs of messages. Each sets what it
+    needs of the attributes by itself: one is made for each call.
+    """
 
     __slots__ = ("known", "made", "placed", "position", "producer", "size", "time_us", "topics")
 

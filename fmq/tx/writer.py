@@ -61,7 +61,8 @@ class Writer:
 
     def now_us(self) -> int:
         """The time for a record planned now, never before an earlier one's. Under the lock."""
-        now = self.clock.time_us()
+        time_us = self._time_us  # a function, and called as one: see docs/decisions/0029
+        now = time_us()
         if now < self._last_us:
             now = self._last_us
         # Not the ledger's, which a checkpoint takes as it is: it knows what has been written.
@@ -118,11 +119,7 @@ class Writer:
 
     def place(self, append: Straight, *, ordinary: bool = True) -> None:
         """Plan `append`, and the topics of it that nobody has heard of; see `make_room`."""
-        time_us = self._time_us  # a function, and called as one: see docs/decisions/0029
-        now = time_us()
-        if now < self._last_us:
-            now = self._last_us
-        self._last_us = append.time_us = now  # as in `now_us`
+        append.time_us = self.now_us()
         for name in append.topics:
             if name not in self._topics:
                 self._make_topics(append)

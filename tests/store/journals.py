@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from fmq.disk import Buffer, Directory, Disk
+from fmq.disk import Directory, Disk
 from fmq.store.files import Files
-from fmq.store.journal import Journal, create_first_segment, encode_append
+from fmq.store.journal import Journal, Records, create_first_segment
 from fmq.store.kinds import Record, State
 from fmq.store.record import aligned
 from fmq.store.scan import Ending, Finding, Scan
@@ -38,19 +38,11 @@ def note(text: str | bytes, size: int = 0) -> State:
     return State(data.ljust(size), 1)
 
 
-class Notes:
+class Notes(Records):
     """Measured records, as an append."""
 
     def __init__(self, records: list[Record]) -> None:
-        self.records = records
-        self.size = sum(aligned(record.size) for record in records)
-        self.position = 0
-
-    def encode(
-        self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
-    ) -> int:
-        self.position = position
-        return encode_append(self.records, position, durable_to, seed, chain, buffers)
+        super().__init__(records, sum(aligned(record.size) for record in records))
 
     def publish(self, ledger: object) -> None:
         raise AssertionError("no engine is above this journal")
