@@ -65,7 +65,8 @@ class RealFile:
         flags = os.RWF_DSYNC if sync else 0
         write = self._writer
         written = write(self._fd, buffers, offset, flags)
-        if written != sum(map(len, buffers)):
+        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+        if written != size:
             self._write_rest(offset, b"".join(buffers), written, flags)
 
     def _write_rest(self, offset: int, data: bytes, written: int, flags: int) -> None:

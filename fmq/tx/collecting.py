@@ -12,13 +12,10 @@ from fmq.message import Body, Message
 from fmq.store.content import as_bytes, copied_headers, split_bodies
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
-from fmq.tx.limits import RUN_BYTES, Limits
+from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
 from fmq.tx.names import no_text
 from fmq.tx.writer import Writer
 
-# What a body takes in the columns of its run, at the most: its length, and that it has no key, no
-# tag and no headers, if another one in the run has.
-COLUMNS_BYTES = 4 + 3 * 2
 UTF8_BYTES_MAX = 4  # of a character
 
 
@@ -59,7 +56,7 @@ class Collecting:
         self._topics = writer.ledger.topics
         self._limits = limits
         names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
-        self._bytes_max = limits.bytes_max(names_bytes)
+        self._bytes_max = room = limits.bytes_max(names_bytes)
         # What one more run takes at the most, but for the name of its topic, which comes twice: a
         # TOPIC record may have to go before it.
         self._run_bytes = RUN_BYTES + names_bytes
@@ -70,7 +67,9 @@ class Collecting:
         self.plain = True  # whether all messages are bodies without key, tag and headers
         self._bytes = 0  # of all but what has been taken from `_room` since it was given
         self._at_most = 0  # as many messages; it is counted when that comes to the limit
-        self._room = self._given = 0
+        if room > limits.room_max:
+            room = limits.room_max
+        self._room = self._given = room
         # How to add a body to the run of a topic with one queue, as long as there is room.
         self._begun: dict[str, Callable[[bytes], None]] = {}
         self.ackables: list[Ackable] = []
@@ -203,12 +202,12 @@ class Collecting:
             limits.refuse(self._tx_id, size, self._bytes_max, self.messages + 1)
         self._bytes = size
         self._at_most += 1
-        self._given = min(
+        self._given = room = min(
             self._bytes_max - size,
             limits.message_bytes_max,
             (limits.messages_max - self._at_most) * COLUMNS_BYTES,
         )
-        return self._given
+        return room
 
     def _end_room(self) -> None:
         """What has been taken from it is counted; the next message is looked at more closely."""

@@ -32,19 +32,22 @@ class Draft:
 
     __slots__ = ("bytes", "messages", "rows", "seal", "size", "topics")
 
-    def __init__(self, transaction: Transaction, compress_bytes_min: int | None) -> None:
+    def __init__(
+        self, transaction: Transaction, tx_id: str, producer: str, compress_bytes_min: int | None
+    ) -> None:
         encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
-        producer, tx_id = transaction.producer, transaction.tx_id.encode()
-        self.topics = dict(transaction.runs.keys())  # made of pairs: each topic once
+        tx_id_bytes = tx_id.encode()
         self.rows: list[Row] = []
+        self.topics: list[str] = []  # one for each row
         sealed: list[bytes] = []
         size_of_all = messages = raw_bytes = 0
         for (topic, number), items in transaction.runs.items():
             content = encode(items, compress_bytes_min)
             topic_bytes, _, names = names_of(topic, producer)
             columns, count = content.columns, content.count
-            tail = tail_of(names + tx_id, content)
+            tail = tail_of(names + tx_id_bytes, content)
             size = TX_RUN_BYTES + len(tail) + len(content.bodies)
+            self.topics.append(topic)
             self.rows.append((topic, number, content, tail, size, topic_bytes))
             sealed += (
                 pack_sealed(number, count, content.bodies_crc, crc32(columns) if columns else 0),

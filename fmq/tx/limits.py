@@ -20,6 +20,9 @@ from fmq.tx.ledger import Ledger
 FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
 RUN_BYTES = 184  # a run's head without its names, with its TOPIC record and padding
 REASON_BYTES_MAX = 1024
+# What a body takes in the columns of its run, at the most: its length, and that it has no key, no
+# tag and no headers, if another one in the run has.
+COLUMNS_BYTES = 4 + 3 * 2
 DECISION_BYTES_MAX = FRAME_BYTES + REASON_BYTES_MAX  # what COMMIT may take beyond its PREPARE
 
 
@@ -31,6 +34,8 @@ class Limits:
         self._runs_bytes_max = append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX
         self.messages_max = options.transaction_messages_max
         self.message_bytes_max = options.message_bytes_max
+        # So much that no body that fits exceeds a limit, that of messages included.
+        self.room_max = min(self.message_bytes_max, self.messages_max * COLUMNS_BYTES)
 
     def bytes_max(self, names_bytes: int) -> int:
         """What the runs and acks of a transaction may take whose names take so much."""

@@ -101,31 +101,30 @@ class TransactionManager:
 
     def commit_at_once(self, transaction: Transaction) -> Receipts:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
-        tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
-        draft = Draft(transaction, self._options.compress_bytes_min)
-        producer, acks = transaction.producer, transaction.acks
-        commit = Commit(self.topics, draft.topics, tx_id, producer, draft, acks)
-
-        def plan(commit: Commit) -> None:
-            in_use.check_unused(tx_id)
-            transaction.planned()
-            writer.place(commit)
-            if transaction.named:
-                in_use.note_planned(tx_id, commit.position)
-
-        self._group.run(plan, commit, wait=writer.waits(None))
+        tx_id, producer = transaction.tx_id, transaction.producer
+        draft = Draft(transaction, tx_id, producer, self._options.compress_bytes_min)
+        commit = Commit(self.topics, draft.topics, tx_id, producer, draft, transaction.acks)
+        self._group.run(self._plan_at_once, (transaction, commit), wait=self.writer.waits(None))
         if transaction.named:
-            in_use.let_go(transaction)
+            self.in_use.let_go(transaction)
         return commit.receipts
+
+    def _plan_at_once(self, what: tuple[Transaction, Commit]) -> None:
+        transaction, commit = what
+        self.in_use.check_unused(commit.tx_id)
+        transaction.planned()
+        self.writer.place(commit)
+        if transaction.named:
+            self.in_use.note_planned(commit.tx_id, commit.position)
 
     # --- two phases -----------------------------------------------------------------------------
 
     def prepare(self, transaction: Transaction) -> None:
         """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
-        draft = Draft(transaction, self._options.compress_bytes_min)
+        tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
+        draft = Draft(transaction, tx_id, transaction.producer, self._options.compress_bytes_min)
         prepare = prepare_of(transaction, draft)
         prepared = Prepared(self.topics, prepare, draft)
-        tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
 
         def plan(prepared: Prepared) -> None:
             in_use.check_unused(tx_id)
