@@ -14,8 +14,8 @@ MUTANTS = (
     ),
     Mutant(
         "delivery before the sync",
-        "file.write(start - base, buffers, sync=sync)",
-        "file.write(start - base, buffers, sync=len(self.segments) < 2)",
+        "self._writing.write(start - base, buffers, sync=sync)",
+        "self._writing.write(start - base, buffers, sync=len(self.segments) < 2)",
         "--workload roll",
     ),
     Mutant(
@@ -153,8 +153,8 @@ MUTANTS = (
     ),
     Mutant(
         "a sync with nothing to sync",
-        "if self._writing is not None and self._unsynced:",
-        "if self._writing is not None:",
+        "        if self._unsynced:\n            self._writing.sync()",
+        "        if True:\n            self._writing.sync()",
         "--tier faults --workload sync-twice",
     ),
     Mutant(

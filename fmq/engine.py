@@ -57,9 +57,8 @@ class Engine:
         self._thread: HousekeepingThread | None = None
         self._committer: Committer | None = None
         self._unlock = claim.unlock
-        self._parts = parts = Parts(
-            directory, claim.found, options, clock, drawn, self._check, self._after
-        )
+        calls = self._check, self._check_open, self._after
+        self._parts = parts = Parts(directory, claim.found, options, clock, drawn, *calls)
         self._report = claim.found.report
         self._writer, self._sender, self._manager = parts.writer, parts.sender, parts.manager
         threads = options.checker_threads if background else 0
@@ -189,8 +188,6 @@ class Engine:
 
     def undecided(self) -> list[fmq.UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
-        self._check_open()
-        self._manager.check_undecided()
         return self._parts.feedback.undecided()
 
     def decide(

@@ -75,10 +75,11 @@ class Parts:
         clock: Clock,
         drawn: bytes,
         check: Callable[[], None],
+        check_open: Callable[[], None],
         after: Callable[[], None],
     ) -> None:
         """`drawn` are random bytes for ids; `check` raises if the engine takes nothing any more,
-        and `after` is called when a transaction took a step.
+        `check_open` if it shows nothing, and `after` is called when a transaction took a step.
         """
         self._directory = directory
         self._store = found.store
@@ -102,7 +103,7 @@ class Parts:
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.groups = Groups(ledger)
         self.feedback = Feedback(
-            self.messages, self.manager, options, found.store, drawn, check, after
+            self.messages, self.manager, options, found.store, drawn, check, check_open, after
         )
         group.on_failure = self.wake_all
         checkpointer = Checkpointer(directory, writer, found)

@@ -162,6 +162,7 @@ calls = {
     "named transaction": lambda: engine.transaction(tx_id="U"),
     "outcome": lambda: engine.outcome("T"),
     "undecided": lambda: engine.undecided(),
+    "undecided of its feedback": lambda: engine.feedback.undecided(),
     "decide": lambda: engine.decide("T", "commit"),
     "ask": lambda: engine.feedback.ask("q"),
     "answer": lambda: engine.feedback.answer(question, "commit"),

@@ -379,6 +379,24 @@ def test_too_many_open_files_at_a_roll_refuse_what_was_called_and_nothing_else(
         assert len(bodies(engine, "u")) == sent + 1
 
 
+def test_no_first_send_meets_too_many_open_files() -> None:
+    """What is written is open since the engine is: opening is refused, and nothing else."""
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
+        engine.send("t", b"1")
+    with opened(disk) as engine:
+        disk.fail("open", error=errno.EMFILE, names="*.seg", persistently=True)
+        engine.send("t", b"2")
+        disk.heal()
+        assert bodies(engine, "t") == [b"1", b"2"]
+    disk.fail("open", error=errno.EMFILE, names="*.seg", persistently=True)
+    with pytest.raises(Unreadable, match="ulimit -n"):
+        opened(disk)
+    disk.heal()
+    with opened(disk) as engine:
+        assert bodies(engine, "t") == [b"1", b"2"]
+
+
 def length_of_trace(call: Callable[[], object]) -> int:
     """Of the error that the call raises."""
     with pytest.raises(FmqError) as caught:

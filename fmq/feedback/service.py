@@ -47,16 +47,19 @@ class Feedback:
         store: bytes,
         seed: bytes,
         check: Callable[[], None],
+        check_open: Callable[[], None],
         after: Callable[[], None],
     ) -> None:
-        """`check` raises if the engine takes nothing any more; `after` follows what has written."""
+        """`check` raises if the engine takes nothing any more, `check_open` if it shows nothing;
+        `after` follows what has written.
+        """
         self._lock = messages.lock
         self._clock = messages.clock
         self._ledger: Ledger = messages.ledger
         self._manager = manager
         self._options = options
         self.store = store.hex()
-        self._check = check
+        self._check, self._check_open = check, check_open
         self._after = after
         self._waiting = Waiting()
         self._calls = 0  # who waits comes back when it changes
@@ -258,6 +261,8 @@ class Feedback:
 
     def undecided(self) -> list[fmq.UndecidedTransaction]:
         """All that wait for their decision, the oldest first, and how asking stands."""
+        self._check_open()
+        self._manager.check_undecided()
         with self._lock:
             return [
                 replace(undecided_view(each.entry), answers=each.answers, parked=each.parked)

@@ -110,8 +110,9 @@ class Journal:
         self._start = self.position  # of what is pending behind them
         self._buffers: list[Buffer] = []
         self._appends: list[Append] = []  # that are pending
-        self._writing: File | None = None  # the file of the segment being written
-        self._writing_base = -1
+        # The file of the segment being written: too many open files are met here, and by no send.
+        self._writing: File = directory.open(segments[-1].name, write=True)
+        self._writing_base = segments[-1].base
         self._unsynced = False  # whether that file has bytes that no sync covers
 
     # --- planning, under the engine's lock --------------------------------------------------
@@ -218,14 +219,12 @@ class Journal:
         if not buffers:
             return
         base = segment.base
-        file = self._writing
-        if file is None or self._writing_base != base:
-            file = self._file(segment)
+        assert base == self._writing_base
         if not sync:
             self._unsynced = True
         if end - start <= JOIN_BYTES_MAX or len(buffers) > JOIN_BUFFERS_MIN:
             buffers = (b"".join(buffers),)
-        file.write(start - base, buffers, sync=sync)
+        self._writing.write(start - base, buffers, sync=sync)
 
     def sync(self) -> None:
         """Make durable whatever was written without a sync into the segment being written.
@@ -233,36 +232,25 @@ class Journal:
         With nothing to sync nothing is asked of the disk: were that to fail, recovery would find
         all of the segment proven by a checkpoint, and go on in a file that may keep nothing more.
         """
-        if self._writing is not None and self._unsynced:
+        if self._unsynced:
             self._writing.sync()
             self._unsynced = False
 
-    def _file(self, segment: Segment) -> File:
-        if self._writing_base != segment.base:
-            self._writing = self._directory.open(segment.name, write=True)
-            self._writing_base = segment.base
-        assert self._writing is not None
-        return self._writing
-
     def _open_segment(self, roll: Roll) -> None:
-        file = self._file(roll.old)
+        old, spare, new = self._writing, roll.spare, roll.new
         self.sync()
-        spare, new = roll.spare, roll.new
         spare.file.write(0, (roll.header,), sync=True)
         spare.file.sync()
         self._directory.rename(spare.name, new.name)
         # Until the directory is synced, the segment's name may be lost with the power.
         self._directory.sync()
-        file.close()
+        old.close()
         self._writing, self._writing_base = spare.file, new.base
         self.spares.opened(spare)
 
     def close(self) -> None:
         """Let go of all files."""
-        if self._writing is not None:
-            self._writing.close()
-            self._writing = None
-        self._writing_base = -1
+        self._writing.close()
         self.spares.close()
         self.files.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 from weakref import finalize
 
 from fmq.errors import FmqError, Nested, WrongState
@@ -48,8 +48,7 @@ class Ackable(Protocol):
 class Collecting:
     """Messages by topic and queue, and acks: the part of a transaction before its first step."""
 
-    # Lets what it would ack come again.
-    _if_abandoned: finalize[[list[Ackable]], Collecting] | None = None
+    _if_abandoned: Any = None  # a finalize, which lets come again what it would ack
 
     def __init__(self, writer: Writer, limits: Limits, tx_id: str, producer: str) -> None:
         self._writer = writer

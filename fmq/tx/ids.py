@@ -41,10 +41,9 @@ class TxIds:
         at, common = self._written
         if at != time_us // 1000:
             at = time_us // 1000
-            # In the one way of formatting that the number needs: each is code that a sync makes cold.
-            common = "%08x-%04x-%s-" % (at >> 16 & 0xFFFF_FFFF, at & 0xFFFF, self._middle)
+            common = f"{at >> 16 & 0xFFFF_FFFF:08x}-{at & 0xFFFF:04x}-{self._middle}-"
             self._written = at, common
-        return common + "%012x" % (next(self._numbers) & COUNTER)
+        return f"{common}{next(self._numbers) & COUNTER:012x}"
 
     def has_made(self, tx_id: str) -> bool:
         """Whether it is one of these, or as good as; of another engine's, False.

@@ -261,6 +261,8 @@ def test_a_closed_engine_asks_nobody_and_takes_no_answer(clock: FakeClock) -> No
         prepared(engine, "T")
         question = asked_one(engine)
     refuses_everything(engine, question, Closed)
+    with pytest.raises(Closed):
+        engine.feedback.undecided()
     assert clock.monotonic() == 0.0, "a call waited"
 
 
