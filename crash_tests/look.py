@@ -88,7 +88,7 @@ def deliveries(engine: Engine, group: str, topics: list[str], lanes: Lanes) -> s
             topic, queue, offset = batch.topic, batch.queue, batch.offset
             first, bodies = lanes[topic, queue]
             places = {(topic, queue, offset + i) for i in range(len(batch))}
-            shown = bodies[offset - first : offset - first + len(batch)]
+            shown = (*bodies[offset - first : offset - first + len(batch)],)
             if places & found or shown != batch.bodies:
                 raise Violation("I5", f"{group} gets {places & found} twice, or wrong bodies")
             found |= places

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
@@ -342,7 +343,8 @@ class Engine:
 
     @property
     def options(self) -> Options:
-        return self._options
+        """As it was opened with: a copy, as the engine's own is nobody's to change."""
+        return replace(self._options)
 
     def sync(self) -> None:
         """Make everything sent so far durable, whatever the mode."""

@@ -41,7 +41,7 @@ class Options:
 
     queues: int = 1
     """How many queues a topic gets when its first message makes it."""
-    topic_queues: Mapping[str, int] = field(default_factory=dict)
+    topic_queues: Mapping[str, int] = field(default_factory=dict, hash=False)
     """The same for single topics, by name."""
     compress_bytes_min: int | None = None
     """Bodies of at least so many bytes, a batch counted as a whole, are compressed with lz4 if

@@ -129,7 +129,9 @@ class Retention:
         with self._writer.group.lock:
             acked = self._ledger.acked
             # Who takes from a topic takes from all its queues, also before its first ack in one.
-            for group, taken in sorted({key[:2] for key in acked}):
+            taking = {key[:2] for key, done in acked.items() if not done.is_empty}
+            taking |= self._ledger.holding()
+            for group, taken in sorted(taking):
                 for (topic, number), lane in summary.items():
                     if topic != taken:
                         continue

@@ -218,3 +218,17 @@ def test_a_directory_opens_with_another_segment_size_and_what_is_prepared_can_be
     with opened(disk, **options) as engine:
         assert [len(message.body) for message in engine.read("t")] == [1, 20000]
         assert len(engine.read("fill", limit=1000)) == 100
+
+
+def test_what_an_engine_says_of_its_options_is_a_copy() -> None:
+    """What somebody adds to it was never checked, and would be written into the journal."""
+    disk = CrashDisk()
+    options = Options(topic_queues={"t": 2})
+    assert hash(options) == hash(Options(topic_queues={"t": 2}))
+    with fmq.open("d", options, disk=disk) as engine:
+        assert engine.options == options
+        engine.options.topic_queues["orders"] = 5000  # type: ignore[index]
+        assert engine.send("orders", b"1").queue == 0
+        assert len(engine.queues("orders")) == 1
+    with fmq.open("d", disk=disk) as engine:
+        assert [each.body for each in engine.read("orders")] == [b"1"]

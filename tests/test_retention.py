@@ -198,6 +198,28 @@ def test_what_a_group_has_not_acked_is_kept_in_every_queue_of_a_topic_that_it_ta
     check(killed)
 
 
+def test_a_group_that_has_acked_nothing_and_has_nothing_in_hand_keeps_nothing() -> None:
+    """A name with a slip in it, once: neither now nor after a restart."""
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=KEEP) as engine:
+        send(engine, 1)
+        with engine.consumer("t", group="biling") as consumer:
+            [delivery] = consumer.poll()
+            send(engine, 60)
+            kept = engine.stats().kept
+            assert kept is not None
+            assert "'biling'" in kept.by
+            delivery.release()
+        send(engine, 60)
+        assert engine.stats().kept is None
+        assert engine.stats().segments == 3
+    with opened(disk, retain_bytes=KEEP) as engine:
+        assert engine.groups("biling") == []
+        send(engine, 60)
+        assert engine.stats().kept is None
+    check(disk)
+
+
 def test_unread_messages_are_not_kept_if_the_options_say_so() -> None:
     with (
         opened(CrashDisk(), retain_bytes=KEEP, keep_unread=False) as engine,

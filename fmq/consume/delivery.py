@@ -80,7 +80,7 @@ class Lease:
 class Delivery(Lease):
     """One message handed to one consumer."""
 
-    __slots__ = ("message",)
+    __slots__ = ("_message",)
 
     def __init__(
         self, claim: Claim, queue: Queue, holds: QueueHolds, offset: int, message: Message
@@ -88,27 +88,31 @@ class Delivery(Lease):
         # As Lease does: a poll makes many.
         self._claim, self._queue, self._holds = claim, queue, holds
         self._first, self._end = offset, offset + 1
-        self.message = message
+        self._message = message
+
+    @property
+    def message(self) -> Message:
+        return self._message
 
     @property
     def body(self) -> bytes:
-        return self.message.body
+        return self._message.body
 
     @property
     def key(self) -> str | None:
-        return self.message.key
+        return self._message.key
 
     @property
     def tag(self) -> str | None:
-        return self.message.tag
+        return self._message.tag
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self.message.headers or {}
+        return self._message.headers or {}
 
     @property
     def time(self) -> datetime | None:
-        return self.message.time
+        return self._message.time
 
     def __repr__(self) -> str:
         return f"<Delivery {self.topic}/{self.queue} offset {self.offset}>"
@@ -124,7 +128,7 @@ class DeliveryBatch(Lease):
         self._batch = batch
 
     @property
-    def bodies(self) -> list[bytes]:
+    def bodies(self) -> tuple[bytes, ...]:
         return self._batch.bodies
 
     @property

@@ -18,6 +18,7 @@ class Groups:
         self._queues: dict[GroupKey, QueueHolds] = {}
         ledger.on_ack = self._acked
         ledger.on_free = self._freed
+        ledger.holding = self._holding
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until it is decided.
             for ack in entry.prepare.acks:
@@ -33,6 +34,10 @@ class Groups:
     def of(self, group: str, queue: Queue) -> QueueHolds:
         """What `group` holds of `queue`."""
         return self._of(group, queue.topic, queue.number)
+
+    def _holding(self) -> set[tuple[str, str]]:
+        """Which groups have deliveries in hand, and of which topics."""
+        return {key[:2] for key, holds in self._queues.items() if holds.is_holding}
 
     def _acked(self, ack: AckRange) -> None:
         holds = self._queues.get((ack.group, ack.topic, ack.queue))

@@ -29,6 +29,11 @@ class QueueHolds:
         self._again: SortedDict[int, int] = SortedDict()  # first -> end
         self._earliest = math.inf  # no lease ends before
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether something is held that is neither acked nor given back."""
+        return bool(self._held.by_first)
+
     def claim(
         self, visible: int, first: int, limit: int, owner: object, deadline: float
     ) -> Hold | None:

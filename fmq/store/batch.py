@@ -33,7 +33,7 @@ class Stretch(NamedTuple):
     body_place: int = 0
 
     def messages(
-        self, place: int, seed: int, bodies: list[bytes], first: int, low: int
+        self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
     ) -> list[Message]:
         """`bodies` as messages from the offset `low` on, of the run at `place`; Damaged."""
         window = self.window
@@ -66,16 +66,18 @@ class Runs(Protocol):
     def counts(self) -> Sequence[int]: ...
 
     def messages(
-        self, place: int, seed: int, bodies: list[bytes], first: int, low: int
+        self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
     ) -> list[Message]: ...
 
 
 class Batch:
-    """Consecutive messages of one queue, from `offset` on."""
+    """Consecutive messages of one queue, from `offset` on; where they stand and their bodies are
+    nobody's to change.
+    """
 
     __slots__ = (
-        *("_first", "_given", "_messages", "_runs", "_seed"),
-        *("bodies", "offset", "queue", "topic"),
+        *("_bodies", "_first", "_given", "_messages", "_runs", "_seed"),
+        *("_offset", "_queue", "_topic"),
     )
 
     def __init__(
@@ -83,24 +85,41 @@ class Batch:
         topic: str,
         queue: int,
         offset: int,
-        bodies: list[bytes],
+        bodies: Sequence[bytes],
         first: int,
         runs: Sequence[Runs],
         seed: int,
     ) -> None:
         """`first` is the offset of the first message of the first run in `runs`."""
-        self.topic = topic
-        self.queue = queue
-        self.offset = offset
-        self.bodies = bodies
+        self._topic = topic
+        self._queue = queue
+        self._offset = offset
+        self._bodies = tuple(bodies)
         self._first = first
         self._runs = runs
         self._seed = seed
         self._messages: list[Message] | None = None
         self._given = 0  # to somebody, up to this offset
 
+    @property
+    def topic(self) -> str:
+        return self._topic
+
+    @property
+    def queue(self) -> int:
+        return self._queue
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first message."""
+        return self._offset
+
+    @property
+    def bodies(self) -> tuple[bytes, ...]:
+        return self._bodies
+
     def __len__(self) -> int:
-        return len(self.bodies)
+        return len(self._bodies)
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
@@ -108,7 +127,7 @@ class Batch:
     @property
     def next(self) -> int:
         """The offset behind the last message."""
-        return self.offset + len(self.bodies)
+        return self._offset + len(self._bodies)
 
     @property
     def messages(self) -> list[Message]:
@@ -119,26 +138,25 @@ class Batch:
 
     def _build(self) -> list[Message]:
         messages: list[Message] = []
-        first, end = self._first, self.next
+        offset, first, end = self._offset, self._first, self.next
         for runs in self._runs:
             for place, count in zip(runs.places, runs.counts, strict=True):
-                low, high = max(first, self.offset), min(first + count, end)
+                low, high = max(first, offset), min(first + count, end)
                 if low < high:
-                    bodies = self.bodies[low - self.offset : high - self.offset]
+                    bodies = self._bodies[low - offset : high - offset]
                     messages += runs.messages(place, self._seed, bodies, first, low)
                 first += count
         return messages
 
     def part(self, offset: int, limit: int) -> Batch:
-        """The messages from `offset` on, which is in this batch, at most `limit`: with lists and
+        """The messages from `offset` on, which is in this batch, at most `limit`: with a list and
         headers that nobody else is given, as whoever has them may change them.
         """
-        low, bodies = offset - self.offset, self.bodies
-        assert 0 <= low < len(bodies)
+        low = offset - self._offset
+        assert 0 <= low < len(self._bodies)
         part = slice(low, low + limit)
-        batch = Batch(
-            self.topic, self.queue, offset, bodies[part], self._first, self._runs, self._seed
-        )
+        bodies = self._bodies[part]
+        batch = Batch(self._topic, self._queue, offset, bodies, self._first, self._runs, self._seed)
         if self._messages is not None and offset >= self._given:
             batch._messages = self._messages[part]
             self._given = batch.next  # below, they are built anew
@@ -146,7 +164,7 @@ class Batch:
 
 
 def messages_of(
-    columns: Columns, bodies: list[bytes], origin: Origin, first: int, low: int
+    columns: Columns, bodies: Sequence[bytes], origin: Origin, first: int, low: int
 ) -> list[Message]:
     """Messages from the offset `low` on, of the run that begins at `first`."""
     part = slice(low - first, low - first + len(bodies))

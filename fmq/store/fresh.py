@@ -6,6 +6,8 @@ its record and verified: where it came from, it is still.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fmq.message import Message, Origin, plain_messages_read
 from fmq.store.batch import Batch, messages_of
 from fmq.store.columns import CARRIED, Columns
@@ -34,7 +36,7 @@ class Fresh:
         return Batch(origin.topic, origin.queue, self.offset, bodies, self.offset, (self,), 0)
 
     def messages(
-        self, place: int, seed: int, bodies: list[bytes], first: int, low: int
+        self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
     ) -> list[Message]:
         """What a Stretch gives of the record."""
         if self._columns.flags & CARRIED:

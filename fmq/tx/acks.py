@@ -20,6 +20,11 @@ class Acked:
         self.floor = floor
         self._ranges: SortedDict[int, int] = SortedDict()  # first -> end
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group is done with nothing, so that it counts nowhere."""
+        return not self.floor and not self._ranges
+
     def add(self, first: int, end: int) -> None:
         """`first` up to, not including, `end` are done; any part of it may have been before."""
         if first <= self.floor:

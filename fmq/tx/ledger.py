@@ -107,6 +107,7 @@ class Ledger:
         self.on_ack: Callable[[AckRange], None] | None = None
         self.on_undecided: Callable[[Entry], None] | None = None
         self.on_decided: Callable[[Entry], None] | None = None
+        self.holding: Callable[[], set[tuple[str, str]]] = set  # groups, and topics of deliveries
         self.on_free: Callable[[AckRange], None] | None = None  # its transaction rolled back
         self.index = SegmentIndex(base)
         self.sealed: list[SegmentIndex] = []  # full, and their files not yet written
@@ -192,7 +193,9 @@ class Ledger:
                 for topic in self.made_topics()
             },
             "acks": [
-                [*key, acked.floor, acked.as_lists()] for key, acked in sorted(self.acked.items())
+                [*key, acked.floor, acked.as_lists()]
+                for key, acked in sorted(self.acked.items())
+                if not acked.is_empty  # of a group that has taken something, and acked nothing
             ],
         }
 

@@ -100,7 +100,7 @@ def test_a_batch_is_acked_whole(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         batch = consumer.poll_batch(limit=3)
         assert batch is not None
-        assert (batch.bodies, batch.offset, len(batch)) == ([b"0", b"1", b"2"], 0, 3)
+        assert (batch.bodies, batch.offset, len(batch)) == ((b"0", b"1", b"2"), 0, 3)
         assert [message.offset for message in batch.messages] == [0, 1, 2]
         batch.ack()
         assert seen(consumer.poll()) == [3]
@@ -159,17 +159,29 @@ def test_what_is_released_comes_again_at_once(engine: Engine) -> None:
         assert seen(consumer.poll()) == [1]
 
 
-def test_what_a_handler_does_with_its_list_changes_no_later_delivery(engine: Engine) -> None:
+def test_nothing_of_what_was_read_or_handed_out_can_be_set(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        [delivery] = consumer.poll(limit=1)
+        batch = engine.read_batch("t")
+        assert batch is not None
+        changes: list[tuple[object, str]] = [(delivery, "message"), (delivery, "body")]
+        changes += [(batch, name) for name in ("topic", "queue", "offset", "bodies", "next")]
+        for what, name in changes:
+            with pytest.raises(AttributeError):
+                setattr(what, name, 7)
+
+
+def test_what_a_handler_does_with_its_lists_changes_no_later_delivery(engine: Engine) -> None:
     """One that takes bodies out of it and fails: they come again, each at its own offset."""
     with engine.consumer("t", group="g") as consumer:
         batch = consumer.poll_batch()
         assert batch is not None
-        assert batch.bodies.pop(0) == b"0"
+        assert isinstance(batch.bodies, tuple)
         batch.messages.clear()
         batch.release()
         again = consumer.poll_batch()
         assert again is not None
-        assert (again.offset, again.bodies) == (0, [b"0", b"1", b"2", b"3"])
+        assert (again.offset, again.bodies) == (0, (b"0", b"1", b"2", b"3"))
         assert [(each.offset, each.body) for each in again.messages] == [*enumerate(again.bodies)]
         again.ack()
     [of_group] = engine.groups("g")

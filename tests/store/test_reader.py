@@ -100,7 +100,7 @@ class Stored:
 
 
 def seen(batch: Batch) -> list[Any]:
-    assert [message.body for message in batch.messages] == batch.bodies
+    assert [message.body for message in batch.messages] == [*batch.bodies]
     return [(m.body, m.key, m.tag, m.headers, m.offset) for m in batch.messages]
 
 
@@ -224,12 +224,12 @@ def test_bytes_behind_the_visible_end_are_not_kept() -> None:
     stored = Stored()
     stored.publish([Message(b"first")])
     reader = stored.reader(1 << 20)
-    assert stored.batch(reader, stored.first, 10).bodies == [b"first"]
+    assert stored.batch(reader, stored.first, 10).bodies == (b"first",)
     for number in range(30):
         stored.publish([Message(b"%d" % number * 50)])
         stored.journal.write(stored.journal.take_pending(), sync=True)
         batch = stored.batch(reader, stored.first + 1 + number, 10)
-        assert batch.bodies == [b"%d" % number * 50]
+        assert batch.bodies == (b"%d" % number * 50,)
 
 
 def test_a_window_serves_many_batches_with_one_read() -> None:
@@ -241,7 +241,7 @@ def test_a_window_serves_many_batches_with_one_read() -> None:
     counting = FaultDisk(stored.disk)
     reader = Reader(Files(directory_of(counting)), SEED, 1 << 20)
     for number in range(200):
-        assert stored.batch(reader, stored.first + number, 1).bodies == [b"%d" % number]
+        assert stored.batch(reader, stored.first + number, 1).bodies == (b"%d" % number,)
     assert counting.count("read") == 1
 
 
@@ -327,12 +327,12 @@ def test_any_damaged_bit_of_a_run_is_damaged_and_never_a_wrong_body(
             file.write(at, (bytes([sound ^ 1 << bit % 8]),), sync=True)
             reader = stored.reader(read_ahead_bytes)
             try:
-                assert stored.batch(reader, stored.first, 1).bodies == [b"before"]
+                assert stored.batch(reader, stored.first, 1).bodies == (b"before",)
                 with pytest.raises(Damaged) as caught:
                     stored.batch(reader, victim, lane.counts[1])
                 assert caught.value.file == segment_name(0)
                 assert caught.value.position in (lane.records[1], lane.bodies[1])
-                assert stored.batch(reader, lane.next - 1, 1).bodies == [b"behind"]
+                assert stored.batch(reader, lane.next - 1, 1).bodies == (b"behind",)
             finally:
                 file.write(at, (bytes([sound]),), sync=True)
     assert seen(stored.batch(stored.reader(1), victim, lane.counts[1]))
