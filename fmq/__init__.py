@@ -28,10 +28,11 @@ if _typing.TYPE_CHECKING:
     from fmq.checking import Problem, Report, check
     from fmq.feedback.loop import CheckLoop
     from fmq.feedback.question import Question
+    from fmq.feedback.service import Feedback
     from fmq.infos import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
     from fmq.readonly import ReadOnlyEngine
     from fmq.recovery.recover import RecoveryReport
-    from fmq.stats import Stats
+    from fmq.stats import Kept, Stats
 
 __version__ = "0.1.0"
 
@@ -43,8 +44,10 @@ __all__ = [
     "Delivery",
     "DeliveryBatch",
     "Engine",
+    "Feedback",
     "FmqError",
     "GroupInfo",
+    "Kept",
     "Message",
     "Options",
     "Origin",
@@ -69,7 +72,9 @@ __all__ = [
 # Imported when they are first named: a program that only sends never does.
 _LATER = {
     "CheckLoop": "fmq.feedback.loop",
+    "Feedback": "fmq.feedback.service",
     "GroupInfo": "fmq.infos",
+    "Kept": "fmq.stats",
     "Outcome": "fmq.infos",
     "Problem": "fmq.checking",
     "Question": "fmq.feedback.question",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fmq.disk import Directory, Disk, File
-from fmq.errors import Damaged, FmqError, Unreadable
+from fmq.errors import Damaged, FmqError, NotAStore, Unreadable
 from fmq.opening import PathLike, check_door, text_of
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
@@ -65,7 +65,10 @@ class Report:
 
 
 def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
-    """Verify the directory at `path`, which no engine has open; what is wrong is in the report."""
+    """Verify the directory at `path`, which no engine has open; what is wrong is in the report.
+
+    NotAStore where no journal was ever begun: nothing is proved by what is not there.
+    """
     where = text_of(path)
     if disk is None:
         disk = RealDisk()
@@ -90,7 +93,10 @@ def _check(where: str, directory: Directory) -> Report:
     if locked is not None:
         raise locked
     if layout.fresh:
-        return Report(where, 0, 0, 0, 0, 0, 0, ())
+        raise NotAStore(
+            f"{where}: no journal was ever begun here, so there is nothing to verify. Name the "
+            "directory that a program gives to fmq.open(); perhaps it is not mounted."
+        )
     problems: list[Problem] = []
     try:
         replay, store = begin(directory, layout)

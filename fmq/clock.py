@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from threading import TIMEOUT_MAX
 from typing import Protocol
 
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
@@ -52,9 +53,14 @@ class SystemClock:
 
 
 def as_datetime(time_us: int) -> datetime:
-    """The moment as people and programs outside want it: aware, in UTC."""
+    """The moment as people and programs outside want it: aware, in UTC. What lies before or behind
+    all that a datetime can say, which no clock gives that is right, is the first or the last one.
+    """
     seconds, micros = divmod(time_us, 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
+    try:
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
+    except (ValueError, OverflowError, OSError):
+        return LAST if time_us > 0 else FIRST
 
 
 def as_text(moment: datetime) -> str:

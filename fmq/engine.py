@@ -254,6 +254,7 @@ class Engine:
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
     ) -> list[Message]:
         """The messages of `queue` from `offset` on, at most `limit`; empty if there are none."""
+        self._check_open()
         queue, offset, limit = check_place(topic, queue, offset, limit, 0)
         timeout = check_seconds("timeout", timeout)
         found: list[Message] = []
@@ -299,7 +300,7 @@ class Engine:
         """A member of `group`, which shares the messages of `topics`; a new one starts earliest."""
         self._check()
         names = check_names("topic", topics)
-        check_name("group", group)
+        group = check_name("group", group)
         if not names:
             raise BadOption("topics: name at least one to consume from")
         lease = self._options.lease_seconds

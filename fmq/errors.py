@@ -141,6 +141,7 @@ TOO_MANY_FILES = "Close some files, or raise the limit (`ulimit -n`), and call a
 ADVICE_BY_ERRNO = {
     errno.EIO: BROKEN_DISK,
     errno.EUCLEAN: BROKEN_DISK,
+    errno.EROFS: "It may only be read there: look with fmq.open(path, read_only=True).",
     errno.EMFILE: TOO_MANY_FILES,
     errno.ENFILE: TOO_MANY_FILES,
 }

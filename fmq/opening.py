@@ -8,9 +8,9 @@ from typing import Literal, Protocol, overload
 
 import fmq
 from fmq.clock import Clock, SystemClock
-from fmq.disk import Directory, Disk
+from fmq.disk import Directory, Disk, is_full
 from fmq.engine import Engine
-from fmq.errors import BadName, Unreadable
+from fmq.errors import BadName, StorageFull, Unreadable
 from fmq.options import Options
 from fmq.real_disk import RealDisk
 from fmq.tx.ids import DRAWN_BYTES
@@ -99,6 +99,11 @@ def open(
             directory.close()
             raise
     except OSError as error:
+        if is_full(error):
+            raise StorageFull(
+                f"{error.filename or where}: no room ({error.strerror}), so {where} was not opened."
+                " Nothing was lost; free some room, of files as well as of bytes, and open again."
+            ) from error
         raise Unreadable(where, error) from error
     if resolve:
         try:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from fmq.clock import Clock
 from fmq.disk import Directory
 from fmq.ending import forget, remember
-from fmq.errors import Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly
+from fmq.errors import Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly, Unreadable
 from fmq.infos import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.message import Message
 from fmq.options import Options
@@ -63,7 +63,10 @@ class ReadOnlyEngine:
         self._check_open()
         with self._refreshing:
             self._check_open()
-            self._follower.refresh()
+            try:
+                self._follower.refresh()
+            except OSError as error:
+                raise self._unreadable(error) from error
             if self._follower.ledger is not self._built_from:
                 self._build()
 
@@ -91,6 +94,7 @@ class ReadOnlyEngine:
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100
     ) -> list[Message]:
         """The messages of `queue` from `offset` on, at most `limit`; empty if there are none."""
+        self._check_open()
         queue, offset, limit = check_place(topic, queue, offset, limit, 0)
         found: list[Message] = []
         while len(found) < limit:
@@ -167,11 +171,16 @@ class ReadOnlyEngine:
             self.refresh()
             try:
                 return look()
-            except (Damaged, OSError):
+            except (Damaged, OSError) as error:
                 self._check_open()  # closed since then, and its files with it
                 left -= 1
                 if not left:
+                    if isinstance(error, OSError):
+                        raise self._unreadable(error) from error
                     raise
+
+    def _unreadable(self, error: OSError) -> Unreadable:
+        return error if isinstance(error, Unreadable) else Unreadable(self._path, error)
 
     def __getattr__(self, name: str) -> object:
         if name in WRITING:

@@ -64,7 +64,11 @@ class RealFile:
         # One system call that writes and, if asked, makes what it wrote durable.
         flags = os.RWF_DSYNC if sync else 0
         write = self._writer
-        written = write(self._fd, buffers, offset, flags)
+        try:
+            written = write(self._fd, buffers, offset, flags)
+        except OSError as error:
+            error.filename = self._path  # the system call knows only a number
+            raise
         size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         if written != size:
             self._write_rest(offset, b"".join(buffers), written, flags)
@@ -86,7 +90,11 @@ class RealFile:
             self.write(offset, (memoryview(zeros)[: size - offset],), sync=False)
 
     def sync(self) -> None:
-        os.fsync(self._fd)
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

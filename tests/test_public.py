@@ -24,8 +24,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
-    Answer Batch CheckLoop Consumer Delivery DeliveryBatch Engine FmqError GroupInfo Message
-    Options Origin Outcome Problem Question QueueInfo ReadOnlyEngine Receipt RecoveryReport Report
+    Answer Batch CheckLoop Consumer Delivery DeliveryBatch Engine Feedback FmqError GroupInfo Kept
+    Message Options Origin Outcome Problem Question QueueInfo ReadOnlyEngine Receipt RecoveryReport Report
     RollBack Settled Stats Transaction UndecidedTransaction check errors open
 """
 

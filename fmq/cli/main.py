@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _forget_stdout()
         return BROKEN_PIPE
     except OSError as error:
-        note(printable(str(error)))
+        where = "" if error.filename else "what there is to show could not be written: "
+        note(printable(f"{where}{error}"))
         return ERROR
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -82,7 +83,14 @@ def run_decide(args: argparse.Namespace, output: Output) -> int:
         outcome = engine.decide(
             args.tx_id, args.decision, reason=args.reason, decided_by=by, seal=args.seal
         )
-    show_outcome(output, outcome)
+    try:
+        show_outcome(output, outcome)
+        sys.stdout.flush()
+    except OSError:
+        note(
+            f"transaction {args.tx_id!r} is {outcome.state}, and durably so; only to show it failed"
+        )
+        raise
     return FINE
 
 

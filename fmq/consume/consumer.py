@@ -162,6 +162,8 @@ class Consumer:
             self._ahead[queue] = ahead
         if build:
             _ = ahead.messages
+        if first + count >= ahead.next:
+            self._ahead.pop(queue, None)  # nothing is left of it, and it holds what it was cut from
         return ahead.part(first, count)
 
     def _ack(self, lease: Lease, sync: bool | None) -> None:
@@ -249,6 +251,7 @@ class Consumer:
         with self._messages.lock:
             if not self._closed:
                 self._closed = True
+                self._ahead.clear()
                 self._groups.release(self.group, self.topics, self)
                 for topic in self.topics:
                     self._messages.ledger.arrived.add(topic)

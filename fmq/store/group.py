@@ -189,10 +189,10 @@ class Group:
 
     def failed_error(self) -> EngineFailed:
         return EngineFailed(
-            f"the engine stopped at an error while writing ({self.failure!r}) and takes nothing "
-            "more. What had been acknowledged is safe; the outcome of calls that were running is "
-            "unknown. Close it and open the directory again: recovery finds the truth, and "
-            "engine.outcome(tx_id) tells what became of a transaction."
+            f"the engine stopped at an error while writing ({said(self.failure)}) and takes "
+            "nothing more. What had been acknowledged is safe; the outcome of calls that were "
+            "running is unknown. Close it and open the directory again: recovery finds the truth, "
+            "and engine.outcome(tx_id) tells what became of a transaction."
         )
 
     def flush(self, *, force: bool = False) -> None:
@@ -282,6 +282,11 @@ class Group:
     def fail(self, error: BaseException) -> None:
         """Stop the engine because of `error`, met outside of a write. Under the lock."""
         self._fail(error)
+
+
+def said(error: BaseException | None) -> str:
+    """The error in a word and its text, which of an OSError names the file."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else repr(error)
 
 
 def _nothing(what: None) -> None:

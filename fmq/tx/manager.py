@@ -70,7 +70,7 @@ class TransactionManager:
     ) -> T:
         """A new transaction; TxIdInUse if its id is open or was decided within the window."""
         if producer is not None:
-            check_name("producer", producer)
+            producer = check_name("producer", producer)
         check_after_ms = -1
         if check_after is not None:
             after = check_seconds("check_after", check_after)
@@ -80,7 +80,7 @@ class TransactionManager:
         if tx_id is None:
             made = self._ids.make(self.writer.clock.time_us())
             return make(self, made, producer or "", check_after_ms, named=False)
-        check_tx_id(tx_id)
+        tx_id = check_tx_id(tx_id)
         if self._ids.has_made(tx_id):
             raise TxIdInUse(
                 f"transaction {tx_id!r} is one that this engine has named itself; give another one "

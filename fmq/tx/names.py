@@ -47,10 +47,10 @@ def check_names(what: str, names: object, *, or_none: bool = False) -> tuple[str
             f"{what}s={names!r}: is a str or several, not {type(names).__name__}. "
             "Nothing was changed."
         )
-    for name in given:
-        if check_text(what, name) or not or_none:
-            _checked_name(what, name)
-    return tuple(dict.fromkeys(given))
+    checked = (
+        _checked_name(what, name) if check_text(what, name) or not or_none else "" for name in given
+    )
+    return tuple(dict.fromkeys(checked))
 
 
 @lru_cache(maxsize=4096)
@@ -62,8 +62,10 @@ def _checked_name(what: str, name: str) -> str:
     if not 1 <= size <= NAME_BYTES_MAX:
         raise BadName(f"{what} {name[:40]!r}: {size} bytes; a name has 1 to {NAME_BYTES_MAX}")
     if not name.isprintable():
-        raise BadName(f"{what} {name!r}: a name has no control characters")
-    return name
+        raise BadName(
+            f"{what} {name!r}: a name has only characters that can be printed, and no blank but ' '"
+        )
+    return str.__str__(name)  # of a subclass (an enum), its text alone: others get it back
 
 
 def as_index(what: str, number: object) -> int:
@@ -139,4 +141,4 @@ def check_tx_id(tx_id: str) -> str:
         raise BadName(
             f"tx_id {tx_id[:40]!r}: must be 1 to {NAME_BYTES_MAX} printable ASCII characters"
         )
-    return tx_id
+    return str.__str__(tx_id)

@@ -156,7 +156,8 @@ class Transaction(Collecting):
             error.add_note(
                 f"fmq: transaction {self.tx_id!r} was prepared before this exception and stays "
                 "undecided, because the exception says nothing about your database. Decide it "
-                f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback')."
+                f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback'), unless a checker or "
+                f"somebody else has done so already: engine.outcome({self.tx_id!r}) tells."
             )
         elif self.phase is IN_DOUBT:
             error.add_note(

@@ -135,7 +135,10 @@ class Writer:
         """Let those of its topics that are not there come into being with `append`."""
         unknown = dict.fromkeys(name for name in append.topics if name not in self._topics)
         now = append.time_us
-        new = [TopicMade(name, self.options.queues_of(name), now) for name in unknown]
+        new = [
+            TopicMade(check_name("topic", name), self.options.queues_of(name), now)
+            for name in unknown
+        ]
         append.make(new, self.journal.measure(new))
 
     def plan(self, records: Sequence[Record]) -> None:
