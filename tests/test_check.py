@@ -56,3 +56,6 @@ def test_an_index_that_cannot_be_read_is_a_problem_and_hides_no_other(tmp_path: 
 def test_what_is_no_store_is_not_checked(tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         fmq.check(tmp_path / "nothing")
+    # Where a backup should lie, or a mount is missing, "sound" would be believed.
+    with pytest.raises(NotAStore, match="nothing to verify"):
+        fmq.check(tmp_path)

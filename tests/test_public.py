@@ -25,8 +25,8 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
     Answer Batch CheckLoop Consumer Delivery DeliveryBatch Engine Feedback FmqError GroupInfo Kept
-    Message Options Origin Outcome Problem Question QueueInfo ReadOnlyEngine Receipt RecoveryReport Report
-    RollBack Settled Stats Transaction UndecidedTransaction check errors open
+    Message Options Origin Outcome Problem Question QueueInfo ReadOnlyEngine Receipt
+    RecoveryReport Report RollBack Settled Stats Transaction UndecidedTransaction check errors open
 """
 
 spec = importlib.util.spec_from_file_location("dev", ROOT / "tools" / "dev.py")

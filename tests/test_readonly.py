@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +21,7 @@ from fmq.errors import (
     OffsetGone,
     ReadOnly,
     UnknownTransaction,
+    Unreadable,
 )
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from tests.recovery.sights import OPTIONS, seen, work
@@ -472,3 +474,53 @@ def test_it_needs_no_room_and_no_permission_to_write(disk: CrashDisk) -> None:
         faults.fail(operation, persistently=True)
     with looking(faults) as reader:
         assert bodies(reader, "t") == [b"0"]
+
+
+@pytest.mark.parametrize("operation", ["open", "read"])
+def test_what_the_machine_refuses_to_a_reader_is_a_typed_error(
+    disk: CrashDisk, operation: Any
+) -> None:
+    """As of the engine, with the file and what to do; and nothing is wrong behind it."""
+    with opened(disk) as engine:
+        engine.send("t", b"0")
+        fill(engine)
+        engine.decide(prepared(engine), "commit")
+    faults = FaultDisk(disk)
+    with looking(faults) as reader:
+        expected = content_of(reader)
+        for call in (
+            reader.refresh,
+            reader.queues,
+            reader.groups,
+            reader.undecided,
+            lambda: reader.outcome("T"),
+            lambda: reader.read("t"),
+            lambda: reader.read_batch("u", offset=10_000),
+        ):
+            faults.fail(operation, error=errno.EMFILE, persistently=True)
+            with suppress(Unreadable):
+                call()
+            faults.heal()
+        assert content_of(reader) == expected
+
+
+def prepared(engine: fmq.Engine) -> str:
+    tx = engine.transaction(tx_id="T")
+    tx.send("t", b"of a transaction")
+    tx.prepare()
+    return "T"
+
+
+def content_of(reader: ReadOnlyEngine) -> object:
+    return bodies(reader, "t"), reader.queues(), reader.outcome("T")
+
+
+def test_a_closed_reader_reads_nothing_however_little(disk: CrashDisk) -> None:
+    with opened(disk) as engine:
+        engine.send("t", b"0")
+    with looking(disk) as reader:
+        pass
+    for closed in (engine, reader):
+        for limit in (0, 1):
+            with pytest.raises(Closed):
+                closed.read("t", limit=limit)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Literal
@@ -15,7 +17,16 @@ import pytest
 import fmq
 from fmq import Engine, Options
 from fmq.disk import Directory
-from fmq.errors import BadOption, Damaged, FmqError, StorageFull, TooLarge, Unreadable
+from fmq.errors import (
+    BadOption,
+    Damaged,
+    EngineFailed,
+    FmqError,
+    StorageFull,
+    TooLarge,
+    TxIdInUse,
+    Unreadable,
+)
 from fmq.real_disk import RealDisk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.interrupts import Interrupt, in_thread
@@ -437,3 +448,41 @@ def test_who_tries_again_and_again_is_not_told_of_all_earlier_times() -> None:
     engine.close()
     reader.close()
     removed.close()
+
+
+@pytest.mark.parametrize("operation", ["mkdir", "create", "directory sync"])
+def test_a_full_disk_met_while_a_directory_is_begun_is_called_full(operation: Any) -> None:
+    disk = FaultDisk(CrashDisk())
+    disk.fail(operation, error=errno.ENOSPC)
+    with pytest.raises(StorageFull, match="no room"):
+        opened(disk)
+    disk.heal()
+    with opened(disk) as engine:
+        engine.send("t", b"1")
+
+
+def test_the_error_of_a_failed_engine_names_the_file(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d") as engine:
+        engine.send("t", b"1")
+        file = engine._parts.journal._writing
+        os.close(file._fd)  # type: ignore[attr-defined]
+        with pytest.raises(EngineFailed, match=r"00000000\.seg"):
+            engine.send("t", b"2")
+        file._fd = -1  # type: ignore[attr-defined]
+
+
+def test_a_time_beyond_every_calendar_is_shown_as_the_last_there_is() -> None:
+    """From a clock that was wrong: what was sent meanwhile can still be read and decided."""
+    disk = CrashDisk()
+    with opened(disk, clock=FakeClock(10**18)) as engine:
+        engine.send("t", b"1")
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"2")
+        tx.prepare()
+    with opened(disk) as engine:
+        [message] = engine.read("t")
+        assert message.time == datetime.max.replace(tzinfo=UTC)
+        assert [each.tx_id for each in engine.undecided()] == ["T"]
+        assert engine.decide("T", "commit").state == "committed"
+        with pytest.raises(TxIdInUse, match="9999"):
+            engine.transaction(tx_id="T")

@@ -110,7 +110,7 @@ def as_bytes(body: object) -> bytes:
         return body
     try:
         if isinstance(body, (bytes, bytearray)):
-            return bytes(body)
+            return bytes(memoryview(body))  # whatever a subclass says of itself
         view = memoryview(body)  # type: ignore[arg-type]
         # numpy's str gives its own, four bytes for each character.
         if isinstance(body, str) or _holds_pointers(view):

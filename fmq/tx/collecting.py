@@ -13,7 +13,7 @@ from fmq.store.content import as_bytes, copied_headers, split_bodies
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
 from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
-from fmq.tx.names import no_text
+from fmq.tx.names import check_name, no_text
 from fmq.tx.writer import Writer
 
 UTF8_BYTES_MAX = 4  # of a character
@@ -169,6 +169,7 @@ class Collecting:
             known = self._topics.get(topic)
         except TypeError:
             raise no_text("topic", topic) from None
+        topic = check_name("topic", topic) if known is None else known.name
         alone = queue is None and known is not None and len(known.queues) == 1
         place = topic, 0 if alone else self._writer.choose_queue(topic, key, queue)
         run = self.runs.get(place)

@@ -218,7 +218,10 @@ class TransactionManager:
                 entry = self._ledger.by_tx_id.get(tx_id)
                 busy = entry is not None and entry.busy
             if entry is None:
-                return self._decided_before(tx_id, kind, seal, number)
+                before = self._decided_before(tx_id, kind, seal, number)
+                if before is None:
+                    continue  # its PREPARE was on its way, and is durable by now
+                return before
             if number not in (None, entry.tx):
                 raise self._another(tx_id)
             if seal is not None and seal != seal_text(entry.prepare.seal):
@@ -305,12 +308,15 @@ class TransactionManager:
 
     def _decided_before(
         self, tx_id: str, kind: Kind, seal: str | None, number: int | None
-    ) -> Outcome:
+    ) -> Outcome | None:
+        """How it was decided before, if not otherwise; None if it is undecided after all."""
         if number is not None:
             decided = self._outcomes.find(tx_id)
             if decided is not None and decided.tx != number:
                 raise self._another(tx_id)
         outcome = self.outcome(tx_id)
+        if outcome.state == "undecided":
+            return None
         if seal is not None and seal != outcome.seal:
             raise UnknownTransaction(
                 f"transaction {tx_id!r} had the seal {outcome.seal}, not {seal}: the decision is "
@@ -351,13 +357,16 @@ class TransactionManager:
         raise self._outcomes.unknown(tx_id)
 
     def check_undecided(self) -> None:
-        """EngineFailed if one that is listed may have been decided: who is told that it waits may
-        decide on his side. One that nobody was deciding is undecided, whatever the disk did.
+        """Wait for the decisions that are on their way: who is told that one waits may decide on
+        his side. EngineFailed if they have failed. One that nobody was deciding is undecided,
+        whatever the disk did.
         """
         with self._group.lock:
-            undecided = self._ledger.undecided.values()
-            if self._group.broken() and any(entry.is_decided_soon for entry in undecided):
+            soon = any(entry.is_decided_soon for entry in self._ledger.undecided.values())
+            if soon:
                 self._refuse_to_guess()
+        if soon:
+            self._group.flush()
 
     def _refuse_to_guess(self) -> None:
         """Under the lock."""
@@ -369,12 +378,16 @@ class TransactionManager:
             return self._group.idle()
 
     def _known_outcome(self, tx_id: str) -> Outcome | None:
-        with self._group.lock:
-            entry = self._ledger.by_tx_id.get(tx_id)
-            if entry is not None:
-                if entry.is_decided_soon:
-                    self._refuse_to_guess()
-                return undecided_outcome(entry)
+        while True:
+            with self._group.lock:
+                entry = self._ledger.by_tx_id.get(tx_id)
+                if entry is None:
+                    break
+                if not entry.is_decided_soon:
+                    return undecided_outcome(entry)
+                self._refuse_to_guess()
+            # Its decision is on its way, and whoever has made it may have been told so.
+            self._group.flush()
         decided = self._outcomes.find(tx_id)
         return None if decided is None else self._outcomes.outcome(decided)
 

@@ -14,9 +14,11 @@ NAME_BYTES_MAX = 255
 
 def check_name(what: str, name: str) -> str:
     """`name`, if it can be that of a topic, group or producer; TypeError or BadName."""
-    if isinstance(name, str):
-        return _checked_name(what, name)
-    raise no_text(what, name)
+    if type(name) is not str:
+        # Of a subclass its text alone: what is remembered by name must not depend on how it
+        # compares, and others are shown it.
+        name = str.__str__(check_text(what, name))
+    return _checked_name(what, name)
 
 
 def check_text(what: str, text: str) -> str:
@@ -28,7 +30,7 @@ def check_text(what: str, text: str) -> str:
 
 def check_producer(producer: str) -> str:
     """`producer`, which may be "": nobody in particular; TypeError or BadName."""
-    return _checked_name("producer", producer) if check_text("producer", producer) else ""
+    return check_name("producer", producer) if check_text("producer", producer) else ""
 
 
 def no_text(what: str, text: object) -> TypeError:
@@ -48,7 +50,7 @@ def check_names(what: str, names: object, *, or_none: bool = False) -> tuple[str
             "Nothing was changed."
         )
     checked = (
-        _checked_name(what, name) if check_text(what, name) or not or_none else "" for name in given
+        check_name(what, name) if check_text(what, name) or not or_none else "" for name in given
     )
     return tuple(dict.fromkeys(checked))
 
@@ -65,7 +67,7 @@ def _checked_name(what: str, name: str) -> str:
         raise BadName(
             f"{what} {name!r}: a name has only characters that can be printed, and no blank but ' '"
         )
-    return str.__str__(name)  # of a subclass (an enum), its text alone: others get it back
+    return name
 
 
 def as_index(what: str, number: object) -> int:

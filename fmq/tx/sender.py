@@ -15,7 +15,7 @@ from fmq.store.content import (
     encode_one,
     split_bodies,
 )
-from fmq.tx.names import check_producer, no_text
+from fmq.tx.names import check_name, check_producer, no_text
 from fmq.tx.sent import One, Sent
 from fmq.tx.writer import Writer
 
@@ -47,6 +47,7 @@ class Sender:
             known = self._topics.get(topic)
         except TypeError:
             raise no_text("topic", topic) from None
+        topic = check_name("topic", topic) if known is None else known.name
         alone = queue is None and known is not None and len(known.queues) == 1
         number = 0 if alone else self._writer.choose_queue(topic, key, queue)
         producer = "" if producer is None else check_producer(producer)
@@ -69,6 +70,7 @@ class Sender:
         self, topic: str, bodies: Iterable[Body | Message], queue: int | None, producer: str | None
     ) -> Sent | None:
         """Many, in order within each queue; None if there are none."""
+        topic = self._writer.name_of(topic)
         producer = "" if producer is None else check_producer(producer)
         items, plain = split_bodies(bodies)
         if not items:

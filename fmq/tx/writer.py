@@ -69,6 +69,14 @@ class Writer:
         self._last_us = now
         return now
 
+    def name_of(self, topic: str) -> str:
+        """The topic's name as the ledger has it, or is to have it; TypeError or BadName."""
+        try:
+            known = self.ledger.topics.get(topic)
+        except TypeError:
+            raise no_text("topic", topic) from None
+        return check_name("topic", topic) if known is None else known.name
+
     def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
         """The queue for a message: the one asked for, the key's, or the next in turn."""
         try:
@@ -135,10 +143,7 @@ class Writer:
         """Let those of its topics that are not there come into being with `append`."""
         unknown = dict.fromkeys(name for name in append.topics if name not in self._topics)
         now = append.time_us
-        new = [
-            TopicMade(check_name("topic", name), self.options.queues_of(name), now)
-            for name in unknown
-        ]
+        new = [TopicMade(name, self.options.queues_of(name), now) for name in unknown]
         append.make(new, self.journal.measure(new))
 
     def plan(self, records: Sequence[Record]) -> None:

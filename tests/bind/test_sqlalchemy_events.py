@@ -277,6 +277,35 @@ def test_a_message_of_a_savepoint_that_is_rolled_back_is_dropped(
     assert rows(database) == messages(engine) == ["one", "four"]
 
 
+@pytest.mark.parametrize("around", [False, True])
+def test_a_message_of_a_savepoint_whose_flush_failed_is_dropped(
+    engine: fmq.Engine,
+    database: Engine,
+    sessions: Sessions,
+    outbox: Outbox,
+    *,
+    around: bool,
+) -> None:
+    """SQLAlchemy tells of the flush alone, and closes the savepoint without another word."""
+    with sessions() as session:
+        order(outbox, session, "one")
+        session.flush()
+        outer = session.begin_nested() if around else None
+        with contextlib.suppress(IntegrityError), session.begin_nested():
+            order(outbox, session, "two")
+            session.flush()
+            order(outbox, session, "three")
+            session.add(Order(name="one"))
+            session.flush()
+        order(outbox, session, "four")
+        if outer is not None:
+            outer.rollback()
+            order(outbox, session, "five")
+        session.commit()
+    expected = ["one", "five"] if around else ["one", "four"]
+    assert rows(database) == messages(engine) == expected
+
+
 def test_the_release_of_a_savepoint_that_comes_first_commits_nothing(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:

@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import fmq
-from tests.cli.command import contents, fmq_json, fmq_table
+from tests.cli.command import COMMAND, ENVIRONMENT, contents, fmq_json, fmq_table
 
 
 def test_the_undecided_are_listed_with_what_one_must_know(shop: Path) -> None:
@@ -141,3 +142,16 @@ def test_what_a_crash_left_unproven_is_not_passed_over_in_silence(tmp_path: Path
     fmq.open(killed, background=False).close()
     code, lines, error = fmq_json("tx", "list", killed)
     assert ([line["tx_id"] for line in lines], error) == (["t1"], "")
+
+
+def test_a_decision_that_cannot_be_shown_is_said_to_be_made(shop: Path) -> None:
+    """Its output goes nowhere, and whoever called it must not take it for refused."""
+    command = (*COMMAND, "tx", "decide", str(shop), "order-3", "commit", "--reason", "paid")
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
+        )
+    assert run.returncode == 3
+    assert b"'order-3' is committed, and durably so" in run.stderr
+    with fmq.open(shop) as engine:
+        assert engine.outcome("order-3").state == "committed"

@@ -333,6 +333,7 @@ LIARS: list[Any] = [
     np.int32(7),
     memoryview(array("H", [1, 2])),
     type("Short", (bytes,), {"__len__": lambda self: 1})(b"xyz"),
+    type("Itself", (bytes,), {"__len__": lambda self: 1, "__bytes__": lambda self: self})(b"xyz"),
 ]
 
 

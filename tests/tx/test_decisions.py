@@ -7,9 +7,18 @@ from typing import Any, get_args
 
 import pytest
 
-from fmq import Engine, Outcome
-from fmq.errors import AlreadyDecided, BadName, BadOption, TooLarge, UnknownTransaction
+import fmq
+from fmq import Engine, Options, Outcome
+from fmq.errors import (
+    AlreadyDecided,
+    BadName,
+    BadOption,
+    EngineFailed,
+    TooLarge,
+    UnknownTransaction,
+)
 from fmq.message import Decision
+from tests.interrupts import Interrupt
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
@@ -245,3 +254,52 @@ def test_many_outcomes_over_many_segments_are_all_found() -> None:
     with opened(disk) as engine:
         for number, tx_id in enumerate(ids):
             assert engine.outcome(tx_id).state == WORDS[DECISIONS[number % 2]]
+
+
+def test_a_decision_that_meets_its_prepare_on_the_way_waits_for_it() -> None:
+    """Whoever prepared it was interrupted, or is another thread: nobody has decided it before."""
+    met = at = 0
+    while True:
+        with opened(CrashDisk()) as engine:
+            tx = engine.transaction(tx_id="T")
+            tx.send("t", b"1")
+            interrupt = Interrupt(at)
+            try:
+                interrupt.run(tx.prepare)
+            except KeyboardInterrupt:
+                on_its_way = engine._parts.journal.is_pending
+                try:
+                    assert engine.decide("T", "commit").state == "committed", interrupt.met
+                    met += on_its_way
+                except (UnknownTransaction, EngineFailed):
+                    pass
+            else:
+                break
+        at += 1
+    assert met > 0, "no interrupt came between plan and write"
+
+
+def lazily_opened() -> Engine:
+    """One that syncs when it is asked to."""
+    options = Options(sync="interval", sync_interval_seconds=10_000.0, checker_threads=0)
+    return fmq.open("data", options, disk=CrashDisk(), clock=FakeClock())
+
+
+def test_what_a_call_has_decided_is_not_said_to_be_undecided() -> None:
+    """With an interval between syncs it is on its way, and time stands still: who asks, waits."""
+    with lazily_opened() as engine:
+        prepared(engine, "asked")
+        engine.decide("asked", "commit")
+        assert engine.outcome("asked").state == "committed"
+        prepared(engine, "listed")
+        engine.decide("listed", "rollback")
+        assert engine.undecided() == []
+        sent = engine.send_in_transaction([("t", b"1")], lambda tx: "commit")
+        assert sent.state == "committed"
+
+
+def test_what_a_checker_has_decided_is_reported_as_decided() -> None:
+    with lazily_opened() as engine:
+        prepared(engine)
+        engine.checker("checkout")(lambda question: "commit")
+        assert engine.settle().committed == ("T",)

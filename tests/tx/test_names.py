@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from enum import Enum
 
 import pytest
 
+import fmq
 from fmq.errors import BadName, FmqError
 from fmq.tx.names import check_name
-from tests.small import CrashDisk, FakeClock, opened
+from tests.small import CrashDisk, FakeClock, bodies, opened
 
 BAD_NAMES = ["", "a" * 256, "é" * 128, "a\nb", "a\0b", "\x7f", "\ud800"]
 BAD_IDS = ["", "a" * 256, "é", "a\nb", "a\0b"]
@@ -102,3 +104,53 @@ def test_ids_that_the_engine_makes_are_uuids_of_version_7_in_the_order_of_time()
 def test_ids_made_within_one_instant_differ() -> None:
     with opened(CrashDisk()) as engine:
         assert len({engine.transaction().tx_id for _ in range(2000)}) == 2000
+
+
+class Name(str, Enum):  # noqa: UP042 (of the kinds of enum the one that is shown as its class)
+    ORDERS = "orders"
+
+
+class Folded(str):
+    """Text whose case does not matter, and which says so of plain text, too."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and str.lower(self) == str.lower(other)
+
+    def __hash__(self) -> int:
+        return hash(str.lower(self))
+
+
+@pytest.mark.parametrize("kind", [Name, Folded])
+def test_of_a_name_of_another_class_only_its_text_is_kept(kind: type[str]) -> None:
+    """Others are shown it, and whatever is remembered by name is remembered for plain names."""
+    disk = CrashDisk()
+    name = kind("orders")
+    with opened(disk) as engine:
+        engine.send(name, b"1", producer=name)
+        engine.send_many(name, [b"2"])
+        with engine.transaction(tx_id=name, producer=name) as tx:
+            tx.send(name, b"3")
+        with engine.consumer(name, group=name) as consumer:
+            for delivery in consumer.poll():
+                delivery.ack()
+        shown: list[object] = [engine.send("orders", b"4").topic, engine.queues()[0].topic]
+        shown += [engine.groups()[0].group, engine.outcome("orders").producer]
+        assert [type(each) for each in shown] == [str] * 4
+        killed = disk.after_kill()
+    with opened(killed) as engine:
+        assert bodies(engine, "orders") == [b"1", b"2", b"3", b"4"]
+
+
+def test_text_that_compares_in_its_own_way_changes_nothing_for_plain_names() -> None:
+    with opened(CrashDisk()) as engine:
+        engine.send(Folded("Shouted"), b"1")
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        engine.send("shouted", b"2")
+        engine.send("other", b"3")
+        killed = disk.after_kill()
+    with opened(killed) as engine:
+        assert (bodies(engine, "shouted"), bodies(engine, "other")) == ([b"2"], [b"3"])
+    assert fmq.check("data", disk=killed).ok

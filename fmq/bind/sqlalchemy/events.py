@@ -141,8 +141,12 @@ class Outbox:
             followed.savepoints[transaction] = followed.tx.savepoint()
 
     def _after_soft_rollback(self, session: Session, previous: SessionTransaction) -> None:
-        if previous.nested:
-            self._followed(session).back_to(previous)
+        # A flush that fails inside of a savepoint says so of itself alone: it takes that with it.
+        rolled_back: SessionTransaction | None = previous
+        while rolled_back is not None and not rolled_back.nested:
+            rolled_back = rolled_back.parent
+        if rolled_back is not None:
+            self._followed(session).back_to(rolled_back)
 
     def _before_commit(self, session: Session) -> None:
         if session.in_nested_transaction():
@@ -223,9 +227,16 @@ class _Followed:
         self.closing = False  # it was looked at what is to be sent: a first message comes too late
 
     def back_to(self, savepoint: SessionTransaction) -> None:
-        """It was rolled back; one from before the first message is not known here."""
-        if self.tx is not None and self.tx.phase is Phase.OPEN:
-            self.savepoints.pop(savepoint, self.empty)()
+        """It was rolled back, maybe not for the first time; one from before the first message is
+        not known here.
+        """
+        if self.tx is None or self.tx.phase is not Phase.OPEN:
+            return
+        self.savepoints.get(savepoint, self.empty)()
+        names = [*self.savepoints]
+        behind = names[names.index(savepoint) + 1 :] if savepoint in self.savepoints else names
+        for each in behind:
+            self.savepoints[each] = _nothing  # it went with the one around it
 
     def end(self) -> None:
         """The session's transaction is over."""
@@ -274,6 +285,10 @@ class Following:
 
     def leave(self) -> None:
         """Nothing is left to do."""
+
+
+def _nothing() -> None:
+    """What is left to do for a savepoint that is gone already."""
 
 
 def _sends(tx: Transaction) -> bool:
