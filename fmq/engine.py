@@ -465,6 +465,10 @@ class Engine:
 
     def __del__(self) -> None:
         if getattr(self, "_refusal", True) is None and hasattr(self, "_parts"):
+            # One with threads is never dropped, as they have it. All that was acknowledged is safe.
+            for let_go in (self._parts.close, self._unlock, self._directory.close):
+                with suppress(Exception):
+                    let_go()
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:

@@ -70,6 +70,9 @@ class RemoteFileSystem(StorageError):
         self.kind = kind
 
 
+DROPPED = " One that was dropped without close() has it until its process ends."
+
+
 class Locked(StorageError):
     """Another engine, here or in another process, has this directory open."""
 
@@ -79,6 +82,7 @@ class Locked(StorageError):
         super().__init__(
             f"{path}: already open for writing by {who}. One engine writes at a time, and "
             "nothing was changed. Close the other one, or look with fmq.open(path, read_only=True)."
+            f"{DROPPED if here else ''}"
         )
         self.path = path
         self.holder = holder

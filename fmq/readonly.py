@@ -8,6 +8,7 @@ may lag by the last group of appends, until the next record, roll, checkpoint or
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -220,6 +221,13 @@ class ReadOnlyEngine:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_refusal", True) is None and hasattr(self, "_built_from"):
+            with suppress(Exception):
+                self._follower.close()
+                self._directory.close()
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         return f"<ReadOnlyEngine {self._path}, visible to {self.visible_to}>"

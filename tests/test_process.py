@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import re
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -418,3 +420,30 @@ def test_a_fork_while_another_thread_closes_leaves_a_child_that_has_nothing_and_
     tmp_path: Path,
 ) -> None:
     assert run(FORKED_WHILE_CLOSING, tmp_path / "d") == "0"
+
+
+# --- dropped without close ------------------------------------------------------------------------
+
+
+def dropped(use: Callable[[], object]) -> None:
+    use()
+    gc.collect()
+
+
+def test_what_was_dropped_without_a_close_says_so_and_keeps_nothing(tmp_path: Path) -> None:
+    """Neither the lock nor a file, unless it has threads: those keep it alive."""
+    for _ in range(3):
+        with pytest.warns(ResourceWarning, match="not closed"):
+            dropped(lambda: fmq.open(tmp_path / "d", background=False).send("t", b"1"))
+    open_files = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.warns(ResourceWarning, match="not closed"):
+            dropped(lambda: fmq.open(tmp_path / "d", read_only=True).read("t"))
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_the_second_of_two_in_one_process_is_told_that_the_first_may_have_been_dropped(
+    tmp_path: Path,
+) -> None:
+    with fmq.open(tmp_path / "d"), pytest.raises(Locked, match="dropped without close"):
+        fmq.open(tmp_path / "d")
