@@ -302,7 +302,7 @@ class Engine:
         names = check_names("topic", topics)
         group = check_name("group", group)
         if not names:
-            raise BadOption("topics: name at least one to consume from")
+            raise BadOption("topics: name at least one to consume from. Nothing was changed.")
         lease = self._options.lease_seconds
         if lease_seconds is not None:
             lease = check_seconds("lease_seconds", lease_seconds)

@@ -177,7 +177,9 @@ class Feedback:
         AlreadyDecided. LeaseLost if the lease ended and the question may be somebody else's.
         """
         if not is_answer(decision):
-            raise BadOption(f"answer {decision!r}: must be one of {', '.join(ANSWERS)}")
+            raise BadOption(
+                f"answer {decision!r}: must be one of {', '.join(ANSWERS)}. Nothing was changed."
+            )
         if not hasattr(question, "token"):
             raise TypeError(
                 f"an answer takes a Question, as ask gives them, not {type(question).__name__}. "

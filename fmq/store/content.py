@@ -119,7 +119,7 @@ def as_bytes(body: object) -> bytes:
     except TypeError:
         raise TypeError(
             f"a body is bytes-like, not {type(body).__name__}; encode it first, for instance "
-            "with str.encode() or json.dumps(...).encode()"
+            "with str.encode() or json.dumps(...).encode(). Nothing was changed."
         ) from None
     except (ValueError, BufferError) as error:  # a view that was released
         raise TypeError(
@@ -184,7 +184,7 @@ def _encode_texts(what: str, texts: Sequence[str | None], *, all_there: bool = F
 def text_bytes(what: str, text: str) -> bytes:
     """A key, tag or header as UTF-8; TypeError, BadName or TooLarge."""
     if not isinstance(text, str):
-        raise TypeError(f"a {what} is a str, not {type(text).__name__}")
+        raise TypeError(f"a {what} is a str, not {type(text).__name__}. Nothing was changed.")
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
@@ -203,7 +203,10 @@ def copied_headers(headers: Mapping[str, str]) -> dict[str, str]:
     if type(headers) is dict:
         return headers.copy()
     if not isinstance(headers, Mapping):
-        raise TypeError(f"headers are a mapping of str to str, not {type(headers).__name__}")
+        raise TypeError(
+            f"headers are a mapping of str to str, not {type(headers).__name__}. "
+            "Nothing was changed."
+        )
     try:
         return dict(headers)
     except (RuntimeError, KeyError) as error:

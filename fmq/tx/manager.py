@@ -75,7 +75,10 @@ class TransactionManager:
         if check_after is not None:
             after = check_seconds("check_after", check_after)
             if not 0 <= after <= CHECK_AFTER_MAX:
-                raise BadOption(f"check_after={after:g}: must be from 0 to {CHECK_AFTER_MAX:,}")
+                raise BadOption(
+                    f"check_after={after:g}: must be from 0 to {CHECK_AFTER_MAX:,} seconds. "
+                    "Nothing was changed."
+                )
             check_after_ms = round(after * 1000)
         if tx_id is None:
             made = self._ids.make(self.writer.clock.time_us())
@@ -187,7 +190,9 @@ class TransactionManager:
         check_tx_id(tx_id)
         said: object = decision  # so far only declared to be what it is
         if not isinstance(said, str) or said not in ("commit", "rollback"):
-            raise BadOption(f"decision {decision!r}: must be 'commit' or 'rollback'")
+            raise BadOption(
+                f"decision {decision!r}: must be 'commit' or 'rollback'. Nothing was changed."
+            )
         check_reason(reason)
         if check_text("name of who decides", decided_by):
             check_name("name of who decides", decided_by)

@@ -57,7 +57,9 @@ class Writer:
             return self._waits
         if sync is True or sync is False:
             return sync
-        raise TypeError(f"sync={sync!r}: is True, False or None, and a mode is for Options")
+        raise TypeError(
+            f"sync={sync!r}: is True, False or None, and a mode is for Options. Nothing was changed."
+        )
 
     def now_us(self) -> int:
         """The time for a record planned now, never before an earlier one's. Under the lock."""
