@@ -137,7 +137,9 @@ class EngineMachine(RuleBasedStateMachine):
     ) -> None:
         """Go on in another life, which must be one of those that may be."""
         dead, engine = self.disk, self.engine
-        self.follower = None
+        if self.follower is not None:
+            self.follower.close()
+            self.follower = None
         self.disk = die(dead, seed)
         self.close_the_dead(engine)
         while True:

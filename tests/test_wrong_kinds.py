@@ -131,9 +131,11 @@ def test_numbers_of_numpy_are_seconds(engine: Engine) -> None:
 # --- places --------------------------------------------------------------------------------------
 
 
-def readers(engine: Engine, disk: CrashDisk) -> list[Any]:
+def readers(engine: Engine, disk: CrashDisk) -> Iterator[Any]:
     engine.checkpoint()
-    return [engine, fmq.open("data", read_only=True, disk=disk)]
+    yield engine
+    with fmq.open("data", read_only=True, disk=disk) as reader:
+        yield reader
 
 
 @pytest.mark.parametrize("limit", ["x", None, 1.5, math.nan, -math.inf, [], b""], ids=repr)
@@ -245,8 +247,9 @@ def test_a_name_that_is_no_str(engine: Engine, disk: CrashDisk, name: Any) -> No
             lambda: engine.decide("T", "commit", decided_by=name),
             lambda: engine.decide("T", "commit", seal=name),
         ]
+    must_be_refused(calls)
     for one in readers(engine, disk):
-        calls += [
+        calls = [
             lambda one=one: one.read(name),  # type: ignore[misc]
             lambda one=one: one.read_batch(name),  # type: ignore[misc]
             lambda one=one: one.outcome(name),  # type: ignore[misc]
@@ -256,6 +259,10 @@ def test_a_name_that_is_no_str(engine: Engine, disk: CrashDisk, name: Any) -> No
                 lambda one=one: one.queues(name),  # type: ignore[misc]
                 lambda one=one: one.groups(name),  # type: ignore[misc]
             ]
+        must_be_refused(calls)
+
+
+def must_be_refused(calls: list[Callable[[], object]]) -> None:
     for number, call in enumerate(calls):
         with pytest.raises(TypeError, match=r"is a str"):
             raise AssertionError(f"call {number} gave {call()!r}")

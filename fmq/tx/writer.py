@@ -58,7 +58,8 @@ class Writer:
         if sync is True or sync is False:
             return sync
         raise TypeError(
-            f"sync={sync!r}: is True, False or None, and a mode is for Options. Nothing was changed."
+            f"sync={sync!r}: is True, False or None, and a mode is for Options. "
+            "Nothing was changed."
         )
 
     def now_us(self) -> int:
