@@ -23,7 +23,7 @@ from fmq.errors import (
 )
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from tests.recovery.sights import OPTIONS, seen, work
-from tests.small import FakeClock, bodies, content, fill, flip, opened, remove, segments
+from tests.small import FakeClock, bodies, content, fill, flip, opened, overwrite, remove, segments
 
 
 def looking(disk: Any) -> ReadOnlyEngine:
@@ -154,6 +154,55 @@ def test_it_follows_over_the_writers_crash_and_recovery(tmp_path: Path) -> None:
             for number in range(1, 20):
                 engine.send("t", b"%d" % number)
         assert bodies(reader, "t") == [b"%d" % number for number in range(20)]
+
+
+def torn_and_looked_at(disk: CrashDisk, torn: bytes) -> ReadOnlyEngine:
+    """A reader that has read from the segment behind whose last message a crash left `torn`."""
+    with opened(disk) as engine:
+        engine.send("t", b"0")
+        end = engine.stats().position
+    name = segments(disk)[-1]
+    overwrite(disk, name, end - int(name.removesuffix(".seg")), torn)
+    reader = looking(disk)
+    (message,) = reader.read("t", limit=1)  # no more: a look for news would close the file
+    assert message.body == b"0"
+    return reader
+
+
+@pytest.mark.parametrize("number", [2, 60])
+def test_a_copy_that_was_sealed_before_it_looked_again_is_opened_anew(
+    disk: CrashDisk, number: int
+) -> None:
+    """Recovery copied the segment that it had open, and by now that is not the last one."""
+    with torn_and_looked_at(disk, b"torn!" * 20) as reader:
+        sent = [b"%d" % i * 20 for i in range(number)]
+        with opened(disk) as engine:
+            assert engine.stats().recovery.copied
+            for body in sent:
+                engine.send("t", body)
+            assert (len(segments(disk)) > 1) == (number == 60)
+        assert bodies(reader, "t") == [b"0", *sent]
+
+
+def test_what_was_cut_is_never_shown_in_the_place_of_what_followed(disk: CrashDisk) -> None:
+    """Method: what is cut is sound, was never published, and lies where the next message will."""
+    with opened(disk) as engine:
+        engine.send("t", b"0")
+        at = engine.stats().position
+        with engine.transaction() as tx:
+            tx.send("t", b"NEVER COMMITTED")
+            tx.send("t", b"second")
+        end = engine.stats().position
+    (name,) = segments(disk)
+    whole = content(disk)[name][at:end]
+    disk = CrashDisk()
+    # The write came as far as its first sectors, but for the first bytes.
+    with torn_and_looked_at(disk, bytes(120) + whole[120:]) as reader:
+        with opened(disk) as engine:
+            sent = [b"%d" % i * 20 for i in range(60)]
+            for body in sent:
+                engine.send("t", body)
+        assert [reader.read("t", offset=i, limit=1)[0].body for i in range(61)] == [b"0", *sent]
 
 
 def test_a_crash_anywhere_shows_it_only_what_stays(disk: CrashDisk) -> None:

@@ -83,6 +83,7 @@ class Follower:
             except (FileNotFoundError, Damaged):
                 if last:
                     raise
+        self.files.close()  # behind the replay: whatever is opened from here on is no older than it
         self.ledger = self._replay.ledger
         self.segments = self._replay.segments
         self.catalog = Catalog(self._directory, self.store, self._rebuild)
@@ -128,7 +129,10 @@ class Follower:
         for attempt in range(ATTEMPTS):
             try:
                 with self._lock:
-                    self._replay.run(vouched_only=True)
+                    try:
+                        self._replay.run(vouched_only=True)
+                    finally:
+                        self._open_anew()
                 self.damage = self._lasting
                 return
             except Damaged as error:
@@ -136,6 +140,15 @@ class Follower:
                     self.damage = error
                 else:
                     self._replay.resume(self._replay.segments)
+
+    def _open_anew(self) -> None:
+        """Keep no file of what was just looked at.
+
+        Each of these segments may have been the last one since it was opened here, and a recovery
+        have put a copy in its place: what goes on behind the cut is in the copy alone.
+        """
+        for segment in self._replay.segments:
+            self.files.forget(segment.base)
 
     def refresh(self) -> None:
         """Apply what has become durable since the last time; NotAStore if the journal is gone, for
@@ -153,7 +166,6 @@ class Follower:
         layout = self._look()
         here = self._replay.ledger.index.base
         if here not in layout.bases:
-            self.files.close()
             self._start_over()
             return
         checkpoint = checkpoints.read(self._directory, self.store)
@@ -168,7 +180,6 @@ class Follower:
             self._replay.resume(segments)
             self._run()
         except FileNotFoundError:
-            self.files.close()
             self._start_over()
             return
         self._take_over(segments, set(layout.names))
@@ -188,8 +199,6 @@ class Follower:
                 self.files.forget(base)
                 if self.catalog.bases()[:1] == [base]:
                     self.catalog.drop(base)
-            # The segment being written may have been copied by a recovery: open it anew.
-            self.files.forget(self.segments[-1].base)
 
     def segment_of(self, position: int) -> Segment | None:
         """The segment that `position` lies in; None if it has been dropped."""
