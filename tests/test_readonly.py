@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from fmq.errors import (
     OffsetGone,
     ReadOnly,
     UnknownTransaction,
+    Unreadable,
 )
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
+from fmq.testing.faults import Operation
 from tests.recovery.sights import OPTIONS, seen, work
 from tests.small import FakeClock, bodies, content, fill, flip, opened, overwrite, remove, segments
 
@@ -203,6 +206,48 @@ def test_what_was_cut_is_never_shown_in_the_place_of_what_followed(disk: CrashDi
             for body in sent:
                 engine.send("t", body)
         assert [reader.read("t", offset=i, limit=1)[0].body for i in range(61)] == [b"0", *sent]
+
+
+@pytest.mark.parametrize("operation", ["read", "open"])
+@pytest.mark.parametrize("retain_bytes", [None, 12288])
+def test_an_error_in_a_look_for_news_loses_nothing(
+    operation: Operation, retain_bytes: int | None
+) -> None:
+    """Neither while it follows on over several segments, nor while it begins anew because retention
+    dropped the one that it was in.
+
+    Method: let one operation after the other fail, once. Healed, it shows all that the writer
+    shows, also where indexes must be built again, and what is sent then.
+    """
+    for nth in count():
+        disk = CrashDisk()
+        faults = FaultDisk(disk)
+        with opened(disk, retain_bytes=retain_bytes) as engine:
+            engine.send("t", b"0")
+            with looking(faults) as reader:
+                for number in range(50):
+                    with engine.transaction(tx_id=f"T{number}") as tx:
+                        tx.send("t", b"x" * 150)
+                engine.checkpoint()
+                faults.fail(operation, nth=nth)
+                try:
+                    reader.refresh()
+                except Unreadable:
+                    met = True
+                else:
+                    met = False  # or by what it can do without
+                faults.heal()
+                engine.send("t", b"more")
+                engine.checkpoint()
+                remove(disk, *(name for name in content(disk) if name.endswith(".idx")))
+                (info,) = engine.queues("t")
+                assert reader.queues("t") == [info], nth
+                assert len(bodies(reader, "t", offset=info.first)) == info.next - info.first, nth
+                for number in range(info.first, 50):
+                    assert reader.outcome(f"T{number}").state == "committed", nth
+        if not met and nth > 3:
+            break
+    assert nth > 4
 
 
 def test_a_crash_anywhere_shows_it_only_what_stays(disk: CrashDisk) -> None:
