@@ -308,13 +308,23 @@ class RealDisk:
         return RealDirectory(path, fd, self._writer, remote=remote)
 
     def _make(self, path: str) -> None:
+        made = True
         try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            made = False
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotAStore(f"{path}: its parent directory does not exist.") from error
         # Also when it was there: whoever made it may have died before syncing its parent.
-        parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
+        except PermissionError:
+            # It may be passed, and not read, as other people's directories are.
+            if not made:
+                return  # whoever made it may sync it, and not we
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+            raise
         try:
             os.fsync(parent)
         finally:
