@@ -191,6 +191,7 @@ class Replay:
         """Apply the segment's appends as they come, or hold them for the caller."""
         if segment.base > self.ledger.index.base:
             self.ledger.enter_segment(segment.base)
+            self.part_size = 0  # the part that the checkpoint speaks of is of the one before
         waiting = []
         for append in scan:
             if hold and append[0].position >= self.applied_from:
