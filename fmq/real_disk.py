@@ -12,13 +12,18 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Sequence
+from threading import Lock
 
+from fmq.clock import SystemClock
 from fmq.disk import Buffer
 from fmq.errors import Locked, NotAStore, RemoteFileSystem
 from fmq.mounts import remote_kind
 
 MOUNTS = "/proc/self/mountinfo"
 WORDS_BYTES_MAX = 200  # of LOCK
+# How often a lock is asked for while somebody looks at it: longer than any look, if not for ever.
+LOOKS_MAX = 100
+LOOK_SECONDS = 0.005
 IOV_MAX = 1024  # buffers that one pwritev takes on Linux
 # As large as the folios become that the page cache keeps the zeros in. Each synced write later
 # walks through all blocks of those it touches: see benchmarks/zeros.py.
@@ -205,10 +210,10 @@ class RealDirectory:
             # his engine from opening. The file says who it is, and is all that can be locked where
             # another machine serves the directory.
             kept.append(self._itself())
-            if not _flock(kept[0], fcntl.LOCK_EX):
+            if not _flock_alone(kept[0]):
                 raise self._locked(name)
             kept.append(os.open(name, os.O_RDWR | os.O_CREAT | UNFOLLOWED, 0o600, dir_fd=self._fd))
-            if not _flock(kept[1], fcntl.LOCK_EX):
+            if not _flock_alone(kept[1]):
                 raise self._locked(name)
             # In this order: on a full disk there may be no room for what was given back.
             os.ftruncate(kept[1], os.pwrite(kept[1], _own_words(), 0))
@@ -267,6 +272,24 @@ def _own_words() -> bytes:
     and wonders whose it is, and because every container has a process 1.
     """
     return f"process {os.getpid()}\nhost {os.uname().nodename}\n".encode()
+
+
+def _flock_alone(fd: int) -> bool:
+    """Lock what is open as `fd` for an engine; False if another one has it.
+
+    An engine shares its lock with nobody. If it can be shared, somebody is just looking whether
+    there is an engine (`locked_by`), and that is waited for.
+    """
+    for _ in range(LOOKS_MAX):
+        if _flock(fd, fcntl.LOCK_EX):
+            return True
+        if not _flock(fd, fcntl.LOCK_SH):
+            return False
+        _flock(fd, fcntl.LOCK_UN)
+        never_released = Lock()
+        never_released.acquire()
+        SystemClock.wait(never_released, LOOK_SECONDS)
+    return False
 
 
 def _flock(fd: int, how: int) -> bool:
