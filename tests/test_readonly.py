@@ -250,6 +250,48 @@ def test_an_error_in_a_look_for_news_loses_nothing(
     assert nth > 4
 
 
+def test_a_look_reads_the_segment_to_its_end_once(disk: CrashDisk) -> None:
+    """However large it is, and whether there is news or not."""
+    faults = FaultDisk(disk)
+    with opened(disk, segment_bytes=16 << 20) as engine:
+        engine.send("t", b"0")
+        with looking(faults) as reader:
+            for number in range(1, 4):
+                before = faults.count("read", names="*.seg")
+                reader.refresh()
+                assert faults.count("read", names="*.seg") - before < 5
+                engine.send("t", b"%d" % number)
+        with looking(disk) as reader:
+            assert bodies(reader, "t") == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("looked_before", [True, False])
+def test_zeros_in_the_place_of_what_was_durable_are_damage(looked_before: bool) -> None:
+    """Also more of them than a look reads at once, and to one that knew the rest for zeros."""
+    disk = CrashDisk()
+    with opened(disk, segment_bytes=8 << 20) as engine:
+        engine.send("t", b"0")
+        start = engine.stats().position
+        reader = looking(disk)
+        if looked_before:
+            reader.refresh()
+        engine.send("t", b"x" * (3 << 20))
+        end = engine.stats().position
+        engine.send("t", b"1")
+        engine.checkpoint()
+        (name,) = segments(disk)
+        overwrite(disk, name, start, bytes(end - start))
+        if not looked_before:
+            reader.close()
+            remove(disk, "checkpoint.0", "checkpoint.1")
+            reader = looking(disk)
+        with reader:
+            reader.refresh()
+            assert reader.damage is not None
+            with pytest.raises(Damaged):
+                reader.undecided()
+
+
 def test_a_crash_anywhere_shows_it_only_what_stays(disk: CrashDisk) -> None:
     """Whatever a reader saw before the power failed is there after recovery, transactions whole."""
     for crash_at in range(5, 120, 3):

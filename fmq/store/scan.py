@@ -72,8 +72,14 @@ class Scan:
         seed: int,
         chain: int = 0,
         chain_at: int = -1,
+        *,
+        rest_was_zeros: bool = False,
     ) -> None:
-        """Stop at `limit`, the position behind the segment, or its end where that is known."""
+        """Stop at `limit`, the position behind the segment, or its end where that is known.
+
+        With `rest_was_zeros` a block of zeros behind the last record is taken for zeros to the end:
+        for whoever has seen that once, and looks again for what was appended since.
+        """
         self._file = file
         self._base = base
         self._limit = limit
@@ -84,6 +90,7 @@ class Scan:
         self._head_crc = b""
         self._chain = chain
         self._chain_at = chain_at
+        self._rest_was_zeros = rest_was_zeros
         self.chain: int | None = None
         self.durable_to = 0
         self.ending: Ending | None = None
@@ -151,7 +158,10 @@ class Scan:
     def _stop(self, position: int, reason: str) -> Record:
         if self._file.size() < self._limit - self._base:
             raise _Stop(Finding.SHORT, "the file is shorter than its segment")
-        if zeros_from(self._file, position - self._base, self._limit - self._base):
+        offset, end = position - self._base, self._limit - self._base
+        if self._rest_was_zeros:
+            end = min(end, offset + BLOCK_BYTES)
+        if zeros_from(self._file, offset, end):
             raise _Stop(Finding.ZEROS, "nothing but zeros")
         raise _Stop(Finding.BAD, reason)
 
