@@ -186,14 +186,14 @@ MUTANTS = (
     ),
     Mutant(
         "what is cut is not kept",
-        "        cut = _quarantine(directory, segment, _behind(source, segment))",
+        "        cut = _quarantine(directory, segment, source)",
         "        cut = 0",
         "--workload send",
     ),
     Mutant(
         "what is cut is kept in a file that is not synced",
-        "file.write(0, (cut,), sync=True)\n            file.sync()",
-        "file.write(0, (cut,), sync=False)",
+        "file.write(offset - start, (cut,), sync=True)\n            file.sync()",
+        "file.write(offset - start, (cut,), sync=False)",
         "--workload one-phase",
     ),
     Mutant(

@@ -12,13 +12,18 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Sequence
+from threading import Lock
 
+from fmq.clock import SystemClock
 from fmq.disk import Buffer
 from fmq.errors import Locked, NotAStore, RemoteFileSystem
 from fmq.mounts import remote_kind
 
 MOUNTS = "/proc/self/mountinfo"
 WORDS_BYTES_MAX = 200  # of LOCK
+# How often a lock is asked for while somebody looks at it: longer than any look, if not for ever.
+LOOKS_MAX = 100
+LOOK_SECONDS = 0.005
 IOV_MAX = 1024  # buffers that one pwritev takes on Linux
 # As large as the folios become that the page cache keeps the zeros in. Each synced write later
 # walks through all blocks of those it touches: see benchmarks/zeros.py.
@@ -205,10 +210,10 @@ class RealDirectory:
             # his engine from opening. The file says who it is, and is all that can be locked where
             # another machine serves the directory.
             kept.append(self._itself())
-            if not _flock(kept[0], fcntl.LOCK_EX):
+            if not _flock_alone(kept[0]):
                 raise self._locked(name)
             kept.append(os.open(name, os.O_RDWR | os.O_CREAT | UNFOLLOWED, 0o600, dir_fd=self._fd))
-            if not _flock(kept[1], fcntl.LOCK_EX):
+            if not _flock_alone(kept[1]):
                 raise self._locked(name)
             # In this order: on a full disk there may be no room for what was given back.
             os.ftruncate(kept[1], os.pwrite(kept[1], _own_words(), 0))
@@ -269,6 +274,24 @@ def _own_words() -> bytes:
     return f"process {os.getpid()}\nhost {os.uname().nodename}\n".encode()
 
 
+def _flock_alone(fd: int) -> bool:
+    """Lock what is open as `fd` for an engine; False if another one has it.
+
+    An engine shares its lock with nobody. If it can be shared, somebody is just looking whether
+    there is an engine (`locked_by`), and that is waited for.
+    """
+    for _ in range(LOOKS_MAX):
+        if _flock(fd, fcntl.LOCK_EX):
+            return True
+        if not _flock(fd, fcntl.LOCK_SH):
+            return False
+        _flock(fd, fcntl.LOCK_UN)
+        never_released = Lock()
+        never_released.acquire()
+        SystemClock.wait(never_released, LOOK_SECONDS)
+    return False
+
+
 def _flock(fd: int, how: int) -> bool:
     """Lock or unlock what is open as `fd`, without waiting; False if another one has it.
 
@@ -308,13 +331,23 @@ class RealDisk:
         return RealDirectory(path, fd, self._writer, remote=remote)
 
     def _make(self, path: str) -> None:
+        made = True
         try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            made = False
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotAStore(f"{path}: its parent directory does not exist.") from error
         # Also when it was there: whoever made it may have died before syncing its parent.
-        parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
+        except PermissionError:
+            # It may be passed, and not read, as other people's directories are.
+            if not made:
+                return  # whoever made it may sync it, and not we
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+            raise
         try:
             os.fsync(parent)
         finally:

@@ -100,6 +100,45 @@ def test_a_second_writer_is_refused_also_when_the_lock_file_was_removed(tmp_path
         assert [message.body for message in engine.read("t")] == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("looked_at", ["d", "d/LOCK"])
+def test_whoever_looks_for_an_engine_keeps_none_from_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: str
+) -> None:
+    """As `fmq.check` does, which shares a lock to know whether it would be refused.
+
+    Method: share it here, too, and let go when the engine has been refused it once.
+    """
+    flock = fcntl.flock
+    with fmq.open(tmp_path / "d", SMALL) as engine:
+        engine.send("t", b"x")
+    looking = os.open(tmp_path / looked_at, os.O_RDONLY)
+    flock(looking, fcntl.LOCK_SH)
+    refused = []
+
+    def refused_once(fd: int, how: int) -> None:
+        try:
+            flock(fd, how)
+        except BlockingIOError:
+            refused.append(how)
+            flock(looking, fcntl.LOCK_UN)
+            raise
+
+    monkeypatch.setattr("fmq.real_disk.fcntl.flock", refused_once)
+    with fmq.open(tmp_path / "d", SMALL):
+        assert refused == [fcntl.LOCK_EX | fcntl.LOCK_NB]
+    os.close(looking)
+
+
+def test_another_programs_lock_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    other = os.open(tmp_path / "d", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_SH)
+    with pytest.raises(Locked):
+        fmq.open(tmp_path / "d", SMALL)
+    os.close(other)
+    fmq.open(tmp_path / "d", SMALL).close()
+
+
 def test_where_a_directory_cannot_be_locked_its_lock_file_alone_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

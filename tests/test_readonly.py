@@ -6,6 +6,7 @@ import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from fmq.errors import (
     Unreadable,
 )
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
+from fmq.testing.faults import Operation
 from tests.recovery.sights import OPTIONS, seen, work
-from tests.small import FakeClock, bodies, content, fill, flip, opened, remove, segments
+from tests.small import FakeClock, bodies, content, fill, flip, opened, overwrite, remove, segments
 
 
 def looking(disk: Any) -> ReadOnlyEngine:
@@ -156,6 +158,139 @@ def test_it_follows_over_the_writers_crash_and_recovery(tmp_path: Path) -> None:
             for number in range(1, 20):
                 engine.send("t", b"%d" % number)
         assert bodies(reader, "t") == [b"%d" % number for number in range(20)]
+
+
+def torn_and_looked_at(disk: CrashDisk, torn: bytes) -> ReadOnlyEngine:
+    """A reader that has read from the segment behind whose last message a crash left `torn`."""
+    with opened(disk) as engine:
+        engine.send("t", b"0")
+        end = engine.stats().position
+    name = segments(disk)[-1]
+    overwrite(disk, name, end - int(name.removesuffix(".seg")), torn)
+    reader = looking(disk)
+    (message,) = reader.read("t", limit=1)  # no more: a look for news would close the file
+    assert message.body == b"0"
+    return reader
+
+
+@pytest.mark.parametrize("number", [2, 60])
+def test_a_copy_that_was_sealed_before_it_looked_again_is_opened_anew(
+    disk: CrashDisk, number: int
+) -> None:
+    """Recovery copied the segment that it had open, and by now that is not the last one."""
+    with torn_and_looked_at(disk, b"torn!" * 20) as reader:
+        sent = [b"%d" % i * 20 for i in range(number)]
+        with opened(disk) as engine:
+            assert engine.stats().recovery.copied
+            for body in sent:
+                engine.send("t", body)
+            assert (len(segments(disk)) > 1) == (number == 60)
+        assert bodies(reader, "t") == [b"0", *sent]
+
+
+def test_what_was_cut_is_never_shown_in_the_place_of_what_followed(disk: CrashDisk) -> None:
+    """Method: what is cut is sound, was never published, and lies where the next message will."""
+    with opened(disk) as engine:
+        engine.send("t", b"0")
+        at = engine.stats().position
+        with engine.transaction() as tx:
+            tx.send("t", b"NEVER COMMITTED")
+            tx.send("t", b"second")
+        end = engine.stats().position
+    (name,) = segments(disk)
+    whole = content(disk)[name][at:end]
+    disk = CrashDisk()
+    # The write came as far as its first sectors, but for the first bytes.
+    with torn_and_looked_at(disk, bytes(120) + whole[120:]) as reader:
+        with opened(disk) as engine:
+            sent = [b"%d" % i * 20 for i in range(60)]
+            for body in sent:
+                engine.send("t", body)
+        assert [reader.read("t", offset=i, limit=1)[0].body for i in range(61)] == [b"0", *sent]
+
+
+@pytest.mark.parametrize("operation", ["read", "open"])
+@pytest.mark.parametrize("retain_bytes", [None, 12288])
+def test_an_error_in_a_look_for_news_loses_nothing(
+    operation: Operation, retain_bytes: int | None
+) -> None:
+    """Neither while it follows on over several segments, nor while it begins anew because retention
+    dropped the one that it was in.
+
+    Method: let one operation after the other fail, once. Healed, it shows all that the writer
+    shows, also where indexes must be built again, and what is sent then.
+    """
+    for nth in count():
+        disk = CrashDisk()
+        faults = FaultDisk(disk)
+        with opened(disk, retain_bytes=retain_bytes) as engine:
+            engine.send("t", b"0")
+            with looking(faults) as reader:
+                for number in range(50):
+                    with engine.transaction(tx_id=f"T{number}") as tx:
+                        tx.send("t", b"x" * 150)
+                engine.checkpoint()
+                faults.fail(operation, nth=nth)
+                try:
+                    reader.refresh()
+                except Unreadable:
+                    met = True
+                else:
+                    met = False  # or by what it can do without
+                faults.heal()
+                engine.send("t", b"more")
+                engine.checkpoint()
+                remove(disk, *(name for name in content(disk) if name.endswith(".idx")))
+                (info,) = engine.queues("t")
+                assert reader.queues("t") == [info], nth
+                assert len(bodies(reader, "t", offset=info.first)) == info.next - info.first, nth
+                for number in range(info.first, 50):
+                    assert reader.outcome(f"T{number}").state == "committed", nth
+        if not met and nth > 3:
+            break
+    assert nth > 4
+
+
+def test_a_look_reads_the_segment_to_its_end_once(disk: CrashDisk) -> None:
+    """However large it is, and whether there is news or not."""
+    faults = FaultDisk(disk)
+    with opened(disk, segment_bytes=16 << 20) as engine:
+        engine.send("t", b"0")
+        with looking(faults) as reader:
+            for number in range(1, 4):
+                before = faults.count("read", names="*.seg")
+                reader.refresh()
+                assert faults.count("read", names="*.seg") - before < 5
+                engine.send("t", b"%d" % number)
+        with looking(disk) as reader:
+            assert bodies(reader, "t") == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("looked_before", [True, False])
+def test_zeros_in_the_place_of_what_was_durable_are_damage(looked_before: bool) -> None:
+    """Also more of them than a look reads at once, and to one that knew the rest for zeros."""
+    disk = CrashDisk()
+    with opened(disk, segment_bytes=8 << 20) as engine:
+        engine.send("t", b"0")
+        start = engine.stats().position
+        reader = looking(disk)
+        if looked_before:
+            reader.refresh()
+        engine.send("t", b"x" * (3 << 20))
+        end = engine.stats().position
+        engine.send("t", b"1")
+        engine.checkpoint()
+        (name,) = segments(disk)
+        overwrite(disk, name, start, bytes(end - start))
+        if not looked_before:
+            reader.close()
+            remove(disk, "checkpoint.0", "checkpoint.1")
+            reader = looking(disk)
+        with reader:
+            reader.refresh()
+            assert reader.damage is not None
+            with pytest.raises(Damaged):
+                reader.undecided()
 
 
 def test_a_crash_anywhere_shows_it_only_what_stays(disk: CrashDisk) -> None:

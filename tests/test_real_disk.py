@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,6 +18,8 @@ from fmq.errors import EngineFailed
 from fmq.real_disk import RealDisk, RealFile
 from fmq.testing import FaultDisk
 from fmq.testing.faults import Operation
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -40,6 +44,42 @@ def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
     real.create("a").close()
     modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (real.path, f"{real.path}/a")]
     assert modes == [0o750, 0o600]
+
+
+@contextmanager
+def below_what_cannot_be_listed() -> Iterator[Path]:
+    """A directory that whoever this process is meanwhile may pass and write, and not read."""
+    with TemporaryDirectory() as top:
+        parent = Path(top) / "parent"
+        parent.mkdir()
+        parent.chmod(0o333)
+        Path(top).chmod(0o711)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(NOBODY)
+        try:
+            yield parent
+        finally:
+            if root:
+                os.seteuid(0)
+            parent.chmod(0o700)
+
+
+def test_a_directory_that_was_there_is_opened_below_one_that_cannot_be_listed() -> None:
+    """As home directories of mode 0711 are. Only whoever may read the parent can sync it."""
+    with below_what_cannot_be_listed() as parent:
+        (parent / "data").mkdir()
+        with fmq.open(parent / "data", background=False) as engine:
+            engine.send("t", b"x")
+
+
+def test_a_name_that_cannot_be_made_durable_is_not_left_behind() -> None:
+    """It would be there the next time, and be taken for durable."""
+    with below_what_cannot_be_listed() as parent:
+        for _ in range(2):
+            with pytest.raises(PermissionError):
+                RealDisk().directory(str(parent / "data"), make=True)
+        assert not (parent / "data").exists()
 
 
 def test_symbolic_links_are_not_followed(real: Directory, tmp_path: Path) -> None:

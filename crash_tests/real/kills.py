@@ -15,6 +15,7 @@ from crash_tests.real.filesystem import scratch_below
 from crash_tests.real.lies import SAID_TOO_EARLY
 from crash_tests.real.store import Store
 from crash_tests.real.tally import Tally
+from crash_tests.real.watcher import Watcher
 
 SHARE = 50  # kills of a run that is given no budget
 KILLS_OF_ONE = 25
@@ -37,7 +38,9 @@ class Kills:
 
     def _store(self, scratch: Path, budget: Budget, tally: Tally) -> None:
         seed = budget.seed * 1_000_000 + tally.stores
-        store = Store(seed, fresh(scratch), scratch / "evidence")
+        path = fresh(scratch)
+        watcher = Watcher(path)
+        store = Store(seed, path, scratch / "evidence", watcher=watcher)
         tally.stores += 1
         try:
             for _ in tally.rounds_of(budget, SHARE, KILLS_OF_ONE):
@@ -45,6 +48,8 @@ class Kills:
             store.finish()
         except Violation as violation:
             tally.failures.append(store.save(violation, budget.failures / f"kills-{seed}"))
+        finally:
+            watcher.close()
         tally.promises += store.promises.done
 
     def _control(self, scratch: Path, budget: Budget, tally: Tally) -> None:

@@ -14,6 +14,7 @@ from crash_tests.real.life import NEVER, Moment, some_moment, spend
 from crash_tests.real.load import Life
 from crash_tests.real.plan import QUEUES
 from crash_tests.real.promises import Kept, Promises
+from crash_tests.real.watcher import Watcher
 
 KIB, MIB = 1 << 10, 1 << 20
 EVENTS_MAX = 400  # that a life is let say, at most
@@ -23,11 +24,20 @@ ASKED = 200  # transactions whose outcomes are compared each time
 class Store:
     """A directory that lives, crashes and lives on. Its story can be told when it fails."""
 
-    def __init__(self, seed: int, path: Path, evidence: Path, lie: str = "") -> None:
+    def __init__(
+        self,
+        seed: int,
+        path: Path,
+        evidence: Path,
+        lie: str = "",
+        watcher: Watcher | None = None,
+    ) -> None:
+        """`watcher` looks between any two lives."""
         self.path = path
         self.story = [f"seed {seed}{lie and f', and a lie: {lie}'}"]
         self._evidence = evidence
         self._lie = lie
+        self._watcher = watcher
         self._random = random = Random(seed)
         self._threads = random.randint(1, 4)
         self._background = random.random() < 0.8
@@ -86,9 +96,13 @@ class Store:
         )
         self._lives += 1
         watched = self._random.random() < 0.3
-        return spend(
+        closed = spend(
             life, moment, self.promises, end, doubtful=doubtful, linger=linger, watched=watched
         )
+        if self._watcher is not None:
+            for place, body in self._watcher.look():
+                self.promises.shown(place, body)
+        return closed
 
     def _keep_evidence(self) -> None:
         """A copy of the directory as the last crash left it, should the next life find fault."""

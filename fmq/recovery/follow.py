@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import zlib
 from threading import Lock
+from typing import NamedTuple
 
 from fmq.disk import Directory
 from fmq.errors import Damaged, NotAStore
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import Layout, known_segments, look, read_header
 from fmq.recovery.recover import begin, check_ends
-from fmq.recovery.replay import rebuild_index
+from fmq.recovery.replay import Replay, rebuild_index
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.files import Files
 from fmq.store.index import SegmentIndex
@@ -23,6 +24,14 @@ from fmq.store.segment import Segment, segment_name
 from fmq.tx.ledger import Ledger
 
 ATTEMPTS = 5
+
+
+class _Begun(NamedTuple):
+    """A replay that has run, and what stopped it: for now, and for good."""
+
+    replay: Replay
+    damage: Damaged | None
+    lasting: Damaged | None
 
 
 class Follower:
@@ -69,7 +78,7 @@ class Follower:
         )
 
     def _start_over(self) -> None:
-        """Begin at the newest checkpoint.
+        """Begin at the newest checkpoint; whatever fails leaves what was known as it is.
 
         Retention may pull the ground away meanwhile, or a checkpoint speak of a segment made
         since the names were read, and a writer be between two bytes. So what is missing or
@@ -78,42 +87,41 @@ class Follower:
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1
             try:
-                self._begin(believe=last)
+                begun = self._begin(believe=last)
                 break
             except (FileNotFoundError, Damaged):
                 if last:
                     raise
-        self.ledger = self._replay.ledger
-        self.segments = self._replay.segments
-        self.catalog = Catalog(self._directory, self.store, self._rebuild)
-        in_memory = {index.base for index in (self.ledger.index, *self.ledger.sealed)}
-        for segment in self.segments:
-            if segment.base not in in_memory and segment.base < self.ledger.index.base:
-                self.catalog.add(segment.base)
+        ledger, segments = begun.replay.ledger, begun.replay.segments
+        catalog = Catalog(self._directory, self.store, self._rebuild)
+        in_memory = {index.base for index in (ledger.index, *ledger.sealed)}
+        for segment in segments:
+            if segment.base not in in_memory and segment.base < ledger.index.base:
+                catalog.add(segment.base)
+        with self._lock:
+            self._replay, self.damage, self._lasting = begun
+            self.ledger, self.segments, self.catalog = ledger, segments, catalog
+            self.files.close()  # what is opened from here on is no older than what was replayed
 
-    def _begin(self, *, believe: bool) -> None:
+    def _begin(self, *, believe: bool) -> _Begun:
         """Apply what the journal says; with `believe` up to what is damaged."""
         layout = self._look()
-        self.damage = self._lasting = None
         replay, store = begin(self._directory, layout)
         self._check_store(store)
-        self._replay = replay
-        at_rest = self._replay.applied_from
+        at_rest = replay.applied_from
         try:
-            with self._lock:
-                self._replay.run(vouched_only=True)
+            replay.run(vouched_only=True)
         except Damaged as error:
             if not believe:
                 raise
-            self.damage = error
-            self._lasting = error if error.position < at_rest else None
-            return
+            return _Begun(replay, error, error if error.position < at_rest else None)
         try:
-            check_ends(self._replay, layout)
+            check_ends(replay, layout)
         except Damaged as error:
             if not believe:
                 raise
-            self.damage = self._lasting = error
+            return _Begun(replay, error, error)
+        return _Begun(replay, None, None)
 
     def _rebuild(self, base: int) -> SegmentIndex:
         segment = self.segment_of(base)
@@ -128,7 +136,10 @@ class Follower:
         for attempt in range(ATTEMPTS):
             try:
                 with self._lock:
-                    self._replay.run(vouched_only=True)
+                    try:
+                        self._replay.run(vouched_only=True)
+                    finally:
+                        self._open_anew()
                 self.damage = self._lasting
                 return
             except Damaged as error:
@@ -136,6 +147,15 @@ class Follower:
                     self.damage = error
                 else:
                     self._replay.resume(self._replay.segments)
+
+    def _open_anew(self) -> None:
+        """Keep no file of what was just looked at.
+
+        Each of these segments may have been the last one since it was opened here, and a recovery
+        have put a copy in its place: what goes on behind the cut is in the copy alone.
+        """
+        for segment in self._replay.segments:
+            self.files.forget(segment.base)
 
     def refresh(self) -> None:
         """Apply what has become durable since the last time; NotAStore if the journal is gone, for
@@ -153,7 +173,6 @@ class Follower:
         layout = self._look()
         here = self._replay.ledger.index.base
         if here not in layout.bases:
-            self.files.close()
             self._start_over()
             return
         checkpoint = checkpoints.read(self._directory, self.store)
@@ -166,18 +185,18 @@ class Follower:
                 self._replay.durable_to = max(self._replay.durable_to, checkpoint.applied_upto)
             self._replay.first = layout.bases[0]
             self._replay.resume(segments)
+            with self._lock:
+                # First: whatever the run comes to know, even if it ends in an error, lies in these.
+                self.segments = [each for each in self.segments if each.base < here] + segments
             self._run()
         except FileNotFoundError:
-            self.files.close()
             self._start_over()
             return
-        self._take_over(segments, set(layout.names))
+        self._take_over(set(layout.names))
 
-    def _take_over(self, segments: list[Segment], names: set[str]) -> None:
-        """Know the new segments, leave indexes that are on disk by now, forget what was dropped."""
+    def _take_over(self, names: set[str]) -> None:
+        """Leave indexes that are on disk by now, forget what was dropped."""
         with self._lock:
-            older = [segment for segment in self.segments if segment.base < segments[0].base]
-            self.segments = older + segments
             sealed = self.ledger.sealed
             while sealed and sealed[0].base < self.ledger.floor:
                 sealed.pop(0)  # dropped before its index was written, or before it was seen here
@@ -188,8 +207,6 @@ class Follower:
                 self.files.forget(base)
                 if self.catalog.bases()[:1] == [base]:
                     self.catalog.drop(base)
-            # The segment being written may have been copied by a recovery: open it anew.
-            self.files.forget(self.segments[-1].base)
 
     def segment_of(self, position: int) -> Segment | None:
         """The segment that `position` lies in; None if it has been dropped."""

@@ -16,11 +16,10 @@ import contextlib
 from fmq.disk import Directory, File, is_full
 from fmq.errors import StorageFull
 from fmq.recovery.layout import QUARANTINE
-from fmq.store.scan import last_byte, zeros_from
+from fmq.store.scan import blocks, last_byte, zeros_from
 from fmq.store.segment import Segment, segment_name
 
 COPY = ".copy"
-BLOCK_BYTES = 1 << 20
 
 
 def copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
@@ -46,7 +45,7 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
     source = directory.open(segment.name)
     end = segment.end - segment.base
     try:
-        cut = _quarantine(directory, segment, _behind(source, segment))
+        cut = _quarantine(directory, segment, source)
         if temporary in directory.names():
             directory.remove(temporary)
         if spare is not None:
@@ -57,8 +56,7 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
         try:
             if spare is None:
                 target.allocate(segment.capacity)
-            for offset in range(0, end, BLOCK_BYTES):
-                block = source.read(offset, min(BLOCK_BYTES, end - offset))
+            for offset, block in blocks(source, 0, end):
                 target.write(offset, (block,), sync=False)
             target.sync()
         except OSError:
@@ -74,15 +72,13 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
     return cut
 
 
-def _behind(file: File, segment: Segment) -> bytes:
-    """What `file` holds behind the segment's end: it will be cut. The zeros are left out."""
-    end = segment.end - segment.base
-    return file.read(end, last_byte(file, end, segment.capacity) - end)
-
-
-def _quarantine(directory: Directory, segment: Segment, cut: bytes) -> int:
-    """Keep what will be cut, if there is anything; how many bytes it is."""
-    if not cut:
+def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
+    """Keep what will be cut, if there is anything, but for the zeros behind it; how many bytes it
+    is.
+    """
+    start = segment.end - segment.base
+    end = last_byte(source, start, segment.capacity)
+    if end == start:
         return 0
     folder = directory.subdirectory(QUARANTINE, make=True)
     try:
@@ -91,13 +87,14 @@ def _quarantine(directory: Directory, segment: Segment, cut: bytes) -> int:
         number = 0
         while name in names:
             # An interrupted recovery kept it already; another tail at the same place is kept too.
-            if _same(folder, name, cut):
-                return len(cut)
+            if _same(folder, name, source, start, end):
+                return end - start
             number += 1
             name = f"{segment.end:020d}.{number}.cut"
         file = folder.create(name)
         try:
-            file.write(0, (cut,), sync=True)
+            for offset, cut in blocks(source, start, end):
+                file.write(offset - start, (cut,), sync=True)
             file.sync()
         except BaseException:
             with contextlib.suppress(OSError):
@@ -109,13 +106,16 @@ def _quarantine(directory: Directory, segment: Segment, cut: bytes) -> int:
     finally:
         folder.close()
     directory.sync()
-    return len(cut)
+    return end - start
 
 
-def _same(folder: Directory, name: str, data: bytes) -> bool:
+def _same(folder: Directory, name: str, source: File, start: int, end: int) -> bool:
+    """Whether the file `name` holds what `source` holds from `start` up to `end`."""
     file = folder.open(name)
     try:
-        return file.size() == len(data) and file.read(0, len(data)) == data
+        return file.size() == end - start and all(
+            file.read(offset - start, len(cut)) == cut for offset, cut in blocks(source, start, end)
+        )
     finally:
         file.close()
 

@@ -58,6 +58,7 @@ class Replay:
         self.durable_to = 0
         self.replayed_bytes = 0
         self.part_size = 0
+        self._zeros_in: tuple[int, int] | None = None  # the file whose rest was zeros
         self.first = segments[0].base  # nothing before it is there
         if checkpoint is None:
             self._begin_at_first_segment()
@@ -140,10 +141,13 @@ class Replay:
         limit = segment.end if sealed else segment.limit
         file = self._directory.open(segment.name)
         try:
-            scan = self._scan(file, segment, position, limit)
-            waiting = self._apply_all(scan, segment, hold=vouched_only and not sealed)
+            growing = vouched_only and not sealed
+            scan = self._scan(file, segment, position, limit, growing=growing)
+            waiting = self._apply_all(scan, segment, hold=growing)
             ending = scan.ending
             assert ending is not None
+            if growing and ending.finding is Finding.ZEROS:
+                self._zeros_in = file.identity()
             # A sealed segment was synced to its end before the next one got its name.
             vouched = limit + 1 if sealed else max(self.durable_to, scan.durable_to)
             if ending.finding is Finding.BAD and not sealed:
@@ -180,17 +184,34 @@ class Replay:
                     return end_of(append)
         return 0
 
-    def _scan(self, file: File, segment: Segment, position: int, limit: int) -> Scan:
-        """A scan that knows the chain from the segment's start or from the checkpoint on."""
+    def _scan(
+        self, file: File, segment: Segment, position: int, limit: int, *, growing: bool
+    ) -> Scan:
+        """A scan that knows the chain from the segment's start or from the checkpoint on.
+
+        Of a file that is `growing` the rest is read to its end until that was zeros once. From then
+        on it is written front to back, so a hole can only be damage, and the next checkpoint or
+        segment, which knows what had been durable, tells of it.
+        """
         chain, chain_at = 0, segment.base + HEADER_BYTES
         if position != chain_at and self.checkpoint is not None:
             chain, chain_at = self.checkpoint.chain, self.applied_from
-        return Scan(file, segment.base, limit, position, self._seed, chain, chain_at)
+        return Scan(
+            file,
+            segment.base,
+            limit,
+            position,
+            self._seed,
+            chain,
+            chain_at,
+            rest_was_zeros=growing and self._zeros_in == file.identity(),
+        )
 
     def _apply_all(self, scan: Scan, segment: Segment, *, hold: bool) -> list[list[Record]]:
         """Apply the segment's appends as they come, or hold them for the caller."""
         if segment.base > self.ledger.index.base:
             self.ledger.enter_segment(segment.base)
+            self.part_size = 0  # the part that the checkpoint speaks of is of the one before
         waiting = []
         for append in scan:
             if hold and append[0].position >= self.applied_from:

@@ -30,6 +30,7 @@ from fmq.store.record import (
 )
 
 BLOCK_BYTES = 1 << 20
+HASHED_TIMES = 4  # what may be hashed in search of a record, for each byte that is searched
 
 
 class Finding(Enum):
@@ -71,8 +72,14 @@ class Scan:
         seed: int,
         chain: int = 0,
         chain_at: int = -1,
+        *,
+        rest_was_zeros: bool = False,
     ) -> None:
-        """Stop at `limit`, the position behind the segment, or its end where that is known."""
+        """Stop at `limit`, the position behind the segment, or its end where that is known.
+
+        With `rest_was_zeros` a block of zeros behind the last record is taken for zeros to the end:
+        for whoever has seen that once, and looks again for what was appended since.
+        """
         self._file = file
         self._base = base
         self._limit = limit
@@ -83,6 +90,7 @@ class Scan:
         self._head_crc = b""
         self._chain = chain
         self._chain_at = chain_at
+        self._rest_was_zeros = rest_was_zeros
         self.chain: int | None = None
         self.durable_to = 0
         self.ending: Ending | None = None
@@ -150,7 +158,10 @@ class Scan:
     def _stop(self, position: int, reason: str) -> Record:
         if self._file.size() < self._limit - self._base:
             raise _Stop(Finding.SHORT, "the file is shorter than its segment")
-        if zeros_from(self._file, position - self._base, self._limit - self._base):
+        offset, end = position - self._base, self._limit - self._base
+        if self._rest_was_zeros:
+            end = min(end, offset + BLOCK_BYTES)
+        if zeros_from(self._file, offset, end):
             raise _Stop(Finding.ZEROS, "nothing but zeros")
         raise _Stop(Finding.BAD, reason)
 
@@ -163,6 +174,14 @@ class _Stop(Exception):
 
 SIZE = Struct("<I")
 ZEROS = bytes(BLOCK_BYTES)
+
+
+def blocks(file: File, offset: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The bytes from `offset` up to `end`, or to the end of the file, each block with where it
+    begins: a segment may be larger than what memory is free.
+    """
+    for start in range(offset, end, BLOCK_BYTES):
+        yield start, file.read(start, min(BLOCK_BYTES, end - start))
 
 
 def zeros_from(file: File, offset: int, end: int) -> bool:
@@ -179,12 +198,11 @@ def zeros_from(file: File, offset: int, end: int) -> bool:
 
 def last_byte(file: File, offset: int, end: int) -> int:
     """Where the last byte ends that is no zero, from `offset` up to `end`; `offset` if there is
-    none. Read in blocks: a segment may be larger than what memory is free.
+    none.
     """
     last = offset
-    for start in range(offset, end, BLOCK_BYTES):
-        data = file.read(start, min(BLOCK_BYTES, end - start)).rstrip(b"\0")
-        if data:
+    for start, data in blocks(file, offset, end):
+        if data := data.rstrip(b"\0"):
             last = start + len(data)
     return last
 
@@ -197,17 +215,47 @@ def end_of(append: Sequence[Record]) -> int:
 def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) -> int:
     """The largest durable_to that a sound record behind `position` tells; 0 if there is none.
 
-    Records begin with a magic at a multiple of 8, so they can be searched for behind damage.
+    Records begin with a magic at a multiple of 8, so they can be searched for behind damage. What
+    is found may be part of a body, made to look like heads: no more than a few times what lies
+    there is hashed, and memory is taken for what is sound alone.
     """
-    data = file.read(position - base, limit - position)
     vouched = 0
-    at = data.find(MAGIC)
-    while at >= 0:
-        if (position + at) % ALIGNMENT == 0:
-            try:
-                decode(data, at, position + at, seed, bodies=False)
-                vouched = max(vouched, durable_to_of(data, at))
-            except (BadRecord, Misplaced, Newer):
-                pass
-        at = data.find(MAGIC, at + 1)
+    left = HASHED_TIMES * (limit - position)
+    for data, at, where in _magics(file, base, limit, position):
+        _, head_size, says, *_ = COMMON.unpack_from(data, at + PREFIX_BYTES)
+        if says != where or not HEAD_BYTES_MIN <= head_size <= min(limit - where, left):
+            continue
+        left -= head_size
+        if at + head_size > len(data):
+            if _head_crc(file, where - base, head_size, seed) != data[at + 4 : at + 8]:
+                continue
+            data, at = file.read(where - base, head_size), 0
+        try:
+            decode(data, at, where, seed, bodies=False)
+        except (BadRecord, Misplaced, Newer):
+            continue
+        vouched = max(vouched, durable_to_of(data, at))
     return vouched
+
+
+def _magics(file: File, base: int, limit: int, position: int) -> Iterator[tuple[bytes, int, int]]:
+    """Where a record might begin from `position` on: in which bytes, where in them, and its
+    position. All that heads have in common lies in those bytes.
+    """
+    overlap = HEAD_BYTES_MIN - 1
+    for start in range(position, limit, BLOCK_BYTES):
+        data = file.read(start - base, min(BLOCK_BYTES + overlap, limit - start))
+        last = len(data) - overlap
+        at = data.find(MAGIC)
+        while 0 <= at < last:
+            if (start + at) % ALIGNMENT == 0:
+                yield data, at, start + at
+            at = data.find(MAGIC, at + 1)
+
+
+def _head_crc(file: File, offset: int, size: int, seed: int) -> bytes:
+    """The checksum that the head of `size` bytes should have that lies at `offset`."""
+    crc = seed
+    for _, data in blocks(file, offset + PREFIX_BYTES, offset + size):
+        crc = zlib.crc32(data, crc)
+    return crc.to_bytes(4, "little")

@@ -5,10 +5,23 @@ from __future__ import annotations
 import pytest
 
 from fmq.errors import Unreadable
+from fmq.store.index import decode_blocks
+from fmq.store.segment import decode_header
 from fmq.testing import FaultDisk
 from fmq.testing.faults import Operation
 from tests.recovery.sights import OPTIONS, finished, interrupted, sight
-from tests.small import CrashDisk, check, content, flip, opened, overwrite, remove, truncate
+from tests.small import (
+    CrashDisk,
+    check,
+    content,
+    fill,
+    flip,
+    opened,
+    overwrite,
+    remove,
+    segments,
+    truncate,
+)
 
 
 def derived(disk: CrashDisk, *suffixes: str) -> list[str]:
@@ -84,6 +97,27 @@ def test_a_part_from_before_the_checkpoint_is_built_again() -> None:
     overwrite(disk, name, 0, old)
     assert sight(disk) == expected
     check(disk)
+
+
+def test_behind_a_recovery_over_a_roll_the_part_of_the_new_segment_begins_at_its_start() -> None:
+    """Behind a hole it would not be believed, and the index be built again at each opening.
+
+    Method: roll behind a checkpoint that speaks of a part, kill the engine, and open again.
+    """
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        engine.send("t", b"x")
+        engine.checkpoint()
+        fill(engine)
+        disk = disk.after_kill()
+    with opened(disk) as engine:
+        engine.send("t", b"y")
+        engine.checkpoint()
+        upto = engine.stats().position
+    newest = segments(disk)[-1]
+    store = decode_header(content(disk)[newest], newest).store
+    part = decode_blocks(content(disk)[newest.replace(".seg", ".part")], store, 4096)
+    assert part.end == upto
 
 
 def test_an_undecided_transaction_survives_a_lost_part() -> None:

@@ -118,6 +118,27 @@ def test_garbage_behind_the_last_record_is_cut() -> None:
     opens_with(tail, b"0", cut=700)
 
 
+def test_a_tail_of_many_blocks_is_kept_whole_and_once(tmp_path: Path) -> None:
+    """Method: plant a tail, and the same again, as if the first recovery had not come to its end;
+    then another one at the same place.
+    """
+    path = tmp_path / "d"
+    options = Options(segment_bytes=4 << 20)
+    with fmq.open(path, options, background=False) as engine:
+        engine.send("t", b"x")
+        end = engine.stats().position
+    tail = bytes(range(1, 256)) * 12_345
+    for torn in (tail, tail, tail[:-1] + b"!"):
+        with open(path / "00000000000000000000.seg", "r+b") as file:
+            file.seek(end)
+            file.write(torn)
+        with fmq.open(path, options, background=False) as engine:
+            assert engine.stats().recovery.cut_bytes == len(tail)
+    kept = sorted((path / "quarantine").iterdir())
+    assert [each.name for each in kept] == [f"{end:020d}.1.cut", f"{end:020d}.cut"]
+    assert [each.read_bytes() for each in kept] == [tail[:-1] + b"!", tail]
+
+
 def test_garbage_behind_a_hole_is_cut_and_the_hole_is_kept_with_it() -> None:
     tail = left_by(send(b"0"))
     tail.plant(tail.end + 1024, b"\x5a" * 16)
@@ -356,17 +377,29 @@ def test_nothing_that_was_cut_comes_back() -> None:
     check(disk)
 
 
-def test_however_large_the_segments_are_their_tails_take_little_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tail", ["whole", "torn", "garbage to the end"])
+def test_however_large_the_segments_are_their_tails_take_little_memory(
+    tmp_path: Path, tail: str
+) -> None:
     """Else a small machine could not open what a kill left, and not even look at it."""
     size = 64 << 20
     with fmq.open(tmp_path / "live", Options(segment_bytes=size), background=False) as engine:
         engine.send("t", b"x")
+        engine.send("t", b"y" * 5000)
+        end = engine.stats().position
         shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    if tail != "whole":
+        with open(tmp_path / "killed" / "00000000000000000000.seg", "r+b") as file:
+            file.seek(end - 1000)
+            file.write(bytes(1000) if tail == "torn" else b"garbage!" * ((size - end) // 8))
     tracemalloc.start()
     try:
         assert fmq.check(tmp_path / "killed").ok
+        with fmq.open(tmp_path / "killed", read_only=True) as reader:
+            assert reader.damage is None
         with fmq.open(tmp_path / "killed", background=False) as engine:
             assert engine.stats().recovery.copied
+            assert (engine.stats().recovery.cut_bytes > 0) == (tail != "whole")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

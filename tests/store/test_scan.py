@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import process_time
 
 import pytest
 
 from fmq.disk import File
 from fmq.store.encoding import size_of
-from fmq.store.kinds import Record
-from fmq.store.record import FIRST, LAST
+from fmq.store.kinds import AckRange, Acks, Record
+from fmq.store.record import COMMON, FIRST, LAST, MAGIC, PREFIX
 from fmq.store.scan import (
     BLOCK_BYTES,
     Ending,
@@ -384,6 +385,49 @@ def test_bytes_that_look_like_a_record_vouch_for_nothing() -> None:
     data.data += b"abcd"
     data.data += encoded(place(note("not aligned"), data.position), position)
     assert vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == 0
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_however_many_heads_are_claimed_little_is_hashed(in_place: bool) -> None:
+    """Bodies may hold anything: heads that claim all that follows, even each at its own place."""
+    data = Bytes(capacity=16 << 20)
+    damaged = data.position
+    data.data += b"garbage!"
+    for _ in range(1500):
+        left = BASE + data.capacity - data.position
+        says = data.position if in_place else 0
+        data.data += PREFIX.pack(MAGIC, 0) + COMMON.pack(left, left, says, 0, 0, 1, 0, 0)
+        data.data += bytes(-len(data.data) % 8)
+    data.append("behind", durable_to=damaged + 8)
+    began = process_time()
+    found = vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED)
+    assert process_time() - began < 3
+    if not in_place:
+        assert found == damaged + 8
+
+
+@pytest.mark.parametrize("before", range(-48, 9, 8))
+def test_a_record_is_found_wherever_blocks_are_cut(before: int) -> None:
+    data = Bytes(capacity=3 * BLOCK_BYTES)
+    damaged = data.position
+    data.data += b"g" * (BLOCK_BYTES + before)
+    data.append("behind", durable_to=damaged + 8)
+    limit = BASE + data.capacity
+    assert vouched_beyond(data.file(), BASE, limit, damaged, SEED) == damaged + 8
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_head_larger_than_a_block_is_found_if_it_is_sound(sound: bool) -> None:
+    data = Bytes(capacity=4 * BLOCK_BYTES)
+    damaged = data.position
+    data.data += b"garbage!"
+    acks = Acks(tuple(AckRange("g" * 250, "t" * 250, 0, i, i + 1) for i in range(3000)), 1)
+    data.add(acks, FIRST | LAST, damaged + 8)
+    assert len(data.data) > BLOCK_BYTES
+    if not sound:
+        data.data[-100] ^= 1
+    found = vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED)
+    assert found == (damaged + 8 if sound else 0)
 
 
 def test_zeros_are_zeros_up_to_the_end_of_the_file_or_the_one_given() -> None:

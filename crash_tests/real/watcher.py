@@ -1,0 +1,51 @@
+"""A reader that lives on while writers die, so that it has files open which recoveries replace.
+
+It looks when a writer has been killed and before the next one recovers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import fmq
+from crash_tests.oracle import Lane, Place, Violation
+from fmq.errors import Damaged, NotAStore, OffsetGone
+from fmq.readonly import ReadOnlyEngine
+
+
+class Watcher:
+    """A read-only engine over the store at `path`, opened once and never anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader: ReadOnlyEngine | None = None
+        self._read_to: dict[Lane, int] = {}
+
+    def look(self) -> Iterator[tuple[Place, bytes]]:
+        """What it had not been shown yet, of each queue; Violation if that cannot be read."""
+        with suppress(NotAStore):  # killed before anything was begun
+            self._reader = self._reader or fmq.open(self._path, read_only=True)
+        if self._reader is None:
+            return
+        for each in self._reader.queues():
+            lane = each.topic, each.queue
+            start = max(each.first, self._read_to.get(lane, 0))
+            if start == each.next:
+                continue
+            self._read_to[lane] = each.next
+            try:
+                # So many and no more: it would look for news, and let go of the file it has open.
+                limit = each.next - start
+                found = self._reader.read(each.topic, queue=each.queue, offset=start, limit=limit)
+            except OffsetGone:
+                continue
+            except Damaged as error:
+                raise Violation("I6", f"who follows over crashes finds {error}") from error
+            for offset, message in enumerate(found, start):
+                yield (*lane, offset), bytes(message.body)
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
