@@ -104,7 +104,7 @@ MUTANTS = (
         "            raise\n"
         "        raise StorageFull(\n"
         '            f"{directory.path}: no room for the first',
-        "        raise\n"
+        '        raise OSError(0, "no room")\n'
         "        raise StorageFull(\n"
         '            f"{directory.path}: no room for the first',
         "--tier faults --workload send",

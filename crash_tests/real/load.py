@@ -25,7 +25,7 @@ from crash_tests.oracle import Fate, Place, Seen, Violation
 from crash_tests.real.lies import SAID_TOO_EARLY, disk_that
 from crash_tests.real.plan import ACK_KINDS, CONSUMER, Unit, transforming, units
 from crash_tests.real.promises import Told
-from fmq.errors import FmqError, Forked, OffsetGone
+from fmq.errors import FmqError, Forked, NotAStore, OffsetGone
 
 GROUP = "g"
 READ = ["orders", "mails"]
@@ -84,7 +84,7 @@ class Teller:
 
 def live(life: Life, teller: Teller) -> None:
     """Recover · tell what is there · decide, send, consume, all at once · close."""
-    if os.path.isdir(life.path):
+    with suppress(NotAStore):  # no journal was begun in an earlier life
         report = fmq.check(life.path)
         if not report.ok:
             raise Violation("I10", "; ".join(map(str, report.problems)))
