@@ -87,11 +87,15 @@ class Parts:
         self.ledger = ledger = found.ledger
         segment_bytes = _segment_bytes(found, options)
         spares = Spares(directory, segment_bytes)
-        spares.adopt(directory.names(), any_size=bool(ledger.undecided))
         files = Files(directory)
-        self.journal = journal = Journal(
-            directory, found.store, found.segments, spares, files, segment_bytes
-        )
+        try:
+            spares.adopt(directory.names(), any_size=bool(ledger.undecided))
+            self.journal = journal = Journal(
+                directory, found.store, found.segments, spares, files, segment_bytes
+            )
+        except BaseException:
+            spares.close()
+            raise
         self.group = group = Group(lock, journal, self._publish, synced=options.sync != "never")
         self.writer = writer = Writer(lock, journal, group, ledger, clock, options)
         self.sender = Sender(writer)

@@ -408,6 +408,23 @@ def test_no_first_send_meets_too_many_open_files() -> None:
         assert bodies(engine, "t") == [b"1", b"2"]
 
 
+def test_an_opening_that_is_refused_leaves_no_file_open(tmp_path: Path) -> None:
+    """Whichever of its files cannot be opened: a spare of the last life may be open by then."""
+    with fmq.open(tmp_path, Options(segment_bytes=4096), background=False) as engine:
+        fill(engine, "t")
+    assert [*tmp_path.glob("*.spare")]
+    before, opened_at = len(os.listdir("/proc/self/fd")), 0
+    for nth in range(1, 20):
+        disk = FaultDisk(RealDisk())
+        disk.fail("open", nth=nth, error=errno.EMFILE)
+        try:
+            fmq.open(tmp_path, Options(segment_bytes=4096), disk=disk).close()
+            opened_at = nth
+        except Unreadable:
+            assert len(os.listdir("/proc/self/fd")) == before
+    assert opened_at > 2
+
+
 def length_of_trace(call: Callable[[], object]) -> int:
     """Of the error that the call raises."""
     with pytest.raises(FmqError) as caught:
