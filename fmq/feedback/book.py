@@ -110,6 +110,7 @@ class Book:
         self._lines: dict[Key, _Line] = {}  # each has members
         self._by_topic = False  # whether there are lines for topics, too
         self._turns = count()
+        self.met_busy = False  # whether the last `take` came to one whose decision is on its way
 
     def add(self, entry: Entry, due: float) -> None:
         """`entry` became undecided; nobody is asked about it before `due`."""
@@ -151,12 +152,14 @@ class Book:
         """
         lines = self._lines_of(keys)
         taken: list[Open] = []
+        self.met_busy = False
         while len(taken) < limit:
             place = _soonest(lines)
             if place is None or place[0] > now:
                 break
             each = place[2]
             if each.entry.busy:
+                self.met_busy = True
                 self._put_off(each, now + BUSY_SECONDS)
                 continue
             self.lease(each, now)

@@ -6,10 +6,13 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 
+import fmq.feedback.local  # which an engine imports when it is first asked to
+import fmq.feedback.question
+import fmq.infos  # noqa: F401
 from fmq import Answer, Engine, Transaction
 from fmq.errors import EngineFailed, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
-from tests.feedback.asking import asked
+from tests.feedback.asking import asked, prepared
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, check, opened
 
@@ -54,6 +57,23 @@ def test_an_interrupted_send_in_transaction_is_nothing_or_undecided_or_committed
             raise
         engine.close()
     assert met == {"nothing", "undecided", "committed", "failed"}
+
+
+def test_a_decision_that_an_interrupt_left_unwritten_is_written_or_asked_about() -> None:
+    """By who asks, where nobody else does anything and the engine has no threads of its own."""
+    for at in range(LINES_MAX):
+        clock, interrupt = FakeClock(), Interrupt(at)
+        engine = opened(CrashDisk(), clock)
+        tx = prepared(engine, "T")
+        with suppress(KeyboardInterrupt):
+            interrupt.run(tx.commit)
+        with suppress(EngineFailed):
+            questions = in_thread(partial(asked, engine), interrupt.met)
+            assert questions == [each.tx_id for each in engine.undecided()], interrupt.met
+        engine.close()
+        if not interrupt.met:
+            return
+    raise AssertionError("so many lines?")
 
 
 def one_trial(engine: Engine, clock: FakeClock) -> str:
