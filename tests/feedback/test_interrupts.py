@@ -12,7 +12,7 @@ import fmq.infos  # noqa: F401
 from fmq import Answer, Engine, Transaction
 from fmq.errors import EngineFailed, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
-from tests.feedback.asking import asked, prepared
+from tests.feedback.asking import asked, asked_one, prepared
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, check, opened
 
@@ -71,6 +71,22 @@ def test_a_decision_that_an_interrupt_left_unwritten_is_written_or_asked_about()
             questions = in_thread(partial(asked, engine), interrupt.met)
             assert questions == [each.tx_id for each in engine.undecided()], interrupt.met
         engine.close()
+        if not interrupt.met:
+            return
+    raise AssertionError("so many lines?")
+
+
+def test_an_interrupted_resume_leaves_it_parked_or_has_it_asked_about() -> None:
+    for at in range(LINES_MAX):
+        clock, interrupt = FakeClock(), Interrupt(at)
+        with opened(CrashDisk(), clock, on_undecided="park", check_answers_max=1) as engine:
+            prepared(engine, "T")
+            engine.feedback.answer(asked_one(engine), "unknown")
+            with suppress(KeyboardInterrupt):
+                interrupt.run(partial(engine.feedback.resume, "T"))
+            engine.feedback.book._check()
+            (undecided,) = engine.undecided()
+            assert asked(engine) == ([] if undecided.parked else ["T"]), interrupt.met
         if not interrupt.met:
             return
     raise AssertionError("so many lines?")
