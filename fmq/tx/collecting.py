@@ -59,6 +59,7 @@ class Collecting:
     """Messages by topic and queue, and acks: the part of a transaction before its first step."""
 
     _if_abandoned: Any = None  # a finalize, which lets come again what it would ack
+    _savepoints: list[object] | None = None  # what it can be rolled back to, the oldest first
 
     def __init__(self, writer: Writer, limits: Limits, tx_id: str, producer: str) -> None:
         self._writer = writer
@@ -83,6 +84,9 @@ class Collecting:
         self._begun: dict[str, Callable[[bytes], None]] = {}
         self.ackables: list[Taken] = []
         self.acks: list[AckRange] = []
+        self._savepoints: list[
+            object
+        ] = []  # what it can be rolled back to, each made behind the last
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         # Each of two copies would commit, under one id.
@@ -294,13 +298,25 @@ class Collecting:
         del self.ackables[ackables:]
 
     def savepoint(self) -> Callable[[], None]:
-        """Where it stands; calling what this returns drops all that was added since."""
+        """Where it stands; calling what this returns drops all that was added since, again and
+        again, and the savepoints since then with it: of those it is WrongState.
+        """
         runs = {place: len(run) for place, run in self.runs.items()}
         self._end_room()
         size, acks, ackables = self._bytes, [*self.acks], len(self.ackables)
+        if self._savepoints is None:
+            self._savepoints = []
+        savepoints, mine, number = self._savepoints, object(), len(self._savepoints)
+        savepoints.append(mine)
 
         def back() -> None:
             self._require(OPEN, "rolling back to a savepoint")
+            if savepoints[number : number + 1] != [mine]:
+                raise WrongState(
+                    f"transaction {self.tx_id!r} was rolled back to an earlier savepoint, and this "
+                    "one with it. Nothing was changed; make another one where it stands now."
+                )
+            del savepoints[number + 1 :]
             self._take_back(size, runs)
             self.acks[:] = acks
             self._give_back(self.ackables[ackables:])
