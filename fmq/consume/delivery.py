@@ -66,6 +66,7 @@ class Lease:
         return self._consumer._hold_for_transaction(self, writer, holder)
 
     def release_under_lock(self, holder: object) -> None:
+        """What `holder` had of it, and does not ack, is its consumer's again."""
         self._consumer._released(self, holder)
 
     def _range(self) -> AckRange:
