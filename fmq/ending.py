@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Lock, current_thread, get_ident
 from typing import Protocol
 
@@ -102,8 +101,10 @@ def refuse_inside(parts: Parts, *locks: Lock) -> None:
 
 def let_go_of_locks(parts: Parts) -> None:
     """In the child of a fork: a thread that had one does not exist, and would never release it."""
-    with suppress(RuntimeError):
-        parts.lock.release()
+    # Made anew and not released: a thread that was just getting one has it and had not said so
+    # yet, and then a release is refused.
+    for lock in (parts.lock, *parts.locks()):
+        lock._at_fork_reinit()  # type: ignore[attr-defined]
     parts.journal.files.forked()
 
 

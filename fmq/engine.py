@@ -393,7 +393,8 @@ class Engine:
             raise self._refusal.with_traceback(None)
 
     def _after(self) -> None:
-        if not self._background:
+        # In the child of a fork it is refused: there a chore may be another thread's for ever.
+        if not self._background and self._refusal is None:
             self._parts.chores.attempt()
 
     def close(self) -> None:

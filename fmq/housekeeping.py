@@ -17,6 +17,7 @@ from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
 from fmq.disk import Directory, is_full
 from fmq.errors import Closed, Damaged, EngineFailed, StorageFull, TooLarge, Unreadable
+from fmq.nested import is_nested
 from fmq.options import Options
 from fmq.retention import AT_ONCE_MAX, Retention
 from fmq.store.catalog import Catalog
@@ -42,6 +43,8 @@ class Housekeeping:
         self._journal = writer.journal
         self._ledger = writer.ledger
         self._group = writer.group
+        files, spares = self._journal.files, self._journal.spares
+        self._locks = self._group.lock, files.lock, spares.lock, catalog.lock
         self._clock: Clock = writer.clock
         self._options: Options = writer.options
         self.retention = Retention(directory, writer, catalog, writer.options)
@@ -130,8 +133,12 @@ class Housekeeping:
         """A round that raises nothing: whoever's call it follows has what it asked for. False if
         the engine has stopped, as the next call will say.
         """
-        if self.is_running_here() or self._group.needs(get_ident()):
-            return True  # this call is a signal handler's
+        if (
+            self.is_running_here()
+            or self._group.needs(get_ident())
+            or (any(lock.locked() for lock in self._locks) and is_nested())
+        ):
+            return True  # this call is a signal handler's, or made by the garbage collector
         try:
             self.round()
         except (EngineFailed, Closed):

@@ -22,7 +22,7 @@ GROUND = {
     *("fmq.clock", "fmq.disk", "fmq.mounts"),
 }
 STORE = GROUND | {"fmq.store"}
-TX = STORE | {"fmq.tx"}
+TX = STORE | {"fmq.nested", "fmq.tx"}
 ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback", "fmq.bind", "fmq.*"}
 
 # Whoever lies in the row's place may import what lies in these. A package stands for all that
@@ -30,6 +30,7 @@ ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback", "fmq.bind", "fmq.*
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "fmq.store": STORE,
+    "fmq.nested": STORE,
     "fmq.tx": TX,
     "fmq.recovery": TX | {"fmq.recovery"},
     "fmq.consume": TX | {"fmq.consume"},

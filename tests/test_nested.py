@@ -6,10 +6,11 @@ the act goes on, and what it says is true. Where a handler's call is refused, it
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -31,6 +32,7 @@ from tests.test_process import run
 
 LINES_MAX = 3000
 TRIALS_MAX = 25
+LINES_OF_DROPPED_MAX = 60
 SEED = int(os.environ.get("FMQ_SEED", "11"))
 
 Act = Any  # a function of an engine
@@ -174,6 +176,93 @@ def test_a_refusal_that_leaves_the_handler_is_no_refusal_of_the_call_that_it_met
         if done:
             with opened(disk) as engine:
                 assert bodies(engine, "t") == [b"act"]
+
+
+Stream = Iterator[object]
+
+
+class Dropped:
+    """A program's object that holds a generator which holds it, and nobody else does: garbage."""
+
+    def __init__(self, stream: Callable[[Dropped], Stream]) -> None:
+        self.stream = stream(self)
+        next(self.stream)
+
+
+def closes(engine: fmq.Engine, consumer: fmq.Consumer) -> None:
+    def stream(dropped: Dropped) -> Stream:
+        with engine.consumer("in", group="g") as own:
+            yield dropped, own.poll(limit=2)
+
+    Dropped(stream)
+
+
+def rolls_back(engine: fmq.Engine, consumer: fmq.Consumer) -> None:
+    def stream(dropped: Dropped) -> Stream:
+        with engine.transaction() as tx:
+            for delivery in consumer.poll(limit=2):
+                tx.ack(delivery)
+            yield dropped
+
+    Dropped(stream)
+
+
+def releases(engine: fmq.Engine, consumer: fmq.Consumer) -> None:
+    def stream(dropped: Dropped) -> Stream:
+        (delivery,) = consumer.poll(limit=1)
+        try:
+            yield dropped
+        finally:
+            delivery.release()
+
+    Dropped(stream)
+
+
+def everything(engine: fmq.Engine) -> list[int]:
+    """The offsets of what can be had."""
+    found = []
+    consumer = engine.consumer("in", group="g")
+    while deliveries := consumer.poll():
+        found += [delivery.offset for delivery in deliveries]
+    return sorted(found)
+
+
+def polls(engine: fmq.Engine) -> Any:
+    with engine.consumer("in", group="g") as other:
+        return other.poll(limit=1)
+
+
+@pytest.mark.parametrize("act", [polls, send, fmq.Engine.groups], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("drop", [closes, rolls_back, releases], ids=lambda drop: drop.__name__)
+def test_what_the_garbage_collector_ends_inside_of_a_call_gives_back_and_never_hangs(
+    drop: Callable[[fmq.Engine, fmq.Consumer], None], act: Act
+) -> None:
+    """It comes wherever something is made, also where the call has the engine's lock."""
+    every = range(4)
+    counted = Handler(LINES_MAX, lambda: None)
+    gc.disable()
+    try:
+        for _ in range(2):  # the first one fills caches
+            with begin(CrashDisk()) as engine:
+                counted = Handler(LINES_MAX, lambda: None)
+                counted.run(lambda: act(engine))
+        for at in range(0, counted.count, -(-counted.count // LINES_OF_DROPPED_MAX)):
+            clock = FakeClock()
+            engine = opened(CrashDisk(), clock)
+            engine.send_many("in", [b"%d" % i for i in every])
+            consumer = engine.consumer("in", group="g")
+            gc.collect(0)
+            drop(engine, consumer)
+            handler = Handler(at, lambda: gc.collect(0))
+            in_thread(lambda: handler.run(lambda: act(engine)), f"line {at}")  # noqa: B023
+            gc.collect(0)  # some ways are shorter than the one that was counted
+            in_thread(consumer.close, f"close after {handler.met}")
+            clock.advance(31)  # behind every lease
+            got = in_thread(lambda: everything(engine), f"poll after {handler.met}")  # noqa: B023
+            assert got == [*every], handler.met
+            in_thread(engine.close, f"close after {handler.met}")
+    finally:
+        gc.enable()
 
 
 class Interrupting(FakeClock):

@@ -8,6 +8,7 @@ transaction instead.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import isnan
 from types import TracebackType
 from typing import NoReturn
@@ -113,7 +114,8 @@ class Consumer:
                     continue  # retention dropped it since: what it has kept comes next
             assert wakeup is not None
             try:
-                clock.wait(wakeup.lock, until - now)
+                if not self._writer.abandoned:  # by what the garbage collector has just ended
+                    clock.wait(wakeup.lock, until - now)
             finally:
                 self._messages.stop_listening(wakeup, self.topics)
             now = clock.monotonic()
@@ -136,11 +138,17 @@ class Consumer:
     ) -> bool:
         """Give back what `owner` holds, and wake who waits for it; False if it is another's now."""
         with self._messages.lock:
-            if not holds.held_by(first, end, owner):
-                return False
-            holds.give_back(first, end)
-            self._wake(queue)
-            return True
+            return self._comes_again(queue, holds, first, end, owner)
+
+    def _comes_again(
+        self, queue: Queue, holds: QueueHolds, first: int, end: int, owner: object
+    ) -> bool:
+        """The same, under the lock. They are woken first, and so after an interrupt, too."""
+        if not holds.held_by(first, end, owner):
+            return False
+        self._wake(queue)
+        holds.give_back(first, end)
+        return True
 
     def _wake(self, queue: Queue) -> None:
         """Something of `queue` comes again, or may do so sooner. Under the lock."""
@@ -177,28 +185,34 @@ class Consumer:
         def plan(acked: AckSent) -> None:
             # Exchanged as part of the plan, so that an interrupt finds it held or not, and never
             # held by nobody.
-            self._exchange(lease)
+            self._exchange(lease, acked)
             writer.place(acked)
 
         acked = AckSent(lease._range())
         try:
             writer.group.run(plan, acked, wait=writer.waits(sync))
         except (LeaseLost, Nested):
-            raise  # it may be a transaction's; or nothing was planned
+            raise  # nothing was planned
         except BaseException:
-            self._release_from_transaction(lease)
+            # Unless this call was refused before it had it: then it may be a transaction's.
+            writer.give_back(partial(self._released, lease, acked))
             raise
         after = self._after
         after()
 
     def _give_back(self, lease: Lease) -> None:
         self._check()
-        self._writer.let_abandoned_come_again()
-        holds, first, end = lease._holds, lease._first, lease._end
-        if not self._let_come_again(lease._queue, holds, first, end, lease._claim):
+        what = lease._queue, lease._holds, lease._first, lease._end, lease._claim
+        writer = self._writer
+        if writer.is_inside():
+            # If it is another's by then, nothing happens, and nobody is there to be told.
+            writer.give_back(partial(self._comes_again, *what))
+            return
+        writer.let_abandoned_come_again()
+        if not self._let_come_again(*what):
             self._refuse(lease)
 
-    def _hold_for_transaction(self, lease: Lease, writer: Writer) -> AckRange:
+    def _hold_for_transaction(self, lease: Lease, writer: Writer, holder: object) -> AckRange:
         self._check()
         if writer is not self._writer:
             raise BadOption(
@@ -207,29 +221,27 @@ class Consumer:
             )
         writer.let_abandoned_come_again()
         with self._messages.lock:
-            self._exchange(lease)
+            self._exchange(lease, holder)
         return lease._range()
 
-    def _exchange(self, lease: Lease) -> None:
-        """From now on the lease itself holds its range, and no time takes it. Under the lock."""
-        if not lease._holds.exchange(lease._first, lease._end, lease._claim, lease):
+    def _exchange(self, lease: Lease, holder: object) -> None:
+        """From now on `holder` has its range, and no time takes it. Under the lock."""
+        if not lease._holds.exchange(lease._first, lease._end, lease._claim, holder):
             self._refuse(lease)
 
-    def _release_from_transaction(self, lease: Lease) -> None:
-        """Rolled back: it is this consumer's again, or anybody's if that one has closed."""
-        with self._messages.lock:
-            self._released(lease)
-
-    def _released(self, lease: Lease) -> None:
+    def _released(self, lease: Lease, holder: object) -> None:
+        """What `holder` had, and does not ack, is this consumer's again, or anybody's if that one
+        has closed. Under the lock.
+        """
         holds, first, end = lease._holds, lease._first, lease._end
-        if not holds.held_by(first, end, lease):
+        if not holds.held_by(first, end, holder):
             return
+        self._wake(lease._queue)
         if self._closed:
             holds.give_back(first, end)
         else:
             deadline = self._messages.clock.monotonic() + self._lease_seconds
             holds.hand_over(first, end, lease._claim, deadline)
-        self._wake(lease._queue)
 
     def _refuse(self, lease: Lease) -> NoReturn:
         queue = lease._queue
@@ -248,14 +260,17 @@ class Consumer:
 
     def close(self) -> None:
         """Leave the group; what is not acked comes again to the others."""
-        with self._messages.lock:
-            if not self._closed:
-                self._closed = True
-                self._ahead.clear()
-                self._groups.release(self.group, self.topics, self)
-                for topic in self.topics:
-                    self._messages.ledger.arrived.add(topic)
-                self._messages.wake()
+        self._closed = True
+        self._writer.give_back(self._leave)
+
+    def _leave(self) -> None:
+        """Under the lock; it may be done once more. Who waits is woken first, and so after an
+        interrupt, too.
+        """
+        self._ahead.clear()
+        self._messages.ledger.arrived.update(self.topics)
+        self._messages.wake()
+        self._groups.release(self.group, self.topics, self)
 
     def __enter__(self) -> Consumer:
         return self

@@ -61,15 +61,13 @@ class Lease:
         """Let it come again now, to whoever asks next."""
         self._consumer._give_back(self)
 
-    def hold_for_transaction(self, writer: Writer) -> AckRange:
-        """What an ack with `writer` would say; from now on the lease does not end."""
-        return self._consumer._hold_for_transaction(self, writer)
+    def hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
+        """What an ack with `writer` would say; from now on `holder` has it, and no lease ends."""
+        return self._consumer._hold_for_transaction(self, writer, holder)
 
-    def release_from_transaction(self) -> None:
-        self._consumer._release_from_transaction(self)
-
-    def release_under_lock(self) -> None:
-        self._consumer._released(self)
+    def release_under_lock(self, holder: object) -> None:
+        """What `holder` had of it, and does not ack, is its consumer's again."""
+        self._consumer._released(self, holder)
 
     def _range(self) -> AckRange:
         return AckRange(

@@ -39,8 +39,8 @@ class Held:
         self.by_first: dict[int, Hold] = {}
         self._firsts: list[int] = []  # the same, in order
 
-    # An interrupt in here leaves one that is in `by_first` and not in the order: it is let go
-    # with its lease, like any other.
+    # An interrupt in `put` or `remove` leaves one that is in `by_first` and not in the order, until
+    # whoever has called it mends that.
 
     def put(self, hold: Hold) -> None:
         first, firsts = hold.first, self._firsts
@@ -57,6 +57,17 @@ class Held:
         if i < len(firsts) and firsts[i] == first:
             del firsts[i]
         del self.by_first[first]
+
+    def mend(self) -> None:
+        """What is held is in order."""
+        self._firsts = sorted(self.by_first)
+
+    def join(self, whole: Hold) -> None:
+        """What was cut out of `whole` is part of it as before, however far the cutting has come."""
+        first, end = whole.first, whole.end
+        rest = {at: hold for at, hold in self.by_first.items() if not first <= at < end}
+        self.by_first = {**rest, first: whole}
+        self.mend()
 
     def at(self, offset: int) -> Hold | None:
         """The hold that `offset` is part of."""
@@ -86,3 +97,6 @@ class Held:
         firsts = self._firsts
         within = firsts[bisect_left(firsts, first) : bisect_left(firsts, end)]
         return [self.by_first[each] for each in within]
+
+    def _check(self) -> None:
+        assert self._firsts == sorted(self.by_first)

@@ -50,11 +50,15 @@ class QueueHolds:
             hold = Hold(*found, owner, deadline)
             self._held.put(hold)
         except BaseException:
-            # An interrupt: look once more at all that is neither acked nor held.
-            self._again.clear()
-            self.cursor = self.acked.floor
+            self._look_again()
             raise
         return hold
+
+    def _look_again(self) -> None:
+        """Behind an interrupt: let all come again that is neither acked nor held."""
+        self._held.mend()
+        self._again.clear()
+        self.cursor = self.acked.floor
 
     def _next_again(self, first: int, limit: int) -> tuple[int, int] | None:
         while self._again:
@@ -105,10 +109,14 @@ class QueueHolds:
             return None
         if hold.end == end and hold.first == first:
             return hold
-        held.remove(hold.first)
-        for low, high in ((hold.first, first), (first, end), (end, hold.end)):
-            if low < high:
-                held.put(Hold(low, high, hold.owner, hold.deadline))
+        try:
+            held.remove(hold.first)
+            for low, high in ((hold.first, first), (first, end), (end, hold.end)):
+                if low < high:
+                    held.put(Hold(low, high, hold.owner, hold.deadline))
+        except BaseException:
+            held.join(hold)  # an interrupt: it is in one piece again
+            raise
         return held.by_first[first]
 
     def exchange(self, first: int, end: int, owner: object, heir: object) -> bool:
@@ -128,9 +136,9 @@ class QueueHolds:
         """The range, which somebody holds, is `owner`'s from now on."""
         hold = self.split(first, end)
         assert hold is not None, "only what is held can be handed over"
-        hold.owner, hold.deadline = owner, deadline
         if deadline < self._earliest:
             self._earliest = deadline
+        hold.owner, hold.deadline = owner, deadline
 
     def done(self, first: int, end: int) -> None:
         """The range is acked: nobody holds it any more."""
@@ -156,10 +164,14 @@ class QueueHolds:
 
     def give_back(self, first: int, end: int) -> None:
         """The range comes again, to whoever asks next."""
-        hold = self.split(first, end)
-        if hold is not None:
-            self._held.remove(first)
-            self._again[first] = max(end, self._again.get(first, 0))
+        try:
+            hold = self.split(first, end)
+            if hold is not None:
+                self._held.remove(first)
+                self._again[first] = max(end, self._again.get(first, 0))
+        except BaseException:
+            self._look_again()
+            raise
 
     def expire(self, now: float) -> bool:
         """Give back what is held longer than its lease; whether there was any."""
@@ -186,6 +198,7 @@ class QueueHolds:
         return min((hold.deadline for hold in self._held.by_first.values()), default=math.inf)
 
     def _check(self) -> None:
+        self._held._check()
         last = 0
         for first, hold in sorted(self._held.by_first.items()):
             assert first == hold.first < hold.end, (first, hold.first, hold.end)

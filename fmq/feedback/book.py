@@ -110,6 +110,7 @@ class Book:
         self._lines: dict[Key, _Line] = {}  # each has members
         self._by_topic = False  # whether there are lines for topics, too
         self._turns = count()
+        self.met_busy = False  # whether the last `take` came to one whose decision is on its way
 
     def add(self, entry: Entry, due: float) -> None:
         """`entry` became undecided; nobody is asked about it before `due`."""
@@ -151,12 +152,14 @@ class Book:
         """
         lines = self._lines_of(keys)
         taken: list[Open] = []
+        self.met_busy = False
         while len(taken) < limit:
             place = _soonest(lines)
             if place is None or place[0] > now:
                 break
             each = place[2]
             if each.entry.busy:
+                self.met_busy = True
                 self._put_off(each, now + BUSY_SECONDS)
                 continue
             self.lease(each, now)
@@ -164,9 +167,13 @@ class Book:
         return taken
 
     def lease(self, each: Open, now: float) -> None:
-        """Whoever asked has it for a while, and nobody had it before."""
+        """Whoever asked has it for a while, and nobody had it before; what is parked stays so."""
         each.token = f"{self._random.getrandbits(64):016x}"
-        self._put_off(each, now + self._options.check_lease_seconds)
+        until = now + self._options.check_lease_seconds
+        if each.parked:
+            each.due = until
+        else:
+            self._put_off(each, until)
 
     def next_due(self, keys: Iterable[Key]) -> float:
         """When the next of them is due."""
@@ -182,8 +189,7 @@ class Book:
         each.entry.asked += 1
         if options.on_undecided != "ask" and each.answers >= options.check_answers_max:
             if options.on_undecided == "park":
-                each.parked = True
-                each.due, each.turn = math.inf, NO_TURN
+                each.due, each.turn, each.parked = math.inf, NO_TURN, True
             return True
         longest = min(
             options.check_backoff_seconds * 2.0 ** min(each.answers - 1, 60),
@@ -193,12 +199,13 @@ class Book:
         return False
 
     def hurry(self, each: Open, now: float) -> None:
-        """Let it be asked about now, if nobody is; one that was parked, from the beginning."""
-        if each.is_out(now):
-            return
+        """Let it be asked about, now or when nobody is; one that was parked, from the beginning."""
+        is_out = each.is_out(now)
         if each.parked:
-            each.parked, each.answers = False, 0
-        self._put_off(each, now)
+            each.answers = 0
+            self._put_off(each, each.due if is_out else now)
+        elif not is_out:
+            self._put_off(each, now)
 
     @cached_property
     def _random(self) -> Random:
@@ -228,7 +235,7 @@ class Book:
         for key in self.keys_of(each):
             self._lines[key].put((due, turn, each))
         # Only now: an interrupt on the way leaves it where it was, and never nowhere.
-        each.due, each.turn = due, turn
+        each.due, each.turn, each.parked = due, turn, False
 
     def _check(self) -> None:
         standing = [(key, each) for each in self._open.values() for key in self.keys_of(each)]

@@ -111,11 +111,17 @@ class Feedback:
                     taken = self.book.take(keys, limit, now)
                     if taken:
                         return [self._question(each) for each in taken]
-                    if now >= deadline or calls != self._calls:
-                        return []
-                    until = min(deadline, self.book.next_due(keys))
-                    self._waiting.ask(asker, until)
-                self._clock.wait(asker.lock, until - now)
+                    on_its_way = self.book.met_busy
+                    if not on_its_way:
+                        if now >= deadline or calls != self._calls:
+                            return []
+                        until = min(deadline, self.book.next_due(keys))
+                        self._waiting.ask(asker, until)
+                if on_its_way:
+                    # An interrupt may have left a decision that nobody writes. Then look again.
+                    self._manager.flush()
+                else:
+                    self._clock.wait(asker.lock, until - now)
             finally:
                 with self._lock:
                     self._waiting.forget(asker)

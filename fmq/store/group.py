@@ -162,6 +162,8 @@ class Group:
                     self._hand_on()
             elif waiter is not None and waiter in self._waiters:
                 self._waiters.remove(waiter)
+            if self._journal.is_pending:
+                self.on_pending()  # this thread may have planned it, and nobody waits for it now
 
     def _call(self, plan: Callable[[A], T], what: A) -> T:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any, NoReturn, Protocol
 from weakref import finalize
 
@@ -35,20 +36,30 @@ OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
 class Ackable(Protocol):
     """A delivery, or a batch of them, as a transaction sees it."""
 
-    def hold_for_transaction(self, writer: Writer) -> AckRange:
-        """What an ack with `writer` would say; from now on the lease does not end."""
+    def hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
+        """What an ack with `writer` would say; from now on `holder` has it, and no lease ends."""
 
-    def release_from_transaction(self) -> None:
-        """The transaction was rolled back: the lease runs again."""
+    def release_under_lock(self, holder: object) -> None:
+        """The transaction was rolled back: the lease runs again, if it is `holder` that has it.
+        By whoever has the engine's lock.
+        """
 
-    def release_under_lock(self) -> None:
-        """The same, by whoever has the engine's lock."""
+
+# What one transaction acks, and what holds it meanwhile: no other one's hold is given back with it.
+Taken = tuple[Ackable, object]
+
+
+def _let_go(taken: Iterable[Taken]) -> None:
+    """The transaction does not ack it after all. Under the engine's lock."""
+    for ackable, holder in taken:
+        ackable.release_under_lock(holder)
 
 
 class Collecting:
     """Messages by topic and queue, and acks: the part of a transaction before its first step."""
 
     _if_abandoned: Any = None  # a finalize, which lets come again what it would ack
+    _savepoints: list[object] | None = None  # what it can be rolled back to, the oldest first
 
     def __init__(self, writer: Writer, limits: Limits, tx_id: str, producer: str) -> None:
         self._writer = writer
@@ -71,7 +82,7 @@ class Collecting:
         self._room = self._given = room
         # How to add a body to the run of a topic with one queue, as long as there is room.
         self._begun: dict[str, Callable[[bytes], None]] = {}
-        self.ackables: list[Ackable] = []
+        self.ackables: list[Taken] = []
         self.acks: list[AckRange] = []
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -225,27 +236,33 @@ class Collecting:
             )
         self._end_room()
         before = self._bytes, self.acks[-1:], len(self.acks), len(self.ackables)
+        taken = delivery, object()
         try:
-            size = self._add_ack(delivery.hold_for_transaction(self._writer))
+            size = self._add_ack(delivery.hold_for_transaction(self._writer, taken[1]))
             if size <= self._bytes_max:
-                self.ackables.append(delivery)
+                self.ackables.append(taken)
                 self._watch_over_acks()
             else:
-                delivery.release_from_transaction()
+                self._give_back([taken])
         except BaseException as error:
             if isinstance(error, FmqError) and not isinstance(error, Nested):
                 raise  # it was not given to this transaction
             self._take_back_ack(*before)
-            delivery.release_from_transaction()
+            self._give_back([taken])
             raise
         if size > self._bytes_max:
             self._limits.refuse(self._tx_id, size, self._bytes_max, self.messages)
+
+    def _give_back(self, taken: list[Taken]) -> None:
+        if taken:
+            self._writer.give_back(partial(_let_go, taken))
 
     def _watch_over_acks(self) -> None:
         """If nobody ends the transaction, what it would ack shall not be held for ever."""
         if self._if_abandoned is None and self.ackables:
             # No more than that: this may be called anywhere, with any lock held.
-            self._if_abandoned = finalize(self, self._writer.abandoned.append, self.ackables)
+            let_go = partial(_let_go, self.ackables)
+            self._if_abandoned = finalize(self, self._writer.abandoned.append, let_go)
             self._if_abandoned.atexit = False
 
     def planned(self) -> None:
@@ -279,17 +296,28 @@ class Collecting:
         del self.ackables[ackables:]
 
     def savepoint(self) -> Callable[[], None]:
-        """Where it stands; calling what this returns drops all that was added since."""
+        """Where it stands; calling what this returns drops all that was added since, again and
+        again, and the savepoints since then with it: of those it is WrongState.
+        """
         runs = {place: len(run) for place, run in self.runs.items()}
         self._end_room()
         size, acks, ackables = self._bytes, [*self.acks], len(self.ackables)
+        if self._savepoints is None:
+            self._savepoints = []
+        savepoints, mine, number = self._savepoints, object(), len(self._savepoints)
+        savepoints.append(mine)
 
         def back() -> None:
             self._require(OPEN, "rolling back to a savepoint")
+            if savepoints[number : number + 1] != [mine]:
+                raise WrongState(
+                    f"transaction {self.tx_id!r} was rolled back to an earlier savepoint, and this "
+                    "one with it. Nothing was changed; make another one where it stands now."
+                )
+            del savepoints[number + 1 :]
             self._take_back(size, runs)
             self.acks[:] = acks
-            for ackable in self.ackables[ackables:]:
-                ackable.release_from_transaction()
+            self._give_back(self.ackables[ackables:])
             del self.ackables[ackables:]
 
         return back

@@ -378,6 +378,10 @@ class TransactionManager:
         if self._group.broken():
             raise self._group.failed_error() from self._group.failure
 
+    def flush(self) -> None:
+        """Make durable what is on its way, whoever has planned it."""
+        self._group.flush()
+
     def _idle(self) -> bool:
         with self._group.lock:
             return self._group.idle()

@@ -81,8 +81,7 @@ class Transaction(Collecting):
             self.phase = Phase.ROLLED_BACK
         elif self.phase is not Phase.ROLLED_BACK:
             self._refuse("rollback")
-        for ackable in self.ackables:
-            ackable.release_from_transaction()
+        self._give_back([*self.ackables])
         self.ackables.clear()
         self._manager.after()
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
+from fmq.nested import is_inside
 from fmq.options import Options
 from fmq.store.content import text_bytes
 from fmq.store.group import Group
@@ -23,9 +23,6 @@ from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
 from fmq.tx.recorded import Recorded
 from fmq.tx.straight import Straight
-
-if TYPE_CHECKING:
-    from fmq.tx.collecting import Ackable
 
 
 class Writer:
@@ -49,7 +46,9 @@ class Writer:
         self._topics, self._spares, self._time_us = ledger.topics, journal.spares, clock.time_us
         self._last_us = ledger.last_us
         self._waits = options.sync != "interval"
-        self.abandoned: deque[list[Ackable]] = deque()  # what transactions held that nobody ended
+        # What gives back, under the lock: for transactions that nobody ended, and for who could not
+        # wait for the lock. Each may be called again, after an interrupt.
+        self.abandoned: deque[Callable[[], object]] = deque()
 
     def waits(self, sync: bool | None) -> bool:
         """Whether a call waits until what it wrote is durable; `sync` is what it asked for."""
@@ -110,17 +109,30 @@ class Writer:
         else:
             check_name("topic", topic)
 
+    def is_inside(self) -> bool:
+        """Whether the call is made in the middle of one of this thread's that has the lock."""
+        return is_inside(self._lock)
+
+    def give_back(self, release: Callable[[], object]) -> None:
+        """Call `release` under the lock: now or, in the middle of a call that has it, as soon as
+        anybody consumes. Who rolls back or closes may be what the garbage collector ends.
+        """
+        if self.is_inside():
+            self.abandoned.append(release)
+            return
+        with self._lock:
+            release()
+
     def let_abandoned_come_again(self) -> None:
         """Give back what transactions held that were dropped without an end. Not under the lock."""
-        while self.abandoned:
+        while self.abandoned and not self.is_inside():
             with suppress(IndexError, ValueError):  # another thread does the same
-                held = self.abandoned[0]
+                release = self.abandoned[0]
                 with self._lock:
-                    # By now it may be done, and what was held another transaction's.
-                    if any(each is held for each in self.abandoned):
-                        for ackable in held:
-                            ackable.release_under_lock()
-                        self.abandoned.remove(held)
+                    # By now it may be done.
+                    if any(each is release for each in self.abandoned):
+                        release()
+                        self.abandoned.remove(release)
 
     def send(self, sent: Straight, sync: bool | None) -> None:
         """Append what is sent."""

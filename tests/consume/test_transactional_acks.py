@@ -5,16 +5,20 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 import fmq
 import fmq.tx.writer
 from fmq import Consumer, Engine
-from fmq.errors import BadOption, LeaseLost, TooLarge, WrongState
+from fmq.errors import BadOption, EngineFailed, LeaseLost, TooLarge, WrongState
 from fmq.testing import PowerLoss
+from tests.interrupts import Interrupt
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 from tests.store.lines import Lines
+
+LINES_MAX = 1000
 
 
 def started(disk: CrashDisk, clock: FakeClock | None = None) -> Engine:
@@ -444,3 +448,61 @@ def test_what_was_dropped_is_given_back_once_however_many_notice_it(at: int) -> 
         clock.advance(11)
         assert [each.offset for each in engine.consumer("in", group="g").poll()] == [1, 2]
         tx.commit()
+
+
+def test_an_ack_that_is_refused_takes_nothing_from_a_transaction() -> None:
+    """One with a wrong argument, or once more: it stays that transaction's, whatever the lease."""
+    clock = FakeClock()
+    with started(CrashDisk(), clock) as engine, engine.consumer("in", group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        tx = engine.transaction()
+        tx.ack(delivery)
+        wrong: Any = "yes"
+        with pytest.raises(TypeError, match="sync"):
+            delivery.ack(sync=wrong)
+        with pytest.raises(LeaseLost):
+            delivery.ack()
+        clock.advance(31)
+        assert offsets(consumer) == [1, 2]
+        tx.commit()
+        assert engine.groups()[0].acked_below == 1
+
+
+@pytest.mark.parametrize("end", ["roll back", "roll back to a savepoint", "dropped"])
+def test_an_end_that_was_interrupted_takes_nothing_from_the_next_transaction(end: str) -> None:
+    """At any line, and then done once more: what the next one acks by then is its own."""
+    for at in range(LINES_MAX):
+        interrupt = Interrupt(at)
+        with suppress(EngineFailed):  # it has met a chore
+            end_twice(end, interrupt)
+        if not interrupt.met:
+            return
+    raise AssertionError("so many lines?")
+
+
+def end_twice(end: str, interrupt: Interrupt) -> None:
+    clock = FakeClock()
+    with started(CrashDisk(), clock) as engine, engine.consumer("in", group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        first = engine.transaction()
+        back = first.savepoint()
+        first.ack(delivery)
+        with suppress(KeyboardInterrupt):
+            if end == "roll back":
+                interrupt.run(first.rollback)
+            elif end == "roll back to a savepoint":
+                interrupt.run(back)
+            else:
+                del first, back
+                interrupt.run(engine._writer.let_abandoned_come_again)
+        tx = engine.transaction()
+        with suppress(LeaseLost):  # the first one has it still
+            tx.ack(delivery)
+        if end != "dropped":
+            first.rollback()
+            del first, back
+        clock.advance(31)
+        with engine.consumer("in", group="g") as other:
+            other.poll()
+            clock.advance(31)
+            assert (0 in offsets(other)) == (not tx.acks), interrupt.met

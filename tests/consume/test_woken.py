@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -11,6 +12,7 @@ import fmq.tx.messages
 from fmq import Consumer, Delivery, Engine
 from fmq.clock import Waitable
 from fmq.errors import Closed
+from tests.interrupts import Interrupt
 from tests.small import CrashDisk, FakeClock, opened
 from tests.store.lines import Lines
 
@@ -153,3 +155,21 @@ def test_whatever_line_an_interrupt_meets_while_consumers_are_woken_nobody_sleep
             break
         at += 1
     assert at > 10
+
+
+@pytest.mark.parametrize("end", ["release", "close"])
+def test_whatever_line_an_interrupt_meets_what_came_again_has_woken_who_waits(end: str) -> None:
+    at = 0
+    while True:
+        interrupt = Interrupt(at)
+        with opened(CrashDisk()) as engine:
+            engine.send("t", b"job")
+            consumer, delivery = held(engine)
+            wakeup = engine._parts.messages.listen(("t",))
+            with suppress(KeyboardInterrupt):
+                interrupt.run(delivery.release if end == "release" else consumer.close)
+            with engine.consumer("t", group="g") as other:
+                assert wakeup.woken or not other.poll(), interrupt.met
+        if not interrupt.met:
+            return
+        at += 1

@@ -144,6 +144,28 @@ def test_a_parked_one_can_be_resumed(clock: FakeClock) -> None:
         assert engine.undecided()[0].parked
 
 
+def test_a_question_about_a_parked_one_brings_it_back_to_nobody_else(clock: FakeClock) -> None:
+    """Whoever wants to know of it may ask; the others are not asked again by that."""
+    with parked(clock) as engine:
+        (question,) = engine.feedback.ask_about("T")
+        clock.advance(1000)
+        assert engine.undecided()[0].parked
+        assert asked(engine) == []
+        assert engine.feedback.answer(question, "unknown") is None
+        assert engine.undecided()[0].parked
+        engine.feedback.book._check()
+
+
+def test_a_parked_one_is_resumed_behind_the_question_that_is_out(clock: FakeClock) -> None:
+    with parked(clock) as engine:
+        (question,) = engine.feedback.ask_about("T")
+        engine.feedback.resume("T")
+        assert asked(engine) == []
+        clock.advance(question.lease_seconds)
+        assert asked(engine) == ["T"]
+        assert not engine.undecided()[0].parked
+
+
 def test_what_was_parked_is_asked_about_after_a_restart(clock: FakeClock) -> None:
     disk = CrashDisk()
     parked(clock, disk).close()

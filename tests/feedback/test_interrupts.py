@@ -6,10 +6,13 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 
+import fmq.feedback.local  # which an engine imports when it is first asked to
+import fmq.feedback.question
+import fmq.infos  # noqa: F401
 from fmq import Answer, Engine, Transaction
 from fmq.errors import EngineFailed, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
-from tests.feedback.asking import asked
+from tests.feedback.asking import asked, asked_one, prepared
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, check, opened
 
@@ -54,6 +57,39 @@ def test_an_interrupted_send_in_transaction_is_nothing_or_undecided_or_committed
             raise
         engine.close()
     assert met == {"nothing", "undecided", "committed", "failed"}
+
+
+def test_a_decision_that_an_interrupt_left_unwritten_is_written_or_asked_about() -> None:
+    """By who asks, where nobody else does anything and the engine has no threads of its own."""
+    for at in range(LINES_MAX):
+        clock, interrupt = FakeClock(), Interrupt(at)
+        engine = opened(CrashDisk(), clock)
+        tx = prepared(engine, "T")
+        with suppress(KeyboardInterrupt):
+            interrupt.run(tx.commit)
+        with suppress(EngineFailed):
+            questions = in_thread(partial(asked, engine), interrupt.met)
+            assert questions == [each.tx_id for each in engine.undecided()], interrupt.met
+        engine.close()
+        if not interrupt.met:
+            return
+    raise AssertionError("so many lines?")
+
+
+def test_an_interrupted_resume_leaves_it_parked_or_has_it_asked_about() -> None:
+    for at in range(LINES_MAX):
+        clock, interrupt = FakeClock(), Interrupt(at)
+        with opened(CrashDisk(), clock, on_undecided="park", check_answers_max=1) as engine:
+            prepared(engine, "T")
+            engine.feedback.answer(asked_one(engine), "unknown")
+            with suppress(KeyboardInterrupt):
+                interrupt.run(partial(engine.feedback.resume, "T"))
+            engine.feedback.book._check()
+            (undecided,) = engine.undecided()
+            assert asked(engine) == ([] if undecided.parked else ["T"]), interrupt.met
+        if not interrupt.met:
+            return
+    raise AssertionError("so many lines?")
 
 
 def one_trial(engine: Engine, clock: FakeClock) -> str:

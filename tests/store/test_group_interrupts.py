@@ -176,6 +176,38 @@ def test_a_signal_handler_that_sends_in_the_middle_of_a_send_does_not_hang() -> 
     raise AssertionError("so many lines?")
 
 
+def only_heir(shared: Shared, watch: Watch) -> list[Call]:
+    with shared.writing(lambda: shared.send("first")) as first:
+        victim = shared.call(lambda: watch(lambda: shared.send("victim")))
+        shared.wait_for_plan(victim)
+    return [first, victim]
+
+
+@pytest.mark.parametrize("role", [alone, only_heir])
+def test_what_an_interrupt_leaves_for_nobody_to_write_is_told_in_the_background(role: Role) -> None:
+    """Planned, and its caller is gone: who writes in the background hears of it afterwards."""
+    left = 0
+    for at in range(LINES_MAX):
+        shared, told = Shared(), False
+        lines = Lines(group_module, at, interrupt)
+
+        def tell() -> None:
+            nonlocal told
+            told = True
+
+        shared.group.on_pending = tell
+        for call in in_time(role, shared, lines):
+            call.ended()
+        if not shared.group.broken() and not shared.group.idle():
+            left += 1
+            assert told, lines.line
+        shared.let_go()
+        if lines.count <= at:
+            assert left
+            return
+    raise AssertionError("so many lines?")
+
+
 def in_time(role: Role, shared: Shared, lines: Lines) -> list[Call]:
     """The calls that a role made; if it stands still, where the victim had been met."""
     try:

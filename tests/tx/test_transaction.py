@@ -86,6 +86,34 @@ def test_a_transaction_of_nothing_can_be_committed(engine: Engine) -> None:
     assert engine.outcome("E").state == "committed"
 
 
+def test_a_savepoint_is_over_once_an_earlier_one_was_rolled_back_to(engine: Engine) -> None:
+    """It would bring back acks that the transaction holds no more. The earlier one stays."""
+    engine.send("in", b"1")
+    with engine.consumer("in", group="g") as consumer:
+        (delivery,) = consumer.poll()
+        tx = engine.transaction()
+        tx.send("t", b"0")
+        outer = tx.savepoint()
+        tx.ack(delivery)
+        tx.send("t", b"1")
+        inner = tx.savepoint()
+        outer()
+        for _ in range(2):
+            tx.send("t", b"2")
+            with pytest.raises(WrongState, match="Nothing was changed"):
+                inner()
+            assert (tx.messages, tx.acks) == (2, [])
+            again = tx.savepoint()
+            tx.send("t", b"3")
+            again()
+            assert tx.messages == 2
+            outer()
+            assert tx.messages == 1
+        delivery.release()
+        tx.commit()
+        assert engine.groups("g")[0].acked_below == 0
+
+
 def test_nothing_is_written_before_commit(engine: Engine) -> None:
     position = engine.stats().position
     tx = begun(engine)
