@@ -175,10 +175,10 @@ def limit_files(workers: list[int], limits: tuple[int, int]) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    threads = Path(f"/proc/{pid}/task")
-    found = [
-        int(child)
-        for thread in threads.iterdir()
-        for child in (thread / "children").read_text().split()
-    ]
+    found: list[int] = []
+    # Processes and threads of Java's, and idle workers, may end at any time.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, (thread / "children").read_text().split())
     return found + [each for child in found for each in descendants(child)]
