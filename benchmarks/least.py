@@ -15,7 +15,6 @@ from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from zlib import crc32
 
 from benchmarks import zeros
@@ -205,12 +204,7 @@ class LeastTransaction:
     def __enter__(self) -> LeastTransaction:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._is_open = False
         if error is None:
             self._engine.commit(self._runs, self._tx_id)

@@ -412,6 +412,9 @@ class Engine:
                 self._refusal = refusal
         self._closing.go_on()
 
+    def _lettings_go(self) -> tuple[Callable[[], None], ...]:
+        return self._parts.close, self._unlock, self._directory.close
+
     def _steps_to_close(self, refusal: Closed) -> list[Callable[[], None]]:
         begun = False
 
@@ -436,9 +439,7 @@ class Engine:
             steps.append(self._committer.stop)
         return [
             *steps,
-            self._parts.close,
-            self._unlock,
-            self._directory.close,
+            *self._lettings_go(),
             partial(forget, self),
         ]
 
@@ -467,7 +468,7 @@ class Engine:
     def __del__(self) -> None:
         if getattr(self, "_refusal", True) is None and hasattr(self, "_parts"):
             # One with threads is never dropped, as they have it. All that was acknowledged is safe.
-            for let_go in (self._parts.close, self._unlock, self._directory.close):
+            for let_go in self._lettings_go():
                 with suppress(Exception):
                     let_go()
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)

@@ -26,6 +26,8 @@ program may want to branch on is an attribute, too.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import fmq
@@ -135,6 +137,17 @@ class Unreadable(StorageError, OSError):
     def __reduce__(self) -> tuple[Any, ...]:
         again, args, state = super().__reduce__()
         return again, args, {**state, "errno": self.errno}  # which an OSError keeps elsewhere
+
+
+@contextmanager
+def unreadable_within(path: str) -> Iterator[None]:
+    """What the machine refuses in the block is Unreadable, of its own file or else of `path`."""
+    try:
+        yield
+    except Unreadable:
+        raise
+    except OSError as error:
+        raise Unreadable(path, error) from error
 
 
 BROKEN_DISK = (

@@ -10,7 +10,7 @@ it at the end of its own calls, in the same order, which makes it deterministic.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import get_ident
 
 from fmq.checkpointing import Checkpointer
@@ -36,15 +36,16 @@ class Housekeeping:
         manager: TransactionManager,
         catalog: Catalog,
         checkpointer: Checkpointer,
+        locks: Sequence[threading.Lock],
     ) -> None:
+        """`locks` are those that a round takes, and a call that it comes into may have."""
         self._manager = manager
         self._catalog = catalog
         self.checkpointer = checkpointer
         self._journal = writer.journal
         self._ledger = writer.ledger
         self._group = writer.group
-        files, spares = self._journal.files, self._journal.spares
-        self._locks = self._group.lock, files.lock, spares.lock, catalog.lock
+        self._locks = locks
         self._clock: Clock = writer.clock
         self._options: Options = writer.options
         self.retention = Retention(directory, writer, catalog, writer.options)

@@ -111,7 +111,9 @@ class Parts:
         )
         group.on_failure = self.wake_all
         checkpointer = Checkpointer(directory, writer, found)
-        self.chores = Housekeeping(directory, writer, self.manager, catalog, checkpointer)
+        self.chores = Housekeeping(
+            directory, writer, self.manager, catalog, checkpointer, (lock, *self.locks())
+        )
         self.watch: Watch | None = None
         self._limit = self._limit_of(ledger.index.base)
 

@@ -17,7 +17,16 @@ from typing import TypeVar
 from fmq.clock import Clock
 from fmq.disk import Directory
 from fmq.ending import forget, remember
-from fmq.errors import Closed, Damaged, FmqError, Forked, NotAStore, ReadOnly, Unreadable
+from fmq.errors import (
+    Closed,
+    Damaged,
+    FmqError,
+    Forked,
+    NotAStore,
+    ReadOnly,
+    Unreadable,
+    unreadable_within,
+)
 from fmq.infos import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.message import Message
 from fmq.options import Options
@@ -64,10 +73,8 @@ class ReadOnlyEngine:
         self._check_open()
         with self._refreshing:
             self._check_open()
-            try:
+            with unreadable_within(self._path):
                 self._follower.refresh()
-            except OSError as error:
-                raise self._unreadable(error) from error
             if self._follower.ledger is not self._built_from:
                 self._build()
 
@@ -171,17 +178,13 @@ class ReadOnlyEngine:
         while True:
             self.refresh()
             try:
-                return look()
-            except (Damaged, OSError) as error:
+                with unreadable_within(self._path):
+                    return look()
+            except (Damaged, Unreadable):
                 self._check_open()  # closed since then, and its files with it
                 left -= 1
                 if not left:
-                    if isinstance(error, OSError):
-                        raise self._unreadable(error) from error
                     raise
-
-    def _unreadable(self, error: OSError) -> Unreadable:
-        return error if isinstance(error, Unreadable) else Unreadable(self._path, error)
 
     def __getattr__(self, name: str) -> object:
         if name in WRITING:

@@ -267,10 +267,14 @@ class Feedback:
         self.book.hurry(each, now)
         self._waiting.due(self.book.keys_of(each), now)
 
-    def undecided(self) -> list[fmq.UndecidedTransaction]:
-        """All that wait for their decision, the oldest first, and how asking stands."""
+    def catch_up(self) -> None:
+        """Wait for the decisions that are on their way; EngineFailed if they have failed."""
         self._check_open()
         self._manager.check_undecided()
+
+    def undecided(self) -> list[fmq.UndecidedTransaction]:
+        """All that wait for their decision, the oldest first, and how asking stands."""
+        self.catch_up()
         with self._lock:
             return [
                 replace(undecided_view(each.entry), answers=each.answers, parked=each.parked)

@@ -27,7 +27,7 @@ def settle(
             left.pop()
         elif not loop.once(wait=0.0):
             feedback.pause(left[-1], checkers, seconds)  # somebody else has been asked
-    feedback.undecided()  # waits for the decisions that are on their way
+    feedback.catch_up()
     return _report(everything)
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fmq.disk import Directory, Disk, File
-from fmq.errors import Damaged, NewerFormat, NotAStore, Unreadable
+from fmq.errors import Damaged, NewerFormat, NotAStore, unreadable_within
 from fmq.infos import UndecidedTransaction
 from fmq.real_disk import RealDisk
 from fmq.recovery.follow import Follower
@@ -152,18 +152,13 @@ def see(
     Damaged and the like as they are met; if `permissive`, what is not sound is left out.
     """
     name = engine if engine is not None else path.rstrip("/").rpartition("/")[2]
-    with located(path):
+    with located(path), unreadable_within(path):
+        directory = (disk or RealDisk()).directory(path, make=False)
         try:
-            directory = (disk or RealDisk()).directory(path, make=False)
-            try:
-                where = name, host or _host_of(directory)
-                return _seen(directory, *where, permissive=permissive)
-            finally:
-                directory.close()
-        except OSError as error:
-            if isinstance(error, Unreadable):
-                raise
-            raise Unreadable(path, error) from error
+            where = name, host or _host_of(directory)
+            return _seen(directory, *where, permissive=permissive)
+        finally:
+            directory.close()
 
 
 def _seen(directory: Directory, engine: str, host: str | None, *, permissive: bool) -> Journal:

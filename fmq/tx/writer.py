@@ -124,7 +124,7 @@ class Writer:
             release()
 
     def let_abandoned_come_again(self) -> None:
-        """Give back what transactions held that were dropped without an end. Not under the lock."""
+        """Give back what nobody has given back yet: see `abandoned`. Not under the lock."""
         while self.abandoned and not self.is_inside():
             with suppress(IndexError, ValueError):  # another thread does the same
                 release = self.abandoned[0]
