@@ -64,17 +64,18 @@ class RealFile:
         return b"".join(parts)
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
-        if len(buffers) > IOV_MAX:
-            buffers = (b"".join(buffers),)
+        size = len(buffers[0])
+        if len(buffers) > 1:
+            if len(buffers) > IOV_MAX:
+                buffers = (b"".join(buffers),)
+            size = sum(map(len, buffers))
         # One system call that writes and, if asked, makes what it wrote durable.
-        flags = os.RWF_DSYNC if sync else 0
-        write = self._writer
+        write, flags = self._writer, os.RWF_DSYNC if sync else 0
         try:
             written = write(self._fd, buffers, offset, flags)
         except OSError as error:
             error.filename = self._path  # the system call knows only a number
             raise
-        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         if written != size:
             self._write_rest(offset, b"".join(buffers), written, flags)
 

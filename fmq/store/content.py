@@ -6,9 +6,9 @@ columns.py says how they lie, and reads them.
 from __future__ import annotations
 
 import re
-import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from zlib import crc32
 
 from fmq.errors import BadName, BadOption, TooLarge
 from fmq.message import Message
@@ -48,24 +48,24 @@ def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | N
     size = len(body)
     if compress_bytes_min is not None and size >= compress_bytes_min:
         return _content(1, 0, b"", body, compress_bytes_min)
-    return Content(1, 0, b"", body, zlib.crc32(body), size)
+    return Content(1, 0, b"", body, crc32(body), size)
 
 
 def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Content:
     """Bodies without keys, tags and headers."""
-    sizes = list(map(len, bodies))
+    sizes = [*map(len, bodies)]
     joined = b"".join(bodies)
-    count, size = len(sizes), sizes[0]
+    count, size, raw_bytes = len(sizes), sizes[0], len(joined)
     if count > COUNT_MAX:
         raise TooLarge("messages in one call", count, COUNT_MAX, "fixed by the format")
-    if size * count == len(joined) and sizes.count(size) == count:
-        flags, columns = 0, b""
-    elif sum(sizes) == len(joined):
+    flags, columns = 0, b""
+    if size * count != raw_bytes or sizes.count(size) != count:
         flags, columns = LENGTHS, array("I", sizes).tobytes()
-    else:  # a view of wider items, or a bytearray that somebody fills meanwhile
-        return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
+        if sum(sizes) != raw_bytes:
+            # A view of wider items, or a bytearray that somebody fills meanwhile.
+            return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
     if compress_bytes_min is None:
-        return Content(count, flags, columns, joined, zlib.crc32(joined), len(joined))
+        return Content(count, flags, columns, joined, crc32(joined), raw_bytes)
     return _content(count, flags, columns, joined, compress_bytes_min)
 
 
@@ -164,7 +164,7 @@ def _content(
         packed = compress(bodies)
         if len(packed) < raw_bytes:
             bodies, flags = packed, flags | COMPRESSED
-    return Content(count, flags, columns, bodies, zlib.crc32(bodies), raw_bytes)
+    return Content(count, flags, columns, bodies, crc32(bodies), raw_bytes)
 
 
 def _encode_texts(what: str, texts: Sequence[str | None], *, all_there: bool = False) -> bytes:

@@ -28,7 +28,6 @@ A message is found by bisecting: first the segments, then the lane's entries.
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ from itertools import accumulate
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
+from zlib import crc32
 
 from fmq.store.kinds import Decided, Run
 
@@ -97,6 +97,7 @@ class SegmentIndex:
 
     __slots__ = (
         "_decisions",
+        "_found",
         "_more_decisions",
         "base",
         "end",
@@ -113,8 +114,11 @@ class SegmentIndex:
         self.lanes: dict[LaneKey, Lane] = {}
         self.outcome_keys = array("I")  # in the order of the decisions
         self.outcome_places = array("I")
-        self._decisions: dict[int, int] = {}  # the first place of each key
-        self._more_decisions: dict[int, list[int]] = {}  # as when two ids have one key
+        # Of those that were there when somebody last looked for one, the place of the first that
+        # has a key, and of the others, as when two ids have one key.
+        self._found = 0
+        self._decisions: dict[int, int] = {}
+        self._more_decisions: dict[int, list[int]] = {}
         self.saved: dict[LaneKey, int] = {}  # entries of each lane that are in the part
         self.saved_outcomes = 0
 
@@ -146,16 +150,20 @@ class SegmentIndex:
 
     def add_outcome_at(self, tx_id: str, position: int) -> None:
         """The record at `position` ends the transaction."""
-        self._add_outcome(outcome_key(tx_id), position - self.base)
+        self.outcome_keys.append(outcome_key(tx_id))
+        self.outcome_places.append(position - self.base)
 
-    def _add_outcome(self, key: int, place: int) -> None:
-        self.outcome_keys.append(key)
-        self.outcome_places.append(place)
-        if self._decisions.setdefault(key, place) != place:
-            self._more_decisions.setdefault(key, []).append(place)
+    def _find_new_outcomes(self) -> None:
+        """Take in what was decided since somebody last looked: most decide more than they ask."""
+        keys, places = self.outcome_keys[self._found :], self.outcome_places[self._found :]
+        for key, place in zip(keys, places, strict=True):
+            if self._decisions.setdefault(key, place) != place:
+                self._more_decisions.setdefault(key, []).append(place)
+        self._found += len(keys)
 
     def find_outcomes(self, tx_id: str) -> list[int]:
         """Positions of decisions that may be those of `tx_id`, the newest first."""
+        self._find_new_outcomes()
         key = outcome_key(tx_id)
         first = self._decisions.get(key)
         if first is None:
@@ -209,7 +217,7 @@ class SegmentIndex:
             MAGIC,
             0,
             HEAD_BYTES + len(table),
-            zlib.crc32(body),
+            crc32(body),
             len(body),
             lanes,
             outcomes,
@@ -218,13 +226,13 @@ class SegmentIndex:
             self.base,
             self.end,
         )
-        crc = zlib.crc32(table, zlib.crc32(head[CRC_END:]))
+        crc = crc32(table, crc32(head[CRC_END:]))
         return b"".join((MAGIC, crc.to_bytes(4, "little"), head[CRC_END:], table, body))
 
 
 def outcome_key(tx_id: str) -> int:
     """What stands for a tx_id in an index; the record itself tells whether it is the one."""
-    return zlib.crc32(tx_id.encode())
+    return crc32(tx_id.encode())
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -264,7 +272,7 @@ def decode_head(data: bytes, at: int, store: bytes, base: int) -> BlockHead:
         raise BadIndex("shorter than an index") from None
     if magic != MAGIC or head_size < HEAD_BYTES or at + head_size > len(data):
         raise BadIndex("no index begins here")
-    if zlib.crc32(data[at + CRC_END : at + head_size]) != crc:
+    if crc32(data[at + CRC_END : at + head_size]) != crc:
         raise BadIndex("the head's checksum does not match")
     if version != FORMAT or says != store or where != base:
         raise BadIndex("the index of another segment, store or format")
@@ -320,7 +328,7 @@ def _blocks(data: bytes, store: bytes, base: int) -> Iterator[tuple[BlockHead, m
     while at < len(data):
         head = decode_head(data, at, store, base)
         body = memoryview(data)[at + head.head_size : at + head.size]
-        if len(body) != head.body_size or zlib.crc32(body) != head.body_crc:
+        if len(body) != head.body_size or crc32(body) != head.body_crc:
             raise BadIndex("the checksum of its entries does not match")
         yield head, body
         at += head.size
@@ -348,9 +356,8 @@ def _add_block(index: SegmentIndex, head: BlockHead, body: memoryview) -> None:
         lane.records.extend(records)
         lane.next = summary.next
         lane.last_us = summary.last_us
-    keys, places = column(head.outcomes), column(head.outcomes)
-    for outcome, place in zip(keys, places, strict=True):
-        index._add_outcome(outcome, place)
+    index.outcome_keys.extend(column(head.outcomes))
+    index.outcome_places.extend(column(head.outcomes))
     index.end = head.end
 
 

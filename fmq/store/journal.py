@@ -112,7 +112,6 @@ class Journal:
         self._appends: list[Append] = []  # that are pending
         # The file of the segment being written: too many open files are met here, and by no send.
         self._writing: File = directory.open(segments[-1].name, write=True)
-        self._writing_base = segments[-1].base
         self._unsynced = False  # whether that file has bytes that no sync covers
 
     # --- planning, under the engine's lock --------------------------------------------------
@@ -218,13 +217,11 @@ class Journal:
     ) -> None:
         if not buffers:
             return
-        base = segment.base
-        assert base == self._writing_base
         if not sync:
             self._unsynced = True
         if end - start <= JOIN_BYTES_MAX or len(buffers) > JOIN_BUFFERS_MIN:
             buffers = (b"".join(buffers),)
-        self._writing.write(start - base, buffers, sync=sync)
+        self._writing.write(start - segment.base, buffers, sync=sync)
 
     def sync(self) -> None:
         """Make durable whatever was written without a sync into the segment being written.
@@ -237,15 +234,15 @@ class Journal:
             self._unsynced = False
 
     def _open_segment(self, roll: Roll) -> None:
-        old, spare, new = self._writing, roll.spare, roll.new
+        old, spare = self._writing, roll.spare
         self.sync()
         spare.file.write(0, (roll.header,), sync=True)
         spare.file.sync()
-        self._directory.rename(spare.name, new.name)
+        self._directory.rename(spare.name, roll.new.name)
         # Until the directory is synced, the segment's name may be lost with the power.
         self._directory.sync()
         old.close()
-        self._writing, self._writing_base = spare.file, new.base
+        self._writing = spare.file
         self.spares.opened(spare)
 
     def close(self) -> None:

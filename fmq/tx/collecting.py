@@ -17,7 +17,7 @@ from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
 from fmq.tx.names import check_name, no_text
 from fmq.tx.writer import Writer
 
-UTF8_BYTES_MAX = 4  # of a character
+NAME_BYTES = 4 * 2  # of each character of a topic's name, which may come twice
 
 
 class Phase(Enum):
@@ -58,45 +58,43 @@ def _let_go(taken: Iterable[Taken]) -> None:
 class Collecting:
     """Messages by topic and queue, and acks: the part of a transaction before its first step."""
 
-    _if_abandoned: Any = None  # a finalize, which lets come again what it would ack
     _savepoints: list[object] | None = None  # what it can be rolled back to, the oldest first
 
     def __init__(self, writer: Writer, limits: Limits, tx_id: str, producer: str) -> None:
         self._writer = writer
         self._topics = writer.ledger.topics
         self._limits = limits
-        names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
-        self._bytes_max = room = limits.bytes_max(names_bytes)
-        # What one more run takes at the most, but for the name of its topic, which comes twice: a
-        # TOPIC record may have to go before it.
-        self._run_bytes = RUN_BYTES + names_bytes
-        self._tx_id = tx_id
-        self._producer = producer
+        self.names = tx_id, producer
+        self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
         self.phase = OPEN
-        self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
-        self.plain = True  # whether all messages are bodies without key, tag and headers
         self._bytes = 0  # of all but what has been taken from `_room` since it was given
         self._at_most = 0  # as many messages; it is counted when that comes to the limit
-        if room > limits.room_max:
-            room = limits.room_max
-        self._room = self._given = room
+        self._room = self._given = limits.first_room
+        self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
+        self.plain = True  # whether all messages are bodies without key, tag and headers
+        self.unheard: list[str] = []  # topics of which nobody had heard when they were met
         # How to add a body to the run of a topic with one queue, as long as there is room.
         self._begun: dict[str, Callable[[bytes], None]] = {}
         self.ackables: list[Taken] = []
         self.acks: list[AckRange] = []
+        self._if_abandoned: Any = None  # a finalize, which lets come again what it would ack
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         # Each of two copies would commit, under one id.
-        raise TypeError(f"transaction {self._tx_id!r} cannot be copied or pickled; begin another")
+        raise TypeError(f"transaction {self.tx_id!r} cannot be copied or pickled; begin another")
 
     @property
     def tx_id(self) -> str:
         """The id by which the transaction can be asked about."""
-        return self._tx_id
+        return self.names[0]
 
     @property
     def producer(self) -> str:
-        return self._producer
+        return self.names[1]
+
+    @property
+    def _bytes_max(self) -> int:
+        return self._limits.bytes_max(self._names_bytes)
 
     @property
     def messages(self) -> int:
@@ -161,6 +159,8 @@ class Collecting:
         self._end_room()
         self._bytes = size
         self.runs = {place: self.runs[place][:count] for place, count in runs.items()}
+        kept = {topic for topic, _ in runs}
+        self.unheard = [topic for topic in self.unheard if topic in kept]
         self._begun.clear()
 
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
@@ -185,13 +185,15 @@ class Collecting:
         place = topic, 0 if alone else self._writer.choose_queue(topic, key, queue)
         run = self.runs.get(place)
         if run is None:
-            size += self._run_bytes + 2 * UTF8_BYTES_MAX * len(topic)
+            size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
         room = self._room - size
         if room < 0:
             if type(item) is bytes and len(item) > self._limits.message_bytes_max:
                 self._limits.refuse_message(len(item))
             room = self._more_room(size)
         if run is None:
+            if known is None:
+                self.unheard.append(topic)
             run = self.runs[place] = []
         run.append(item)
         self._room = room
@@ -207,14 +209,15 @@ class Collecting:
         self._end_room()
         limits = self._limits
         size += self._bytes
+        bytes_max = self._bytes_max
         if self._at_most >= limits.messages_max:
             self._at_most = self.messages
-        if size > self._bytes_max or self._at_most >= limits.messages_max:
-            limits.refuse(self._tx_id, size, self._bytes_max, self.messages + 1)
+        if size > bytes_max or self._at_most >= limits.messages_max:
+            limits.refuse(self.tx_id, size, bytes_max, self.messages + 1)
         self._bytes = size
         self._at_most += 1
         self._given = room = min(
-            self._bytes_max - size,
+            bytes_max - size,
             limits.message_bytes_max,
             (limits.messages_max - self._at_most) * COLUMNS_BYTES,
         )
@@ -251,7 +254,7 @@ class Collecting:
             self._give_back([taken])
             raise
         if size > self._bytes_max:
-            self._limits.refuse(self._tx_id, size, self._bytes_max, self.messages)
+            self._limits.refuse(self.tx_id, size, self._bytes_max, self.messages)
 
     def _give_back(self, taken: list[Taken]) -> None:
         if taken:

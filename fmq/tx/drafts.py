@@ -32,23 +32,25 @@ class Draft:
 
     __slots__ = ("bytes", "messages", "rows", "seal", "size", "topics")
 
-    def __init__(
-        self, transaction: Transaction, tx_id: str, producer: str, compress_bytes_min: int | None
-    ) -> None:
+    rows: list[Row]
+
+    def __init__(self, transaction: Transaction, compress_bytes_min: int | None) -> None:
+        tx_id, producer = transaction.names
         encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
         tx_id_bytes = tx_id.encode()
-        self.rows: list[Row] = []
-        self.topics: list[str] = []  # one for each row
+        self.rows = rows = []
+        self.topics = transaction.unheard
         sealed: list[bytes] = []
         size_of_all = messages = raw_bytes = 0
         for (topic, number), items in transaction.runs.items():
             content = encode(items, compress_bytes_min)
-            topic_bytes, _, names = names_of(topic, producer)
             columns, count = content.columns, content.count
-            tail = tail_of(names + tx_id_bytes, content)
+            topic_bytes, _, names = names_of(topic, producer)
+            tail = names + tx_id_bytes
+            if content.flags:
+                tail = tail_of(tail, content)
             size = TX_RUN_BYTES + len(tail) + len(content.bodies)
-            self.topics.append(topic)
-            self.rows.append((topic, number, content, tail, size, topic_bytes))
+            rows.append((topic, number, content, tail, size, topic_bytes))
             sealed += (
                 pack_sealed(number, count, content.bodies_crc, crc32(columns) if columns else 0),
                 names[:topic_bytes],

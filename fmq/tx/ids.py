@@ -93,7 +93,7 @@ class IdsInUse:
 
     def check_unused(self, tx_id: str) -> None:
         """Whoever made the id, and however often: no second one is prepared. Under the lock."""
-        if tx_id in self._ledger.by_tx_id or self._is_preparing(tx_id):
+        if tx_id in self._ledger.by_tx_id or (self.preparing and self._is_preparing(tx_id)):
             raise TxIdInUse(
                 f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
             )

@@ -16,6 +16,7 @@ from fmq.store.content import text_bytes
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
 from fmq.tx.ledger import Ledger
+from fmq.tx.names import NAME_BYTES_MAX
 
 FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
 RUN_BYTES = 184  # a run's head without its names, with its TOPIC record and padding
@@ -34,8 +35,13 @@ class Limits:
         self._runs_bytes_max = append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX
         self.messages_max = options.transaction_messages_max
         self.message_bytes_max = options.message_bytes_max
-        # So much that no body that fits exceeds a limit, that of messages included.
-        self.room_max = min(self.message_bytes_max, self.messages_max * COLUMNS_BYTES)
+        # Of any transaction, so much that no body that fits exceeds a limit, that of messages
+        # included.
+        self.first_room = min(
+            max(self.bytes_max(2 * NAME_BYTES_MAX), 0),
+            self.message_bytes_max,
+            self.messages_max * COLUMNS_BYTES,
+        )
 
     def bytes_max(self, names_bytes: int) -> int:
         """What the runs and acks of a transaction may take whose names take so much."""

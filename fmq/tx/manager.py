@@ -50,6 +50,8 @@ class TransactionManager:
         self._journal = journal = writer.journal
         self._group = writer.group
         self._options = options = writer.options
+        self._waits = writer.waits(None)
+        self._compress_bytes_min = options.compress_bytes_min
         self.limits = Limits(options, journal.append_bytes_max)
         self._ids = TxIds(drawn)
         self.in_use = IdsInUse(self._ledger, outcomes)
@@ -104,10 +106,10 @@ class TransactionManager:
 
     def commit_at_once(self, transaction: Transaction) -> Receipts:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
-        tx_id, producer = transaction.tx_id, transaction.producer
-        draft = Draft(transaction, tx_id, producer, self._options.compress_bytes_min)
+        tx_id, producer = transaction.names
+        draft = Draft(transaction, self._compress_bytes_min)
         commit = Commit(self.topics, draft.topics, tx_id, producer, draft, transaction.acks)
-        self._group.run(self._plan_at_once, (transaction, commit), wait=self.writer.waits(None))
+        self._group.run(self._plan_at_once, (transaction, commit), wait=self._waits)
         if transaction.named:
             self.in_use.let_go(transaction)
         return commit.receipts
@@ -125,7 +127,7 @@ class TransactionManager:
     def prepare(self, transaction: Transaction) -> None:
         """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
         tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
-        draft = Draft(transaction, tx_id, transaction.producer, self._options.compress_bytes_min)
+        draft = Draft(transaction, self._compress_bytes_min)
         prepare = prepare_of(transaction, draft)
         prepared = Prepared(self.topics, prepare, draft)
 
@@ -258,7 +260,7 @@ class TransactionManager:
             self._forget_kept(entry)
             return True
 
-        return self._group.run(plan, commit, wait=writer.waits(None))
+        return self._group.run(plan, commit, wait=self._waits)
 
     def _end(self, entry: Entry, decided: Decided) -> Publication | None:
         """Append what ends `entry`; None if somebody else was faster."""
@@ -295,7 +297,7 @@ class TransactionManager:
             self._forget_kept(entry)
             return True
 
-        done = self._group.run(plan, publication, wait=writer.waits(None))
+        done = self._group.run(plan, publication, wait=self._waits)
         return publication if done else None
 
     def _forget_kept(self, entry: Entry) -> None:

@@ -84,7 +84,17 @@ class Prepared(Straight):
 class Commit(Straight):
     """What publishes a transaction, as copies: TX_MESSAGEs, an ACK if it acks, and COMMIT."""
 
-    __slots__ = ("acks", "asked", "commit_size", "draft", "entry", "prepared_us", "tx", "tx_id")
+    __slots__ = (
+        "acks",
+        "asked",
+        "commit_size",
+        "decided_at",
+        "draft",
+        "entry",
+        "prepared_us",
+        "tx",
+        "tx_id",
+    )
 
     def __init__(
         self,
@@ -153,7 +163,7 @@ class Commit(Straight):
             acks.tx, acks.time_us = tx, now
             at, chain = encode_all((acks,), at, flags, durable_to, seed, chain, buffers)
             flags = 0
-        size, lag = self.commit_size, at - durable_to
+        self.decided_at, size, lag = at, self.commit_size, at - durable_to
         head = pack_commit(
             size, size, at, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN, 0, COMMIT, flags | LAST, 0,
             tx, now, self.prepared_us or now, position, len(draft.rows), draft.messages,
@@ -172,5 +182,4 @@ class Commit(Straight):
         for acks in self.acks:
             for ack in acks.ranges:
                 ack_applied(ledger, ack)
-        commit = self.position + self.size - aligned(self.commit_size)
-        ledger.index.add_outcome_at(self.tx_id, commit)
+        ledger.index.add_outcome_at(self.tx_id, self.decided_at)

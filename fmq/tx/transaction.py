@@ -29,6 +29,8 @@ class Transaction(Collecting):
     """
 
     bound = False  # to a database, which has a mark if it committed: see fmq.bind
+    number = 0  # of its PREPARE, once there is one
+    _prepared = False
 
     def __init__(
         self,
@@ -44,8 +46,6 @@ class Transaction(Collecting):
         self._manager = manager
         self.check_after_ms = check_after_ms
         self.named = named
-        self._prepared = False
-        self.number = 0  # of its PREPARE, once there is one
         self._receipts: Receipts = list
 
     def prepare(self) -> None:

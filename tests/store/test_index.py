@@ -221,6 +221,19 @@ def test_outcomes_are_found_by_tx_id_the_newest_first() -> None:
         assert known.find_outcomes("c") == []
 
 
+def test_what_is_decided_after_somebody_looked_is_found_too() -> None:
+    index = SegmentIndex(BASE)
+    for place, tx_id, expected in [
+        (100, "a", [BASE + 100]),
+        (200, "b", [BASE + 200]),
+        (300, "a", [BASE + 300, BASE + 100]),
+        (400, "a", [BASE + 400, BASE + 300, BASE + 100]),
+    ]:
+        assert BASE + place not in index.find_outcomes(tx_id)
+        index.add_outcome(outcome(tx_id, place))
+        assert index.find_outcomes(tx_id) == expected
+
+
 def test_two_ids_with_the_same_key_are_both_possible() -> None:
     """The key is 32 bits of the id; the record itself tells which one it is."""
     one, other = "plumless", "buckeroo"

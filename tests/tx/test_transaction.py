@@ -114,6 +114,23 @@ def test_a_savepoint_is_over_once_an_earlier_one_was_rolled_back_to(engine: Engi
         assert engine.groups("g")[0].acked_below == 0
 
 
+def test_a_topic_whose_only_messages_were_taken_back_does_not_come_into_being(
+    engine: Engine,
+) -> None:
+    """By a savepoint, or by a send_many of which one item is refused."""
+    with engine.transaction() as tx:
+        tx.send("kept", b"1")
+        back = tx.savepoint()
+        tx.send("dropped", b"2")
+        back()
+        with pytest.raises(TypeError):
+            tx.send_many("refused", [b"3", "no bytes"])  # type: ignore[list-item]
+        tx.send("dropped later", b"4")
+        back()
+        tx.send("kept too", b"5")
+    assert {queue.topic for queue in engine.queues()} == {"kept", "kept too"}
+
+
 def test_nothing_is_written_before_commit(engine: Engine) -> None:
     position = engine.stats().position
     tx = begun(engine)
