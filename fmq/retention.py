@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 
+from fmq.clock import as_datetime, as_text
 from fmq.disk import Directory, File
 from fmq.options import Options
 from fmq.store.catalog import SUFFIX, Catalog
@@ -21,6 +22,7 @@ from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
 AT_ONCE_MAX = 16  # each is open meanwhile: a process may not have many files
+AHEAD_US_MAX = 60_000_000  # so far ahead a clock may be, and nobody is told
 
 
 class Retention:
@@ -43,8 +45,21 @@ class Retention:
         self.doomed: list[Segment] = []  # forgotten, and their files still to be removed
 
     def due(self) -> bool:
-        """Whether a limit is exceeded, cheaply."""
-        return self._over_limits(self._journal.segments)
+        """Whether a limit is exceeded, cheaply. If none is, a clock that was ahead may be why."""
+        segments = self._journal.segments
+        if self._over_limits(segments):
+            return True
+        self.kept = self._kept_by_its_time(segments)
+        return False
+
+    def _kept_by_its_time(self, segments: list[Segment]) -> tuple[int, str] | None:
+        if self._options.retain_seconds is None or len(segments) < 2:
+            return None
+        newest_us = self._newest_us(segments)
+        if newest_us - self._writer.clock.time_us() <= AHEAD_US_MAX:
+            return None
+        when = as_text(as_datetime(newest_us))
+        return segments[0].base, f"its newest time, {when}, which a clock gave that was ahead"
 
     def choose(self, scan_from: int) -> list[Segment]:
         """The oldest segments that may be dropped now, and at once; why not more is in `kept`."""

@@ -479,6 +479,26 @@ def test_what_fails_behind_its_state_is_tried_again_without_another_one() -> Non
     check(disk)
 
 
+def test_what_a_clock_gave_that_was_ahead_is_kept_and_stats_say_so() -> None:
+    """Times never go back, so all that follows is as late, until the clock is, too."""
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock, retain_seconds=100) as engine:
+        clock.set_wall_clock(clock.time_us() + 3600 * 1_000_000)
+        send(engine, 1)
+        clock.set_wall_clock(clock.time_us() - 3600 * 1_000_000)
+        send(engine, 20)
+        clock.advance(200)
+        engine.sync()
+        kept = engine.stats().kept
+        assert kept is not None and first_of(engine) == kept.segment == 0
+        assert kept.by.endswith("Z, which a clock gave that was ahead"), kept
+        clock.advance(3600)
+        engine.sync()
+        assert first_of(engine) > 0
+        assert engine.stats().kept is None
+    check(disk)
+
+
 def test_by_age_segments_go_also_where_nothing_is_published() -> None:
     """What was rolled back is as old as what the next segment begins with."""
     disk, clock = CrashDisk(), FakeClock()
