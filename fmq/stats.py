@@ -13,7 +13,7 @@ from fmq.tx.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The oldest segment, if limits ask to drop it or would by the right time, and what keeps it."""
+    """The oldest segment, if it is to go, or would by the right time; and what keeps it."""
 
     segment: int
     by: str
