@@ -14,8 +14,8 @@ MUTANTS = (
     ),
     Mutant(
         "delivery before the sync",
-        "self._writing.write(start - base, buffers, sync=sync)",
-        "self._writing.write(start - base, buffers, sync=len(self.segments) < 2)",
+        "self._writing.write(start - segment.base, buffers, sync=sync)",
+        "self._writing.write(start - segment.base, buffers, sync=len(self.segments) < 2)",
         "--workload roll",
     ),
     Mutant(

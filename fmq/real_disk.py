@@ -64,18 +64,17 @@ class RealFile:
         return b"".join(parts)
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
-        size = len(buffers[0])
-        if len(buffers) > 1:
-            if len(buffers) > IOV_MAX:
-                buffers = (b"".join(buffers),)
-            size = sum(map(len, buffers))
+        if len(buffers) > IOV_MAX:
+            buffers = (b"".join(buffers),)
         # One system call that writes and, if asked, makes what it wrote durable.
-        write, flags = self._writer, os.RWF_DSYNC if sync else 0
+        flags = os.RWF_DSYNC if sync else 0
+        write = self._writer
         try:
             written = write(self._fd, buffers, offset, flags)
         except OSError as error:
             error.filename = self._path  # the system call knows only a number
             raise
+        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         if written != size:
             self._write_rest(offset, b"".join(buffers), written, flags)
 
