@@ -391,6 +391,8 @@ class Engine:
         """Raise if nothing can be read any more; a failed engine still shows what was visible."""
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
+        if self._parts.group.failure is not None:
+            self._parts.check_whole()
 
     def _after(self) -> None:
         # In the child of a fork it is refused: there a chore may be another thread's for ever.

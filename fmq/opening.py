@@ -15,6 +15,7 @@ from fmq.options import Options
 from fmq.real_disk import RealDisk
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.names import check_name, check_producer
+from fmq.tx.seal import blake2b
 
 
 class PathLike(Protocol):
@@ -188,6 +189,7 @@ def _open(
 ) -> Engine:
     from fmq.recovery.recover import claim  # here: whoever imports names only never recovers
 
+    _import_what_calls_need()
     claimed = claim(directory, disk, options.segment_bytes)
     try:
         drawn = disk.random(DRAWN_BYTES)
@@ -195,6 +197,17 @@ def _open(
     except BaseException:
         claimed.unlock()
         raise
+
+
+def _import_what_calls_need() -> None:
+    """What the first checkpoint and the first seal would import, while calls run in other threads.
+
+    An interrupt in the middle of an import can leave Python's lock of imports taken, and a fork the
+    lock of a module: who imports next waits for ever. Here nobody waits yet.
+    """
+    import json  # noqa: F401
+
+    blake2b()
 
 
 def _resolve(engine: Engine, databases: Mapping[str, object]) -> None:

@@ -116,6 +116,7 @@ class Parts:
         )
         self.watch: Watch | None = None
         self._limit = self._limit_of(ledger.index.base)
+        self._opened_at = journal.written_to
 
     def _fill_catalog(self) -> None:
         """Name the sealed segments; those that were just replayed are still in memory."""
@@ -163,6 +164,13 @@ class Parts:
         """Let all who wait look again: the engine closes, or has failed. Under the lock."""
         self.messages.wake_all()
         self.feedback.wake_all()
+
+    def check_whole(self) -> None:
+        """EngineFailed, if the engine failed while it let something be seen: half of it may be."""
+        with self.lock:
+            written = self.journal.written_to
+            if self.group.broken() and written > max(self._opened_at, self.ledger.applied_upto):
+                raise self.group.failed_error()
 
     def locks(self) -> list[threading.Lock]:
         """Those of the parts, which a thread may hold besides that of the engine."""

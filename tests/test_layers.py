@@ -188,6 +188,24 @@ def test_importing_fmq_loads_nothing_heavy() -> None:
     assert NOT_LOADED_BY_FMQ.intersection(done.stdout.split()) == set()
 
 
+def test_an_engine_that_writes_imports_nothing_in_the_middle_of_a_commit(tmp_path: Path) -> None:
+    """An interrupt or a fork there may leave Python's lock of imports taken for ever."""
+    script = (
+        "import sys, fmq; engine = fmq.open(sys.argv[1]); before = set(sys.modules)\n"
+        "with engine.transaction(tx_id='T') as tx: tx.send('t', b'1'); tx.prepare()\n"
+        "engine.send('t', b'2'); engine.checkpoint()\n"
+        "print('after', *set(sys.modules) - before); engine.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "d")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["after"]
+
+
 @pytest.mark.parametrize(
     ("module", "imported"),
     [

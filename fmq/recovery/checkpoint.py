@@ -103,9 +103,10 @@ def _last_base(checkpoint: Checkpoint) -> int:
         limit = base + check_number("capacity", capacity, HEADER_BYTES + 1, CAPACITY_MAX + 1)
         check_number("end", end, base + HEADER_BYTES, limit + 1)
         check_number("chain", chain, 0, 1 << 32)
-    # A crash may have opened the last one and left it empty: then it ends where that before did.
-    empty = before != -1 and end == base + HEADER_BYTES
-    low = before if empty else base + HEADER_BYTES
+    # A crash may have opened the last one and left it empty: what is applied ends with that before
+    # then, whatever is planned by now.
+    nothing_in_it = before != -1 and checkpoint.applied_upto == before
+    low = before if nothing_in_it else base + HEADER_BYTES
     if limit == -1 or not low <= checkpoint.applied_upto <= limit:
         raise ValueError("applied_upto is not in the last segment")
     return int(base)

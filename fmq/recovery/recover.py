@@ -92,7 +92,10 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     cut = 0
     copied = not proven or not tail_is_zeros(directory, last)
     if copied:
-        cut = copy_tail(directory, last, _spare(directory, layout, last.capacity))
+        spare = _spare(directory, layout, last.capacity)
+        cut = copy_tail(directory, last, spare)
+        if spare is not None and replay.ledger.undecided:
+            _make_again(directory, spare, last.capacity)
     else:
         # A segment may have been named just before a kill, and its name not be durable yet.
         directory.sync()
@@ -180,6 +183,19 @@ def _spare(directory: Directory, layout: Layout, capacity: int) -> str | None:
                 finally:
                     file.close()
     return None
+
+
+def _make_again(directory: Directory, spare: str, capacity: int) -> None:
+    """A spare that took the copy was set aside for decisions, which no full disk may refuse. What
+    it replaced has just left as much room: take it before anybody else does.
+    """
+    with contextlib.suppress(OSError):
+        file = directory.create(spare)
+        try:
+            file.allocate(capacity)
+            file.sync()
+        finally:
+            file.close()
 
 
 def _drop_below_floor(

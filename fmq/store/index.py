@@ -150,13 +150,14 @@ class SegmentIndex:
 
     def add_outcome_at(self, tx_id: str, position: int) -> None:
         """The record at `position` ends the transaction."""
-        self.outcome_keys.append(outcome_key(tx_id))
+        # Places first: only what has a key is found, also if an interrupt comes in between.
         self.outcome_places.append(position - self.base)
+        self.outcome_keys.append(outcome_key(tx_id))
 
     def _find_new_outcomes(self) -> None:
         """Take in what was decided since somebody last looked: most decide more than they ask."""
         keys, places = self.outcome_keys[self._found :], self.outcome_places[self._found :]
-        for key, place in zip(keys, places, strict=True):
+        for key, place in zip(keys, places, strict=False):
             if self._decisions.setdefault(key, place) != place:
                 self._more_decisions.setdefault(key, []).append(place)
         self._found += len(keys)

@@ -99,12 +99,22 @@ class Spares:
                 spare = self._ready.pop(0)
             except StorageFull:
                 fits = [odd for odd in self._odd if append_bytes <= odd.capacity - HEADER_BYTES]
-                if ordinary or not fits:
+                if ordinary:
                     raise
+                if not fits:
+                    raise self._none_is_left() from None
                 spare = fits[0]
                 self._odd.remove(spare)
             self._given.append(spare)
             return spare
+
+    def _none_is_left(self) -> StorageFull:
+        return StorageFull(
+            f"{self._directory.path}: no room for the next segment ({self._capacity:,} bytes), "
+            "which this decision needs; what was set aside for it is gone: recovery used it, and "
+            "somebody else took the room before it could be made up for. Nothing was changed and "
+            "nothing was lost. Free some room and decide again; a roll back takes less of it."
+        )
 
     def opened(self, spare: Spare) -> None:
         """It is the segment being written now, and closed with it."""

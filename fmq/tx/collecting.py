@@ -72,7 +72,7 @@ class Collecting:
         self._room = self._given = limits.first_room
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
         self.plain = True  # whether all messages are bodies without key, tag and headers
-        self.unheard: list[str] = []  # topics of which nobody had heard when they were met
+        self.unheard: set[str] = set()  # topics of which nobody had heard when they were met
         # How to add a body to the run of a topic with one queue, as long as there is room.
         self._begun: dict[str, Callable[[bytes], None]] = {}
         self.ackables: list[Taken] = []
@@ -91,6 +91,10 @@ class Collecting:
     @property
     def producer(self) -> str:
         return self.names[1]
+
+    def topics_to_make(self) -> list[str]:
+        """Those of which nobody had heard, if they have messages still."""
+        return [*dict.fromkeys(topic for topic, _ in self.runs if topic in self.unheard)]
 
     @property
     def _bytes_max(self) -> int:
@@ -159,8 +163,6 @@ class Collecting:
         self._end_room()
         self._bytes = size
         self.runs = {place: self.runs[place][:count] for place, count in runs.items()}
-        kept = {topic for topic, _ in runs}
-        self.unheard = [topic for topic in self.unheard if topic in kept]
         self._begun.clear()
 
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
@@ -170,8 +172,9 @@ class Collecting:
         # As it is now: the caller may fill the same buffer and the same dict again.
         headers = None if message.headers is None else copied_headers(message.headers)
         message = Message(body, message.key, message.tag, headers)
-        self._add(topic, message.key, queue, message, self._limits.size_of(message))
-        self.plain = False
+        size = self._limits.size_of(message)
+        self.plain = False  # also if it is refused, or an interrupt meets it
+        self._add(topic, message.key, queue, message, size)
 
     def _add(
         self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
@@ -191,12 +194,13 @@ class Collecting:
             if type(item) is bytes and len(item) > self._limits.message_bytes_max:
                 self._limits.refuse_message(len(item))
             room = self._more_room(size)
-        if run is None:
-            if known is None:
-                self.unheard.append(topic)
-            run = self.runs[place] = []
-        run.append(item)
         self._room = room
+        if run is not None:
+            run.append(item)
+        else:
+            if known is None:
+                self.unheard.add(topic)
+            self.runs[place] = run = [item]
         if alone:
             self._begun[topic] = run.append
 
@@ -216,7 +220,7 @@ class Collecting:
             limits.refuse(self.tx_id, size, bytes_max, self.messages + 1)
         self._bytes = size
         self._at_most += 1
-        self._given = room = min(
+        self._given = self._room = room = min(
             bytes_max - size,
             limits.message_bytes_max,
             (limits.messages_max - self._at_most) * COLUMNS_BYTES,

@@ -39,7 +39,7 @@ class Draft:
         encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
         tx_id_bytes = tx_id.encode()
         self.rows = rows = []
-        self.topics = transaction.unheard
+        self.topics = transaction.topics_to_make() if transaction.unheard else []
         sealed: list[bytes] = []
         size_of_all = messages = raw_bytes = 0
         for (topic, number), items in transaction.runs.items():

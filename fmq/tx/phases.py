@@ -75,10 +75,10 @@ class Prepared(Straight):
         return chain
 
     def publish(self, ledger: Ledger) -> None:
-        self._publish_rows(ledger)
         draft, prepare = self.draft, self.prepare
         what = draft if self.is_kept else draft.runs(prepare, kept=False)
         prepare_applied(ledger, prepare, what, self.position)
+        self._publish_rows(ledger)
 
 
 class Commit(Straight):
@@ -178,8 +178,8 @@ class Commit(Straight):
         if entry is not None:
             forget(ledger, entry)
             entry.state = COMMITTED
-        self._publish_rows(ledger, self.tx_id)
         for acks in self.acks:
             for ack in acks.ranges:
                 ack_applied(ledger, ack)
         ledger.index.add_outcome_at(self.tx_id, self.decided_at)
+        self._publish_rows(ledger, self.tx_id)

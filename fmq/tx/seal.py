@@ -35,7 +35,7 @@ def digest(parts: Iterable[bytes]) -> bytes:
 
 @cache
 def blake2b() -> Callable[..., Any]:
-    """The function, imported at the first seal: it brings OpenSSL, which many never need."""
+    """The function, imported by who opens an engine to write: it brings OpenSSL."""
     from hashlib import blake2b
 
     return blake2b

@@ -57,7 +57,11 @@ class Straight(ABC):
 
     @abstractmethod
     def publish(self, ledger: Ledger) -> None:
-        """It is durable: let memory say so. Under the lock."""
+        """It is durable: let memory say so. Under the lock.
+
+        `_applied` comes last: until then half of it may be visible, and if the engine fails there
+        nothing is shown any more (`Parts.check_whole`).
+        """
 
     def _publish_rows(self, ledger: Ledger, tx_id: str = "") -> None:
         if self.made:

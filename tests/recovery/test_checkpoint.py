@@ -6,10 +6,10 @@ import pytest
 
 import fmq
 from fmq import Options
-from fmq.errors import Closed
+from fmq.errors import Closed, EngineFailed
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import HEAD, SLOTS, Checkpoint, decode, encode
-from fmq.testing import FakeClock
+from fmq.testing import FakeClock, FaultDisk
 from tests.recovery.sights import finished, interrupted, sight
 from tests.small import (
     CrashDisk,
@@ -215,3 +215,30 @@ def test_nothing_follows_the_checkpoint_of_a_close() -> None:
         engine._parts.chores.checkpoint()
     assert not engine._parts.chores.attempt()
     assert disk.operations == before
+
+
+def test_a_checkpoint_is_sound_if_all_of_the_newest_segment_is_still_planned() -> None:
+    """A crash at a roll leaves that segment empty; in the next engine something is planned in it
+    while a checkpoint is noted of what lies before.
+    """
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    engine = opened(disk)
+    while engine.stats().position < 3600:
+        engine.send("t", b"x" * 100)
+    disk.fail("write", names="*4096.seg", short=0)
+    with pytest.raises(EngineFailed):
+        engine.send("t", b"y" * 900)
+    engine.close()
+    disk.heal()
+    with opened(disk, sync="interval", checkpoint_bytes=1 << 30) as engine:
+        before = engine.stats()
+        assert before.position == 4096 + 64
+        # Planned, and not yet on its way: as another thread's send may be at that moment.
+        engine._writer.send(engine._sender.one("t", b"z", None, None, None, None, None), False)
+        engine._parts.chores.checkpointer.take(clean=False)
+        assert engine.stats().checkpoints == before.checkpoints + 1
+        engine.sync()
+        engine.send("t", b"next", sync=True)
+        assert bodies(engine, "t")[-2:] == [b"z", b"next"]
+    check(crash)

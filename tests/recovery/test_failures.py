@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from fmq import Engine
+from fmq.disk import Directory, File
 from fmq.errors import EngineFailed, StorageFull
 from fmq.testing import FaultDisk
 from fmq.testing.faults import Operation
-from tests.small import CrashDisk, bodies, check, opened
+from tests.small import CrashDisk, bodies, check, content, opened, remove
 
 FULL = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG]
 
@@ -239,3 +241,91 @@ def test_wherever_a_write_or_sync_fails_reopening_finds_the_truth() -> None:
                     elif "prepared" in done:
                         assert undecided == ["A"] or engine.outcome("A").state == "committed"
                 check(state)
+
+
+class SmallDisk(CrashDisk):
+    """One with so much room; what others take of it is theirs until somebody gives room back."""
+
+    room = 1 << 60
+
+    def left(self) -> int:
+        return self.room - sum(map(len, content(self).values()))
+
+
+class SmallDirectory:
+    """A directory of it, which asks for room before it gives any."""
+
+    def __init__(self, disk: SmallDisk, directory: Directory) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._directory, name)
+
+    def create(self, name: str) -> File:
+        file = self._directory.create(name)
+        allocate = file.allocate
+
+        def ask(size: int) -> None:
+            if size > self._disk.left():
+                raise OSError(errno.ENOSPC, "no room")
+            allocate(size)
+
+        file.allocate = ask  # type: ignore[method-assign]
+        return file
+
+
+class Small:
+    """The disk as an engine sees it."""
+
+    def __init__(self, disk: SmallDisk) -> None:
+        self._disk = disk
+
+    def random(self, size: int) -> bytes:
+        return self._disk.random(size)
+
+    def directory(self, path: str, *, make: bool) -> Any:
+        return SmallDirectory(self._disk, self._disk.directory(path, make=make))
+
+
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+def test_a_kill_on_a_full_disk_takes_no_room_from_decisions(decision: str) -> None:
+    """Recovery copies the tail into what was set aside for them, and makes up for it at once:
+    whoever fills the disk behind it finds no more than before.
+    """
+    disk = SmallDisk()
+    engine = opened(Small(disk), segment_bytes=65536)
+    prepared(engine, "T")
+    for _ in range(3):  # each kill would take one more
+        disk.room -= disk.left()
+        send_until_full(engine)
+        killed, disk = engine, disk.after_kill()  # type: ignore[assignment]
+        killed.close()
+        disk.__class__ = SmallDisk
+        disk.room -= disk.left()
+        engine = opened(Small(disk), segment_bytes=65536)
+        assert engine.stats().recovery.copied
+        disk.room -= disk.left()
+    with engine:
+        assert engine.stats().spares >= engine.stats().spares_reserved == 1
+        engine.decide("T", decision)  # type: ignore[arg-type]
+    check(disk)
+
+
+def test_a_decision_that_finds_no_room_though_it_was_set_aside_says_so() -> None:
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    with opened(disk) as engine:
+        prepared(engine, "T", 1000)
+        while engine.stats().position % 4096 < 3400:
+            engine.send("fill", b"f" * 400)
+        for spare in engine._parts.journal.spares._ready:
+            remove(crash, spare.name)
+        engine._parts.journal.spares._ready.clear()
+        full(disk)
+        with pytest.raises(StorageFull, match=r"set aside for it is gone.*Nothing was changed"):
+            engine.decide("T", "commit")
+        assert engine.outcome("T").state == "undecided"
+        disk.heal()
+        engine.decide("T", "commit")
+    check(crash)

@@ -1,0 +1,129 @@
+"""An interrupt that is caught leaves a transaction, or a failed engine, that tells no lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import ModuleType
+
+import pytest
+
+from fmq import Engine
+from fmq.errors import EngineFailed, UnknownTransaction
+from fmq.store import index as index_module
+from fmq.tx import collecting as collecting_module
+from fmq.tx import straight as straight_module
+from fmq.tx.transaction import Transaction
+from tests.small import CrashDisk, bodies, opened
+from tests.store.lines import Lines
+
+LINES_MAX = 300
+
+
+def interrupted(module: ModuleType, at: int, work: Callable[[], object]) -> bool:
+    """Whether `work` came to line number `at` of `module`, and was interrupted there."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    lines = Lines(module, at, interrupt)
+    with suppress(KeyboardInterrupt):
+        lines.run(work)
+    return bool(lines.line)
+
+
+SENDS: dict[str, Callable[[Transaction], object]] = {
+    "to a topic that there is": lambda tx: tx.send("t", b"x"),
+    "to a new one": lambda tx: tx.send("new", b"x"),
+    "with a key": lambda tx: tx.send("t", b"x", key="k"),
+    "with a key, to a new one": lambda tx: tx.send("new", b"x", key="k"),
+    "to a queue by number": lambda tx: tx.send("t", b"x", queue=0),
+}
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
+def test_a_send_that_was_interrupted_was_made_or_not(
+    send: Callable[[Transaction], object], counted: bool
+) -> None:
+    """And the transaction goes on. With `counted` what is left of its room is measured at once."""
+    for at in range(LINES_MAX):
+        with opened(CrashDisk(), segment_bytes=8192) as engine:
+            engine.send("t", b"0")
+            tx = engine.transaction()
+            tx.send("t", b"A")
+            if counted:
+                tx.savepoint()
+            if not interrupted(collecting_module, at, partial(send, tx)):
+                assert at > 10
+                return
+            tx.send("t", b"B")
+            tx.send("new", b"C", key="c")
+            tx.commit()
+            found = bodies(engine, "t")[1:], bodies(engine, "new")
+            assert [body for body in found[0] if body != b"x"] == [b"A", b"B"], at
+            assert [body for body in found[1] if body != b"x"] == [b"C"], at
+            assert sum(each.count(b"x") for each in found) <= 1, at
+    raise AssertionError("it does not end")
+
+
+def test_a_topic_that_an_interrupt_kept_from_its_message_does_not_come_into_being() -> None:
+    for at in range(LINES_MAX):
+        with opened(CrashDisk()) as engine:
+            tx = engine.transaction()
+            done = not interrupted(collecting_module, at, partial(tx.send, "new", b"x"))
+            tx.commit()
+            assert [queue.topic for queue in engine.queues() if not queue.next] == [], at
+            if done:
+                return
+    raise AssertionError("it does not end")
+
+
+def counts(engine: Engine) -> tuple[int, int] | None:
+    """How many messages there are in each topic; None if nobody is told."""
+    try:
+        return len(bodies(engine, "t")), len(bodies(engine, "u"))
+    except EngineFailed:
+        return None
+
+
+def outcome(engine: Engine) -> str:
+    """What became of the transaction, or that nobody knows."""
+    try:
+        return engine.outcome("x").state
+    except (UnknownTransaction, EngineFailed):
+        return "unknown"
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("module", [straight_module, index_module])
+def test_an_engine_that_failed_while_it_published_shows_nothing_or_all(
+    module: ModuleType, prepared: bool
+) -> None:
+    shown = set()
+    for at in range(LINES_MAX):
+        engine = opened(CrashDisk(), segment_bytes=8192)
+        engine.send_many("t", [b"0"])
+        engine.send("u", b"0")
+        with engine.transaction(tx_id="before") as before:
+            before.send("t", b"1")
+            before.send("u", b"1")
+        tx = engine.transaction(tx_id="x")
+        tx.send("t", b"A")
+        tx.send("u", b"B")
+        if prepared:
+            tx.prepare()
+        met = interrupted(module, at, tx.commit)
+        shown.add(seen := counts(engine))
+        assert outcome(engine) in ("unknown", "committed" if seen == (3, 3) else "undecided"), at
+        if engine.stats().failure is None:
+            assert (seen, outcome(engine)) == ((3, 3), "committed")
+        engine.close()
+        if not met:
+            assert at > 2
+            break
+    else:
+        raise AssertionError("it does not end")
+    assert shown <= {(2, 2), (3, 3), None}
+    assert len(shown) > 1
