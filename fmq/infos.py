@@ -72,7 +72,7 @@ class GroupInfo:
     topic: str
     queue: int
     acked_below: int
-    """Every message below this offset is acked."""
+    """Every message below this offset is acked, or dropped by retention."""
     acked_beyond: int
     """How many above it are acked."""
     unread: int

@@ -181,7 +181,7 @@ class Retention:
         import json
 
         floor = segments[-1].limit
-        firsts = {}
+        firsts: dict[LaneKey, int] = {}
         for segment in segments:
             for key, lane in self._catalog.summary(segment.base).items():
                 firsts[key] = lane.next
@@ -190,12 +190,10 @@ class Retention:
         def plan(state: State) -> None:
             state.time_us = writer.now_us()
             # Everything planned so far will be applied before this record.
-            carried = ledger.carried()
+            carried = ledger.carried(firsts)
             carried["floor"] = floor
             for name, ranges in carried["topics"].items():
-                for number, bounds in enumerate(ranges):
-                    queue = ledger.topics[name].queues[number]
-                    bounds[0] = max(bounds[0], firsts.get((name, number), 0))
+                for queue, bounds in zip(ledger.topics[name].queues, ranges, strict=True):
                     bounds[1] = queue.assigned
             state.json = json.dumps(carried, separators=(",", ":")).encode()
             size = writer.journal.measure([state])

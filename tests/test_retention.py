@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import json
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -11,10 +13,24 @@ from typing import Any
 import pytest
 
 import fmq
-from fmq import Engine, Options
+from fmq import Engine, GroupInfo, Options
+from fmq.cli.walk import Walk
 from fmq.errors import Damaged, OffsetGone, StorageFull, UnknownTransaction
+from fmq.recovery.checkpoint import decode, encode
+from fmq.store.kinds import State
 from fmq.testing import FaultDisk, PowerLoss
-from tests.small import CrashDisk, FakeClock, bodies, check, content, fill, opened, remove, segments
+from tests.small import (
+    CrashDisk,
+    FakeClock,
+    bodies,
+    check,
+    content,
+    fill,
+    opened,
+    overwrite,
+    remove,
+    segments,
+)
 
 KEEP = 12288  # three segments
 
@@ -304,6 +320,228 @@ def test_time_never_goes_back_over_retention_and_restart() -> None:
         assert message.time is not None
         assert last is not None
         assert message.time >= last
+
+
+# --- what groups are done with, of what is gone ---------------------------------------------------
+
+
+UNREAD_GOES: dict[str, Any] = {"retain_bytes": KEEP, "keep_unread": False}
+
+
+def ack_every_second(engine: Engine, rounds: int, group: str = "g") -> None:
+    """Of what is sent, so that each round leaves gaps; what is dropped of them nobody ever acks."""
+    for _ in range(rounds):
+        engine.send_many("t", [b"x" * 30] * 10)
+        with engine.consumer("t", group=group) as consumer:
+            for delivery in consumer.poll(limit=1000)[-10::2]:
+                delivery.ack()
+
+
+def acks(engine: Engine) -> Any:
+    """Of all groups, as a checkpoint carries it."""
+    return engine._parts.ledger.carried()["acks"]
+
+
+def derived(disk: CrashDisk) -> list[str]:
+    """The files that a replay of all segments does without."""
+    ends = (".idx", ".part", ".0", ".1")
+    return [name for name in content(disk) if name.endswith(ends)]
+
+
+def assert_the_same_after_a_restart(disk: CrashDisk, engine: Engine) -> None:
+    """From the newest checkpoint, and from the segments alone."""
+    expected = acks(engine)
+    for replays_all in (False, True):
+        left = disk.after_kill()
+        if replays_all:
+            remove(left, *derived(left))
+        with opened(left) as again:
+            assert acks(again) == expected, f"{replays_all=}"
+            for group in {group for group, *_ in expected}:
+                assert again.groups(group) == engine.groups(group), f"{replays_all=}"
+        check(left)
+
+
+def test_what_is_carried_of_acks_is_bounded_by_what_is_stored() -> None:
+    """Gaps go with the messages in them: they neither grow without end nor stop retention."""
+    disk = CrashDisk()
+    with opened(disk, **UNREAD_GOES) as engine:
+        for _ in range(20):
+            ack_every_second(engine, 10)
+            stats = engine.stats()
+            assert stats.trouble is None and stats.segments <= 3
+            (lane,) = engine.queues("t")
+            ((*_, floor, ranges),) = acks(engine)
+            assert floor >= lane.first
+            assert len(ranges) <= (lane.next - lane.first) / 2
+        states = 0
+        for append in Walk(disk.directory("data", make=False)):
+            for record in append:
+                if isinstance(record, State):
+                    carried = json.loads(record.json)
+                    ((first, _),) = carried["topics"]["t"]
+                    ((*_, floor, ranges),) = carried["acks"]
+                    assert first <= floor and all(floor < low for low, _ in ranges)
+                    states += 1
+        assert states > 1
+        assert_the_same_after_a_restart(disk, engine)
+    check(disk)
+
+
+def test_a_group_that_begins_behind_what_was_dropped_is_done_when_it_has_acked_the_rest() -> None:
+    """In the very engine, after a restart, and if nothing is dropped any more."""
+    disk = CrashDisk()
+    with opened(disk, **UNREAD_GOES) as engine:
+        send(engine, 60)
+        (lane,) = engine.queues("t")
+        assert lane.first > 0
+        with engine.consumer("t", group="late") as consumer:
+            assert engine.groups() == []
+            while deliveries := consumer.poll(limit=1000):
+                for delivery in deliveries:
+                    delivery.ack()
+        expected = [GroupInfo("late", "t", 0, acked_below=lane.next, acked_beyond=0, unread=0)]
+        assert engine.groups() == expected
+        assert_the_same_after_a_restart(disk, engine)
+    with opened(disk) as engine:
+        assert engine.groups() == expected
+
+
+def test_every_moment_of_retention_is_found_again_and_a_reader_follows() -> None:
+    """Groups that begin early or late, that go on, stop or only look, and acks of what is gone."""
+    disk = CrashDisk()
+    with (
+        opened(disk, **UNREAD_GOES) as engine,
+        fmq.open("data", read_only=True, disk=disk, clock=FakeClock()) as reader,
+        engine.consumer("t", group="looks") as looks,
+        engine.consumer("t", group="slow") as slow,
+    ):
+        ack_every_second(engine, 1, "stops")
+        looks.poll(limit=3)
+        held = slow.poll(limit=4)
+        for number in range(30):
+            ack_every_second(engine, 2)
+            if number == 20:
+                assert first_of(engine) > held[-1].offset
+                held[2].ack()  # of nothing that is there, and yet an ack
+            if number == 25:
+                ack_every_second(engine, 1, "late")
+            assert_the_same_after_a_restart(disk, engine)
+            engine.checkpoint()
+            for group in ("stops", "slow", "g", "late"):
+                acking = [key for key in acks(engine) if key[0] == group]
+                assert reader.groups(group) == (engine.groups(group) if acking else [])
+            assert all(each.acked_below >= first_of(engine) for each in engine.groups())
+        assert {group for group, *_ in acks(engine)} == {"stops", "slow", "g", "late"}
+        assert reader.groups("looks") == []
+        assert engine.groups("looks") == [
+            GroupInfo("looks", "t", 0, lane.first, 0, lane.next - lane.first)
+            for lane in engine.queues("t")
+        ]
+    check(disk)
+
+
+def test_what_is_dropped_makes_no_group_that_keeps_anything() -> None:
+    """Nor does it end one: who acked what is gone goes on to keep what it has not acked."""
+    disk = CrashDisk()
+    with opened(disk, **UNREAD_GOES) as engine:
+        send(engine, 1)
+        with (
+            engine.consumer("t", group="acks") as acking,
+            engine.consumer("t", group="looks") as looking,
+        ):
+            acking.poll()[0].ack()
+            looking.poll()
+        send(engine, 60)
+        assert first_of(engine) > 0
+        assert [group for group, *_ in acks(engine)] == ["acks"]
+        left = disk.after_kill()
+    for each in (disk, left):
+        with opened(each, retain_bytes=KEEP) as engine:
+            assert engine.groups("looks") == []
+            send(engine, 60)
+            kept = engine.stats().kept
+            assert kept is not None and "'acks'" in kept.by
+            first = first_of(engine)
+            with engine.consumer("t", group="acks") as consumer:
+                while deliveries := consumer.poll():
+                    for delivery in deliveries:
+                        delivery.ack()
+            send(engine, 1)
+            assert first_of(engine) > first
+        check(each)
+
+
+def stale(carried: dict[str, Any]) -> None:
+    """As an older fmq carried it, in which a floor was not raised by what was dropped."""
+    ((first, after),) = carried["topics"]["t"]
+    assert 20 < first < after - 5
+    over, behind = [first - 3, first + 2], [after - 2, after - 1]
+    carried["acks"] = [
+        ["across", "t", 0, 0, [[5, 6], [8, 9], over, behind]],
+        ["below", "t", 0, 0, [[5, 6], [8, 9]]],
+        ["beyond", "t", 0, 4, [[8, 9], behind]],
+        ["floor", "t", 0, 7, []],
+    ]
+
+
+def assert_nothing_is_stale(engine: Engine) -> None:
+    (lane,) = engine.queues("t")
+    behind = [[lane.next - 2, lane.next - 1]]
+    assert acks(engine) == [
+        ["across", "t", 0, lane.first + 2, behind],
+        ["below", "t", 0, lane.first, []],
+        ["beyond", "t", 0, lane.first, behind],
+        ["floor", "t", 0, lane.first, []],
+    ]
+
+
+def append_stale_state(engine: Engine) -> None:
+    writer = engine._parts.writer
+
+    def plan(state: State) -> None:
+        state.time_us = writer.now_us()
+        carried = writer.ledger.carried()
+        stale(carried)
+        state.json = json.dumps(carried).encode()
+        writer.make_room(writer.journal.measure([state]), ordinary=True)
+        writer.plan([state])
+
+    writer.group.run(plan, State(b"", 0), force=True)
+
+
+def test_what_an_older_fmq_left_in_a_state_is_gone_when_it_is_replayed() -> None:
+    """By a running engine, a recovery and a reader, to the same."""
+    disk = CrashDisk()
+    with opened(disk, **UNREAD_GOES) as engine:
+        send(engine, 60)
+        with fmq.open("data", read_only=True, disk=disk, clock=FakeClock()) as reader:
+            append_stale_state(engine)
+            assert_nothing_is_stale(engine)
+            assert_the_same_after_a_restart(disk, engine)
+            engine.checkpoint()
+            assert reader.groups() == engine.groups() != []
+    check(disk)
+
+
+def test_what_an_older_fmq_left_in_a_checkpoint_is_gone_when_it_is_read() -> None:
+    disk = CrashDisk()
+    with opened(disk, **UNREAD_GOES) as engine:
+        send(engine, 60)
+        append_stale_state(engine)
+        engine.checkpoint()
+    for name in ("checkpoint.0", "checkpoint.1"):
+        checkpoint = decode(content(disk)[name])
+        assert checkpoint is not None
+        carried = copy.deepcopy(checkpoint.ledger)  # nobody changes what `decode` gives
+        stale(carried)
+        overwrite(disk, name, 0, encode(checkpoint._replace(ledger=carried)))
+    check(disk)
+    with fmq.open("data", read_only=True, disk=disk, clock=FakeClock()) as reader:
+        seen = reader.groups()
+    with opened(disk) as engine:
+        assert_nothing_is_stale(engine)
+        assert engine.groups() == seen
 
 
 # --- crashes --------------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""What a group is done with in one queue: everything below a floor, and ranges above it."""
+"""What a group is done with in one queue: everything below a floor, and ranges above it.
+
+What retention has dropped nobody can be done with any more: the floor is never below the first
+message that there is. So the ranges, and what is carried of them, are bounded by what is stored.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +16,37 @@ if TYPE_CHECKING:
 class Acked:
     """A set of offsets of one queue, kept as a floor and disjoint ranges."""
 
-    __slots__ = ("_ranges", "floor")
+    __slots__ = ("_ranges", "floor", "is_empty")
 
     def __init__(self, floor: int = 0) -> None:
+        """Of a queue that begins at `floor`."""
         from sortedcontainers import SortedDict  # here: slow to import, and many only send
 
         self.floor = floor
+        self.is_empty = True
+        """Whether the group has acked nothing, so that it counts nowhere. What was dropped is no
+        ack of its, and what it acked stays one when it is dropped."""
         self._ranges: SortedDict[int, int] = SortedDict()  # first -> end
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the group is done with nothing, so that it counts nowhere."""
-        return not self.floor and not self._ranges
-
     def add(self, first: int, end: int) -> None:
-        """`first` up to, not including, `end` are done; any part of it may have been before."""
-        if first <= self.floor:
-            self.floor = max(self.floor, end)
-        elif first < end:
-            self._insert(first, end)
+        """`first` up to, not including, `end` are done; any part of it may have been before, or be
+        dropped.
+        """
+        if first < end:
+            self.is_empty = False
+            if first > self.floor:
+                self._insert(first, end)
+            elif end > self.floor:
+                self.floor = end
         ranges = self._ranges
         while ranges and ranges.peekitem(0)[0] <= self.floor:
             self.floor = max(self.floor, ranges.popitem(0)[1])
+
+    def drop_below(self, first: int) -> None:
+        """The queue begins at `first` now."""
+        if first > self.floor:
+            self.floor = first
+            self.add(first, first)  # no ack, but ranges that the floor has come to join it
 
     def _insert(self, first: int, end: int) -> None:
         ranges = self._ranges
@@ -75,8 +88,15 @@ class Acked:
         """How many above the floor are done."""
         return sum(end - first for first, end in self._ranges.items())
 
-    def as_lists(self) -> list[list[int]]:
-        return [list(item) for item in self._ranges.items()]
+    def beyond(self, first: int) -> tuple[int, list[list[int]]]:
+        """The floor and the ranges above it, as `drop_below(first)` would leave them."""
+        floor, ranges = max(self.floor, first), []
+        for start, end in self._ranges.items():
+            if start <= floor:
+                floor = max(floor, end)
+            else:
+                ranges.append([start, end])
+        return floor, ranges
 
     def _check(self) -> None:
         last = self.floor

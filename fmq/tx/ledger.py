@@ -10,11 +10,11 @@ All of it is guarded by the engine's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fmq.store.fresh import Fresh
-from fmq.store.index import Lane, SegmentIndex
+from fmq.store.index import Lane, LaneKey, SegmentIndex
 from fmq.store.kinds import AckRange, Prepare, Run
 from fmq.tx.acks import Acked
 from fmq.tx.drafts import Draft
@@ -161,7 +161,8 @@ class Ledger:
         key = group, topic, queue
         acked = self.acked.get(key)
         if acked is None:
-            acked = self.acked[key] = Acked()
+            lane = self.queue(topic, queue)
+            acked = self.acked[key] = Acked(0 if lane is None else lane.first)
             self.groups.add(group)
         return acked
 
@@ -183,17 +184,23 @@ class Ledger:
 
     # --- carried by checkpoints and STATE records -------------------------------------------
 
-    def carried(self) -> dict[str, Any]:
-        """What a replay cannot find again in the segments that are left, as JSON takes it."""
+    def carried(self, firsts: Mapping[LaneKey, int] | None = None) -> dict[str, Any]:
+        """What a replay cannot find again in the segments that are left, as JSON takes it; with
+        `firsts` as it is once the queues begin there.
+        """
+        firsts = firsts or {}
         return {
             "floor": self.floor,
             "last_us": self.last_us,
             "topics": {
-                topic.name: [[queue.first, queue.next] for queue in topic.queues]
+                topic.name: [
+                    [max(queue.first, firsts.get((topic.name, queue.number), 0)), queue.next]
+                    for queue in topic.queues
+                ]
                 for topic in self.made_topics()
             },
             "acks": [
-                [*key, acked.floor, acked.as_lists()]
+                [*key, *acked.beyond(firsts.get(key[1:], 0))]
                 for key, acked in sorted(self.acked.items())
                 if not acked.is_empty  # of a group that has taken something, and acked nothing
             ],
@@ -218,6 +225,11 @@ class Ledger:
             acked.add(0, floor)
             for first, end in ranges:
                 acked.add(first, end)
+        # Of all groups, whatever was said of them: an older fmq left ranges below, and of a group
+        # that has only polled, or of an ack that was on its way, nothing is said.
+        for (_, name, number), acked in self.acked.items():
+            if (lane := self.queue(name, number)) is not None:
+                acked.drop_below(lane.first)
 
 
 def seal_text(seal: bytes) -> str:

@@ -181,7 +181,7 @@ class Messages:
     def _group_info(self, group: str, queue: Queue) -> GroupInfo:
         from fmq.infos import GroupInfo
 
-        acked = self.ledger.acked.get((group, queue.topic, queue.number)) or Acked()
+        acked = self.ledger.acked.get((group, queue.topic, queue.number)) or Acked(queue.first)
         unread = sum(end - first for first, end in acked.gaps(queue.first, queue.next))
         return GroupInfo(
             group, queue.topic, queue.number, acked.floor, acked.count_beyond(), unread

@@ -53,8 +53,9 @@ def test_what_is_carried_as_lists_makes_the_same_set_again(
     """Checkpoints and STATE records carry it so, onto whatever is known already."""
     acked, model = made(ranges)
     again, known = made(before)
-    again.add(0, acked.floor)
-    for first, end in acked.as_lists():
+    floor, lists = acked.beyond(0)
+    again.add(0, floor)
+    for first, end in lists:
         again.add(first, end)
     again._check()
     assert {offset for offset in range(60) if offset in again} == model | known
@@ -64,4 +65,34 @@ def test_what_is_carried_as_lists_makes_the_same_set_again(
 def test_the_order_of_acks_does_not_matter(ranges: list[tuple[int, int]]) -> None:
     one, _ = made(ranges)
     other, _ = made(ranges[::-1])
-    assert (one.floor, one.as_lists()) == (other.floor, other.as_lists())
+    assert one.beyond(0) == other.beyond(0)
+
+
+@given(RANGES, RANGES, st.integers(0, 60))
+def test_what_was_dropped_is_below_the_floor_whatever_was_acked_of_it(
+    before: list[tuple[int, int]], after: list[tuple[int, int]], first: int
+) -> None:
+    """Before or afterwards: an ack that is replayed over what is gone changes nothing of it."""
+    acked, model = made(before)
+    expected = acked.beyond(first)
+    acked.drop_below(first)
+    acked._check()
+    assert acked.beyond(0) == expected
+    for low, high in after:
+        acked.add(low, high)
+        acked._check()
+    model |= set(range(first)).union(*(range(low, high) for low, high in after))
+    assert {offset for offset in range(60) if offset in acked} == model
+    assert acked.floor == min(set(range(61)) - model)
+
+
+@given(RANGES, st.integers(0, 60))
+def test_only_an_ack_makes_a_group_that_counts(ranges: list[tuple[int, int]], first: int) -> None:
+    """Nothing that is dropped does, and an ack of what is dropped does, too."""
+    acked = Acked(first)
+    assert acked.is_empty
+    acked.drop_below(first + 5)
+    assert acked.is_empty
+    for low, high in ranges:
+        acked.add(low, high)
+    assert acked.is_empty is not any(low < high for low, high in ranges)

@@ -64,9 +64,9 @@ def described(ledger: Ledger) -> dict[str, Any]:
             for topic in ledger.made_topics()
         },
         "acked": {
-            key: (acked.floor, acked.as_lists())
+            key: acked.beyond(0)
             for key, acked in ledger.acked.items()
-            if acked.floor or acked.as_lists()  # a group that only polls is not in the journal
+            if not acked.is_empty  # a group that only polls is not in the journal
         },
         "undecided": [(tx, waiting(entry)) for tx, entry in ledger.undecided.items()],
         "by_tx_id": {tx_id: entry.tx for tx_id, entry in ledger.by_tx_id.items()},
