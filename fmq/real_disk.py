@@ -121,10 +121,6 @@ class RealFile:
         if fd >= 0:
             os.close(fd)
 
-    def __del__(self) -> None:
-        # An interrupt may come between opening it and whoever would close it.
-        self.close()
-
 
 # As os.pwritev: file, buffers, position, flags; how many bytes it wrote.
 Writer = Callable[[int, Sequence[Buffer], int, int], int]

@@ -36,17 +36,6 @@ def test_others_may_not_read_what_is_stored(real: Directory) -> None:
     assert stat.S_IMODE(os.stat(real.path).st_mode) == 0o700
 
 
-def test_a_file_that_nobody_refers_to_is_closed(real: Directory) -> None:
-    """As one is that an interrupt met between its opening and whoever would have closed it."""
-    file = real.create("a")
-    assert isinstance(file, RealFile)
-    number = file._fd
-    os.fstat(number)
-    del file
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(number)
-
-
 def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
     """Whoever made it may have others who look into it; files are for its writer all the same."""
     (tmp_path / "data").mkdir()
