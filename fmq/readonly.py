@@ -52,7 +52,10 @@ class ReadOnlyEngine:
         self._refusal: FmqError | None = None
         self._refreshing = threading.Lock()
         if look(directory).fresh:
-            raise NotAStore(f"{path}: no journal was ever begun here, so there is nothing to read")
+            raise NotAStore(
+                f"{path}: no journal was ever begun here, so there is nothing to read. Nothing was "
+                "changed. Look whether the path is right, or open it for writing first."
+            )
         self._lock = threading.Lock()
         self._follower = Follower(directory, self._lock)
         self._build()
