@@ -109,11 +109,31 @@ def run(options: argparse.Namespace) -> int:
                 run_tier(tier, budget_of(options, seed, seconds), report, display, findings)
         except KeyboardInterrupt:
             display.say(f"interrupted at {report.at}; what stands below was tried until then")
+        else:
+            report.in_vain = in_vain(report, options.crash_at)
     report.files = findings.files
     print(f"\n{report}")
     if options.report:
         report.save(options.report)
+    if report.in_vain:
+        print(f"error: {report.in_vain}", file=sys.stderr)
+        return 2
     return 1 if report.failures else 0
+
+
+def in_vain(report: Report, crash_at: int | None) -> str:
+    """What is wrong with arguments by which nothing was tried: it must not look like success."""
+    total = report.total
+    if not total.is_nothing or any(each.not_run for each in report.tallies.values()):
+        return ""
+    there = total.points_there
+    if crash_at is None or not there:
+        return "nothing was tried; leave out some arguments, or give larger numbers"
+    whose = "the workload has" if total.workloads <= 1 else f"{total.workloads} workloads have"
+    return (
+        f"nothing was tried: {whose} {there} crash points, and --crash-at {crash_at} is none of "
+        "them; they are counted from 0, in each workload"
+    )
 
 
 def budget_of(options: argparse.Namespace, seed: int, seconds: float | None) -> Budget:

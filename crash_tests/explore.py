@@ -125,6 +125,7 @@ class Explorer:
         began = time.monotonic(), time.process_time()
         try:
             for point, moment in self.moments():
+                self.tally.points_there += 1
                 if crash_at in (None, point):
                     self.point(point, moment)
                     yield self._note(began)

@@ -74,6 +74,9 @@ def _fails(arguments: list[str], folder: str, says: str) -> bool:
 def main(names: list[str]) -> int:
     """Plant all of them, or those whose names contain one of `names`; print the score."""
     chosen = [each for each in MUTANTS if not names or any(name in each.name for name in names)]
+    if not chosen:
+        print(f"error: no planted bug is called {' or '.join(names)}", file=sys.stderr)
+        return 2
     missed = 0
     for mutant in chosen:
         found = caught(mutant)

@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "a full disk at the first segment is any error",
         "        if not is_full(error):\n"
-        "            raise\n"
+        "            raise Unreadable(directory.path, error, begun=True) from error\n"
         "        raise StorageFull(\n"
         '            f"{directory.path}: no room for the first',
         '        raise OSError(0, "no room")\n'

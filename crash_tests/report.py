@@ -23,6 +23,7 @@ class Report:
     arguments: list[str]
     tallies: dict[str, Tally] = field(default_factory=dict)
     at: str = ""  # the workload that it has come to
+    in_vain: str = ""  # why nothing was tried
     files: dict[str, str] = field(default_factory=dict)  # of failures, and what broke
 
     @property

@@ -16,6 +16,7 @@ class Tally:
     workloads: int = 0
     schedules: int = 0  # of threads
     points: int = 0
+    points_there: int = 0  # of which only one may be wanted
     states: int = 0  # distinct disks that crashes of the workload left, with what was promised
     deeper: int = 0  # the same, after crashes inside recovery and of what came after it
     recoveries: int = 0  # how often a directory was opened
@@ -38,6 +39,12 @@ class Tally:
     @property
     def all_states(self) -> int:
         return self.states + self.deeper
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing at all was tried."""
+        tried = self.points, self.schedules, self.states, self.recoveries, self.faults
+        return not (any(tried) or self.failures)
 
     @property
     def rate(self) -> float:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from crash_tests.corpus import files
@@ -14,6 +15,8 @@ from crash_tests.mutants import ROOT, planted
 from crash_tests.planted import MUTANTS
 from crash_tests.tally import Tally
 from crash_tests.tiers import NAMES, TIERS, chosen, seconds_of
+
+README = Path(__file__).parent / "README.md"
 
 
 def command(*arguments: str, folder: Path | str = ROOT) -> subprocess.CompletedProcess[str]:
@@ -66,6 +69,40 @@ def test_a_failure_is_found_made_small_written_down_and_told(tmp_path) -> None:
     sound = command("replay", str(file))
     assert sound.returncode == 0
     assert "Does not fail any more." in sound.stdout
+
+
+def test_a_crash_point_that_is_not_there_is_an_error_that_says_how_many_are() -> None:
+    """A failure that is looked for again where nothing is, and not seen, must not look mended."""
+    last = command("--seed", "7", "--crash-at", "59")
+    assert last.returncode == 0, last.stderr
+    assert " 1 crash points, " in last.stdout
+    for given, said in (
+        (["--crash-at", "60"], "the workload has 60 crash points, and --crash-at 60 is none"),
+        (["--crash-at", "-1"], "the workload has 60 crash points"),
+        (["--crash-at", "999999", "--seeds", "2"], "2 workloads have 155 crash points"),
+    ):
+        done = command("--seed", "7", *given)
+        assert done.returncode == 2, done.stdout
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "given", [["--seeds", "0"], ["exhaustive", "--from", "99999999"], ["mutants", "no such bug"]]
+)
+def test_arguments_by_which_nothing_is_tried_are_an_error(given: list[str]) -> None:
+    done = command(*given)
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.startswith("error: no")
+
+
+def test_the_crash_point_that_the_readme_shows_is_there() -> None:
+    (line,) = [each for each in README.read_text().splitlines() if "--crash-at" in each and
+               each.startswith("python -m crash_tests")]  # fmt: skip
+    shown = line.split("   ")[0].split()[3:]
+    assert "--crash-at" in shown
+    done = command(*shown)
+    assert done.returncode == 0, done.stderr
+    assert " 1 crash points, " in done.stdout
 
 
 def test_each_file_of_the_corpus_is_told_without_an_error() -> None:

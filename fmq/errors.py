@@ -58,6 +58,22 @@ class NotAStore(StorageError):
     """The path holds something that fmq did not make, or nothing where something must be."""
 
 
+def no_directory(path: str, error: OSError) -> NotAStore:
+    """What to say where the machine finds no directory at `path`."""
+    advice = "Look whether the path is right; a directory that is opened for writing is made."
+    if isinstance(error, NotADirectoryError):
+        advice = "Name a directory of fmq's, or a new one: it keeps its files in one of their own."
+    return NotAStore(f"{path}: {error.strerror}. Nothing was changed. {advice}")
+
+
+def no_parent(path: str) -> NotAStore:
+    """What to say where there is no directory to make the one at `path` in."""
+    return NotAStore(
+        f"{path}: its parent directory does not exist, or is no directory. Nothing was changed. "
+        "Look whether the path is right, or make the parent first: only the last part is made."
+    )
+
+
 class RemoteFileSystem(StorageError):
     """The directory lies on a file system whose locks and syncs are another machine's word."""
 
@@ -120,17 +136,25 @@ class NewerFormat(StorageError):
 
 
 class Unreadable(StorageError, OSError):
-    """The machine refused to open or read a file, for a reason of its own; nothing was changed."""
+    """The machine refused to open or read a file, or to make a new journal, for a reason of its
+    own; nothing was changed but for the beginnings of that.
+    """
 
-    def __init__(self, path: str, error: OSError) -> None:
+    def __init__(self, path: str, error: OSError, *, begun: bool = False) -> None:
+        """`begun` says that a new journal was being made in `path` when it was refused."""
         file = error.filename or path
         advice = ADVICE_BY_ERRNO.get(
             error.errno or 0,
             "If it is no file, or not yours to open, put that right and open the directory again.",
         )
-        super().__init__(
-            f"{file}: {error.strerror or error}. Nothing was changed in {path}. {advice}"
-        )
+        left = f"Nothing was changed in {path}."
+        if begun:
+            left = (
+                f"{path} was to get a new journal and may hold a half-made one, which the next "
+                "opening makes anew; no message was in it."
+            )
+            advice = ADVICE_ON_NEW.get(advice, advice)
+        super().__init__(f"{file}: {error.strerror or error}. {left} {advice}")
         self.file = str(file)
         self.errno = error.errno
 
@@ -151,16 +175,21 @@ def unreadable_within(path: str) -> Iterator[None]:
 
 
 BROKEN_DISK = (
-    "The disk under it does not give back what it holds: the system's log says more. Copy what can "
-    "be read to another disk, and restore the rest from a backup."
+    "The disk under it fails: the system's log says more. Copy what can be read to another disk, "
+    "and restore the rest from a backup."
 )
+ONLY_READ = "It may only be read there: look with fmq.open(path, read_only=True)."
 TOO_MANY_FILES = "Close some files, or raise the limit (`ulimit -n`), and call again."
 ADVICE_BY_ERRNO = {
     errno.EIO: BROKEN_DISK,
     errno.EUCLEAN: BROKEN_DISK,
-    errno.EROFS: "It may only be read there: look with fmq.open(path, read_only=True).",
+    errno.EROFS: ONLY_READ,
     errno.EMFILE: TOO_MANY_FILES,
     errno.ENFILE: TOO_MANY_FILES,
+}
+ADVICE_ON_NEW = {  # where there is nothing yet that could be copied or looked at
+    BROKEN_DISK: "The disk under it fails: the system's log says more. Take another disk.",
+    ONLY_READ: "It may only be read there: take another place.",
 }
 
 
@@ -224,10 +253,14 @@ class BadOption(UsageError, ValueError):
 class TooLarge(UsageError):
     """A message, batch or transaction over a limit."""
 
-    def __init__(self, what: str, size: int, limit: int, option: str) -> None:
-        """`option` sets the limit, or says that it is "fixed", and by what."""
+    def __init__(
+        self, what: str, size: int, limit: int, option: str, instead: str = "make it shorter"
+    ) -> None:
+        """`option` sets the limit, or says that it is "fixed", and by what; then `instead` says
+        what to do.
+        """
         if option.startswith("fixed"):
-            advice = "No option raises this limit: make it shorter, or do it in several calls."
+            advice = f"No option raises this limit: {instead}."
         else:
             advice = f"Send less at once, or open the engine with a larger {option}."
         super().__init__(

@@ -105,6 +105,8 @@ def open(
                 f"{error.filename or where}: no room ({error.strerror}), so {where} was not opened."
                 " Nothing was lost; free some room, of files as well as of bytes, and open again."
             ) from error
+        if isinstance(error, Unreadable):
+            raise
         raise Unreadable(where, error) from error
     if resolve:
         try:

@@ -32,7 +32,7 @@ from fmq.message import Message
 from fmq.options import Options
 from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look
-from fmq.store.batch import Batch
+from fmq.store.batch import Batch, sound_messages
 from fmq.store.reader import Reader
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_place, check_text, check_tx_id
@@ -52,7 +52,10 @@ class ReadOnlyEngine:
         self._refusal: FmqError | None = None
         self._refreshing = threading.Lock()
         if look(directory).fresh:
-            raise NotAStore(f"{path}: no journal was ever begun here, so there is nothing to read")
+            raise NotAStore(
+                f"{path}: no journal was ever begun here, so there is nothing to read. Nothing was "
+                "changed. Look whether the path is right, or open it for writing first."
+            )
         self._lock = threading.Lock()
         self._follower = Follower(directory, self._lock)
         self._build()
@@ -101,17 +104,26 @@ class ReadOnlyEngine:
     def read(
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100
     ) -> list[Message]:
-        """The messages of `queue` from `offset` on, at most `limit`; empty if there are none."""
+        """The messages of `queue` from `offset` on, at most `limit`; empty if there are none.
+
+        Up to what is damaged or Unreadable, if something is: the call that begins there raises it.
+        """
         self._check_open()
         queue, offset, limit = check_place(topic, queue, offset, limit, 0)
         found: list[Message] = []
-        while len(found) < limit:
-            batch = self.read_batch(
-                topic, queue=queue, offset=offset + len(found), limit=limit - len(found)
-            )
-            if batch is None:
-                break
-            found += batch.messages
+        batch = None
+        try:
+            while len(found) < limit:
+                batch = self.read_batch(
+                    topic, queue=queue, offset=offset + len(found), limit=limit - len(found)
+                )
+                if batch is None:
+                    break
+                found += batch.messages
+        except (Damaged, Unreadable):
+            found += sound_messages(batch, offset + len(found))
+            if not found:
+                raise
         return found
 
     def read_batch(

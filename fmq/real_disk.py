@@ -16,7 +16,7 @@ from threading import Lock
 
 from fmq.clock import SystemClock
 from fmq.disk import Buffer
-from fmq.errors import Locked, NotAStore, RemoteFileSystem
+from fmq.errors import Locked, NotAStore, RemoteFileSystem, no_directory, no_parent
 from fmq.mounts import remote_kind
 
 MOUNTS = "/proc/self/mountinfo"
@@ -326,7 +326,7 @@ class RealDisk:
         try:
             fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise NotAStore(f"{path}: {error.strerror}. Nothing was changed.") from None
+            raise no_directory(path, error) from None
         remote = None if self._allow_remote else _remote_kind(path)
         return RealDirectory(path, fd, self._writer, remote=remote)
 
@@ -337,7 +337,7 @@ class RealDisk:
         except FileExistsError:
             made = False
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise NotAStore(f"{path}: its parent directory does not exist.") from error
+            raise no_parent(path) from error
         # Also when it was there: whoever made it may have died before syncing its parent.
         try:
             parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)

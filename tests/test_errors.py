@@ -19,9 +19,19 @@ import fmq.bind.errors
 import fmq.export.errors
 import fmq.table.errors
 from fmq import Engine, Message
-from fmq.errors import AlreadyDecided, BadName, FmqError, TooLarge, TooMany, Unreadable
+from fmq.errors import (
+    AlreadyDecided,
+    BadName,
+    FmqError,
+    NotAStore,
+    StorageFull,
+    TooLarge,
+    TooMany,
+    Unreadable,
+)
 from fmq.store.columns import COUNT_MAX
 from fmq.store.content import HEADERS_MAX, TEXT_BYTES_MAX
+from fmq.testing import FaultDisk
 from tests.small import CrashDisk, FakeClock, opened
 
 
@@ -49,6 +59,11 @@ FIXED: dict[str, Any] = {
     "count": lambda engine: engine.send_many("t", [b""] * (COUNT_MAX + 1)),
     "reason": lambda engine: engine.decide("T", "commit", reason="r" * 1025),
 }
+INSTEAD = {
+    **dict.fromkeys(("key", "reason"), "limit: make it shorter."),
+    "headers": "limit: give it fewer",
+    "count": "limit: do it in several",
+}
 
 
 @pytest.mark.parametrize("what", FIXED)
@@ -58,6 +73,93 @@ def test_a_fixed_limit_names_no_option_to_raise(what: str) -> None:
         with pytest.raises(TooLarge, match="No option raises this limit: ") as e:
             FIXED[what](engine)
         assert "larger" not in str(e.value)
+        assert INSTEAD[what] in str(e.value)
+
+
+@pytest.mark.parametrize("size", [1025, TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1, 1 << 20])
+def test_a_reason_has_one_limit_however_long_it_is(size: int) -> None:
+    """Beyond what a key may have the limit was said to be that of a key."""
+    with opened(CrashDisk()) as engine:
+        undecided(engine, "T")
+        with pytest.raises(TooLarge, match=r"limit is 1,024 .* make it shorter\.$") as e:
+            engine.decide("T", "commit", reason="r" * size)
+        assert (e.value.size, e.value.limit) == (size, 1024)
+        assert engine.outcome("T").state == "undecided"
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_path_where_no_directory_can_be_is_told_with_what_to_do(
+    tmp_path: Path, read_only: bool
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    (tmp_path / "empty").mkdir()
+    for path, write, look in (
+        ("none/a", "make the parent first", "path is right"),
+        ("file/a", "make the parent first", "a directory of fmq's"),
+        ("file", "a directory of fmq's", "a directory of fmq's"),
+        ("none", None, "path is right"),
+        ("empty", None, "open it for writing first"),
+    ):
+        advice = look if read_only else write
+        if advice is not None:
+            with pytest.raises(NotAStore, match=rf"{path}: .* Nothing was changed\. .*{advice}"):
+                fmq.open(tmp_path / path, read_only=read_only)
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file"]
+
+
+AT_ANY_STEP = [
+    *(("create", 0), ("allocate", 0), ("allocate", 1), ("write", 0), ("sync", 0), ("rename", 0)),
+    ("directory sync", 0),
+]
+
+
+@pytest.mark.parametrize(("operation", "nth"), AT_ANY_STEP)
+@pytest.mark.parametrize(
+    ("number", "advice"), [(errno.EIO, "Take another disk"), (errno.EROFS, "take another place")]
+)
+def test_a_failed_write_of_a_new_journal_says_what_it_leaves_which_opens_again(
+    operation: Any, nth: int, number: int, advice: str
+) -> None:
+    disk = FaultDisk(CrashDisk())
+    disk.fail(operation, nth=nth, error=number)
+    with pytest.raises(Unreadable, match=f"half-made.* makes anew.*{advice}") as e:
+        opened(disk)
+    assert "Nothing was changed" not in str(e.value)
+    assert e.value.errno == number
+    disk.heal()
+    with opened(disk) as engine:
+        assert engine.send("t", b"").offset == 0
+
+
+@pytest.mark.parametrize("operation", ["mkdir", *dict(AT_ANY_STEP)])
+def test_what_a_full_disk_leaves_of_a_new_journal_opens_again(operation: Any) -> None:
+    disk = FaultDisk(CrashDisk())
+    disk.fail(operation, error=errno.ENOSPC)
+    with pytest.raises(StorageFull):
+        opened(disk)
+    disk.heal()
+    with opened(disk) as engine:
+        assert engine.send("t", b"").offset == 0
+
+
+def test_an_empty_lock_that_a_full_disk_left_opens_again(tmp_path: Path) -> None:
+    """With room for a name and not for what is in it."""
+    (tmp_path / "LOCK").touch()
+    with fmq.open(tmp_path, fmq.Options(segment_bytes=4096), background=False) as engine:
+        assert engine.send("t", b"").offset == 0
+
+
+def test_a_check_loop_takes_what_asks_and_those_who_are_asked() -> None:
+    with opened(CrashDisk()) as engine:
+        for feedback, checkers, match in (
+            (1, 2, r"feedback=1: .*ask\(\) and answer\(\), not int\."),
+            (engine.feedback, 2, "checkers=2: .* mapping of producers .* not int"),
+            (engine.feedback, {"p": "commit"}, "checker='commit': is a function, not str"),
+        ):
+            wrong: Any = feedback, checkers
+            with pytest.raises(TypeError, match=match):
+                fmq.CheckLoop(*wrong)
 
 
 def test_the_opposite_decision_says_what_to_do_now() -> None:

@@ -17,7 +17,7 @@ from fmq.consume.delivery import Delivery, DeliveryBatch, Lease
 from fmq.consume.groups import Groups
 from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
-from fmq.errors import BadOption, Closed, LeaseLost, Nested, OffsetGone
+from fmq.errors import BadOption, Closed, Damaged, LeaseLost, Nested, OffsetGone
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
@@ -169,7 +169,12 @@ class Consumer:
             assert ahead is not None, "what is claimed is visible"
             self._ahead[queue] = ahead
         if build:
-            _ = ahead.messages
+            try:
+                _ = ahead.messages
+            except Damaged:
+                # What lies before the damage is delivered; it is for who begins there to be told.
+                self._ahead.pop(queue, None)
+                ahead = self._ahead[queue] = ahead.part(first, len(ahead)).sound()
         if first + count >= ahead.next:
             self._ahead.pop(queue, None)  # nothing is left of it, and it holds what it was cut from
         return ahead.part(first, count)

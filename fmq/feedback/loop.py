@@ -18,7 +18,7 @@ from fmq.errors import (
     UnknownTransaction,
     UsageError,
 )
-from fmq.feedback.answers import ANSWERS, Answer, is_answer
+from fmq.feedback.answers import ANSWERS, Answer, check_callable, is_answer
 from fmq.feedback.question import Question
 from fmq.infos import Outcome
 from fmq.tx.names import check_count, check_names, check_seconds
@@ -74,6 +74,18 @@ class CheckLoop:
         gave_up: Callable[[Question], None] | None = None,
     ) -> None:
         """`gave_up` is told of each question that got no answer, for whatever reason."""
+        if not all(callable(getattr(feedback, call, None)) for call in ("ask", "answer")):
+            raise TypeError(
+                f"feedback={feedback!r}: is where questions come from, as engine.feedback, with "
+                f"ask() and answer(), not {type(feedback).__name__}. Nothing was begun."
+            )
+        if not isinstance(checkers, Mapping):
+            raise TypeError(
+                f"checkers={checkers!r}: is a mapping of producers to functions that are asked, as "
+                f'in {{"shop": check}}, not {type(checkers).__name__}. Nothing was begun.'
+            )
+        for checker in checkers.values():
+            check_callable("checker", checker)
         self._feedback = feedback
         self._checkers = checkers
         self._topics = None if topics is None else check_names("topic", topics)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fmq.disk import Directory, Disk, is_full
-from fmq.errors import Damaged, StorageFull
+from fmq.errors import Damaged, StorageFull, Unreadable
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.layout import LOCK, Layout, known_segments, look, read_header
@@ -122,7 +122,7 @@ def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
         segment = create_first_segment(directory, store, capacity)
     except OSError as error:
         if not is_full(error):
-            raise
+            raise Unreadable(directory.path, error, begun=True) from error
         raise StorageFull(
             f"{directory.path}: no room for the first segment ({capacity:,} bytes). Nothing was "
             "written; free some room and open again."

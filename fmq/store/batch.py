@@ -8,6 +8,7 @@ reading it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ from fmq.message import Message, Origin, messages_read, plain_messages_read
 from fmq.store.columns import CARRIED, BadColumns, Columns
 from fmq.store.decoding import columns_of
 from fmq.store.kinds import Kind
-from fmq.store.record import BadRecord
+from fmq.store.record import BadRecord, Misplaced, Newer
 from fmq.store.segment import segment_name
 from fmq.store.window import Window
 
@@ -52,7 +53,7 @@ class Stretch(NamedTuple):
                 return plain_messages_read(bodies, low, origin)
             columns = columns_of(window.data, body_place - window.start, holder)
             return messages_of(columns, bodies, origin, first, low)
-        except (BadRecord, BadColumns) as error:
+        except (BadRecord, BadColumns, Misplaced, Newer) as error:
             raise Damaged(segment_name(window.base), window.base + place, str(error)) from None
 
 
@@ -133,11 +134,12 @@ class Batch:
     def messages(self) -> list[Message]:
         """The messages with their keys, tags, headers and origin."""
         if self._messages is None:
-            self._messages = self._build()
+            messages: list[Message] = []
+            self._build(messages)
+            self._messages = messages
         return self._messages
 
-    def _build(self) -> list[Message]:
-        messages: list[Message] = []
+    def _build(self, messages: list[Message]) -> None:
         offset, first, end = self._offset, self._first, self.next
         for runs in self._runs:
             for place, count in zip(runs.places, runs.counts, strict=True):
@@ -146,7 +148,18 @@ class Batch:
                     bodies = self._bodies[low - offset : high - offset]
                     messages += runs.messages(place, self._seed, bodies, first, low)
                 first += count
-        return messages
+
+    def sound(self) -> Batch:
+        """What of it lies before a run that gives no messages, at least one; Damaged."""
+        messages: list[Message] = []
+        try:
+            self._build(messages)
+        except Damaged:
+            if not messages:
+                raise
+        batch = self.part(self._offset, len(messages))
+        batch._messages = messages
+        return batch
 
     def part(self, offset: int, limit: int) -> Batch:
         """The messages from `offset` on, which is in this batch, at most `limit`: with a list and
@@ -161,6 +174,14 @@ class Batch:
             batch._messages = self._messages[part]
             self._given = batch.next  # below, they are built anew
         return batch
+
+
+def sound_messages(batch: Batch | None, offset: int) -> list[Message]:
+    """The messages of `batch`, if it begins at `offset`, up to a run that gives none."""
+    if batch is not None and batch.offset == offset:
+        with suppress(Damaged):
+            return batch.sound().messages
+    return []
 
 
 def messages_of(

@@ -57,7 +57,9 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Co
     joined = b"".join(bodies)
     count, size, raw_bytes = len(sizes), sizes[0], len(joined)
     if count > COUNT_MAX:
-        raise TooLarge("messages in one call", count, COUNT_MAX, "fixed by the format")
+        raise TooLarge(
+            "messages in one call", count, COUNT_MAX, "fixed by the format", "do it in several"
+        )
     flags, columns = 0, b""
     if size * count != raw_bytes or sizes.count(size) != count:
         flags, columns = LENGTHS, array("I", sizes).tobytes()
@@ -181,7 +183,7 @@ def _encode_texts(what: str, texts: Sequence[str | None], *, all_there: bool = F
     return U32.pack(len(joined)) + lengths.tobytes() + joined
 
 
-def text_bytes(what: str, text: str) -> bytes:
+def text_bytes(what: str, text: str, bytes_max: int = TEXT_BYTES_MAX) -> bytes:
     """A key, tag or header as UTF-8; TypeError, BadName or TooLarge."""
     if not isinstance(text, str):
         raise TypeError(f"a {what} is a str, not {type(text).__name__}. Nothing was changed.")
@@ -189,8 +191,8 @@ def text_bytes(what: str, text: str) -> bytes:
         data = text.encode()
     except UnicodeEncodeError as error:
         raise BadName(f"a {what} must be text that UTF-8 can write: {error}") from None
-    if len(data) > TEXT_BYTES_MAX:
-        raise TooLarge(f"a {what} in bytes", len(data), TEXT_BYTES_MAX, "fixed by the format")
+    if len(data) > bytes_max:
+        raise TooLarge(f"a {what} in bytes", len(data), bytes_max, "fixed by the format")
     return data
 
 
@@ -219,7 +221,10 @@ def copied_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def _encode_headers(headers: Sequence[dict[str, str] | None]) -> bytes:
     counts = [len(header or ()) for header in headers]
     if max(counts) > HEADERS_MAX:
-        raise TooLarge("the headers of a message", max(counts), HEADERS_MAX, "fixed by the format")
+        raise TooLarge(
+            *("the headers of a message", max(counts), HEADERS_MAX),
+            *("fixed by the format", "give it fewer, or put them into the body"),
+        )
     names = [name for header in headers if header for name in header]
     values = [value for header in headers if header for value in header.values()]
     columns = (

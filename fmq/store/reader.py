@@ -18,7 +18,7 @@ from fmq.store.decoding import decode
 from fmq.store.files import Files
 from fmq.store.index import Lane
 from fmq.store.kinds import Record, Run
-from fmq.store.record import BadRecord, Misplaced, Newer
+from fmq.store.record import HEAD_BYTES_MIN, BadRecord, Misplaced, Newer
 from fmq.store.segment import segment_name
 from fmq.store.window import Window
 
@@ -61,12 +61,12 @@ class Reader:
     ) -> Batch:
         """Messages of `entries` from `offset` on, at most `limit`, at least one.
 
-        Fewer if they reach over the read-ahead. `segment_end` is how far the segment's bytes
-        may be kept in memory: behind it they still change.
+        Fewer if they reach over the read-ahead or up to a bad record. `segment_end` is how far the
+        segment's bytes may be kept in memory: behind it they still change.
         """
         reading = _Reading(self, entries, segment_end)
         skip = max(0, offset - entries.first)
-        reading.read(skip + limit)
+        reading.read(skip, skip + limit)
         bodies = reading.bodies
         if len(bodies) > skip + limit:
             del bodies[skip + limit :]
@@ -107,7 +107,13 @@ class Reader:
             return window
         ahead = min(self._read_ahead_bytes, keep_to - place)
         with self._files.using(base) as file:
-            data = file.read(place, max(ahead, RECORD_READ_BYTES))
+            try:
+                data = file.read(place, max(ahead, RECORD_READ_BYTES))
+            except OSError:
+                if ahead <= 0:
+                    raise
+                # Perhaps only what lies behind the record cannot be read.
+                ahead, data = 0, file.read(place, HEAD_BYTES_MIN)
             size = int.from_bytes(data[8:12], "little")
             if size > len(data):
                 # Not checked yet, so not believed further than there are bytes.
@@ -128,8 +134,10 @@ class _Reading:
         self.bodies: list[bytes] = []
         self.stretches: list[Stretch] = []
 
-    def read(self, wanted: int) -> None:
-        """Cut bodies until there are `wanted`, the entries end, or one window is used up."""
+    def read(self, skip: int, wanted: int) -> None:
+        """Cut bodies until there are `wanted`, the entries end, one window is used up, or a bad
+        record follows some that are sound; Damaged if nothing beyond `skip` lies before it.
+        """
         entries, bodies = self._entries, self.bodies
         i, last = 0, len(entries.counts)
         ahead: Window | None = None
@@ -148,6 +156,8 @@ class _Reading:
             try:
                 i = self._cut(window, i, last)
             except UNREADABLE as error:
+                if len(bodies) > skip:
+                    return  # it is for the batch that begins there to say so
                 position = entries.base + place
                 raise Damaged(segment_name(entries.base), position, str(error)) from None
 

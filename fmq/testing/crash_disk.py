@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from random import Random
 
-from fmq.errors import NotAStore
+from fmq.errors import NotAStore, no_parent
 from fmq.testing.changes import Change
 from fmq.testing.crash_files import CrashDirectory
 from fmq.testing.image import Image
@@ -78,7 +78,7 @@ class CrashDisk:
         with self._power as power:
             parent = self._find(above) if above[1:] else self._root
             if parent is None:
-                raise NotAStore(f"{path}: its parent directory does not exist.")
+                raise no_parent(path)
             if make and name:
                 if name not in parent.seen:
                     number = power.number

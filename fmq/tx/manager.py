@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from fmq.errors import AlreadyDecided, BadOption, TooLarge, TxIdInUse, UnknownTransaction
+from fmq.errors import AlreadyDecided, BadOption, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.content import text_bytes
 from fmq.store.kinds import COMMIT, Decided, Kind
@@ -405,6 +405,4 @@ class TransactionManager:
 
 def check_reason(reason: str) -> None:
     """TypeError, BadName or TooLarge, if no decision can hold it."""
-    size = len(text_bytes("reason", reason))
-    if size > REASON_BYTES_MAX:
-        raise TooLarge("a reason in bytes", size, REASON_BYTES_MAX, "fixed")
+    text_bytes("reason", reason, REASON_BYTES_MAX)

@@ -339,6 +339,65 @@ def test_any_damaged_bit_of_a_run_is_damaged_and_never_a_wrong_body(
 
 
 @pytest.mark.parametrize("name", kinds_of_entries())
+@pytest.mark.parametrize("read_ahead_bytes", [1, 1 << 20])
+def test_what_is_sound_before_a_damaged_run_is_given_and_ends_before_it(
+    name: str, read_ahead_bytes: int
+) -> None:
+    """Whatever bit it is, and however much was asked for: never a wrong body, never one less."""
+    stored = kinds_of_entries()[name]
+    stored.reader(1)
+    file = directory_of(stored.disk).open(segment_name(0), write=True)
+    for run in records_of(stored, 1):
+        for bit in range(0, 8 * run.size, 3):
+            at = run.position + bit // 8
+            (sound,) = file.read(at, 1)
+            file.write(at, (bytes([sound ^ 1 << bit % 8]),), sync=True)
+            try:
+                batch = stored.batch(stored.reader(read_ahead_bytes), stored.first, 100)
+                assert seen(batch) == stored.expected(stored.first, 1)
+            finally:
+                file.write(at, (bytes([sound]),), sync=True)
+
+
+def test_what_was_skipped_is_not_what_is_sound_before_the_damage() -> None:
+    """A batch that begins within a run has nothing if the next is bad, once that one is taken."""
+    stored = Stored()
+    first = stored.first
+    stored.publish([Message(b"a"), Message(b"b"), Message(b"c")])
+    bad = stored.publish([Message(b"d"), Message(b"e")])
+    stored.reader(1)
+    file = directory_of(stored.disk).open(segment_name(0), write=True)
+    file.write(bad.position + bad.size - 1, (b"!",), sync=True)
+    reader = stored.reader(1 << 20)
+    assert stored.batch(reader, first + 1, 100).bodies == (b"b", b"c")
+    for offset in (first + 3, first + 4):
+        with pytest.raises(Damaged) as caught:
+            stored.batch(reader, offset, 100)
+        assert caught.value.position == bad.position
+
+
+def test_a_batch_says_what_of_it_is_sound_once_a_run_gives_no_messages() -> None:
+    """Bodies at once, messages when asked: what is wrong with a head may be met only then.
+
+    Method: the head is changed in the window that the batch was cut from.
+    """
+    stored = Stored()
+    for body in (b"a", b"b", b"c", b"d"):
+        bad = stored.publish([Message(body, key="k"), Message(body)])
+    batch = stored.batch(stored.reader(1 << 20), stored.first, 100)
+    window = batch._runs[0].window  # type: ignore[attr-defined]
+    at = bad.position - window.start + 20
+    window.data = window.data[:at] + b"!" + window.data[at + 1 :]
+    with pytest.raises(Damaged):
+        _ = batch.messages
+    assert seen(batch.sound()) == stored.expected(stored.first, 6)
+    assert seen(batch.part(stored.first + 3, 100).sound()) == stored.expected(stored.first + 3, 3)
+    with pytest.raises(Damaged) as caught:
+        batch.part(stored.first + 6, 100).sound()
+    assert caught.value.position == bad.position
+
+
+@pytest.mark.parametrize("name", kinds_of_entries())
 def test_a_segment_cut_short_is_damaged_and_never_a_wrong_body(name: str) -> None:
     stored = kinds_of_entries()[name]
     stored.reader(1)

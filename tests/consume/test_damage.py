@@ -1,0 +1,190 @@
+"""What lies sound before damage is delivered first; who would begin at it is told, each time."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import Consumer, Message
+from fmq.disk import Directory, File
+from fmq.errors import Damaged, Unreadable
+from tests.small import CrashDisk, content, flip, opened, segments
+
+SINGLES = [[Message(b"%03d" % i)] for i in range(100)]
+RUNS = [[Message(b"%03d" % (10 * i + j), key=f"{j}") for j in range(10)] for i in range(10)]
+SORTS = pytest.mark.parametrize(("sent", "bad"), [(SINGLES, 50), (SINGLES, 1), (RUNS, 50)])
+
+
+def stored(sent: list[list[Message]], bad: int) -> tuple[CrashDisk, str, int]:
+    """A disk with 100 messages, closed; their only segment; where the record of `bad` begins."""
+    disk = CrashDisk()
+    with opened(disk, segment_bytes=1 << 16) as engine:
+        for messages in sent:
+            engine.send_many("t", messages)
+        position = engine.read("t", offset=bad, limit=1)[0].position
+    assert position is not None
+    (name,) = segments(disk)
+    return disk, name, position
+
+
+def damaged(sent: list[list[Message]], bad: int, at: int = -1) -> CrashDisk:
+    """The same disk, with the byte `at` of the record of `bad` hurt."""
+    disk, name, position = stored(sent, bad)
+    size = int.from_bytes(content(disk)[name][position + 8 : position + 12], "little")
+    flip(disk, name, position + at % size)
+    return disk
+
+
+def polled(consumer: Consumer, limit: int) -> list[bytes]:
+    return [delivery.body for delivery in consumer.poll(limit=limit)]
+
+
+def poll_batch(consumer: Consumer, limit: int) -> list[bytes]:
+    batch = consumer.poll_batch(limit=limit)
+    assert batch is not None
+    assert [message.body for message in batch.messages] == [*batch.bodies]
+    return [*batch.bodies]
+
+
+@SORTS
+@pytest.mark.parametrize("take", [polled, poll_batch])
+@pytest.mark.parametrize("limit", [1, 7, 100, 1000])
+@pytest.mark.parametrize("at", [-1, 5, 9, 30])
+def test_a_consumer_gets_all_that_is_sound_before_the_damage(
+    sent: list[list[Message]], bad: int, take: Any, limit: int, at: int
+) -> None:
+    """Whatever the limit, and whichever byte of the record it is; then it is told, each time."""
+    with (
+        opened(damaged(sent, bad, at), segment_bytes=1 << 16) as engine,
+        engine.consumer("t", group="g") as consumer,
+    ):
+        got: list[bytes] = []
+        while len(got) < bad:
+            got += take(consumer, limit)
+        assert got == [b"%03d" % i for i in range(bad)]
+        for _ in range(3):
+            with pytest.raises(Damaged):
+                take(consumer, limit)
+
+
+@SORTS
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_read_ends_before_the_damage_and_one_from_there_is_told(
+    sent: list[list[Message]], bad: int, read_only: bool
+) -> None:
+    disk = damaged(sent, bad)
+    options = fmq.Options(segment_bytes=1 << 16)
+    with fmq.open("data", options, disk=disk, read_only=read_only, background=False) as engine:
+        for first in (0, bad - 1):
+            found = engine.read("t", offset=first, limit=100)
+            assert [message.body for message in found] == [b"%03d" % i for i in range(first, bad)]
+        with pytest.raises(Damaged):
+            engine.read("t", offset=bad, limit=100)
+        with pytest.raises(Damaged):
+            engine.read_batch("t", offset=bad)
+        behind = bad + len(sent[-1])
+        assert len(engine.read("t", offset=behind)) == 100 - behind
+
+
+def test_what_is_behind_the_damage_does_not_come_before_it_is_acked_around() -> None:
+    """Nothing is skipped: what was claimed beyond the damage comes again in its order."""
+    with opened(damaged(SINGLES, 50), segment_bytes=1 << 16) as engine:
+        with engine.consumer("t", group="g") as consumer:
+            batch = consumer.poll_batch(limit=80)
+            assert batch is not None
+            assert (batch.offset, len(batch)) == (0, 50)
+            with pytest.raises(Damaged):
+                consumer.poll(limit=80)
+            batch.ack()
+            with pytest.raises(Damaged):
+                consumer.poll(limit=80)
+        (group,) = engine.groups("g")
+        assert (group.acked_below, group.unread) == (50, 50)
+
+
+def test_messages_that_cannot_be_built_end_a_poll_before_them() -> None:
+    """Bodies are verified at once, messages when asked for: both end before the damage.
+
+    Method: what was read ahead for bodies is hurt in memory before messages are built of it.
+    """
+    disk = CrashDisk()
+    with (
+        opened(disk, segment_bytes=1 << 16) as engine,
+        engine.consumer("t", group="g") as consumer,
+    ):
+        for messages in RUNS:
+            engine.send_many("t", messages)
+        assert poll_batch(consumer, 5) == [b"%03d" % i for i in range(5)]
+        (ahead,) = consumer._ahead.values()
+        stretches: Any = ahead._runs
+        window = stretches[5].window
+        at = stretches[5].places[0] - window.start + 20
+        window.data = window.data[:at] + b"!" + window.data[at + 1 :]
+        assert polled(consumer, 1) == [b"005"]
+        assert polled(consumer, 100) == [b"%03d" % i for i in range(6, 50)]
+
+
+class BadSector:
+    """A disk on which one byte cannot be read, nor anything together with it."""
+
+    def __init__(self, disk: CrashDisk, name: str, at: int) -> None:
+        self._disk, self._name, self._at = disk, name, at
+        self.random = disk.random
+
+    def directory(self, path: str, *, make: bool) -> Directory:
+        return _Around(self._disk.directory(path, make=make), self)
+
+    def around(self, name: str, file: File) -> File:
+        return _AroundFile(file, self._at) if name == self._name else file
+
+
+class _Around:
+    def __init__(self, directory: Directory, disk: BadSector) -> None:
+        self._directory, self._disk = directory, disk
+
+    def open(self, name: str, *, write: bool = False) -> File:
+        return self._disk.around(name, self._directory.open(name, write=write))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._directory, name)
+
+
+class _AroundFile:
+    def __init__(self, file: File, at: int) -> None:
+        self._file, self._at = file, at
+
+    def read(self, offset: int, size: int) -> bytes:
+        if offset <= self._at < offset + size:
+            raise OSError(errno.EIO, "Input/output error")
+        return self._file.read(offset, size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.fixture
+def bad_sector() -> Iterator[fmq.Engine]:
+    """An engine over 100 messages, of which the 51st cannot be read."""
+    disk, name, position = stored(SINGLES, 50)
+    with opened(BadSector(disk, name, position + 8), segment_bytes=1 << 16) as engine:
+        yield engine
+
+
+def test_what_lies_before_a_bad_sector_is_delivered(bad_sector: fmq.Engine) -> None:
+    """A read ahead over it fails as a whole; the records before it can still be read."""
+    with bad_sector.consumer("t", group="g") as consumer:
+        got: list[bytes] = []
+        while len(got) < 50:
+            got += polled(consumer, 7)
+        assert got == [b"%03d" % i for i in range(50)]
+        for _ in range(2):
+            with pytest.raises(Unreadable):
+                consumer.poll(limit=7)
+    assert len(bad_sector.read("t", limit=50)) == len(bad_sector.read("t", limit=100)) == 50
+    with pytest.raises(Unreadable):
+        bad_sector.read("t", offset=50)
+    assert len(bad_sector.read("t", offset=51)) == 49
