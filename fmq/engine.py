@@ -17,14 +17,14 @@ from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
 from fmq.ending import Closing, drain, forget, let_go_of_locks, refuse_inside, remember
-from fmq.errors import BadOption, Closed, Damaged, FmqError, Forked, StorageError, Unreadable
+from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Message, Receipt
 from fmq.options import SECONDS_MAX, Options
 from fmq.parts import Parts
-from fmq.store.batch import Batch, sound_messages
+from fmq.store.batch import Batch
 from fmq.store.committer import Committer
 from fmq.tx.names import check_name, check_names, check_place, check_seconds, check_text
 from fmq.tx.transaction import Transaction
@@ -255,29 +255,23 @@ class Engine:
     ) -> list[Message]:
         """The messages of `queue` from `offset` on, at most `limit`; empty if there are none.
 
-        Up to what is damaged or Unreadable, if something is: the call that begins there raises it.
+        Damaged or Unreadable if one of them is; `read_batch` gives what lies before it.
         """
         self._check_open()
         queue, offset, limit = check_place(topic, queue, offset, limit, 0)
         timeout = check_seconds("timeout", timeout)
         found: list[Message] = []
-        batch = None
-        try:
-            while len(found) < limit:
-                batch = self.read_batch(
-                    topic,
-                    queue=queue,
-                    offset=offset + len(found),
-                    limit=limit - len(found),
-                    timeout=0.0 if found else timeout,
-                )
-                if batch is None:
-                    break
-                found += batch.messages
-        except (Damaged, Unreadable):
-            found += sound_messages(batch, offset + len(found))
-            if not found:
-                raise
+        while len(found) < limit:
+            batch = self.read_batch(
+                topic,
+                queue=queue,
+                offset=offset + len(found),
+                limit=limit - len(found),
+                timeout=0.0 if found else timeout,
+            )
+            if batch is None:
+                break
+            found += batch.messages
         return found
 
     def read_batch(

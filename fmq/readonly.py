@@ -32,7 +32,7 @@ from fmq.message import Message
 from fmq.options import Options
 from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look
-from fmq.store.batch import Batch, sound_messages
+from fmq.store.batch import Batch
 from fmq.store.reader import Reader
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_place, check_text, check_tx_id
@@ -106,24 +106,18 @@ class ReadOnlyEngine:
     ) -> list[Message]:
         """The messages of `queue` from `offset` on, at most `limit`; empty if there are none.
 
-        Up to what is damaged or Unreadable, if something is: the call that begins there raises it.
+        Damaged or Unreadable if one of them is; `read_batch` gives what lies before it.
         """
         self._check_open()
         queue, offset, limit = check_place(topic, queue, offset, limit, 0)
         found: list[Message] = []
-        batch = None
-        try:
-            while len(found) < limit:
-                batch = self.read_batch(
-                    topic, queue=queue, offset=offset + len(found), limit=limit - len(found)
-                )
-                if batch is None:
-                    break
-                found += batch.messages
-        except (Damaged, Unreadable):
-            found += sound_messages(batch, offset + len(found))
-            if not found:
-                raise
+        while len(found) < limit:
+            batch = self.read_batch(
+                topic, queue=queue, offset=offset + len(found), limit=limit - len(found)
+            )
+            if batch is None:
+                break
+            found += batch.messages
         return found
 
     def read_batch(

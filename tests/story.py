@@ -119,12 +119,7 @@ def _try(call: Callable[[], Any]) -> Any:
 
 
 def _queue(engine: fmq.Engine | fmq.ReadOnlyEngine, info: fmq.QueueInfo) -> list[Any]:
-    found: list[fmq.Message] = []
-    # A read ends before damage, and the next one is told of it.
-    while page := engine.read(
-        info.topic, queue=info.queue, offset=info.first + len(found), limit=100_000
-    ):
-        found += page
+    found = engine.read(info.topic, queue=info.queue, offset=info.first, limit=100_000)
     assert [message.offset for message in found] == list(range(info.first, info.next))
     return [
         [message.offset, bytes(message.body).hex(), message.key, message.tag,

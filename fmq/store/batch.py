@@ -8,7 +8,6 @@ reading it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
@@ -174,14 +173,6 @@ class Batch:
             batch._messages = self._messages[part]
             self._given = batch.next  # below, they are built anew
         return batch
-
-
-def sound_messages(batch: Batch | None, offset: int) -> list[Message]:
-    """The messages of `batch`, if it begins at `offset`, up to a run that gives none."""
-    if batch is not None and batch.offset == offset:
-        with suppress(Damaged):
-            return batch.sound().messages
-    return []
 
 
 def messages_of(
