@@ -64,7 +64,7 @@ class ReadOnlyEngine:
         reader = Reader(files, follower.seed, self._options.read_ahead_bytes)
         self._messages = Messages(self._lock, ledger, catalog, reader, self._clock)
         self._outcomes = Outcomes(
-            self._lock, follower, ledger, catalog, reader, self._clock, self._options
+            self._lock, follower, ledger, catalog, reader, self._clock, self._options, lags=True
         )
         self._built_from = ledger
 

@@ -375,6 +375,28 @@ def test_damage_behind_the_checkpoint_hides_no_decision_in_silence(disk: CrashDi
         assert bodies(reader, "t") == [b"1"]
 
 
+def test_what_it_does_not_see_yet_it_does_not_call_never_prepared(disk: CrashDisk) -> None:
+    """A writer is killed behind a durable prepare, which no later record vouches for."""
+    with opened(disk) as engine:
+        engine.send("t", b"1")
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"2")
+        tx.prepare()
+        with pytest.raises(UnknownTransaction) as caught:
+            engine.outcome("U")
+        assert "read_only" not in str(caught.value)  # whoever writes sees all there is
+        left = disk.after_kill()
+    with looking(left) as reader:
+        with pytest.raises(UnknownTransaction) as caught:
+            reader.outcome("T")
+        assert f"behind position {reader.visible_to}:" in str(caught.value)
+        assert "Opening it for writing tells." in str(caught.value)
+        with opened(left) as engine:
+            assert engine.outcome("T").state == "undecided"
+            engine.checkpoint()
+            assert reader.outcome("T").state == "undecided"
+
+
 @pytest.mark.parametrize("undecided", [True, False])
 def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: bool) -> None:
     disk = CrashDisk()
