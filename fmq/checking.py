@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fmq.disk import Directory, Disk, File
-from fmq.errors import Damaged, FmqError, NotAStore, Unreadable
+from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
 from fmq.opening import PathLike, check_door, text_of
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
@@ -128,7 +128,7 @@ def _check(where: str, directory: Directory) -> Report:
 
 
 def _problem_of(error: FmqError) -> Problem:
-    if isinstance(error, Damaged):
+    if isinstance(error, (Damaged, NewerFormat)):
         return Problem(error.file, error.position, error.reason)
     return Problem(getattr(error, "file", ""), getattr(error, "position", 0), str(error))
 

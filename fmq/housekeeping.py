@@ -16,7 +16,15 @@ from threading import get_ident
 from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
 from fmq.disk import Directory, is_full
-from fmq.errors import Closed, Damaged, EngineFailed, StorageFull, TooLarge, Unreadable
+from fmq.errors import (
+    Closed,
+    Damaged,
+    EngineFailed,
+    NewerFormat,
+    StorageFull,
+    TooLarge,
+    Unreadable,
+)
 from fmq.nested import is_nested
 from fmq.options import Options
 from fmq.retention import AT_ONCE_MAX, Retention
@@ -126,7 +134,7 @@ class Housekeeping:
         try:
             while self._manager.relocate_oldest():
                 pass
-        except (Damaged, OSError) as error:  # only what it reads can raise that
+        except (Damaged, NewerFormat, OSError) as error:  # only what it reads can raise that
             return f"an undecided transaction keeps its segment, and cannot be read: {error}"
         return None
 
@@ -249,7 +257,7 @@ class Housekeeping:
                     # The older checkpoint may be all that kept the next. Not until nothing is due:
                     # a STATE takes room, too, and where that is much it would never end.
                     self._drop_oldest()
-        except (Damaged, Unreadable) as error:
+        except (Damaged, NewerFormat, Unreadable) as error:
             return f"retention stands still: {error}"
         except TooLarge as error:
             return f"retention stands still, as what it carries over fits no segment: {error}"

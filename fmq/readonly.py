@@ -67,7 +67,7 @@ class ReadOnlyEngine:
         reader = Reader(files, follower.seed, self._options.read_ahead_bytes)
         self._messages = Messages(self._lock, ledger, catalog, reader, self._clock)
         self._outcomes = Outcomes(
-            self._lock, follower, ledger, catalog, reader, self._clock, self._options
+            self._lock, follower, ledger, catalog, reader, self._clock, self._options, lags=True
         )
         self._built_from = ledger
 
@@ -130,20 +130,43 @@ class ReadOnlyEngine:
         with suppress(FmqError, OSError):
             if found := self._messages.batch(topic, queue, offset, limit):
                 return found
-        return self._refreshed(lambda: self._messages.batch(topic, queue, offset, limit))
+        return self._refreshed(lambda: self._batch(topic, queue, offset, limit))
+
+    def _batch(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
+        with self._lock:
+            hidden = self._follower.hidden()
+            made = self._follower.ledger.topics.get(topic)
+            known = self._follower.ledger.queue(topic, queue)
+            unknown = known is None and (made is None or not made.made)
+            if hidden is not None and (unknown or (known is not None and offset < known.first)):
+                raise hidden.with_traceback(None)  # nothing says that retention dropped it
+        return self._messages.batch(topic, queue, offset, limit)
+
+    def _check_whole(self) -> None:
+        """Damaged if what lay before all that there is may be missing."""
+        with self._lock:
+            hidden = self._follower.hidden()
+        if hidden is not None:
+            raise hidden.with_traceback(None)
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
-        """All queues, or those of one topic, with the offsets they hold."""
+        """All queues, or those of one topic, with the offsets they hold; Damaged if the first
+        segments are missing that tell of them.
+        """
         if topic is not None:
             check_text("topic", topic)
         self.refresh()
+        self._check_whole()
         return self._messages.queues(topic)
 
     def groups(self, group: str | None = None) -> list[GroupInfo]:
-        """How far all groups are, or one, in each queue of the topics they have acked in."""
+        """How far all groups are, or one, in each queue of the topics they have acked in; Damaged
+        if the first segments are missing that tell of them.
+        """
         if group is not None:
             check_text("group", group)
         self.refresh()
+        self._check_whole()
         return self._messages.groups(group)
 
     def undecided(self) -> list[UndecidedTransaction]:

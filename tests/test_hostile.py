@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -21,7 +21,7 @@ import lz4.block
 import pytest
 
 import fmq
-from fmq.errors import FmqError
+from fmq.errors import FmqError, NewerFormat
 from fmq.recovery import checkpoint as checkpoints
 from fmq.store.columns import COMPRESSED
 from fmq.store.content import Content
@@ -30,6 +30,9 @@ from fmq.store.kinds import Kind, Record, Run, State, TopicMade
 from fmq.store.record import FIRST, LAST, aligned
 from fmq.store.segment import HEADER_BYTES, MAGIC, Header, segment_name
 from fmq.testing import CrashDisk, FakeClock
+from tests.recovery.planting import tail_of
+from tests.small import content as content_of
+from tests.small import opened
 from tests.story import SEGMENT_BYTES, Files, disk_of, files_of, look, open_disk, tell
 
 STORE = bytes(range(16))
@@ -229,6 +232,44 @@ def test_a_forged_index_shows_nothing_that_its_segment_does_not_hold() -> None:
         for name, value in look_at(files).items():
             if "/" in name and isinstance(value, list):
                 assert all(each in truth[name] for each in value), case
+
+
+def test_a_record_from_the_future_below_the_checkpoint_is_refused_to_whoever_reads_it() -> None:
+    """And what lies before it is read. Opening begins behind it, so it has nothing to refuse."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        for number in range(5):
+            engine.send("t", b"%d" % number)
+    tail = tail_of(disk)
+    place = tail.place()
+    data = bytearray(content_of(disk)[tail.name][place : tail.end])
+    data[32] = 77
+    head_size = int.from_bytes(data[12:16], "little")
+    data[4:8] = zlib.crc32(data[8:head_size], tail.seed).to_bytes(4, "little")
+    tail.plant(place, bytes(data))
+
+    def refused(call: Callable[[], object]) -> None:
+        with pytest.raises(NewerFormat, match="a record of kind 77") as caught:
+            call()
+        assert caught.value.position == tail.base + place
+
+    def sought(engine: fmq.Engine | fmq.ReadOnlyEngine) -> None:
+        batch = engine.read_batch("t", limit=4)
+        assert batch is not None
+        assert batch.bodies == (b"0", b"1", b"2", b"3")
+        assert len(batch.messages) == 4
+        refused(lambda: engine.read("t"))
+        refused(lambda: engine.read_batch("t"))
+        refused(lambda: engine.read_batch("t", offset=4))
+
+    with fmq.open("data", read_only=True, disk=disk) as reader:
+        sought(reader)
+    with opened(disk) as engine, engine.consumer("t", group="g") as consumer:
+        sought(engine)
+        refused(consumer.poll)
+        refused(consumer.poll_batch)
+    [problem, *_] = fmq.check("data", disk=disk).problems
+    assert (problem.position, "kind 77" in problem.what) == (tail.base + place, True)
 
 
 def look_at(files: Files) -> dict[str, Any]:

@@ -375,6 +375,28 @@ def test_damage_behind_the_checkpoint_hides_no_decision_in_silence(disk: CrashDi
         assert bodies(reader, "t") == [b"1"]
 
 
+def test_what_it_does_not_see_yet_it_does_not_call_never_prepared(disk: CrashDisk) -> None:
+    """A writer is killed behind a durable prepare, which no later record vouches for."""
+    with opened(disk) as engine:
+        engine.send("t", b"1")
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"2")
+        tx.prepare()
+        with pytest.raises(UnknownTransaction) as caught:
+            engine.outcome("U")
+        assert "read_only" not in str(caught.value)  # whoever writes sees all there is
+        left = disk.after_kill()
+    with looking(left) as reader:
+        with pytest.raises(UnknownTransaction) as caught:
+            reader.outcome("T")
+        assert f"behind position {reader.visible_to}:" in str(caught.value)
+        assert "Opening it for writing tells." in str(caught.value)
+        with opened(left) as engine:
+            assert engine.outcome("T").state == "undecided"
+            engine.checkpoint()
+            assert reader.outcome("T").state == "undecided"
+
+
 @pytest.mark.parametrize("undecided", [True, False])
 def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: bool) -> None:
     disk = CrashDisk()
@@ -396,6 +418,60 @@ def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: 
         with pytest.raises(Damaged):
             reader.outcome("U")
         assert bodies(reader, "t", offset=last)  # what is there can be read
+
+
+def test_what_lay_in_a_first_segment_that_is_missing_is_damaged_and_not_gone() -> None:
+    """Told that retention had dropped it, a program would go on behind messages it never saw."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        engine.send("early", b"e")
+        engine.transaction(tx_id="U").prepare()
+        for number in range(60):
+            engine.send("t", b"%d" % number + b"x" * 100)
+    first, *_ = segments(disk)
+    remove(disk, first)
+    with looking(disk) as reader:
+        found = [bodies(reader, "t", offset=offset) for offset in range(59, 61)]
+        assert [len(each) for each in found] == [1, 0]
+        for _ in range(2):
+            for look in (
+                lambda: reader.read("t"),
+                lambda: reader.read_batch("t"),
+                lambda: reader.read("t", offset=5),
+                lambda: reader.read("early"),
+                lambda: reader.read("never"),
+                reader.queues,
+                lambda: reader.queues("t"),
+                reader.groups,
+            ):
+                with pytest.raises(Damaged, match="missing"):
+                    look()
+        lowest = next(at for at in range(60) if not isinstance(attempt(reader, at), Damaged))
+        assert 0 < lowest < 60
+        assert len(bodies(reader, "t", offset=lowest)) == 60 - lowest
+
+
+def attempt(reader: ReadOnlyEngine, offset: int) -> object:
+    try:
+        return reader.read("t", offset=offset, limit=1)
+    except (Damaged, OffsetGone) as error:
+        return error
+
+
+def test_a_first_segment_that_is_missing_hides_nothing_that_a_checkpoint_tells() -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        for _ in range(3):
+            fill(engine, "t")
+        queues = engine.queues()
+    first, *_ = segments(disk)
+    remove(disk, first)
+    with looking(disk) as reader:
+        assert reader.damage is not None
+        assert reader.queues() == queues
+        assert reader.read("never") == []
+        with pytest.raises(Damaged):
+            reader.read("t")
 
 
 def refuses_for_good(reader: ReadOnlyEngine, reason: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import fmq
 from fmq.cli.codes import FINE, PROBLEM
@@ -22,6 +22,7 @@ from fmq.store.scan import end_of
 from fmq.store.segment import Segment, segment_name
 
 SEGMENTS_SHOWN = 10
+T = TypeVar("T")
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         bases = look(directory).bases
         store = read_header(directory, bases[-1]).store
         checkpoint = checkpoints.read(directory, store)
-        queues = engine.queues()
+        queues = _unless_hidden(engine.queues)
         walk = Walk(directory, engine.visible_to)
         end = max([engine.visible_to, *map(end_of, walk)])
         about = {
@@ -62,17 +63,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if len(shown) < len(segments):
             note(f"the newest {len(shown)} of {len(segments)} segments; --all shows every one")
         output.rows("queue", QUEUES, map(_queue, queues), title="queues", empty="none yet")
-        if groups := engine.groups():
+        if groups := _unless_hidden(engine.groups):
             output.rows("group", GROUPS, map(asdict, groups), title="groups")
-        if undecided := _undecided(engine):
+        if undecided := _unless_hidden(engine.undecided):
             output.rows("undecided", UNDECIDED, map(undecided_row, undecided), title="undecided")
         return _end(engine, walk)
 
 
-def _undecided(engine: fmq.ReadOnlyEngine) -> list[fmq.UndecidedTransaction]:
-    """Those there are; none if damage hides which: the note at the end names it."""
+def _unless_hidden(look: Callable[[], list[T]]) -> list[T]:
+    """What there is; nothing if damage hides which: the note at the end names it."""
     try:
-        return engine.undecided()
+        return look()
     except fmq.errors.Damaged:
         return []
 

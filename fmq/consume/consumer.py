@@ -17,7 +17,7 @@ from fmq.consume.delivery import Delivery, DeliveryBatch, Lease
 from fmq.consume.groups import Groups
 from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
-from fmq.errors import BadOption, Closed, Damaged, LeaseLost, Nested, OffsetGone
+from fmq.errors import BadOption, Closed, Damaged, LeaseLost, Nested, NewerFormat, OffsetGone
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
@@ -171,7 +171,7 @@ class Consumer:
         if build:
             try:
                 _ = ahead.messages
-            except Damaged:
+            except (Damaged, NewerFormat):
                 # What lies before the damage is delivered; it is for who begins there to be told.
                 self._ahead.pop(queue, None)
                 ahead = self._ahead[queue] = ahead.part(first, len(ahead)).sound()

@@ -15,7 +15,7 @@ from fmq.disk import Directory
 from fmq.errors import Damaged, NotAStore
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import Layout, known_segments, look, read_header
-from fmq.recovery.recover import begin, check_ends
+from fmq.recovery.recover import begin, begins_late, check_ends
 from fmq.recovery.replay import Replay, rebuild_index
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.files import Files
@@ -122,6 +122,14 @@ class Follower:
                 raise
             return _Begun(replay, error, error)
         return _Begun(replay, None, None)
+
+    def hidden(self) -> Damaged | None:
+        """What to say instead of what the first segment there is seems to begin with: the damage,
+        if no STATE was met that tells what stood before it, nor a checkpoint. Under the lock.
+        """
+        if not self.ledger.unsettled:
+            return None
+        return self.damage or begins_late(self.segments[0].base)
 
     def _rebuild(self, base: int) -> SegmentIndex:
         segment = self.segment_of(base)

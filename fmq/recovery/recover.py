@@ -162,13 +162,18 @@ def check_ends(replay: Replay, layout: Layout) -> None:
     """
     first = replay.segments[0].base
     if first > replay.ledger.floor or replay.ledger.unsettled:
-        reason = "the segments before it are missing, and no STATE record says they were dropped"
-        raise Damaged(segment_name(first), first, reason)
+        raise begins_late(first)
     last = replay.segments[-1]
     if segment_name(last.base, INDEX_SUFFIX) in layout.names:
         # It gets its index once the segment behind it is durable and in use.
         reason = f"the segment is missing: the one before it, {last.name}, was sealed"
         raise Damaged(segment_name(last.limit), last.limit, reason)
+
+
+def begins_late(first: int) -> Damaged:
+    """What to say of a journal that begins with the segment at `first`, and nothing says why."""
+    reason = "the segments before it are missing, and no STATE record says they were dropped"
+    return Damaged(segment_name(first), first, reason)
 
 
 def _spare(directory: Directory, layout: Layout, capacity: int) -> str | None:

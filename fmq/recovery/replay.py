@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 
 from fmq.disk import Directory, File
-from fmq.errors import Damaged, Unreadable
+from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
@@ -246,7 +246,9 @@ class Replay:
 
 
 def rebuild_index(directory: Directory, segment: Segment, store: bytes) -> SegmentIndex:
-    """The index of a sealed segment, from the segment alone; FileNotFoundError if it is gone."""
+    """The index of a sealed segment, from the segment alone; FileNotFoundError if it is gone,
+    Damaged or NewerFormat.
+    """
     try:
         return _rebuilt(directory, segment, store)
     except FileNotFoundError:
@@ -267,6 +269,8 @@ def _rebuilt(directory: Directory, segment: Segment, store: bytes) -> SegmentInd
         file.close()
     ending = scan.ending
     assert ending is not None
+    if ending.finding is Finding.NEWER:
+        raise NewerFormat(segment.name, ending.position, ending.reason)
     if ending.finding is not Finding.END:
         raise Damaged(segment.name, ending.position, ending.reason)
     index.end = segment.end

@@ -11,14 +11,12 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
-from fmq.errors import Damaged
+from fmq.errors import Damaged, NewerFormat
 from fmq.message import Message, Origin, messages_read, plain_messages_read
-from fmq.store.columns import CARRIED, BadColumns, Columns
+from fmq.store.columns import CARRIED, Columns
 from fmq.store.decoding import columns_of
 from fmq.store.kinds import Kind
-from fmq.store.record import BadRecord, Misplaced, Newer
-from fmq.store.segment import segment_name
-from fmq.store.window import Window
+from fmq.store.window import UNREADABLE, Window, refused
 
 
 class Stretch(NamedTuple):
@@ -35,7 +33,9 @@ class Stretch(NamedTuple):
     def messages(
         self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
     ) -> list[Message]:
-        """`bodies` as messages from the offset `low` on, of the run at `place`; Damaged."""
+        """`bodies` as messages from the offset `low` on, of the run at `place`; Damaged or
+        NewerFormat.
+        """
         window = self.window
         try:
             if self.referring is not None:
@@ -52,8 +52,8 @@ class Stretch(NamedTuple):
                 return plain_messages_read(bodies, low, origin)
             columns = columns_of(window.data, body_place - window.start, holder)
             return messages_of(columns, bodies, origin, first, low)
-        except (BadRecord, BadColumns, Misplaced, Newer) as error:
-            raise Damaged(segment_name(window.base), window.base + place, str(error)) from None
+        except UNREADABLE as error:
+            raise refused(window.base, place, error) from None
 
 
 class Runs(Protocol):
@@ -149,11 +149,11 @@ class Batch:
                 first += count
 
     def sound(self) -> Batch:
-        """What of it lies before a run that gives no messages, at least one; Damaged."""
+        """What lies before a run that gives no messages, at least one; Damaged or NewerFormat."""
         messages: list[Message] = []
         try:
             self._build(messages)
-        except Damaged:
+        except (Damaged, NewerFormat):
             if not messages:
                 raise
         batch = self.part(self._offset, len(messages))

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from fmq.disk import Directory, File
-from fmq.errors import Damaged
+from fmq.errors import Damaged, NewerFormat
 from fmq.store.index import (
     BadIndex,
     LaneKey,
@@ -61,7 +61,9 @@ class Catalog:
         self._kept_keys = 0
         self._lanes: dict[LaneKey, tuple[list[int], list[int]]] = {}  # firsts, bases
         self._mapped = 0  # how many of _bases are in _lanes
-        self._unmapped: dict[int, Damaged | OSError] = {}  # or would be, could they be read
+        self._unmapped: dict[
+            int, Damaged | NewerFormat | OSError
+        ] = {}  # or would be, could they be read
         self.rebuilt = 0
 
     def add(self, base: int) -> None:
@@ -232,7 +234,7 @@ class Catalog:
         """Know which queues the segment at `base` holds, or why nobody knows."""
         try:
             table = self._table(base)
-        except (Damaged, OSError) as error:
+        except (Damaged, NewerFormat, OSError) as error:
             self._unmapped[base] = error
             return
         self._unmapped.pop(base, None)

@@ -28,10 +28,12 @@ from fmq.store.record import (
     COMMON,
     DECISION_HEAD,
     FIRST,
+    FORMAT,
     HEAD_BYTES_MIN,
     LAG_UNKNOWN,
     LAST,
     MAGIC,
+    NAME,
     PLACE,
     PREFIX,
     PREFIX_BYTES,
@@ -62,7 +64,7 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     except StructError:
         raise BadRecord("fewer bytes than a head has") from None
     if magic != MAGIC:
-        raise BadRecord("no record begins here")
+        raise _of_another_version(data, at, crc, head_size, seed)
     if not HEAD_BYTES_MIN <= head_size <= size <= RECORD_BYTES_MAX:
         raise BadRecord(f"impossible sizes: {size}, of which {head_size} are the head")
     end = at + head_size
@@ -90,6 +92,26 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     record.size = size
     record.flags = flags
     return record
+
+
+def _of_another_version(
+    data: bytes, at: int, crc: int, head_size: int, seed: int
+) -> BadRecord | Newer:
+    """What lies at `data[at]`, which is no record of this version.
+
+    Where a head has its checksum, and what that covers, is for all versions; so what a newer fmq
+    wrote is told from what was torn. Of the rest nothing is known.
+    """
+    name, version, head_end = data[at : at + 3], data[at + 3], at + head_size
+    if (
+        name == NAME
+        and version > FORMAT
+        and version.bit_count() % 2  # else it is one of another, in which a bit has flipped
+        and HEAD_BYTES_MIN <= head_size <= len(data) - at
+        and zlib.crc32(data[at + PREFIX_BYTES : head_end], seed) == crc
+    ):
+        return Newer(f"a record of version {version}")
+    return BadRecord("no record begins here")
 
 
 def check_bodies(data: bytes, start: int, end: int, bodies_crc: int) -> None:

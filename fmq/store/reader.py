@@ -13,17 +13,15 @@ from typing import NamedTuple
 
 from fmq.errors import Damaged
 from fmq.store.batch import Batch, Stretch
-from fmq.store.columns import BadColumns
 from fmq.store.decoding import decode
 from fmq.store.files import Files
 from fmq.store.index import Lane
-from fmq.store.kinds import Record, Run
-from fmq.store.record import HEAD_BYTES_MIN, BadRecord, Misplaced, Newer
+from fmq.store.kinds import REF_MESSAGE, Record, Run
+from fmq.store.record import HEAD_BYTES_MIN, BadRecord
 from fmq.store.segment import segment_name
-from fmq.store.window import Window
+from fmq.store.window import PUBLISHED, REFERRED, UNREADABLE, Window, refused
 
 RECORD_READ_BYTES = 4096
-UNREADABLE = (BadRecord, Misplaced, Newer, BadColumns)
 
 
 class Entries(NamedTuple):
@@ -79,12 +77,12 @@ class Reader:
         return Batch(topic, queue, start, bodies, entries.first, reading.stretches, self.seed)
 
     def record(self, base: int, place: int) -> Record:
-        """The record at `place` of the segment at `base`; Damaged."""
+        """The record at `place` of the segment at `base`; Damaged or NewerFormat."""
         window = self.window(base, place, 0)
         try:
             return decode(window.data, place - window.start, base + place, self.seed)
         except UNREADABLE as error:
-            raise Damaged(segment_name(base), base + place, str(error)) from None
+            raise refused(base, place, error) from None
 
     def run_with_bytes(self, base: int, place: int) -> tuple[Run, bytes, int]:
         """The run at `place` of the segment at `base`, with the bytes that it was decoded from."""
@@ -92,7 +90,7 @@ class Reader:
         try:
             run = decode(window.data, place - window.start, base + place, self.seed)
         except UNREADABLE as error:
-            raise Damaged(segment_name(base), base + place, str(error)) from None
+            raise refused(base, place, error) from None
         if not isinstance(run, Run):
             raise Damaged(segment_name(base), base + place, f"a {run.kind.name}, no message")
         return run, window.data, place - window.start
@@ -158,8 +156,7 @@ class _Reading:
             except UNREADABLE as error:
                 if len(bodies) > skip:
                     return  # it is for the batch that begins there to say so
-                position = entries.base + place
-                raise Damaged(segment_name(entries.base), position, str(error)) from None
+                raise refused(entries.base, place, error) from None
 
     def _cut(self, window: Window, i: int, last: int) -> int:
         """Take what lies in `window` from the entry `i` on; the entry to go on with."""
@@ -184,12 +181,27 @@ class _Reading:
         if base == entries.base and kept_place == body_place and len(kept) == count:
             found = kept
         else:
-            found = window.cut(body_place, count, reader.seed)
+            kinds = PUBLISHED if place == body_place else REFERRED
+            found = window.cut(body_place, count, reader.seed, kinds)
             if count > 1:
                 reader._kept = entries.base, body_place, found
         referring = None
         if place != body_place:
-            referring = window if window.holds(place) else reader.window(entries.base, place, 0)
-            decode(referring.data, place - referring.start, entries.base + place, reader.seed)
+            referring = self._referring(window, place, count, body_place)
         self.bodies += found
         self.stretches.append(Stretch([place], [count], window, referring, body_place))
+
+    def _referring(self, window: Window, place: int, count: int, body_place: int) -> Window:
+        """Where the record at `place` lies, which publishes `count` messages at `body_place`."""
+        entries, reader = self._entries, self._reader
+        if not window.holds(place):
+            window = reader.window(entries.base, place, 0)
+        at, position = place - window.start, entries.base + place
+        held = REF_MESSAGE, entries.base + body_place, count
+        try:
+            run = decode(window.data, at, position, reader.seed)
+            if not isinstance(run, Run) or (run.kind, run.body_position, run.count) != held:
+                raise BadRecord(f"does not publish what lies at {held[1]}")
+        except UNREADABLE as error:
+            raise refused(entries.base, place, error) from None
+        return window

@@ -1,7 +1,7 @@
 """One journal record, as bytes.
 
     offset  size  field
-         0     4  magic        b"fmq" and the version of the format, 1
+         0     4  magic        b"fmq" and the version of the format, 1: an odd number of bits
          4     4  head_crc     CRC-32 of the head from here on, seeded with the store
          8     4  size         length of the whole record, padding left out
         12     4  head_size    where the bodies begin
@@ -47,6 +47,8 @@ from struct import Struct
 
 FORMAT = 1
 MAGIC = b"fmq\x01"
+NAME = MAGIC[:3]  # of whatever version
+assert MAGIC[3] == FORMAT
 ALIGNMENT = 8
 
 FIRST = 1
@@ -94,7 +96,7 @@ class Misplaced(Exception):
 
 
 class Newer(Exception):
-    """A sound record of a kind from the future."""
+    """A sound record of a version or a kind from the future."""
 
 
 @lru_cache(maxsize=4096)

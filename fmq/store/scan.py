@@ -21,7 +21,7 @@ from fmq.store.record import (
     FIRST,
     HEAD_BYTES_MIN,
     LAST,
-    MAGIC,
+    NAME,
     PREFIX_BYTES,
     BadRecord,
     Misplaced,
@@ -217,7 +217,7 @@ def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) 
 
     Records begin with a magic at a multiple of 8, so they can be searched for behind damage. What
     is found may be part of a body, made to look like heads: no more than a few times what lies
-    there is hashed, and memory is taken for what is sound alone.
+    there is hashed, and memory is taken for what is sound alone. One from the future vouches, too.
     """
     vouched = 0
     left = HASHED_TIMES * (limit - position)
@@ -232,8 +232,10 @@ def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) 
             data, at = file.read(where - base, head_size), 0
         try:
             decode(data, at, where, seed, bodies=False)
-        except (BadRecord, Misplaced, Newer):
+        except (BadRecord, Misplaced):
             continue
+        except Newer:
+            pass  # its head is sound, and says where it lies: so it says this where we do, too
         vouched = max(vouched, durable_to_of(data, at))
     return vouched
 
@@ -246,11 +248,11 @@ def _magics(file: File, base: int, limit: int, position: int) -> Iterator[tuple[
     for start in range(position, limit, BLOCK_BYTES):
         data = file.read(start - base, min(BLOCK_BYTES + overlap, limit - start))
         last = len(data) - overlap
-        at = data.find(MAGIC)
+        at = data.find(NAME)
         while 0 <= at < last:
             if (start + at) % ALIGNMENT == 0:
                 yield data, at, start + at
-            at = data.find(MAGIC, at + 1)
+            at = data.find(NAME, at + 1)
 
 
 def _head_crc(file: File, offset: int, size: int, seed: int) -> bytes:

@@ -14,14 +14,40 @@ from struct import Struct
 from struct import error as StructError
 from zlib import crc32
 
+from fmq.errors import Damaged, NewerFormat
 from fmq.store.columns import COMPRESSED, LENGTHS, UNIFORM_COUNT_MAX, BadColumns, uniform
 from fmq.store.decoding import columns_of, decode
-from fmq.store.kinds import MESSAGE, Run
-from fmq.store.record import COMMON, HEAD_BYTES_MIN, MAGIC, PLACE, PREFIX, U32, BadRecord
+from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind, Run
+from fmq.store.record import (
+    COMMON,
+    HEAD_BYTES_MIN,
+    MAGIC,
+    PLACE,
+    PREFIX,
+    U32,
+    BadRecord,
+    Misplaced,
+    Newer,
+)
+from fmq.store.segment import segment_name
 
 FRONT = Struct("<4sIIIQIIBBH")
-assert FRONT.size == PREFIX.size + COMMON.size == HEAD_BYTES_MIN
+SINGLE = Struct("<4sIIIQIIHH")  # the same, kind and flags as one number
+assert FRONT.size == SINGLE.size == PREFIX.size + COMMON.size == HEAD_BYTES_MIN
 COUNT_AT = (HEAD_BYTES_MIN + 24, HEAD_BYTES_MIN + 16)  # of a MESSAGE there is no tx before it
+PUBLISHED = frozenset((MESSAGE, TX_MESSAGE))
+REFERRED = frozenset((PRE_MESSAGE,))
+"""The kinds that hold bodies: of what stands where it is published, and of what is referred to."""
+PLAIN = frozenset(
+    kind | flags << 8 for kind in PUBLISHED for flags in range(256) if not flags & COMPRESSED
+)
+UNREADABLE = (BadRecord, Misplaced, Newer, BadColumns)
+
+
+def refused(base: int, place: int, error: Exception) -> Damaged | NewerFormat:
+    """What to say of the record at `place` of the segment at `base`, which is `error`."""
+    refusal = NewerFormat if isinstance(error, Newer) else Damaged
+    return refusal(segment_name(base), base + place, str(error))
 
 
 class Window:
@@ -53,9 +79,11 @@ class Window:
     ) -> list[bytes]:
         """The bodies of single messages at `places[first:last]`, as long as they are plain ones.
 
-        It stops before the first run of several, or compressed, or not whole in here, or bad.
+        It stops before the first run of several, or compressed, or not whole in here, or bad, or
+        of a kind that publishes nothing by itself.
         """
         data, start, base, size_max = self.data, self.start, self.base, len(self.data)
+        plain = PLAIN
         found: list[bytes] = []
         append = found.append
         try:
@@ -63,7 +91,8 @@ class Window:
                 if count != 1:
                     break
                 at = place - start
-                magic, head_crc, size, head_size, says, _, crc, _, flags, _ = FRONT.unpack_from(
+                # Kind and flags in one look: a second one for each record would be felt.
+                magic, head_crc, size, head_size, says, _, crc, what, _ = SINGLE.unpack_from(
                     data, at
                 )
                 head_end = at + head_size
@@ -76,7 +105,7 @@ class Window:
                 body = data[head_end : at + size]
                 if (
                     crc32(body) != crc
-                    or flags & COMPRESSED
+                    or what not in plain
                     or says != base + place
                     or magic != MAGIC
                 ):
@@ -86,8 +115,10 @@ class Window:
             pass  # the head itself is not whole in here
         return found
 
-    def cut(self, place: int, count: int, seed: int) -> list[bytes]:
-        """The bodies of the run at `place`, whole in here; BadRecord, BadColumns and the like."""
+    def cut(self, place: int, count: int, seed: int, kinds: frozenset[Kind]) -> list[bytes]:
+        """The bodies of the run at `place`, whole in here and one of `kinds`; BadRecord, BadColumns
+        and the like.
+        """
         data, at = self.data, place - self.start
         if at + FRONT.size > len(data):
             raise BadRecord("fewer bytes than a head has")
@@ -99,11 +130,12 @@ class Window:
             and crc32(view[head_end:end]) == crc
             and says == self.base + place
             and magic == MAGIC
+            and kind in kinds
             and view[(said := at + COUNT_AT[kind == MESSAGE]) : said + 4] == U32.pack(count)
             and count * 4 <= size
         )
         if not sound or flags & COMPRESSED or not HEAD_BYTES_MIN <= head_size <= size:
-            return self._cut_slowly(place, count, seed)
+            return self._cut_slowly(place, count, seed, kinds)
         if flags & LENGTHS:
             return self._cut_lengths(at, head_end, end, kind, count)
         return self._cut_equal(head_end, end, count)
@@ -135,9 +167,11 @@ class Window:
             raise BadColumns("the lengths of the bodies do not add up")
         return found
 
-    def _cut_slowly(self, place: int, count: int, seed: int) -> list[bytes]:
+    def _cut_slowly(self, place: int, count: int, seed: int, kinds: frozenset[Kind]) -> list[bytes]:
         at = place - self.start
         run = decode(self.data, at, self.base + place, seed)
         if not isinstance(run, Run) or run.count != count:
             raise BadRecord("not the run of messages that the index names")
+        if run.kind not in kinds:
+            raise BadRecord(f"a {Kind(run.kind).name} where the index names messages")
         return columns_of(self.data, at, run).bodies()

@@ -47,7 +47,10 @@ class Outcomes:
         reader: Reader,
         clock: Clock,
         options: Options,
+        *,
+        lags: bool = False,
     ) -> None:
+        """With `lags` the ledger is a reader's, which knows what is vouched for and no more."""
         self._lock = lock
         self._journal = journal
         self._ledger = ledger
@@ -55,6 +58,7 @@ class Outcomes:
         self._reader = reader
         self._clock = clock
         self._window_seconds = options.outcome_window_seconds
+        self._lags = lags
 
     def window(self) -> str:
         """How far back outcomes are known, in words."""
@@ -68,7 +72,17 @@ class Outcomes:
         return UnknownTransaction(
             f"no transaction {tx_id!r} is undecided or was decided within the window "
             f"({self.window()}). It was never prepared, was rolled back before, or was decided "
-            "earlier than that."
+            f"earlier than that.{self._not_seen()}"
+        )
+
+    def _not_seen(self) -> str:
+        """What a reader has to add wherever it knows nothing, as it lags behind the writer."""
+        if not self._lags:
+            return ""
+        return (
+            f" Or it was prepared or decided behind position {self._ledger.applied_upto}: what "
+            "lies there is not seen with read_only=True until the writer appends something, or "
+            "opens the directory, next. Opening it for writing tells."
         )
 
     def find(self, tx_id: str) -> Decided | None:

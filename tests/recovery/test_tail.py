@@ -13,6 +13,7 @@ import pytest
 
 import fmq
 from fmq import Engine, Options
+from fmq.cli.walk import Walk
 from fmq.errors import Damaged, NewerFormat
 from fmq.recovery.tail import TAIL, Verdict, judge
 from fmq.store.kinds import Kind, Prepare
@@ -252,6 +253,41 @@ def test_a_sound_record_of_an_unknown_kind_is_refused_as_newer(known: bool) -> N
     data[4:8] = zlib.crc32(data[8:head_size], tail.seed).to_bytes(4, "little")
     tail.plant(tail.end, bytes(data))
     is_refused(tail, NewerFormat, "newer", tail.end)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_sound_record_of_a_newer_version_is_refused_as_newer(known: bool) -> None:
+    """As an fmq from the future leaves it; a reader, `fmq.check` and the walk say so, too."""
+    tail = left_by(send(b"0"), *([checkpoint] if known else []))
+    tail.plant(tail.end, b"fmq\2" + tail.message(1)[4:])
+    is_refused(tail, NewerFormat, "a record of version 2 is newer", tail.end)
+    with pytest.raises(NewerFormat, match="version 2"):
+        fmq.open("data", read_only=True, disk=tail.disk)
+    [problem] = fmq.check("data", disk=tail.disk).problems
+    assert (problem.position, "version 2" in problem.what) == (tail.base + tail.end, True)
+    walk = Walk(tail.disk.directory("data", make=False))
+    assert len(list(walk)) == len(tail.appends)
+    assert isinstance(walk.damage, NewerFormat)
+
+
+def test_a_torn_record_of_a_newer_version_is_cut() -> None:
+    """Nothing tells it from any other bytes; it is kept aside as they are."""
+    tail = left_by(send(b"0"))
+    data = tail.message(1)
+    torn = (b"fmq\2" + data[4:40]).rstrip(b"\0")
+    tail.plant(tail.end, torn)
+    opens_with(tail, b"0", cut=len(torn))
+
+
+def test_a_reader_that_meets_a_newer_record_says_so_and_shows_what_came_before() -> None:
+    tail = left_by(send(b"0"), checkpoint)
+    with fmq.open("data", read_only=True, disk=tail.disk) as reader:
+        assert bodies(reader, "t") == [b"0"]
+        tail.plant(tail.end, b"fmq\2" + tail.message(1)[4:])
+        for _ in range(2):
+            assert [message.body for message in reader.read("t", limit=1)] == [b"0"]
+            with pytest.raises(NewerFormat, match="version 2"):
+                reader.read("t", offset=1)
 
 
 HEADERS: list[tuple[int, int, type[Exception] | None]] = [

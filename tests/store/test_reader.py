@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+import zlib
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import pytest
 
-from fmq.errors import Damaged
+from fmq.errors import Damaged, NewerFormat
 from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.content import Content, encode_bodies, encode_messages
@@ -413,6 +414,47 @@ def test_a_segment_cut_short_is_damaged_and_never_a_wrong_body(name: str) -> Non
             entries = entries_of(0, lane, stored.first + 1, lane.counts[1])
             with pytest.raises(Damaged):
                 reader.batch(*KEY, entries, stored.first + 1, 100, stored.journal.position)
+
+
+def change_kind(stored: Stored, place: int, kind: int) -> None:
+    """Make another kind of the record at `place`, with a checksum that is right."""
+    file = directory_of(stored.disk).open(segment_name(0), write=True)
+    head = bytearray(file.read(place, int.from_bytes(file.read(place + 12, 4), "little")))
+    head[32] = kind
+    head[4:8] = zlib.crc32(head[8:], SEED).to_bytes(4, "little")
+    file.write(place, (bytes(head),), sync=True)
+
+
+@pytest.mark.parametrize("kind", [0, *Kind, 77])
+@pytest.mark.parametrize("name", kinds_of_entries())
+@pytest.mark.parametrize("read_ahead_bytes", [1, 1 << 20])
+def test_a_sound_record_of_a_kind_that_publishes_nothing_gives_no_body(
+    name: str, kind: int, read_ahead_bytes: int
+) -> None:
+    """NewerFormat if this fmq does not know the kind, or a shape like that; else Damaged. What
+    lies around it stays readable.
+    """
+    stored = kinds_of_entries()[name]
+    stored.reader(1)
+    lane = stored.index.lanes[KEY]
+    victim = stored.first + 1
+    for run in records_of(stored, 1):
+        if run.kind == kind:
+            continue
+        change_kind(stored, run.position, kind)
+        reader = stored.reader(read_ahead_bytes)
+        both = {Kind.MESSAGE, Kind.TX_MESSAGE} == {run.kind, kind}
+        expected = (Damaged, NewerFormat) if kind in set(Kind) else NewerFormat
+        with pytest.raises(expected) as caught:
+            batch = stored.batch(reader, victim, lane.counts[1])
+            assert both, batch.bodies  # a body may be had of either, and messages of the one alone
+            batch.messages  # noqa: B018
+        assert isinstance(caught.value, (Damaged, NewerFormat))
+        assert caught.value.position == run.position
+        assert stored.batch(reader, stored.first, 1).bodies == (b"before",)
+        assert stored.batch(reader, lane.next - 1, 1).bodies == (b"behind",)
+        change_kind(stored, run.position, run.kind)
+    assert seen(stored.batch(stored.reader(1), victim, lane.counts[1]))
 
 
 @pytest.mark.parametrize("counts", [(3, 2), (2, 4), (4, 2), (6, 1)])

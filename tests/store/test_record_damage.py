@@ -91,6 +91,33 @@ def test_a_sound_record_of_an_unknown_kind_is_newer(kind: int) -> None:
 
 
 @pytest.mark.parametrize("name", examples())
+def test_a_sound_record_of_a_newer_version_is_newer_and_a_torn_one_bad(name: str) -> None:
+    """The checksum of the head decides; all else in it may be as nobody here knows it."""
+    data = encoded(place(examples()[name]))
+    head_size = int.from_bytes(data[12:16], "little")
+    for version in (2, 4, 7, 0x80, 0xFE):
+        strange = resealed(data[:16] + b"\xff" * (head_size - 16) + data[head_size:])
+        newer, strange = (each[:3] + bytes([version]) + each[4:] for each in (data, strange))
+        for sound in (newer, strange):
+            with pytest.raises(Newer, match=f"version {version}"):
+                decode(sound, 0, POSITION, SEED)
+            for at in range(PREFIX_BYTES, head_size):
+                torn = sound[:at] + bytes(len(sound) - at)
+                if torn[:head_size] != sound[:head_size]:
+                    with pytest.raises(BadRecord):
+                        decode(torn, 0, POSITION, SEED)
+            for size in range(0, head_size, 5):
+                with pytest.raises(BadRecord):
+                    decode(sound[:size], 0, POSITION, SEED)
+        with pytest.raises(BadRecord):
+            decode(newer, 0, POSITION, SEED ^ 1)
+    for bit in range(8):
+        flipped = bytes([data[3] ^ 1 << bit])
+        with pytest.raises(BadRecord):
+            decode(data[:3] + flipped + data[4:], 0, POSITION, SEED)
+
+
+@pytest.mark.parametrize("name", examples())
 @pytest.mark.parametrize("size", [1 << 20, 1 << 30, (1 << 32) - 1])
 def test_a_huge_size_is_refused_before_anything_is_allocated(name: str, size: int) -> None:
     """Whether only the size lies or the head's, too, and whether or not the checksum is right."""

@@ -199,6 +199,17 @@ def test_a_record_from_the_future_is_newer() -> None:
     assert (scanned.texts, scanned.ending.finding) == (TWO, Finding.NEWER)
 
 
+def test_a_record_of_a_newer_version_is_newer_if_it_is_sound() -> None:
+    data = two_appends()
+    end = data.position
+    data.data += b"fmq\2" + encoded(place(note("x"), data.position))[4:]
+    scanned = data.scan()
+    assert (scanned.texts, scanned.ending.finding) == (TWO, Finding.NEWER)
+    assert scanned.ending.position == end
+    data.data[end - BASE + 20] ^= 1
+    assert data.scan().ending.finding is Finding.BAD
+
+
 def test_a_record_over_the_end_of_its_segment_is_not_taken() -> None:
     """Neither one that is there, in a file that is too long, nor one that is cut by the limit."""
     data = two_appends()
@@ -369,6 +380,20 @@ def test_a_sound_record_behind_damage_tells_what_had_been_durable() -> None:
     data.append("behind", durable_to=damaged + 16)
     data.append("further behind", durable_to=damaged + 8)
     assert vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == damaged + 16
+
+
+@pytest.mark.parametrize("at", ["version", "kind"])
+def test_a_record_from_the_future_behind_damage_tells_what_had_been_durable(at: str) -> None:
+    data = two_appends()
+    damaged = data.position
+    data.data += b"garbage!" * 5
+    sound = encoded(place(note("x"), data.position), damaged + 16)
+    newer = b"fmq\2" + sound[4:] if at == "version" else resealed(changed(sound, KIND_AT, 1, 99))
+    before = len(data.data)
+    data.data += newer
+    assert vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == damaged + 16
+    data.data[before + 30] ^= 1
+    assert vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == 0
 
 
 def test_bytes_that_look_like_a_record_vouch_for_nothing() -> None:
