@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -252,6 +252,17 @@ def test_an_error_in_a_look_for_news_loses_nothing(
     assert nth > 4
 
 
+def questions(first: int) -> list[Callable[[Any], Any]]:
+    """All that an engine can be asked of what the next test writes, from offset `first` on."""
+    return [
+        lambda it: bodies(it, "t", offset=first),
+        lambda it: it.queues(),
+        lambda it: bodies(it, "u1"),
+        lambda it: it.outcome("T1"),
+        lambda it: it.undecided(),
+    ]
+
+
 @pytest.mark.parametrize(
     ("retain_bytes", "since", "step"),
     [
@@ -290,13 +301,7 @@ def test_an_interrupt_in_a_look_for_news_loses_nothing(
                 with suppress(KeyboardInterrupt):
                     news.run(reader.refresh)
                 (info,) = engine.queues("t")
-                asks = [
-                    lambda it, info=info: bodies(it, "t", offset=info.first),
-                    lambda it: it.queues(),
-                    lambda it: bodies(it, "u1"),
-                    lambda it: it.outcome("T1"),
-                    lambda it: it.undecided(),
-                ]
+                asks = questions(info.first)
                 turn = at // step % len(asks)
                 for ask in asks[turn:] + asks[:turn]:
                     assert ask(reader) == ask(engine), news.met
