@@ -141,12 +141,7 @@ class Follower:
         for attempt in range(ATTEMPTS):
             try:
                 with self._lock:
-                    self.is_whole = False
-                    try:
-                        self._replay.run(vouched_only=True)
-                    finally:
-                        self._open_anew()
-                        self.is_whole = self._replay.is_whole
+                    self._run_once()
                 self.damage = self._lasting
                 return
             except Damaged as error:
@@ -154,6 +149,15 @@ class Follower:
                     self.damage = error
                 else:
                     self._replay.resume(self._replay.segments)
+
+    def _run_once(self) -> None:
+        """Under the lock."""
+        self.is_whole = False
+        try:
+            self._replay.run(vouched_only=True)
+        finally:
+            self._open_anew()
+            self.is_whole = self._replay.is_whole
 
     def _open_anew(self) -> None:
         """Keep no file of what was just looked at.
