@@ -103,7 +103,7 @@ def let_go_of_locks(parts: Parts) -> None:
     """In the child of a fork: a thread that had one does not exist, and would never release it."""
     # Made anew and not released: a thread that was just getting one has it and had not said so
     # yet, and then a release is refused.
-    for lock in (parts.lock, *parts.locks()):
+    for lock in (parts.lock, *parts.locks(), parts.catalog.looking):
         lock._at_fork_reinit()  # type: ignore[attr-defined]
     parts.journal.files.forked()
 

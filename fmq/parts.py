@@ -103,7 +103,7 @@ class Parts:
         self._fill_catalog()
         reader = Reader(files, journal.seed, options.read_ahead_bytes)
         outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
-        self.manager = TransactionManager(writer, outcomes, drawn, after)
+        self.manager = TransactionManager(writer, outcomes, drawn, check_open, after)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.groups = Groups(ledger)
         self.feedback = Feedback(

@@ -87,6 +87,11 @@ class ReadOnlyEngine:
             # The trace of each earlier time would keep what its callers had in their hands.
             raise refusal.with_traceback(None)
 
+    def _is_whole(self) -> bool:
+        """Whether it can be looked into: no interrupt has left it in the middle of a change."""
+        with self._lock:
+            return self._follower.is_whole and self._follower.ledger is self._built_from
+
     @property
     def path(self) -> str:
         return self._path
@@ -128,7 +133,7 @@ class ReadOnlyEngine:
         self._check_open()
         # Looking for news costs more than reading: only for what is not known yet, or no more.
         with suppress(FmqError, OSError):
-            if found := self._messages.batch(topic, queue, offset, limit):
+            if self._is_whole() and (found := self._messages.batch(topic, queue, offset, limit)):
                 return found
         return self._refreshed(lambda: self._batch(topic, queue, offset, limit))
 

@@ -184,6 +184,11 @@ engine = fmq.open(sys.argv[1], fmq.Options(segment_bytes=4096))
 engine.send("t", b"0")
 tx = engine.transaction(tx_id="T"); tx.send("t", b"1"); tx.prepare()
 begun = engine.transaction(); begun.send("t", b"2")
+with engine.transaction(tx_id="long ago") as ended:
+    ended.send("old", b"x" * 2000)
+while not engine._parts.catalog.bases():
+    engine.send("old", b"x" * 2000)
+    engine.checkpoint()
 empty = engine.transaction()
 consumer = engine.consumer("t", group="g")
 (delivery,) = consumer.poll()
@@ -202,6 +207,9 @@ calls = {
     "transaction": lambda: engine.transaction(),
     "named transaction": lambda: engine.transaction(tx_id="U"),
     "outcome": lambda: engine.outcome("T"),
+    "outcome of a prepared one": lambda: tx.outcome(),
+    "outcome of an ended one": lambda: ended.outcome(),
+    "outcome of one begun": lambda: begun.outcome(),
     "undecided": lambda: engine.undecided(),
     "undecided of its feedback": lambda: engine.feedback.undecided(),
     "decide": lambda: engine.decide("T", "commit"),
@@ -232,6 +240,7 @@ calls = {
 }
 # Other threads hold the locks at the moment of the fork, for ever as the child sees it.
 locks = [engine._parts.lock, engine._parts.journal.files.lock]
+locks += [engine._parts.catalog.lock, engine._parts.catalog.looking]
 locks += [reader._lock, reader._refreshing, reader._follower.files.lock]
 if sys.argv[2] == "busy":
     for lock in locks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -26,6 +26,7 @@ from fmq.errors import (
 )
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
+from tests.interrupts import Interrupt
 from tests.recovery.sights import OPTIONS, seen, work
 from tests.small import FakeClock, bodies, content, fill, flip, opened, overwrite, remove, segments
 
@@ -249,6 +250,71 @@ def test_an_error_in_a_look_for_news_loses_nothing(
         if not met and nth > 3:
             break
     assert nth > 4
+
+
+def questions(first: int) -> list[Callable[[Any], Any]]:
+    """All that an engine can be asked of what the next test writes, from offset `first` on."""
+    return [
+        lambda it: bodies(it, "t", offset=first),
+        lambda it: it.queues(),
+        lambda it: bodies(it, "u1"),
+        lambda it: it.outcome("T1"),
+        lambda it: it.undecided(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("retain_bytes", "since", "step"),
+    [
+        pytest.param(None, 1, 13, id="one append"),
+        pytest.param(None, 20, 293, id="several segments"),
+        pytest.param(12288, 7, 191, id="some were dropped"),
+        pytest.param(12288, 40, 41, id="begun anew"),
+    ],
+)
+def test_an_interrupt_in_a_look_for_news_loses_nothing(
+    retain_bytes: int | None, since: int, step: int
+) -> None:
+    """Whatever it meets: half an append is never shown, and never applied a second time.
+
+    Method: interrupt at every `step`-th line of fmq that a look comes to. Whatever is asked next,
+    and all that is asked then, is as the writer shows it.
+    """
+    for at in count(0, step):
+        disk = CrashDisk()
+        with opened(disk, retain_bytes=retain_bytes, reference_bytes_min=100) as engine:
+            engine.send("t", b"0")
+            with looking(disk) as reader:
+                for left in range(40 if retain_bytes else since, 0, -1):
+                    if left == since:
+                        reader.refresh()
+                    with engine.transaction(tx_id=f"T{left}") as tx:
+                        tx.send("t", b"x" * 400)
+                        tx.send(f"u{left}", b"x")
+                        if left % 3 == 0:
+                            tx.prepare()
+                waits = engine.transaction(tx_id="T0")
+                waits.send("t", b"x")
+                waits.prepare()
+                engine.checkpoint()
+                news = Interrupt(at)
+                with suppress(KeyboardInterrupt):
+                    news.run(reader.refresh)
+                (info,) = engine.queues("t")
+                asks = questions(info.first)
+                turn = at // step % len(asks)
+                for ask in asks[turn:] + asks[:turn]:
+                    assert ask(reader) == ask(engine), news.met
+                waits.commit()
+                engine.checkpoint()
+                for ask in asks:
+                    assert ask(reader) == ask(engine), news.met
+                assert reader.damage is None, news.met
+                follower = reader._follower
+                assert len(follower.catalog.bases()) + 2 >= len(follower.segments), news.met
+        if not news.met:
+            break
+    assert at > 20 * step
 
 
 def test_a_look_reads_the_segment_to_its_end_once(disk: CrashDisk) -> None:

@@ -47,6 +47,9 @@ class Follower:
         self.damage: Damaged | None = None  # what stopped it
         self._lasting: Damaged | None = None  # the same, where a look from here on would miss it
         self.gone: NotAStore | None = None  # why there is nothing to follow any more
+        # Under the lock; there it is not so for as long as something changes. What an interrupt has
+        # left in the middle is begun anew: what was half applied would be applied once more.
+        self.is_whole = False
         self.store = read_header(directory, self._look().bases[-1]).store
         self.seed = zlib.crc32(self.store)
         self.files = Files(directory)
@@ -99,9 +102,11 @@ class Follower:
             if segment.base not in in_memory and segment.base < ledger.index.base:
                 catalog.add(segment.base)
         with self._lock:
+            self.is_whole = False
             self._replay, self.damage, self._lasting = begun
             self.ledger, self.segments, self.catalog = ledger, segments, catalog
             self.files.close()  # what is opened from here on is no older than what was replayed
+            self.is_whole = True
 
     def _begin(self, *, believe: bool) -> _Begun:
         """Apply what the journal says; with `believe` up to what is damaged."""
@@ -144,10 +149,7 @@ class Follower:
         for attempt in range(ATTEMPTS):
             try:
                 with self._lock:
-                    try:
-                        self._replay.run(vouched_only=True)
-                    finally:
-                        self._open_anew()
+                    self._run_once()
                 self.damage = self._lasting
                 return
             except Damaged as error:
@@ -155,6 +157,15 @@ class Follower:
                     self.damage = error
                 else:
                     self._replay.resume(self._replay.segments)
+
+    def _run_once(self) -> None:
+        """Under the lock."""
+        self.is_whole = False
+        try:
+            self._replay.run(vouched_only=True)
+        finally:
+            self._open_anew()
+            self.is_whole = self._replay.is_whole
 
     def _open_anew(self) -> None:
         """Keep no file of what was just looked at.
@@ -180,7 +191,7 @@ class Follower:
     def _refresh(self) -> None:
         layout = self._look()
         here = self._replay.ledger.index.base
-        if here not in layout.bases:
+        if not self.is_whole or here not in layout.bases:
             self._start_over()
             return
         checkpoint = checkpoints.read(self._directory, self.store)
@@ -205,6 +216,7 @@ class Follower:
     def _take_over(self, names: set[str]) -> None:
         """Leave indexes that are on disk by now, forget what was dropped."""
         with self._lock:
+            self.is_whole = False
             sealed = self.ledger.sealed
             while sealed and sealed[0].base < self.ledger.floor:
                 sealed.pop(0)  # dropped before its index was written, or before it was seen here
@@ -215,6 +227,7 @@ class Follower:
                 self.files.forget(base)
                 if self.catalog.bases()[:1] == [base]:
                     self.catalog.drop(base)
+            self.is_whole = True
 
     def segment_of(self, position: int) -> Segment | None:
         """The segment that `position` lies in; None if it has been dropped."""

@@ -15,6 +15,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 
 from fmq.disk import Directory, File
 from fmq.errors import Damaged, NewerFormat
@@ -39,6 +40,7 @@ KEYS_MAX = 1 << 22  # 16 MiB: of older segments they are read again for each loo
 RUN_KEYS = 1 << 13  # sorted together: other threads wait that long, and it takes memory meanwhile
 
 Rebuild = Callable[[int], SegmentIndex]
+_base_of = itemgetter(1)  # of a pair in _lanes
 
 
 class Catalog:
@@ -59,11 +61,12 @@ class Catalog:
         self._keys: dict[int, list[array[int]]] = {}  # what was decided there, in sorted runs
         self._keys_max = keys_max
         self._kept_keys = 0
-        self._lanes: dict[LaneKey, tuple[list[int], list[int]]] = {}  # firsts, bases
-        self._mapped = 0  # how many of _bases are in _lanes
-        self._unmapped: dict[
-            int, Damaged | NewerFormat | OSError
-        ] = {}  # or would be, could they be read
+        # For each queue pairs of first offset and base, in order. Each pair comes in one step, and
+        # what was interrupted is done again: so nothing is left out, and nothing there twice.
+        self._lanes: dict[LaneKey, list[tuple[int, int]]] = {}
+        self._mapped = -1  # the base up to which all are in _lanes
+        # Those that would be, could they be read, and why not.
+        self._unmapped: dict[int, Damaged | NewerFormat | OSError] = {}
         self.rebuilt = 0
 
     def add(self, base: int) -> None:
@@ -95,10 +98,9 @@ class Catalog:
             self._loaded.pop(base, None)
             self._forget_keys(base)
             self._unmapped.pop(base, None)
-            for firsts, bases in self._lanes.values():
-                if bases and bases[0] == base:
-                    del firsts[0], bases[0]
-            self._mapped = max(0, self._mapped - 1)
+            for pairs in self._lanes.values():
+                while pairs and pairs[0][1] <= base:
+                    del pairs[0]
 
     def bases(self) -> list[int]:
         with self.lock:
@@ -109,9 +111,9 @@ class Catalog:
         if that may be one whose index cannot be built.
         """
         with self.lock:
-            while self._mapped < len(self._bases):
-                self._map(self._bases[self._mapped])
-                self._mapped += 1
+            for base in self._bases[bisect_right(self._bases, self._mapped) :]:
+                self._map(base)
+                self._mapped = base
             index = self._mapped_index(key, offset)
             if index is None and self._unmapped:
                 # What the machine would not read it may by now; what is damaged stays so.
@@ -126,10 +128,10 @@ class Catalog:
             return index
 
     def _mapped_index(self, key: LaneKey, offset: int) -> SegmentIndex | None:
-        firsts, bases = self._lanes.get(key, ((), ()))
-        i = bisect_right(firsts, offset) - 1
+        pairs = self._lanes.get(key, ())
+        i = bisect_left(pairs, (offset + 1,)) - 1
         if i >= 0:
-            index = self._load(bases[i])
+            index = self._load(pairs[i][1])
             lane = index.lanes.get(key)
             if lane is not None and lane.first <= offset < lane.next:
                 return index
@@ -237,12 +239,12 @@ class Catalog:
         except (Damaged, NewerFormat, OSError) as error:
             self._unmapped[base] = error
             return
-        self._unmapped.pop(base, None)
         for key, summary in table.items():
-            firsts, bases = self._lanes.setdefault(key, ([], []))
-            i = bisect_right(bases, base)
-            firsts.insert(i, summary.first)
-            bases.insert(i, base)
+            pairs = self._lanes.setdefault(key, [])
+            i = bisect_left(pairs, base, key=_base_of)
+            if i == len(pairs) or _base_of(pairs[i]) != base:
+                pairs.insert(i, (summary.first, base))
+        self._unmapped.pop(base, None)
 
     def _table(self, base: int) -> dict[LaneKey, LaneSummary]:
         table = self._tables.get(base)

@@ -39,10 +39,18 @@ class TransactionManager:
     """The transactions of one engine."""
 
     def __init__(
-        self, writer: Writer, outcomes: Outcomes, drawn: bytes, after: Callable[[], None]
+        self,
+        writer: Writer,
+        outcomes: Outcomes,
+        drawn: bytes,
+        check_open: Callable[[], None],
+        after: Callable[[], None],
     ) -> None:
-        """`after` is called at the end of each call of a transaction that has written."""
+        """`check_open` raises if nothing is shown any more; `after` is called at the end of each
+        call of a transaction that has written.
+        """
         self.writer = writer
+        self.check_open = check_open
         self.after = after
         self.topics = writer.ledger.topics
         self._outcomes = outcomes

@@ -111,12 +111,18 @@ class Transaction(Collecting):
 
     def outcome(self) -> fmq.Outcome:
         """What has become of it, as `engine.outcome` says; once it is prepared or committed."""
+        manager = self._manager
+        manager.check_open()
         if self.phase is Phase.ROLLED_BACK and not self._prepared:
             raise UnknownTransaction(  # and not what became of another one that took its id
                 f"transaction {self.tx_id!r} was rolled back before it was prepared, so nothing of "
                 "it is in the journal"
             )
-        return self._manager.outcome(self.tx_id)
+        try:
+            return manager.outcome(self.tx_id)
+        except OSError:
+            manager.check_open()  # closed since then, and its files with it
+            raise
 
     def __enter__(self) -> Transaction:
         return self

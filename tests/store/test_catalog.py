@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
 from fmq.disk import Disk
+from fmq.store import catalog as catalog_module
 from fmq.store.catalog import FRONT_BYTES, KEYS_MAX, LOADED_MAX, SUFFIX, Catalog
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import Run
 from fmq.store.segment import segment_name
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from tests.store.journals import directory_of, files_of
+from tests.store.lines import Lines
 from tests.store.samples import STORE
 from tests.store.test_index import outcome, run, said
 
@@ -214,6 +218,82 @@ def test_dropped_segments_are_not_found_and_all_others_are() -> None:
                     None,
                 )
                 assert (found.base if found else None) == holder, (looked_before, dropped, offset)
+
+
+def interrupted(work: Callable[[], object], at: int) -> bool:
+    """Do `work` up to its line number `at` in the catalog; whether it came to that."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    try:
+        Lines(catalog_module, at, interrupt).run(work)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_an_interrupt_in_a_look_leaves_every_segment_found_and_none_twice(unread: bool) -> None:
+    """At every line of it; with `unread` one segment could not be read when it was looked for.
+
+    And when segments are dropped then, nothing of them stays.
+    """
+    keys = [(topic, queue) for topic in "abc" for queue in (0, 1)]
+    for at in itertools.count():
+        runs = [(topic, queue, 0, 4) for topic, queue in keys]
+        sealed = Sealed([index_at(number * CAPACITY, [
+            (topic, queue, 4 * number, count) for topic, queue, _, count in runs
+        ]) for number in range(4)])  # fmt: skip
+        catalog = sealed.catalog
+        if unread:
+            sealed.spoil(CAPACITY, None)
+
+            def refuse(base: int) -> None:
+                raise OSError(errno.EIO, "not now")
+
+            sealed.while_rebuilding = refuse
+            assert catalog.find(("a", 0), 0) is not None
+            sealed.while_rebuilding = id
+        met = interrupted(partial(catalog.find, ("a", 0), 5), at)
+        for number in range(4):
+            for key in keys:
+                found = catalog.find(key, 4 * number + 1)
+                assert found is not None, (at, key)
+                assert found.base == number * CAPACITY, (at, key)
+        for dropped in range(4):
+            assert {len(pairs) for pairs in catalog._lanes.values()} == {4 - dropped}, at
+            catalog.drop(dropped * CAPACITY)
+            for key in keys:
+                assert catalog.find(key, 4 * dropped + 1) is None, (at, key)
+        if not met:
+            break
+    assert at > 20
+
+
+def test_an_interrupt_while_a_segment_is_dropped_hides_no_segment_sealed_later() -> None:
+    """What it has left of the dropped one goes with the next."""
+    for at in itertools.count():
+        sealed = Sealed(ten_segments())
+        catalog = sealed.reopened()
+        assert catalog.find(("orders", 0), 84) is not None
+        met = interrupted(partial(catalog.drop, 0), at)
+        if catalog.bases()[0] == 0:
+            catalog.drop(0)
+        later = index_at(10 * CAPACITY, [("orders", 0, 85, 5)])
+        catalog.write(later)
+        catalog.add(later.base)
+        found = catalog.find(("orders", 0), 87)
+        assert found is not None, at
+        assert found.base == later.base, at
+        catalog.drop(CAPACITY)
+        catalog.drop(2 * CAPACITY)
+        assert {base for pairs in catalog._lanes.values() for _, base in pairs} <= {
+            *catalog.bases()
+        }, at
+        if not met:
+            break
+    assert at > 5
 
 
 def test_segments_sealed_later_are_found_too() -> None:

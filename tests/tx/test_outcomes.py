@@ -10,7 +10,7 @@ import pytest
 
 import fmq
 from fmq import Engine
-from fmq.errors import Damaged, EngineFailed, TxIdInUse, UnknownTransaction
+from fmq.errors import Closed, Damaged, EngineFailed, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.journal import Append
 from fmq.store.kinds import Record
@@ -268,3 +268,39 @@ def test_an_id_that_damage_may_hide_is_refused_and_the_error_says_what_goes_on()
         with engine.transaction() as tx:
             tx.send("t", b"goes on")
         assert engine.outcome(tx.tx_id).state == "committed"
+
+
+def test_a_transaction_of_a_closed_engine_tells_no_outcome() -> None:
+    """Another engine may have decided it since."""
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        prepared = engine.transaction(tx_id="T")
+        prepared.send("t", b"x")
+        prepared.prepare()
+        with engine.transaction(tx_id="long ago") as ended:
+            ended.send("t", b"x")
+        dropped = engine.transaction(tx_id="dropped")
+        dropped.rollback()
+        fill(engine)
+    with opened(disk) as another:
+        another.decide("T", "commit")
+        for tx in prepared, ended, dropped:
+            with pytest.raises(Closed):
+                tx.outcome()
+
+
+def test_a_transaction_whose_engine_is_closed_while_it_asks_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not that a file cannot be read."""
+    with opened(CrashDisk()) as engine:
+        with engine.transaction(tx_id="T") as tx:
+            tx.send("t", b"x")
+
+        def closed_meanwhile(tx_id: str) -> fmq.Outcome:
+            engine.close()
+            raise OSError(errno.EBADF, "Bad file descriptor")
+
+        monkeypatch.setattr(engine._manager, "outcome", closed_meanwhile)
+        with pytest.raises(Closed):
+            tx.outcome()
