@@ -8,6 +8,7 @@ sizes out of the seed.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,14 +37,15 @@ class Room:
         self._lie = lie
         random = Random(seed)
         self._store = files.point / "store"
-        self._ballast = files.point / "ballast"
+        self._ballast, self._rest = files.point / "ballast", files.point / "rest"
         self._spare_bytes = random.randint(3, 8) * MIB
         self._body = random.randbytes(random.choice((5_000, 20_000, 100_000, 300_000)))
         self.undecided = [f"tx-{number}" for number in range(random.randint(1, 4))]
         self.sent: list[bytes] = []
 
-    def open(self) -> fmq.Engine:
-        return fmq.open(self._store, OPTIONS, disk=disk_that(self._lie))
+    def open(self, *, background: bool = True) -> fmq.Engine:
+        disk = disk_that(self._lie)
+        return fmq.open(self._store, OPTIONS, disk=disk, background=background)
 
     def look(self) -> fmq.ReadOnlyEngine:
         return fmq.open(self._store, read_only=True)
@@ -67,8 +69,21 @@ class Room:
             os.posix_fallocate(file.fileno(), 0, size)
             os.fsync(file.fileno())
 
+    def take_the_rest(self) -> None:
+        """Leave no room at all, as somebody else may."""
+        with self._rest.open("ab") as file:
+            at, size = file.tell(), MIB
+            while size >= 1024:
+                try:
+                    os.posix_fallocate(file.fileno(), at, size)
+                    at += size
+                except OSError:
+                    size //= 2
+            os.fsync(file.fileno())
+
     def free(self) -> None:
         self._ballast.unlink()
+        self._rest.unlink(missing_ok=True)
 
     def send(self, engine: fmq.Engine, number: int) -> None:
         for _ in range(number):
@@ -76,14 +91,37 @@ class Room:
             engine.send("t", body)
             self.sent.append(body)
 
+    def large(self, number: int) -> bytes:
+        return b"%d " % number + self._body
+
     def send_until_full(self, engine: fmq.Engine) -> None:
         most = (self._spare_bytes + 3 * MIB) // len(self._body)  # segments made before
         with suppress(StorageFull):
             while len(self.sent) <= most:
-                body = b"%d " % len(self.sent) + self._body
+                body = self.large(len(self.sent))
                 engine.send("t", body)
                 self.sent.append(body)
         expect(0 < len(self.sent) <= most, "I1", f"{len(self.sent)} messages found room")
+
+    def killed_when_full(self) -> None:
+        """Another process fills the disk with what is undecided and sent, and dies."""
+        reads, writes = os.pipe()
+        child = os.fork()
+        if not child:
+            with suppress(BaseException):
+                engine = self.open(background=False)
+                self.prepare(engine)
+                self.fill()
+                self.send_until_full(engine)
+                os.write(writes, b"%d" % len(self.sent))
+                while True:  # to the last byte that is not set aside
+                    engine.send("small", b"")
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.close(writes)
+        os.waitpid(child, 0)
+        with os.fdopen(reads, "rb") as told:
+            self.sent = [self.large(number) for number in range(int(told.read() or b"0"))]
+        expect(self.sent, "alive", "the process that was to fill the disk did not")
 
     def prepare(self, engine: fmq.Engine) -> None:
         for name in self.undecided:
@@ -129,6 +167,20 @@ def a_full_disk_refuses_messages_whole_and_takes_decisions(room: Room) -> None:
     room.is_sound()
     with room.open() as engine:
         room.shows_all(engine)
+
+
+def a_kill_on_a_full_disk_takes_no_room_from_decisions(room: Room) -> None:
+    """Recovery takes of what was set aside for them, and makes up for it before others do."""
+    room.killed_when_full()
+    room.take_the_rest()
+    with room.open(background=False) as engine:
+        room.take_the_rest()
+        room.shows_all(engine)
+        room.decide(engine)
+    room.free()
+    with room.open() as engine:
+        room.shows_all(engine)
+    room.is_sound()
 
 
 def a_power_cut_of_a_full_disk_loses_nothing(room: Room) -> None:
@@ -201,6 +253,7 @@ Scenario = Callable[[Room], None]
 
 BOTH: tuple[Scenario, ...] = (
     a_full_disk_refuses_messages_whole_and_takes_decisions,
+    a_kill_on_a_full_disk_takes_no_room_from_decisions,
     a_power_cut_of_a_full_disk_loses_nothing,
     a_read_only_file_system_can_be_read_after_a_power_cut,
 )
