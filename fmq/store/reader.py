@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from fmq.errors import Damaged
+from fmq.errors import Damaged, NewerFormat
 from fmq.store.batch import Batch, Stretch
 from fmq.store.decoding import decode
 from fmq.store.files import Files
@@ -153,10 +153,12 @@ class _Reading:
                 window = self._reader.window(entries.base, place, 0)
             try:
                 i = self._cut(window, i, last)
-            except UNREADABLE as error:
+            except (*UNREADABLE, Damaged, NewerFormat) as error:
                 if len(bodies) > skip:
                     return  # it is for the batch that begins there to say so
-                raise refused(entries.base, place, error) from None
+                if isinstance(error, UNREADABLE):
+                    raise refused(entries.base, place, error) from None
+                raise
 
     def _cut(self, window: Window, i: int, last: int) -> int:
         """Take what lies in `window` from the entry `i` on; the entry to go on with."""
