@@ -166,11 +166,12 @@ class Parts:
         self.feedback.wake_all()
 
     def check_whole(self) -> None:
-        """EngineFailed, if the engine failed while it let something be seen: half of it may be."""
-        with self.lock:
-            written = self.journal.written_to
-            if self.group.broken() and written > max(self._opened_at, self.ledger.applied_upto):
-                raise self.group.failed_error()
+        """EngineFailed, if the engine failed while it let something be seen: half of it may be. With
+        or without the lock.
+        """
+        written = self.journal.written_to  # and that stays so: nothing is written any more
+        if self.group.broken() and written > max(self._opened_at, self.ledger.applied_upto):
+            raise self.group.failed_error()
 
     def locks(self) -> list[threading.Lock]:
         """Those of the parts, which a thread may hold besides that of the engine."""
