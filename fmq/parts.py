@@ -166,8 +166,9 @@ class Parts:
         self.feedback.wake_all()
 
     def check_whole(self) -> None:
-        """EngineFailed, if the engine failed while it let something be seen: half of it may be. With
-        or without the lock.
+        """EngineFailed, if the engine failed while it let something be seen: half of it may be.
+
+        With or without the lock.
         """
         written = self.journal.written_to  # and that stays so: nothing is written any more
         if self.group.broken() and written > max(self._opened_at, self.ledger.applied_upto):
