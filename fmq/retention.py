@@ -47,19 +47,17 @@ class Retention:
     def due(self) -> bool:
         """Whether a limit is exceeded, cheaply. If none is, a clock that was ahead may be why."""
         segments = self._journal.segments
-        if self._over_limits(segments):
+        if self._over_bytes(segments):
             return True
-        self.kept = self._kept_by_its_time(segments)
+        newest_us = self._limited_us(segments)
+        if self._over_age(newest_us):
+            return True
+        self.kept = None
+        if newest_us is not None and newest_us - self._writer.clock.time_us() > AHEAD_US_MAX:
+            when = as_text(as_datetime(newest_us))
+            by = f"its newest time, {when}, which a clock gave that was ahead"
+            self.kept = segments[0].base, by
         return False
-
-    def _kept_by_its_time(self, segments: list[Segment]) -> tuple[int, str] | None:
-        if self._options.retain_seconds is None or len(segments) < 2:
-            return None
-        newest_us = self._newest_us(segments)
-        if newest_us - self._writer.clock.time_us() <= AHEAD_US_MAX:
-            return None
-        when = as_text(as_datetime(newest_us))
-        return segments[0].base, f"its newest time, {when}, which a clock gave that was ahead"
 
     def choose(self, scan_from: int) -> list[Segment]:
         """The oldest segments that may be dropped now, and at once; why not more is in `kept`."""
@@ -78,17 +76,25 @@ class Retention:
         return chosen
 
     def _over_limits(self, segments: list[Segment]) -> bool:
-        options = self._options
-        if len(segments) < 2:
+        return self._over_bytes(segments) or self._over_age(self._limited_us(segments))
+
+    def _over_bytes(self, segments: list[Segment]) -> bool:
+        most = self._options.retain_bytes
+        if most is None or len(segments) < 2:
             return False
-        held = segments[-1].limit - segments[0].base
-        if options.retain_bytes is not None and held > options.retain_bytes:
-            return True
-        if options.retain_seconds is not None:
-            newest = self._newest_us(segments)
-            age_us = self._writer.clock.time_us() - newest
-            return age_us > options.retain_seconds * 1_000_000
-        return False
+        return segments[-1].limit - segments[0].base > most
+
+    def _limited_us(self, segments: list[Segment]) -> int | None:
+        """The time by which the oldest of `segments` may have to go; None if age is no reason."""
+        if self._options.retain_seconds is None or len(segments) < 2:
+            return None
+        return self._newest_us(segments)
+
+    def _over_age(self, newest_us: int | None) -> bool:
+        most = self._options.retain_seconds
+        if most is None or newest_us is None:
+            return False
+        return self._writer.clock.time_us() - newest_us > most * 1_000_000
 
     def _newest_us(self, segments: list[Segment]) -> int:
         """When the newest message of the oldest of `segments` was published.
