@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from zlib import crc32
 
 import fmq
-from benchmarks import floor, least
+from benchmarks import floor, least, least_bytes
 from fmq.store.decoding import decode
-from fmq.store.kinds import Kind, Run
+from fmq.store.kinds import Kind, Record, Run
 from fmq.store.record import aligned
 from fmq.store.segment import HEADER_BYTES
 from fmq.testing import FakeClock
 
+ACK_NAMES = b"\x01\x01\0\0ga"
+
+
+def fill(tx: fmq.Transaction | least.LeastTransaction) -> None:
+    for i in range(10):
+        tx.send(floor.TOPICS[i % 3], floor.BODY)
+
+
+def records_of(path: Path) -> list[Record]:
+    written, at, found = path.read_bytes(), HEADER_BYTES, []
+    while written[at]:
+        record = decode(written, at, at, floor.SEED)
+        found.append(record)
+        at += aligned(record.size)
+    return found
+
 
 def test_the_bytes_of_the_floor_are_those_that_fmq_writes(tmp_path: Path) -> None:
-    """Byte for byte: a send, and a transaction of ten messages to three queues."""
+    """Byte for byte: a send, a transaction in one phase and in two, and an ack."""
     clock = FakeClock()
     with fmq.open(tmp_path / "shop", clock=clock) as engine:
         with engine.transaction() as tx:
@@ -23,37 +40,73 @@ def test_the_bytes_of_the_floor_are_those_that_fmq_writes(tmp_path: Path) -> Non
                 tx.send(topic, b"made")
         sent = engine.send("a", floor.BODY)
         with engine.transaction(tx_id=floor.TX_ID) as tx:
-            for i in range(10):
-                tx.send(floor.TOPICS[i % 3], floor.BODY)
+            fill(tx)
         outcome = engine.outcome(floor.TX_ID)
+        tx = engine.transaction(tx_id=floor.TX_ID[::-1])
+        fill(tx)
+        tx.prepare()
+        tx.commit()
+        with engine.consumer("a", group="g") as consumer:
+            consumer.poll(limit=1)[0].ack()
     [segment] = (tmp_path / "shop").glob("*.seg")
     written = segment.read_bytes()
-    start, now = sent.position, clock.time_us()
-    header = written[:64]
-    seed = crc32(header[16:32])
-    message = least.message(start, 0, seed, "a", floor.BODY, 1, now)
-    begun = start + len(message)
+    at, now = sent.position, clock.time_us()
+    seed = crc32(written[16:32])
+    made = least_bytes.message(at, 0, seed, "a", floor.BODY, 1, now)
     firsts = {"a": 2, "b": 1, "c": 1}
-    bytes_of, where = least.transaction(begun, 0, seed, floor.ten(), firsts, floor.TX_ID, now)
-    assert written[start : begun + len(bytes_of)] == message + bytes_of
+    one, where = least_bytes.transaction(
+        at + len(made), 0, seed, floor.ten(), firsts, floor.TX_ID, now
+    )
+    made += one
     assert where == [
         (each.topic, each.offset, each.count, each.position) for each in outcome.receipts
     ]
+    tx_id, what, number = floor.TX_ID[::-1], least_bytes.rows_of(floor.ten()), at + len(made)
+    made += least_bytes.prepare(number, 0, seed, *what, tx_id, now)
+    firsts = {"a": 6, "b": 4, "c": 4}
+    made += least_bytes.commit(at + len(made), 0, seed, *what, firsts, tx_id, now, number, now)[0]
+    made += least_bytes.ack(at + len(made), 0, seed, ACK_NAMES, 0, 1, now)
+    assert written[at : at + len(made)] == made
 
 
 def test_the_least_of_an_engine_writes_those_bytes(tmp_path: Path) -> None:
     """Sound records, one behind the other, with the offsets that the engine gives."""
-    engine = least.LeastEngine(least.BareFile(tmp_path / "file"), floor.TOPICS, 77)
+    engine = least.LeastEngine(least.BareFile(tmp_path / "file"), floor.TOPICS, floor.SEED)
     sent = engine.send("a", floor.BODY)
-    with engine.transaction() as tx:
-        for i in range(10):
-            tx.send(floor.TOPICS[i % 3], floor.BODY)
+    with engine.transaction() as one:
+        fill(one)
+    two = engine.transaction()
+    fill(two)
+    two.prepare()
+    assert engine.read("b", 3) == []
+    two.commit()
     again = engine.send("b", floor.BODY)
-    assert (sent.offset, sent.position, again.offset) == (0, HEADER_BYTES, 3)
-    written, at, found = (tmp_path / "file").read_bytes(), HEADER_BYTES, []
-    while written[at]:
-        record = decode(written, at, at, 77)
-        found.append((record.kind, record.offset, record.count) if isinstance(record, Run) else ())
-        at += aligned(record.size)
-    one, three = (Kind.MESSAGE, 0, 1), (Kind.TX_MESSAGE, 0, 3)
-    assert found == [one, (Kind.TX_MESSAGE, 1, 4), three, three, (), (Kind.MESSAGE, 3, 1)]
+    consumer = engine.consumer("a", "g")
+    assert consumer.poll() == (0, floor.BODY)
+    consumer.ack(0)
+    assert (sent.offset, sent.position, again.offset) == (0, HEADER_BYTES, 6)
+    shown = (Kind.MESSAGE, Kind.TX_MESSAGE)
+    found = [
+        (record.offset, record.count) if isinstance(record, Run) and record.kind in shown
+        else Kind(record.kind).name
+        for record in records_of(tmp_path / "file")
+    ]  # fmt: skip
+    prepared = ["PREPARE", *["PRE_MESSAGE"] * 3]
+    transactions = [(1, 4), (0, 3), (0, 3), "COMMIT", *prepared, (5, 4), (3, 3), (3, 3), "COMMIT"]
+    assert found == [(0, 1), *transactions, (6, 1), "ACK"]
+
+
+def test_threads_share_the_syncs_of_the_least_of_an_engine(tmp_path: Path) -> None:
+    """Each of eight is answered, and everything stands in the file once, in its order."""
+    engine = least.LeastEngine(least.BareFile(tmp_path / "file"), floor.TOPICS, floor.SEED)
+
+    def send(_: int) -> list[int]:
+        return [engine.send("a", floor.BODY).offset for _ in range(40)]
+
+    with ThreadPoolExecutor(8) as threads:
+        sent = [*threads.map(send, range(8))]
+    assert sorted(offset for each in sent for offset in each) == [*range(320)]
+    assert all(each == sorted(each) for each in sent)
+    records = records_of(tmp_path / "file")
+    assert [run.offset for run in records if isinstance(run, Run)] == [*range(320)]
+    assert len(engine.read("a", 0)) == 320
