@@ -288,6 +288,25 @@ WORKLOADS = {
             {"sync": "never"},
         ),
         Workload(
+            "asked-to-sync",  # calls that are durable on return, or not, whatever the mode
+            [
+                ["send", "a", 0, 600],
+                ["sure", "b", 0, 40],
+                ["lazy tx", "t1", [["a", 0, 1, 20], ["b", 0, 1, 20]], None],
+                ["prepare", "t2", [["b", 1, 1, 300]], "g"],
+                ["sure commit", "t2"],
+                *(["prepare", f"s{i}", [["a", 0, 1, 20]], None] for i in range(4)),
+                *(["sure commit", f"s{i}"] for i in range(4)),  # not each meets a checkpoint
+                ["prepare", "t3", [["a", 0, 1, 20]], None],
+                ["lazy commit", "t3"],
+                ["kill"],
+                ["prepare", "t4", [["a", 0, 1, 20]], None],
+                ["lazy commit", "t4"],
+                ["sure", "a", 0, 20],
+            ],
+            {"sync": "never"},
+        ),
+        Workload(
             "sync-twice",
             [
                 ["send", "a", 0, 100],

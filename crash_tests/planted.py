@@ -173,6 +173,24 @@ MUTANTS = (
         "--tier faults --workload two-phase",
     ),
     Mutant(
+        "a send that is to be durable, and is not",
+        "wait=self.waits(sync), force=sync)",
+        "wait=self.waits(sync))",
+        "--workload asked-to-sync",
+    ),
+    Mutant(
+        "a commit that refers is to be durable, and is not",
+        "publication, wait=writer.waits(sync), force=sync is True)",
+        "publication, wait=writer.waits(sync))",
+        "--workload asked-to-sync",
+    ),
+    Mutant(
+        "a commit that is to be durable, and is not",
+        "commit, wait=writer.waits(sync), force=sync is True)",
+        "commit, wait=writer.waits(sync))",
+        "--workload asked-to-sync",
+    ),
+    Mutant(
         "records vouch for what is not durable",
         "position, self.durable_to, self.seed, segment.chain",
         "position, position, self.seed, segment.chain",

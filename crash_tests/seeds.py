@@ -68,15 +68,15 @@ class Maker:
             kind = random.choice(AT_THE_END)
         self._filled = kind == "fill"
         match kind:
-            case "send" | "lazy":
+            case "send" | "lazy" | "sure":
                 return [kind, *self._lane(), self._size()]
             case "fill":
                 return [kind, *self._lane()]
             case "many":
                 return [kind, *self._lane(), random.randint(1, 4), self._size() // 3 + 8]
-            case "tx" | "prepare":
+            case "tx" | "lazy tx" | "prepare":
                 return self._transaction(kind)
-            case "commit" | "rollback" | "decide" if self._prepared:
+            case "commit" | "lazy commit" | "sure commit" | "rollback" | "decide" if self._prepared:
                 name = self._prepared.pop(random.randrange(len(self._prepared)))
                 if kind == "decide":
                     return [kind, name, random.choice(("commit", "rollback"))]
@@ -117,11 +117,15 @@ AT_THE_END = ("checkpoint", "reopen", "kill", "prepare")
 WEIGHTS = {
     "send": 6,
     "lazy": 1,
+    "sure": 0.5,
     "many": 2,
     "fill": 1.2,
-    "tx": 3,
+    "tx": 2.5,
+    "lazy tx": 0.5,
     "prepare": 4,
-    "commit": 3,
+    "commit": 2,
+    "lazy commit": 0.7,
+    "sure commit": 0.3,
     "rollback": 1.5,
     "decide": 1,
     "consume": 2,

@@ -50,7 +50,7 @@ def fewer_or_smaller(steps: list[Step]) -> Iterator[list[Step]]:
     """Steps without some of them; then with one that is smaller."""
     yield from fewer(steps)
     for at, step in enumerate(steps):
-        if step[0] in ("send", "lazy", "many") and step[-1] > SMALL_BYTES:
+        if step[0] in ("send", "lazy", "sure", "many") and step[-1] > SMALL_BYTES:
             yield [*steps[:at], [*step[:-1], SMALL_BYTES], *steps[at + 1 :]]
 
 

@@ -33,6 +33,10 @@ def lazy(run: Run, topic: str, queue: int, size: int) -> None:
     send(run, topic, queue, size, sync=False)
 
 
+def sure(run: Run, topic: str, queue: int, size: int) -> None:
+    send(run, topic, queue, size, sync=True)
+
+
 def many(run: Run, topic: str, queue: int, count: int, size: int) -> None:
     name = f"many {run.at}"
     bodies = [body_of(run.at, i, size) for i in range(count)]
@@ -98,11 +102,15 @@ def clock(run: Run, seconds: float) -> None:
 STEPS: dict[str, Callable[..., None]] = {
     "send": send,
     "lazy": lazy,
+    "sure": sure,
     "many": many,
     "fill": fill,
     "tx": transactions.one_phase,
+    "lazy tx": transactions.lazy_one_phase,
     "prepare": transactions.prepare,
     "commit": transactions.commit,
+    "lazy commit": transactions.lazy_commit,
+    "sure commit": transactions.sure_commit,
     "rollback": transactions.rollback,
     "decide": transactions.decide,
     "consume": consuming.consume,

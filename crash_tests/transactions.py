@@ -54,17 +54,23 @@ def _begin(
     return Unit(name, bodies, tuple(acks), is_tx=True), tx
 
 
-def one_phase(run: Run, name: str, runs: list[list[Any]], group: str | None) -> None:
+def one_phase(
+    run: Run, name: str, runs: list[list[Any]], group: str | None, *, sync: bool | None = None
+) -> None:
     begun = _begin(run, name, runs, group)
     if begun is None:
         return
     unit, tx = begun
     run.oracle.trying(unit)
-    receipts = call(run, name, tx.commit)
+    receipts = call(run, name, lambda: tx.commit(sync=sync), durable=sync)
     if receipts is not None and receipts is not True:
         told(run, name, receipts)
     elif run.was_refused:
         tx.rollback()
+
+
+def lazy_one_phase(run: Run, name: str, runs: list[list[Any]], group: str | None) -> None:
+    one_phase(run, name, runs, group, sync=False)
 
 
 def prepare(run: Run, name: str, runs: list[list[Any]], group: str | None) -> None:
@@ -83,11 +89,27 @@ def commit(run: Run, name: str) -> None:
     decide(run, name, "commit", run.transactions.pop(name, None))
 
 
+def lazy_commit(run: Run, name: str) -> None:
+    decide(run, name, "commit", run.transactions.pop(name, None), sync=False)
+
+
+def sure_commit(run: Run, name: str) -> None:
+    decide(run, name, "commit", run.transactions.pop(name, None), sync=True)
+
+
 def rollback(run: Run, name: str) -> None:
     decide(run, name, "rollback", run.transactions.pop(name, None))
 
 
-def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) -> None:
+def decide(
+    run: Run,
+    name: str,
+    decision: str,
+    tx: Transaction | None = None,
+    *,
+    sync: bool | None = None,
+) -> None:
+    """With `sync` if there is `tx`; without it the decision is made in its producer's place."""
     oracle, engine = run.oracle, run.live
     if name not in oracle.units or not may_decide(run, name):
         return
@@ -99,7 +121,7 @@ def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) ->
         outcome = call(run, name, lambda: engine.decide(name, decision))  # type: ignore[arg-type]
         receipts = [] if outcome is None else list(outcome.receipts)
     elif decision == "commit":
-        receipts = call(run, name, tx.commit)
+        receipts = call(run, name, lambda: tx.commit(sync=sync), durable=sync)
     else:
         call(run, name, tx.rollback)
         return

@@ -1,11 +1,13 @@
 """Workloads as data: lists of steps, and the options that they run with.
 
     ["send", topic, queue, size]                 ["lazy", topic, queue, size]   sync=False
-    ["many", topic, queue, count, size]          ["read", topic, queue]
+    ["many", topic, queue, count, size]          ["sure", topic, queue, size]   sync=True
+    ["read", topic, queue]
     ["fill", topic, queue]                       what fills the segment to its last byte
-    ["tx", name, [[topic, queue, count, size]...], group or null]      one phase
+    ["tx", name, [[topic, queue, count, size]...], group or null]      one phase; or "lazy tx"
     ["prepare", name, [...], group or null]      with a group: acks what it can poll
     ["commit", name]  ["rollback", name]         by the transaction, or decide if it is lost
+    ["lazy commit", name]  ["sure commit", name]
     ["decide", name, "commit" or "rollback"]
     ["consume", group, limit, acks]              polls, acks the first few one by one
     ["batch", group, limit]                      polls a batch and acks it as one

@@ -328,6 +328,79 @@ def test_sync_false_becomes_visible_with_the_next_sync_of_anybody(store: CrashDi
             assert bodies(after, "t") == [b"0", b"1", b"2"]
 
 
+CALLS = ("send", "send_many", "ack", "one phase", "two phases")
+
+
+def call_with(engine: Engine, call: str, sync: bool | None) -> None:
+    """One call that is told whether to wait; what it needs before is durable."""
+    tx = engine.transaction()
+    tx.send("t", b"1")
+    match call:
+        case "send":
+            engine.send("t", b"1", sync=sync)
+        case "send_many":
+            engine.send_many("t", [b"1"], sync=sync)
+        case "ack":
+            with engine.consumer("t", group="g") as consumer:
+                consumer.poll()[0].ack(sync=sync)
+        case "one phase":
+            assert len(tx.commit(sync=sync)) == 1
+        case "two phases":
+            tx.prepare()
+            assert len(tx.commit(sync=sync)) == 1
+
+
+def has_happened(disk: CrashDisk, call: str) -> bool:
+    with opened(disk) as after:
+        if call == "ack":
+            return any(info.acked_below for info in after.groups("g"))
+        return len(bodies(after, "t")) == 2
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("mode", ["always", "interval", "never"])
+def test_each_call_may_ask_to_be_durable_on_return_or_not(
+    store: CrashDisk, mode: str, call: str
+) -> None:
+    """Whatever the mode: with True no power cut takes it back, with False some do, if `interval`
+    or `never` would.
+    """
+    for sync in (True, False, None):
+        disk = CrashDisk()
+        clock = FakeClock()
+        options = {"sync_interval_seconds": 5} if mode == "interval" else {}
+        with live(disk, clock, sync=mode, **options) as engine:
+            engine.send("t", b"0")
+            engine.sync()
+            call_with(engine, call, sync)
+            kept = {has_happened(disk.after_power_loss(seed), call) for seed in range(20)}
+            if sync or (sync is None and mode == "always"):
+                assert kept == {True}, sync
+            else:
+                assert False in kept or (mode, sync) == ("always", False), sync
+            engine.sync()
+            assert has_happened(disk.after_power_loss(1), call)
+
+
+def test_a_commit_that_did_not_wait_can_be_waited_for_later(store: CrashDisk) -> None:
+    """Committing again says the same; and a value that is no answer is refused before anything."""
+    with live(store, FakeClock(), sync="interval", sync_interval_seconds=5) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"0")
+        with pytest.raises(TypeError, match="sync='always'"):
+            tx.commit(sync="always")  # type: ignore[arg-type]
+        tx.send("t", b"1")
+        receipts = tx.commit(sync=False)
+        assert tx.commit() == tx.commit(sync=False) == receipts
+        with opened(store.after_power_loss(1)) as after:
+            assert bodies(after, "t") == []
+        with pytest.raises(TypeError, match="sync=1"):
+            tx.commit(sync=1)  # type: ignore[arg-type]
+        assert tx.commit(sync=True) == receipts
+        with opened(store.after_power_loss(1)) as after:
+            assert bodies(after, "t") == [b"0", b"1"]
+
+
 # --- the end --------------------------------------------------------------------------------------
 
 

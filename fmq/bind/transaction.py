@@ -172,11 +172,11 @@ class BoundTransaction(Transaction):
         """Not by hand: the end of the block does it."""
         self._refuse_by_hand("prepare")
 
-    def commit(self) -> list[Receipt]:
+    def commit(self, *, sync: bool | None = None) -> list[Receipt]:
         """Only again, for the receipts: the end of the block does it."""
         if self.phase is not Phase.COMMITTED:
             self._refuse_by_hand("commit")
-        return super().commit()
+        return super().commit(sync=sync)
 
     def rollback(self) -> None:
         """Not by hand: an exception that leaves the block does it, fmq.RollBack for one."""

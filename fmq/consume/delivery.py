@@ -47,7 +47,7 @@ class Lease:
         return self._first
 
     def ack(self, *, sync: bool | None = None) -> None:
-        """The group is done with it; durable on return, unless `sync` is False.
+        """The group is done with it; durable on return, as `sync` or the engine's options say.
 
         LeaseLost if it was handed out again meanwhile.
         """

@@ -112,12 +112,13 @@ class TransactionManager:
 
     # --- one phase ------------------------------------------------------------------------------
 
-    def commit_at_once(self, transaction: Transaction) -> Receipts:
+    def commit_at_once(self, transaction: Transaction, sync: bool | None = None) -> Receipts:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
+        wait = self._waits if sync is None else self.writer.waits(sync)
         tx_id, producer = transaction.names
         draft = Draft(transaction, self._compress_bytes_min)
         commit = Commit(self.topics, draft.topics, tx_id, producer, draft, transaction.acks)
-        self._group.run(self._plan_at_once, (transaction, commit), wait=self._waits)
+        self._group.run(self._plan_at_once, (transaction, commit), wait=wait, force=sync is True)
         if transaction.named:
             self.in_use.let_go(transaction)
         return commit.receipts
@@ -169,7 +170,7 @@ class TransactionManager:
 
     # --- decisions ------------------------------------------------------------------------------
 
-    def commit_prepared(self, transaction: Transaction) -> Receipts:
+    def commit_prepared(self, transaction: Transaction, sync: bool | None = None) -> Receipts:
         """Commit, for the one who has prepared it."""
         self._group.refuse_inside()
         with self._group.lock:
@@ -177,11 +178,14 @@ class TransactionManager:
             entry = self._ledger.by_tx_id.get(transaction.tx_id)
         if entry is not None and entry.tx == transaction.number:
             commit = Commit.of_prepared(self.topics, entry)
-            if commit is not None and self._end_straight(entry, commit):
+            if commit is not None and self._end_straight(entry, commit, sync):
                 return commit.receipts
-        decided = self._decide(transaction.tx_id, COMMIT, "", "", None, transaction.number)
-        published = decided.runs if isinstance(decided, Publication) else decided.receipts
-        return partial(receipts_of, published)
+        number = transaction.number
+        decided = self._decide(transaction.tx_id, COMMIT, "", "", None, number, sync)
+        if isinstance(decided, Publication):
+            return partial(receipts_of, decided.runs)
+        self.make_durable(sync)  # somebody else may not have waited for it
+        return partial(receipts_of, decided.receipts)
 
     def roll_back_prepared(self, transaction: Transaction) -> None:
         """Roll back, for the one who has prepared it."""
@@ -222,6 +226,7 @@ class TransactionManager:
         decided_by: str,
         seal: str | None,
         number: int | None = None,
+        sync: bool | None = None,
     ) -> Publication | Outcome:
         """What was written, or the outcome of the same decision made before. With `number` it
         is for that transaction alone: the id may be another one's by now.
@@ -246,7 +251,7 @@ class TransactionManager:
                 )
             if not busy:
                 decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
-                publication = self._end(entry, decided)
+                publication = self._end(entry, decided, sync)
                 if publication is not None:
                     return publication
             # Somebody else is at it: once that is durable, look again.
@@ -256,7 +261,7 @@ class TransactionManager:
         """Whether somebody else is at it, or was faster. Under the lock."""
         return entry.busy or self._ledger.undecided.get(entry.tx) is not entry
 
-    def _end_straight(self, entry: Entry, commit: Commit) -> bool:
+    def _end_straight(self, entry: Entry, commit: Commit, sync: bool | None) -> bool:
         """Append `commit`, which ends `entry`; False if somebody else is at it, or was."""
         writer = self.writer
 
@@ -268,9 +273,9 @@ class TransactionManager:
             self._forget_kept(entry)
             return True
 
-        return self._group.run(plan, commit, wait=self._waits)
+        return self._group.run(plan, commit, wait=writer.waits(sync), force=sync is True)
 
-    def _end(self, entry: Entry, decided: Decided) -> Publication | None:
+    def _end(self, entry: Entry, decided: Decided, sync: bool | None) -> Publication | None:
         """Append what ends `entry`; None if somebody else was faster."""
         writer, journal = self.writer, self._journal
         least = self._options.reference_bytes_min
@@ -305,7 +310,7 @@ class TransactionManager:
             self._forget_kept(entry)
             return True
 
-        done = self._group.run(plan, publication, wait=self._waits)
+        done = self._group.run(plan, publication, wait=writer.waits(sync), force=sync is True)
         return publication if done else None
 
     def _forget_kept(self, entry: Entry) -> None:
@@ -391,6 +396,11 @@ class TransactionManager:
     def flush(self) -> None:
         """Make durable what is on its way, whoever has planned it."""
         self._group.flush()
+
+    def make_durable(self, sync: bool | None) -> None:
+        """What was committed without waiting is durable on return, if `sync` asks for that now."""
+        if self.writer.waits(sync) and sync:
+            self._group.flush(force=True)
 
     def _idle(self) -> bool:
         with self._group.lock:

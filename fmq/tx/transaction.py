@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -54,19 +55,27 @@ class Transaction(Collecting):
         self._step(PREPARED, self._manager.prepare)
         self._manager.after()
 
-    def commit(self) -> list[Receipt]:
-        """Show all messages at once; again, the same receipts."""
-        self._commit()
+    def commit(self, *, sync: bool | None = None) -> list[Receipt]:
+        """Show all messages at once; again, the same receipts.
+
+        With `sync=False` that becomes durable, and the messages visible, with the next sync of
+        anybody; with `sync=True` it is durable on return whatever the options say.
+        """
+        self._commit(sync)
         return self._receipts()
 
-    def _commit(self) -> None:
+    def _commit(self, sync: bool | None = None) -> None:
         manager = self._manager
         if self.phase is OPEN:
-            self._receipts = self._step(COMMITTED, manager.commit_at_once)
+            take = manager.commit_at_once
         elif self._undecided():
-            self._receipts = self._step(COMMITTED, manager.commit_prepared)
-        elif self.phase is not COMMITTED:
+            take = manager.commit_prepared
+        elif self.phase is COMMITTED:
+            manager.make_durable(sync)
+            return
+        else:
             self._refuse("commit")
+        self._receipts = self._step(COMMITTED, take if sync is None else partial(take, sync=sync))
         after = manager.after
         after()
 

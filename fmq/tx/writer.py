@@ -136,7 +136,10 @@ class Writer:
 
     def send(self, sent: Straight, sync: bool | None) -> None:
         """Append what is sent."""
-        self.group.run(self.place, sent, wait=self._waits if sync is None else self.waits(sync))
+        if sync is None:
+            self.group.run(self.place, sent, wait=self._waits)
+        else:
+            self.group.run(self.place, sent, wait=self.waits(sync), force=sync)
 
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
