@@ -156,7 +156,11 @@ class Collecting:
                     body = as_bytes(item)
                     self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES)
         except BaseException:
-            self._take_back(*before)
+            try:
+                self._take_back(*before)
+            except BaseException:
+                self._take_back(*before)  # an interrupt came in between
+                raise
             raise
 
     def _take_back(self, size: int, runs: dict[tuple[str, int], int]) -> None:

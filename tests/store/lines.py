@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from functools import cache
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 
@@ -68,17 +68,27 @@ class Tracer:
 
 
 class Lines(Tracer):
-    """All lines of one `module`; `act` is called before number `at`."""
+    """All lines of one `module`, or of one function of it; `act` is called before number `at`."""
 
-    def __init__(self, module: ModuleType, at: int, act: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        module: ModuleType,
+        at: int,
+        act: Callable[[], None],
+        function: CodeType | None = None,
+    ) -> None:
         super().__init__(at)
         self.line = ""
         self._module = module
         self._source = inspect.getsource(module).splitlines()
         self._act = act
+        self._function = function
 
     def watches(self, frame: FrameType) -> bool:
-        return frame.f_code.co_filename == self._module.__file__
+        code = frame.f_code
+        if self._function is not None:
+            return code is self._function
+        return code.co_filename == self._module.__file__
 
     def module_of(self, frame: FrameType) -> ModuleType:
         return self._module
