@@ -51,9 +51,13 @@ class Options:
 
     message_bytes_max: int = 4 * MIB
     transactions_max: int = 10_000
-    """How many transactions may be undecided at once."""
-    producer_transactions_max: int = 10_000
+    """How many transactions may be undecided at once, with how many messages and bytes together;
+    those of one producer below."""
+    undecided_messages_max: int = 10_000_000
     undecided_bytes_max: int = 1024 * MIB
+    producer_transactions_max: int = 10_000
+    producer_undecided_messages_max: int = 10_000_000
+    producer_undecided_bytes_max: int = 1024 * MIB
     transaction_messages_max: int = 1_000_000
     relocate_bytes: int = 64 * MIB
     """An undecided transaction further behind than this, and twice the room that all undecided

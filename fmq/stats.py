@@ -77,7 +77,7 @@ class Stats:
             messages=sum(queue.next - queue.first for queue in queues),
             groups=len(ledger.groups),
             undecided=len(ledger.undecided),
-            undecided_bytes=ledger.undecided_bytes,
+            undecided_bytes=ledger.undecided_in_all.bytes,
             oldest_undecided=oldest.prepare.tx_id if oldest else None,
             syncs=group.syncs,
             checkpoints=chores.checkpointer.taken,

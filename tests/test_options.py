@@ -175,6 +175,8 @@ def test_sizes_and_times_say_their_unit() -> None:
         "transactions_max",
         "producer_transactions_max",
         "transaction_messages_max",
+        "undecided_messages_max",
+        "producer_undecided_messages_max",
         "on_undecided",
         "check_answers_max",
         "checker_threads",

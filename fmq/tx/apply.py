@@ -33,7 +33,7 @@ from fmq.store.kinds import (
 from fmq.store.record import aligned
 from fmq.tx.carried import check_carried
 from fmq.tx.drafts import Draft
-from fmq.tx.ledger import Entry, Ledger, Queue
+from fmq.tx.ledger import Amount, Entry, Ledger, Queue
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
 from fmq.tx.state import State as TxState
@@ -175,8 +175,11 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, what: Draft | list[Run], s
     entry = ledger.undecided.pop(prepare.tx, None)
     if entry is None:
         entry = Entry(prepare)
-        ledger.undecided_bytes += prepare.bytes
-        ledger.undecided_of[prepare.producer] = ledger.undecided_of.get(prepare.producer, 0) + 1
+        ledger.undecided_in_all.add(prepare)
+        mine = ledger.undecided_of.get(prepare.producer)
+        if mine is None:
+            mine = ledger.undecided_of[prepare.producer] = Amount()
+        mine.add(prepare)
     is_new = entry.prepare is prepare  # and not written again
     entry.prepared(prepare, what, start)
     entry.busy = entry.moving = False
@@ -238,11 +241,12 @@ def forget(ledger: Ledger, entry: Entry) -> None:
     del ledger.by_tx_id[entry.prepare.tx_id]
     if ledger.on_decided is not None:
         ledger.on_decided(entry)
-    ledger.undecided_bytes -= entry.prepare.bytes
-    producer = entry.prepare.producer
-    left = ledger.undecided_of.pop(producer) - 1
-    if left:
-        ledger.undecided_of[producer] = left
+    prepare = entry.prepare
+    ledger.undecided_in_all.take(prepare)
+    mine = ledger.undecided_of[prepare.producer]
+    mine.take(prepare)
+    if not mine.transactions:
+        del ledger.undecided_of[prepare.producer]
 
 
 def _acks(ledger: Ledger, acks: Acks, held: _Held) -> None:

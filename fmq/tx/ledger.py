@@ -90,6 +90,25 @@ class Entry:
             self.kept = what
 
 
+class Amount:
+    """How many transactions are undecided, and how many messages and bytes they hold."""
+
+    __slots__ = ("bytes", "messages", "transactions")
+
+    def __init__(self) -> None:
+        self.transactions = self.messages = self.bytes = 0
+
+    def add(self, prepare: Prepare) -> None:
+        self.transactions += 1
+        self.messages += prepare.messages
+        self.bytes += prepare.bytes
+
+    def take(self, prepare: Prepare) -> None:
+        self.transactions -= 1
+        self.messages -= prepare.messages
+        self.bytes -= prepare.bytes
+
+
 GroupKey = tuple[str, str, int]
 
 
@@ -100,8 +119,8 @@ class Ledger:
         self.topics: dict[str, Topic] = {}
         self.undecided: dict[int, Entry] = {}  # by tx, in the order of their PREPAREs
         self.by_tx_id: dict[str, Entry] = {}
-        self.undecided_bytes = 0
-        self.undecided_of: dict[str, int] = {}  # how many, by producer
+        self.undecided_in_all = Amount()
+        self.undecided_of: dict[str, Amount] = {}  # by producer
         self.acked: dict[GroupKey, Acked] = {}
         self.groups: set[str] = set()
         self.on_ack: Callable[[AckRange], None] | None = None

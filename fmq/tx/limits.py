@@ -15,7 +15,7 @@ from fmq.options import Options
 from fmq.store.content import text_bytes
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
-from fmq.tx.ledger import Ledger
+from fmq.tx.ledger import Amount, Ledger
 from fmq.tx.names import NAME_BYTES_MAX
 
 FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
@@ -26,12 +26,32 @@ REASON_BYTES_MAX = 1024
 COLUMNS_BYTES = 4 + 3 * 2
 DECISION_BYTES_MAX = FRAME_BYTES + REASON_BYTES_MAX  # what COMMIT may take beyond its PREPARE
 
+# What is limited of the undecided, by which option, and how much of it there may be.
+Limit = tuple[str, str, int]
+UNDECIDED = (
+    "undecided transactions",
+    "messages of undecided transactions",
+    "bytes of undecided transactions",
+)
+IN_ALL = "transactions_max", "undecided_messages_max", "undecided_bytes_max"
+OF_PRODUCER = (
+    "producer_transactions_max",
+    "producer_undecided_messages_max",
+    "producer_undecided_bytes_max",
+)
+
 
 class Limits:
     """What the options and the size of a segment allow."""
 
     def __init__(self, options: Options, append_bytes_max: int) -> None:
-        self._options = options
+        self._in_all, self._of_producer = (
+            [
+                (what, name, getattr(options, name))
+                for what, name in zip(UNDECIDED, names, strict=True)
+            ]
+            for names in (IN_ALL, OF_PRODUCER)
+        )
         self._runs_bytes_max = append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX
         self.messages_max = options.transaction_messages_max
         self.message_bytes_max = options.message_bytes_max
@@ -79,30 +99,23 @@ class Limits:
 
     def check_open(self, ledger: Ledger, preparing: Iterable[Prepare], prepare: Prepare) -> None:
         """TooMany if one more may not be undecided; those of `preparing` may be soon."""
-        options = self._options
         soon = [each for each in preparing if each.tx_id not in ledger.by_tx_id]
-        undecided = len(ledger.undecided) + len(soon)
-        if undecided >= options.transactions_max:
-            raise TooMany(
-                "undecided transactions",
-                undecided + 1,
-                options.transactions_max,
-                "transactions_max",
-            )
-        size = ledger.undecided_bytes + sum(each.bytes for each in soon) + prepare.bytes
-        if size > options.undecided_bytes_max:
-            raise TooMany(
-                "bytes of undecided transactions",
-                size,
-                options.undecided_bytes_max,
-                "undecided_bytes_max",
-            )
-        mine = ledger.undecided_of.get(prepare.producer, 0) + 1
-        mine += sum(each.producer == prepare.producer for each in soon)
-        if prepare.producer and mine > options.producer_transactions_max:
-            raise TooMany(
-                f"undecided transactions of {prepare.producer!r}",
-                mine,
-                options.producer_transactions_max,
-                "producer_transactions_max",
-            )
+        _check_amount(ledger.undecided_in_all, soon, prepare, self._in_all)
+        producer = prepare.producer
+        if producer:
+            mine = ledger.undecided_of.get(producer) or Amount()
+            soon = [each for each in soon if each.producer == producer]
+            _check_amount(mine, soon, prepare, self._of_producer, f" of {producer!r}")
+
+
+def _check_amount(
+    amount: Amount, soon: list[Prepare], prepare: Prepare, limits: list[Limit], whose: str = ""
+) -> None:
+    messages, size = amount.messages + prepare.messages, amount.bytes + prepare.bytes
+    for each in soon:
+        messages += each.messages
+        size += each.bytes
+    counts = amount.transactions + len(soon) + 1, messages, size
+    for count, (what, option, most) in zip(counts, limits, strict=True):
+        if count > most:
+            raise TooMany(what + whose, count, most, option)

@@ -151,6 +151,52 @@ def test_too_many_undecided_bytes_are_refused_at_prepare() -> None:
             prepared(engine, "D", b"x" * 601)
 
 
+def prepared_many(engine: Engine, tx_id: str, messages: int, producer: str | None = None) -> None:
+    """Prepare so many messages of one byte, or leave nothing of them."""
+    tx = engine.transaction(tx_id=tx_id, producer=producer)
+    tx.send_many("t", [b"1"] * messages)
+    try:
+        tx.prepare()
+    except FmqError:
+        tx.rollback()
+        raise
+
+
+def test_too_many_undecided_messages_are_refused_at_prepare() -> None:
+    disk = CrashDisk()
+    with opened(disk, undecided_messages_max=10) as engine:
+        prepared_many(engine, "A", 6)
+        with refused(engine, TooMany, "undecided_messages_max"):
+            prepared_many(engine, "B", 5)
+        prepared_many(engine, "C", 4)
+        engine.decide("A", "commit")
+        prepared_many(engine, "D", 6)
+    with opened(disk, undecided_messages_max=10) as engine:
+        with refused(engine, TooMany, "undecided_messages_max"):
+            prepared_many(engine, "E", 1)
+        engine.decide("C", "rollback")
+        prepared_many(engine, "E", 4)
+
+
+@pytest.mark.parametrize(
+    "option", ["producer_undecided_messages_max", "producer_undecided_bytes_max"]
+)
+def test_too_much_of_one_producer_is_refused_and_others_are_not(option: str) -> None:
+    disk, limit = CrashDisk(), {option: 10}
+    with opened(disk, None, **limit) as engine:
+        prepared_many(engine, "A", 6, "p")
+        prepared_many(engine, "B", 6, "q")
+        prepared_many(engine, "C", 60)
+        with refused(engine, TooMany, f"of 'p'.*{option}"):
+            prepared_many(engine, "D", 5, "p")
+        prepared_many(engine, "E", 4, "p")
+    with opened(disk, None, **limit) as engine:
+        with refused(engine, TooMany, f"of 'p'.*{option}"):
+            prepared_many(engine, "F", 1, "p")
+        engine.decide("A", "commit")
+        prepared_many(engine, "F", 6, "p")
+
+
 def test_a_prepare_that_was_refused_may_be_tried_again() -> None:
     with opened(CrashDisk(), transactions_max=1) as engine:
         prepared(engine, "A")
@@ -196,7 +242,14 @@ def test_what_could_be_prepared_can_be_committed_whatever_is_said_of_it(
 
 @pytest.mark.parametrize(
     "limit",
-    [{"transactions_max": 2}, {"producer_transactions_max": 2}, {"undecided_bytes_max": 20}],
+    [
+        {"transactions_max": 2},
+        {"undecided_messages_max": 2},
+        {"undecided_bytes_max": 20},
+        {"producer_transactions_max": 2},
+        {"producer_undecided_messages_max": 2},
+        {"producer_undecided_bytes_max": 20},
+    ],
     ids=str,
 )
 def test_what_is_being_prepared_counts_already(tmp_path: Path, limit: dict[str, int]) -> None:

@@ -17,7 +17,7 @@ from fmq.recovery.layout import look
 from fmq.recovery.recover import recover
 from fmq.store.kinds import Kind
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
-from fmq.tx.ledger import Entry, Ledger
+from fmq.tx.ledger import Amount, Entry, Ledger
 
 REFERENCE_BYTES_MIN = 64
 TOPICS = "one", "three", "later"
@@ -53,6 +53,10 @@ STEPS = (
 IN_MEMORY = ("flags", "reserved", "content", "tail")
 
 
+def amounts(amount: Amount) -> tuple[int, int, int]:
+    return amount.transactions, amount.messages, amount.bytes
+
+
 def described(ledger: Ledger) -> dict[str, Any]:
     """All that the journal says, as plain data; its offsets, places and times included."""
     indexes = [*ledger.sealed, ledger.index]
@@ -70,8 +74,8 @@ def described(ledger: Ledger) -> dict[str, Any]:
         },
         "undecided": [(tx, waiting(entry)) for tx, entry in ledger.undecided.items()],
         "by_tx_id": {tx_id: entry.tx for tx_id, entry in ledger.by_tx_id.items()},
-        "undecided_bytes": ledger.undecided_bytes,
-        "undecided_of": ledger.undecided_of,
+        "undecided_in_all": amounts(ledger.undecided_in_all),
+        "undecided_of": {name: amounts(mine) for name, mine in ledger.undecided_of.items()},
         "upto": (ledger.applied_upto, ledger.last_us),
         "lanes": [
             {
