@@ -6,7 +6,7 @@ refused at the send that exceeds it. Sizes are counted a little too large rather
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from fmq.errors import TooLarge, TooMany
@@ -26,8 +26,7 @@ REASON_BYTES_MAX = 1024
 COLUMNS_BYTES = 4 + 3 * 2
 DECISION_BYTES_MAX = FRAME_BYTES + REASON_BYTES_MAX  # what COMMIT may take beyond its PREPARE
 
-# What is limited of the undecided, by which option, and how much of it there may be.
-Limit = tuple[str, str, int]
+# What is limited of the undecided, in all and per producer.
 UNDECIDED = (
     "undecided transactions",
     "messages of undecided transactions",
@@ -45,13 +44,8 @@ class Limits:
     """What the options and the size of a segment allow."""
 
     def __init__(self, options: Options, append_bytes_max: int) -> None:
-        self._in_all, self._of_producer = (
-            [
-                (what, name, getattr(options, name))
-                for what, name in zip(UNDECIDED, names, strict=True)
-            ]
-            for names in (IN_ALL, OF_PRODUCER)
-        )
+        self._in_all = tuple(getattr(options, name) for name in IN_ALL)
+        self._of_producer = tuple(getattr(options, name) for name in OF_PRODUCER)
         self._runs_bytes_max = append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX
         self.messages_max = options.transaction_messages_max
         self.message_bytes_max = options.message_bytes_max
@@ -100,22 +94,33 @@ class Limits:
     def check_open(self, ledger: Ledger, preparing: Iterable[Prepare], prepare: Prepare) -> None:
         """TooMany if one more may not be undecided; those of `preparing` may be soon."""
         soon = [each for each in preparing if each.tx_id not in ledger.by_tx_id]
-        _check_amount(ledger.undecided_in_all, soon, prepare, self._in_all)
+        _check_amount(ledger.undecided_in_all, soon, prepare, self._in_all, IN_ALL)
         producer = prepare.producer
         if producer:
             mine = ledger.undecided_of.get(producer) or Amount()
             soon = [each for each in soon if each.producer == producer]
-            _check_amount(mine, soon, prepare, self._of_producer, f" of {producer!r}")
+            whose = f" of {producer!r}"
+            _check_amount(mine, soon, prepare, self._of_producer, OF_PRODUCER, whose)
 
 
 def _check_amount(
-    amount: Amount, soon: list[Prepare], prepare: Prepare, limits: list[Limit], whose: str = ""
+    amount: Amount,
+    soon: list[Prepare],
+    prepare: Prepare,
+    limits: Sequence[int],
+    options: Sequence[str],
+    whose: str = "",
 ) -> None:
+    """TooMany if `limits`, set by `options`, leave no room beside `amount` and what is `soon`."""
+    transactions = amount.transactions + len(soon) + 1
     messages, size = amount.messages + prepare.messages, amount.bytes + prepare.bytes
     for each in soon:
         messages += each.messages
         size += each.bytes
-    counts = amount.transactions + len(soon) + 1, messages, size
-    for count, (what, option, most) in zip(counts, limits, strict=True):
+    transactions_max, messages_max, bytes_max = limits
+    if transactions <= transactions_max and messages <= messages_max and size <= bytes_max:
+        return
+    counts = transactions, messages, size
+    for what, count, most, option in zip(UNDECIDED, counts, limits, options, strict=True):
         if count > most:
             raise TooMany(what + whose, count, most, option)
