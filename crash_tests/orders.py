@@ -69,6 +69,7 @@ def orders_for(operation: Operation, nth: int) -> list[Order]:
         orders.append(Order(operation, nth, errno.EIO, spoils=True))
     if operation == "write":
         orders.append(Order(operation, nth, errno.EIO, 37))
+        orders.append(Order(operation, nth, errno.EIO, 0, spoils=True))  # nothing of it is seen
         orders.append(Order(operation, nth, errno.ENOSPC, 37))
     if operation in ("create", "write", "allocate", "rename"):
         orders.append(Order(operation, nth, errno.ENOSPC))

@@ -173,6 +173,18 @@ MUTANTS = (
         "--tier faults --workload two-phase",
     ),
     Mutant(
+        "recovery goes on where a write has failed",
+        "    failed = FAILED in layout.names\n",
+        "    failed = False\n",
+        "--tier faults --workload send",
+    ),
+    Mutant(
+        "a spare has its name before it is known to be sound",
+        "        file.sync()\n        directory.rename(unproven, name)\n",
+        "        directory.rename(unproven, name)\n        file.sync()\n",
+        "--tier faults --workload relocation",
+    ),
+    Mutant(
         "a send that is to be durable, and is not",
         "wait=self.waits(sync), force=sync)",
         "wait=self.waits(sync))",

@@ -24,7 +24,8 @@ from fmq.recovery.replay import Replay
 from fmq.store.catalog import SUFFIX
 from fmq.store.columns import BadColumns
 from fmq.store.decoding import columns_of
-from fmq.store.index import BadIndex, Lane, SegmentIndex, decode_blocks
+from fmq.store.index import BadIndex, Lane, SegmentIndex
+from fmq.store.index_file import index_in
 from fmq.store.kinds import REF_MESSAGE, Run
 from fmq.store.record import FIRST, LAST
 from fmq.store.scan import Finding, Scan
@@ -223,7 +224,7 @@ def _check_indexes(
         try:
             file = directory.open(name)
             try:
-                index = decode_blocks(file.read(0, file.size()), store, segment.base)
+                index = index_in(file, store, segment.base)
             finally:
                 file.close()
         except (BadIndex, OSError) as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from fmq.checkpointing import Checkpointer
@@ -16,6 +17,7 @@ from fmq.disk import Directory
 from fmq.feedback.service import Feedback
 from fmq.housekeeping import Housekeeping
 from fmq.options import Options
+from fmq.recovery.layout import FAILED
 from fmq.store.catalog import Catalog
 from fmq.store.files import Files
 from fmq.store.group import Group
@@ -109,7 +111,7 @@ class Parts:
         self.feedback = Feedback(
             self.messages, self.manager, options, found.store, drawn, check, check_open, after
         )
-        group.on_failure = self.wake_all
+        group.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
         self.chores = Housekeeping(
             directory, writer, self.manager, catalog, checkpointer, (lock, *self.locks())
@@ -164,6 +166,13 @@ class Parts:
         """Let all who wait look again: the engine closes, or has failed. Under the lock."""
         self.messages.wake_all()
         self.feedback.wake_all()
+
+    def _has_failed(self) -> None:
+        """Called once, under the lock."""
+        self.wake_all()
+        with suppress(OSError):
+            # For recovery, which may see nothing of what could not be written.
+            self._directory.create(FAILED).close()
 
     def check_whole(self) -> None:
         """EngineFailed, if the engine failed while it let something be seen: half of it may be.

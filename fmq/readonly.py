@@ -235,9 +235,10 @@ class ReadOnlyEngine:
                 self._refusal = Closed(
                     f"{self._path}: closed; fmq.open(path, read_only=True) opens it again"
                 )
-                forget(self)
-                self._follower.close()
-                self._directory.close()
+            # Each may be done again, after an interrupt.
+            forget(self)
+            self._follower.close()
+            self._directory.close()
 
     def _forked(self) -> None:
         """This is the child of a fork: whoever had a lock of it does not exist here."""

@@ -21,7 +21,7 @@ import lz4.block
 import pytest
 
 import fmq
-from fmq.errors import FmqError, NewerFormat
+from fmq.errors import FmqError, NewerFormat, UnknownTransaction
 from fmq.recovery import checkpoint as checkpoints
 from fmq.store.columns import COMPRESSED
 from fmq.store.content import Content
@@ -337,3 +337,26 @@ def test_what_is_no_file_is_refused_or_passed_over(kind: str, tmp_path: Path) ->
     before = {each.name: each.read_bytes() for each in outside.iterdir()}
     survive(store)
     assert {each.name: each.read_bytes() for each in outside.iterdir()} == before
+
+
+@pytest.mark.parametrize("suffix", [".idx", ".part", ".seg", "checkpoint", "LOCK", ".spare"])
+@pytest.mark.parametrize("size", [1 << 13, 1 << 40])
+def test_a_file_that_was_made_longer_costs_no_memory(
+    tmp_path: Path, suffix: str, size: int
+) -> None:
+    """By zeros that take no room on the disk: to read all of them would be a MemoryError."""
+    with fmq.open(tmp_path, fmq.Options(segment_bytes=SEGMENT_BYTES)) as engine:
+        sent = [b"%d" % number * 300 for number in range(30)]
+        for body in sent:
+            engine.send("t", body)
+        engine.checkpoint()
+    for path in tmp_path.iterdir():
+        if suffix in path.name and path.stat().st_size < size:
+            os.truncate(path, size)
+    with fmq.open(tmp_path, read_only=True) as reader:
+        assert [message.body for message in reader.read("t", limit=99)] == sent
+    assert all(suffix in each.file for each in fmq.check(tmp_path).problems)
+    with fmq.open(tmp_path) as engine:
+        assert [message.body for message in engine.read("t", limit=99)] == sent
+        with pytest.raises(UnknownTransaction):
+            engine.outcome("never")

@@ -17,7 +17,7 @@ import pytest
 
 import fmq
 from fmq import Options
-from fmq.errors import FmqError, Forked, Locked, NotAStore
+from fmq.errors import Damaged, FmqError, Forked, Locked, NotAStore
 from fmq.testing import CrashDisk
 
 SMALL = Options(segment_bytes=4096)
@@ -558,3 +558,39 @@ def test_the_second_of_two_in_one_process_is_told_that_the_first_may_have_been_d
 ) -> None:
     with fmq.open(tmp_path / "d"), pytest.raises(Locked, match="dropped without close"):
         fmq.open(tmp_path / "d")
+
+
+def test_a_lock_that_somebody_else_has_written_makes_no_directory_fmqs(tmp_path: Path) -> None:
+    (tmp_path / "LOCK").write_text("mine")
+    for read_only in (False, True):
+        with pytest.raises(NotAStore, match="'LOCK'"):
+            fmq.open(tmp_path, read_only=read_only)
+    assert (tmp_path / "LOCK").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["LOCK"]
+
+
+@pytest.mark.parametrize("left", ["", "process 4711\nhost shop\n"])
+def test_a_lock_that_a_kill_has_left_is_no_journal_yet(tmp_path: Path, left: str) -> None:
+    (tmp_path / "LOCK").write_text(left)
+    with fmq.open(tmp_path, SMALL) as engine:
+        assert engine.send("t", b"0").offset == 0
+
+
+def test_a_directory_that_has_lost_its_only_segment_is_not_begun_anew(tmp_path: Path) -> None:
+    """Whatever is left of it says that there was a journal, and nothing of that is removed."""
+    with fmq.open(tmp_path, SMALL, background=False) as engine:
+        engine.send("t", b"acknowledged")
+        files = {path.name for path in tmp_path.iterdir()}
+    (tmp_path / ("0" * 20 + ".seg")).unlink()
+    left = {path.name for path in tmp_path.iterdir()}
+    for only in [*(left - {"LOCK"}), "000007.spare", "000007.spare.new", "FAILED", "quarantine"]:
+        for name in left - {only, "LOCK"}:
+            (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / only).touch()
+        for read_only in (False, True):
+            with pytest.raises(Damaged, match="all segments are missing"):
+                fmq.open(tmp_path, read_only=read_only)
+        assert not fmq.check(tmp_path).ok
+        assert {path.name for path in tmp_path.iterdir()} == {"LOCK", only}
+        (tmp_path / only).unlink()
+    assert "000000.spare" in files

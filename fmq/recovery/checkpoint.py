@@ -22,6 +22,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from fmq.disk import Directory, File
+from fmq.store.checked import read_checked
 from fmq.store.segment import CAPACITY_MAX, HEADER_BYTES
 from fmq.tx.carried import check_carried, check_list, check_number, check_text
 
@@ -123,19 +124,23 @@ def read(directory: Directory, store: bytes) -> Checkpoint | None:
 
 
 def _slot(directory: Directory, name: str) -> bytes:
-    """All of a slot; nothing if it was never written, or cannot be read: it is a hint."""
+    """What is sound of a slot; nothing if it was never written, or cannot be read: it is a hint."""
     try:
         file = directory.open(name)
         try:
-            return file.read(0, file.size())
+            head = file.read(0, HEAD.size)
+            if len(head) < HEAD.size:
+                return b""
+            _, crc, size, *_ = HEAD.unpack(head)
+            checked = read_checked(file, CRC_END, HEAD.size - CRC_END + size, crc)
         finally:
             file.close()
     except OSError:
         return b""
+    return b"" if checked is None else head[:CRC_END] + checked
 
 
 def _generation(data: bytes) -> int:
-    """What the head says, sound or not: a sound one says what is in it."""
     return int(HEAD.unpack_from(data)[-1]) if len(data) >= HEAD.size else -1
 
 

@@ -20,11 +20,14 @@ from fmq.store.segment import (
     is_segment,
     segment_name,
 )
-from fmq.store.spares import is_spare
+from fmq.store.spares import is_spare, is_unproven
 
 LOCK = "LOCK"
 LOCK_BYTES = 200  # more than is ever written in it
+LOCK_BEGINS = b"process "
 QUARANTINE = "quarantine"
+FAILED = "FAILED"  # there since a write failed, until recovery has copied what it was to go into
+BEFORE_THE_FIRST = {LOCK, segment_name(0, ".new")}  # names that there may be before any segment
 SUFFIXES = (".seg", ".idx", ".part", ".new", ".copy")
 
 
@@ -43,22 +46,46 @@ class Layout(NamedTuple):
 
 def look(directory: Directory) -> Layout:
     """The layout of `directory`; NotAStore if it holds something that is not fmq's."""
+    layout = _look(directory)
+    if layout.fresh:
+        foreign = sorted(name for name in layout.names if not _ours(name))
+        if foreign or _is_foreign_lock(directory, layout):
+            raise NotAStore(
+                f"{directory.path}: not a directory of fmq's, it holds {[*foreign, LOCK][0]!r}. "
+                "Nothing was changed. Name a new or empty directory."
+            )
+        # Nothing else comes before the first segment has its name. But names are not read at one
+        # instant: whoever begins a journal may have given it meanwhile.
+        if not layout.names <= BEFORE_THE_FIRST:
+            layout = _look(directory)
+            if layout.fresh:
+                raise Damaged(segment_name(0), 0, "all segments are missing")
+    return layout
+
+
+def _look(directory: Directory) -> Layout:
     names = frozenset(directory.names())
     bases = tuple(sorted(base_of(name) for name in names if is_segment(name)))
-    if not bases:
-        foreign = sorted(name for name in names if not _ours(name))
-        if foreign:
-            raise NotAStore(
-                f"{directory.path}: not a directory of fmq's, it holds {foreign[0]!r}. Nothing "
-                "was changed. Name a new or empty directory."
-            )
-        if any(name in SLOTS or name.endswith((".idx", ".part")) for name in names):
-            raise Damaged(segment_name(0), 0, "all segments are missing")
     return Layout(directory.path, names, bases)
 
 
+def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
+    """Whether LOCK is somebody else's file, which must not be written over."""
+    if LOCK not in layout.names:
+        return False
+    try:
+        file = directory.open(LOCK)
+        try:
+            said = file.read(0, len(LOCK_BEGINS))
+        finally:
+            file.close()
+    except OSError:
+        return False  # whoever locks it is told
+    return not LOCK_BEGINS.startswith(said)
+
+
 def _ours(name: str) -> bool:
-    if is_spare(name) or name in (LOCK, QUARANTINE, *SLOTS):
+    if is_spare(name) or is_unproven(name) or name in (LOCK, QUARANTINE, FAILED, *SLOTS):
         return True
     return belongs(name) and name.endswith(SUFFIXES)
 

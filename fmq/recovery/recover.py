@@ -17,13 +17,13 @@ from fmq.disk import Directory, Disk, is_full
 from fmq.errors import Damaged, StorageFull, Unreadable
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import PART, Checkpoint
-from fmq.recovery.layout import LOCK, Layout, known_segments, look, read_header
+from fmq.recovery.layout import FAILED, LOCK, Layout, known_segments, look, read_header
 from fmq.recovery.mend import copy_tail, tail_is_zeros
 from fmq.recovery.replay import Replay
 from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
 from fmq.store.journal import create_first_segment
 from fmq.store.segment import HEADER_BYTES, STORE_BYTES, Segment, base_of, belongs, segment_name
-from fmq.store.spares import all_zeros, is_spare
+from fmq.store.spares import all_zeros, create_spare, is_spare, is_unproven
 from fmq.tx.ledger import Ledger
 
 LEFTOVER = (".new", ".copy", INDEX_SUFFIX, PART)
@@ -90,12 +90,16 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     if replay.checkpoint is not None and replay.checkpoint.applied_upto == last.end:
         proven = True
     cut = 0
-    copied = not proven or not tail_is_zeros(directory, last)
+    # Of bytes whose write has failed nothing may be left to be seen; it must not be gone on with.
+    failed = FAILED in layout.names
+    copied = failed or not proven or not tail_is_zeros(directory, last)
     if copied:
         spare = _spare(directory, layout, last.capacity)
         cut = copy_tail(directory, last, spare)
         if spare is not None and replay.ledger.undecided:
             _make_again(directory, spare, last.capacity)
+        if failed:
+            directory.remove(FAILED)
     else:
         # A segment may have been named just before a kill, and its name not be durable yet.
         directory.sync()
@@ -195,12 +199,7 @@ def _make_again(directory: Directory, spare: str, capacity: int) -> None:
     it replaced has just left as much room: take it before anybody else does.
     """
     with contextlib.suppress(OSError):
-        file = directory.create(spare)
-        try:
-            file.allocate(capacity)
-            file.sync()
-        finally:
-            file.close()
+        create_spare(directory, spare, capacity, zeros=False).close()
 
 
 def _drop_below_floor(
@@ -229,3 +228,5 @@ def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:
             temporary = not name.endswith((INDEX_SUFFIX, PART))
             if temporary or base_of(name) not in bases:
                 directory.remove(name)
+        elif is_unproven(name):
+            directory.remove(name)

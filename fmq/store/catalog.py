@@ -17,24 +17,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 
-from fmq.disk import Directory, File
+from fmq.disk import Directory
 from fmq.errors import Damaged, NewerFormat
 from fmq.store.index import (
     BadIndex,
     LaneKey,
     LaneSummary,
     SegmentIndex,
-    decode_blocks,
     decode_head,
     decode_outcomes,
-    head_size_of,
     outcome_key,
 )
+from fmq.store.index_file import index_in, read_block, read_front
 from fmq.store.segment import segment_name
 
 SUFFIX = ".idx"
 TEMPORARY = ".idx.new"
-FRONT_BYTES = 4096
 LOADED_MAX = 8
 KEYS_MAX = 1 << 22  # 16 MiB: of older segments they are read again for each look
 RUN_KEYS = 1 << 13  # sorted together: other threads wait that long, and it takes memory meanwhile
@@ -196,12 +194,10 @@ class Catalog:
     def _read_outcomes(self, base: int) -> tuple[array[int], array[int]]:
         file = self._directory.open(segment_name(base, SUFFIX))
         try:
-            data, size = _read_front(file), file.size()
-            head = decode_head(data, 0, self._store, base)
-            if head.size == size and not head.outcomes:
+            front = read_front(file)
+            if not decode_head(front, 0, self._store, base).outcomes:
                 return array("I"), array("I")
-            if size > len(data):
-                data = file.read(0, size)  # all of it has one checksum
+            data = read_block(file, front)  # all of it has one checksum
         finally:
             file.close()
         return decode_outcomes(data, self._store, base)
@@ -258,7 +254,7 @@ class Catalog:
         try:
             file = self._directory.open(segment_name(base, SUFFIX))
             try:
-                data = _read_front(file)
+                data = read_front(file)
             finally:
                 file.close()
             return {key: summary for key, summary, _, _ in
@@ -283,19 +279,12 @@ class Catalog:
         try:
             file = self._directory.open(segment_name(base, SUFFIX))
             try:
-                return decode_blocks(file.read(0, file.size()), self._store, base)
+                return index_in(file, self._store, base)
             finally:
                 file.close()
         except (OSError, BadIndex):
             self.rebuilt += 1
             return self._rebuild(base)
-
-
-def _read_front(file: File) -> bytes:
-    """The index up to the end of its table of lanes, or more, not checked yet; BadIndex."""
-    data = file.read(0, FRONT_BYTES)
-    size = head_size_of(data)
-    return data if size <= len(data) else file.read(0, min(size, file.size()))
 
 
 def _all_of(key: int, keys: array[int]) -> list[int]:

@@ -37,7 +37,10 @@ from struct import error as StructError
 from typing import NamedTuple
 from zlib import crc32
 
+from fmq.errors import Damaged
+from fmq.store.columns import COUNT_MAX
 from fmq.store.kinds import Decided, Run
+from fmq.store.segment import segment_name
 
 MAGIC = b"fmqI"
 FORMAT = 1
@@ -46,6 +49,7 @@ LANE = Struct("<QQqqIHBB")
 HEAD_BYTES = HEAD.size
 CRC_END = 8
 ELSEWHERE = 1
+NOWHERE = 0  # in a segment: there lies its header, and no record
 assert HEAD_BYTES == 64, "the table above counts on it"
 
 LaneKey = tuple[str, int]
@@ -123,8 +127,12 @@ class SegmentIndex:
         self.saved_outcomes = 0
 
     def add(self, run: Run) -> None:
-        """`run` has been published by the record at its position."""
+        """`run` has been published by the record at its position; Damaged if its offsets have been
+        before.
+        """
         lane = self.lane_of(run.topic, run.queue, run.offset, run.time_us)
+        if run.offset != lane.next:
+            self._skip(lane, run)
         place = run.position - self.base
         body_place = run.body_position - self.base if run.body_position else place
         if body_place != place:
@@ -136,6 +144,20 @@ class SegmentIndex:
         lane.records.append(place)
         lane.next = run.offset + run.count
         lane.last_us = run.time_us
+
+    def _skip(self, lane: Lane, run: Run) -> None:
+        """What lies between the lane's end and `run` was not met: whoever reads there is told."""
+        if run.offset < lane.next:
+            reason = f"a second record of {run.topic}/{run.queue} offset {run.offset}"
+            raise Damaged(segment_name(self.base), run.position, reason)
+        lane.part_bodies()
+        while lane.next < run.offset:
+            missing = min(run.offset - lane.next, COUNT_MAX)
+            lane.starts.append(lane.next - lane.first)
+            lane.counts.append(missing)
+            lane.records.append(NOWHERE)
+            lane.bodies.append(NOWHERE)
+            lane.next += missing
 
     def lane_of(self, topic: str, queue: int, offset: int, time_us: int) -> Lane:
         """The lane of a queue, which begins with messages from `offset` on if there is none."""
@@ -263,6 +285,11 @@ def head_size_of(data: bytes) -> int:
     return int.from_bytes(data[8:12], "little")
 
 
+def block_size_of(front: bytes) -> int:
+    """How many bytes the block takes that begins with `front`, which has been checked."""
+    return head_size_of(front) + int.from_bytes(front[16:20], "little")
+
+
 def decode_head(data: bytes, at: int, store: bytes, base: int) -> BlockHead:
     """The front of the block at `data[at]`; BadIndex."""
     try:
@@ -301,6 +328,8 @@ def decode_blocks(data: bytes, store: bytes, base: int) -> SegmentIndex:
     """The index that one or more blocks, one after the other, make up; BadIndex."""
     index = SegmentIndex(base)
     for head, body in _blocks(data, store, base):
+        if head.end < index.end:
+            raise BadIndex("a block that was there before the one in front of it")
         try:
             _add_block(index, head, body)
         except OverflowError:

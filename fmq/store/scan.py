@@ -125,8 +125,16 @@ class Scan:
         position = self._position
         if position == self._limit:
             raise _Stop(Finding.END, "")
+        while True:
+            try:
+                return self._record(position)
+            except BadRecord as error:
+                self._stop_unless_changed(position, str(error))
+
+    def _record(self, position: int) -> Record:
+        """The record at `position`; BadRecord, or what else stops the scan."""
         if position + HEAD_BYTES_MIN > self._limit:
-            return self._stop(position, "too little room for a record")
+            raise BadRecord("too little room for a record")
         at = self._need(position, HEAD_BYTES_MIN)
         if at + PREFIX_BYTES + COMMON.size <= len(self._data):
             # The size is not checked yet, so it is only believed up to the segment's end.
@@ -135,8 +143,6 @@ class Scan:
                 at = self._need(position, size)
         try:
             record = decode(self._data, at, position, self._seed)
-        except BadRecord as error:
-            return self._stop(position, str(error))
         except Misplaced as error:
             raise _Stop(Finding.MISPLACED, str(error)) from None
         except Newer as error:
@@ -155,15 +161,23 @@ class Scan:
             self._data_start = position
         return position - self._data_start
 
-    def _stop(self, position: int, reason: str) -> Record:
+    def _stop_unless_changed(self, position: int, reason: str) -> None:
+        """Say what there is instead of a record; nothing if there is something else by now, as
+        where somebody reads what an engine is writing.
+        """
         if self._file.size() < self._limit - self._base:
             raise _Stop(Finding.SHORT, "the file is shorter than its segment")
+        # What is in memory is of one moment. To compare it with what lies there by now would take
+        # what was appended meanwhile for damage.
+        known = self._data[position - self._data_start :]
         offset, end = position - self._base, self._limit - self._base
         if self._rest_was_zeros:
             end = min(end, offset + BLOCK_BYTES)
-        if zeros_from(self._file, offset, end):
+        if known == bytes(len(known)) and zeros_from(self._file, offset + len(known), end):
             raise _Stop(Finding.ZEROS, "nothing but zeros")
-        raise _Stop(Finding.BAD, reason)
+        self._data, self._data_start = self._file.read(offset, max(len(known), 1)), position
+        if self._data == known:
+            raise _Stop(Finding.BAD, reason)
 
 
 class _Stop(Exception):

@@ -75,8 +75,10 @@ def decode_header(data: bytes, name: str) -> Header:
         raise Damaged(name, base, "not a segment of a journal")
     if zlib.crc32(data[CRC_END:HEADER_BYTES]) != crc:
         raise Damaged(name, base, "the header's checksum does not match")
-    if version != FORMAT:
+    if version > FORMAT:
         raise NewerFormat(name, base, f"format {version}")
+    if version < FORMAT:
+        raise Damaged(name, base, f"format {version}, which no fmq has written")
     if required & ~REQUIRED_KNOWN:
         raise NewerFormat(name, base, f"required flags {required:#x}")
     if says != base:

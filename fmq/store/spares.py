@@ -25,6 +25,7 @@ from fmq.store.record import ALIGNMENT
 from fmq.store.segment import HEADER_BYTES
 
 SUFFIX = ".spare"
+UNPROVEN = ".new"  # behind the name of one that is being made
 ZEROED_BYTES_PER_SECOND_MAX = 320 << 20
 ZEROS = bytes(1 << 20)
 NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)  # of this process, or of the machine
@@ -161,19 +162,9 @@ class Spares:
         name = f"{next(self._numbers):06d}{SUFFIX}"
         while name in self._taken:
             name = f"{next(self._numbers):06d}{SUFFIX}"
-        file = None
         try:
-            file = self._directory.create(name)
-            file.allocate(self._capacity)
-            if zeros:
-                file.write_zeros(self._capacity)
-            # Later synced writes make durable what they write, and not that the file is there.
-            file.sync()
+            file = create_spare(self._directory, name, self._capacity, zeros=zeros)
         except OSError as error:
-            if file is not None:
-                file.close()
-                with contextlib.suppress(OSError):
-                    self._directory.remove(name)
             if error.errno in NO_MORE_FILES:
                 # No word of the disk, and nothing was planned: a refusal, as of a full one.
                 raise Unreadable(self._directory.path, error) from error
@@ -195,6 +186,27 @@ class Spares:
         self._given.clear()
 
 
+def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool) -> File:
+    """A new spare. It has its name once it is known to be sound: in a file whose sync has failed
+    nothing may ever become durable, and the next engine could not tell.
+    """
+    unproven = name + UNPROVEN
+    file = directory.create(unproven)
+    try:
+        file.allocate(capacity)
+        if zeros:
+            file.write_zeros(capacity)
+        # Later synced writes make durable what they write, and not that the file is there.
+        file.sync()
+        directory.rename(unproven, name)
+    except OSError:
+        file.close()
+        with contextlib.suppress(OSError):  # then the next engine does
+            directory.remove(unproven)
+        raise
+    return file
+
+
 def could_be_segment(size: int) -> bool:
     """Whether there are segments of that size."""
     return SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % ALIGNMENT == 0
@@ -204,6 +216,11 @@ def is_spare(name: str) -> bool:
     """Whether `name` is one that `Spares` gives."""
     number = name.removesuffix(SUFFIX)
     return number != name and number.isdecimal() and number.isascii()
+
+
+def is_unproven(name: str) -> bool:
+    """Whether `name` is that of a spare that somebody did not finish."""
+    return name.endswith(UNPROVEN) and is_spare(name.removesuffix(UNPROVEN))
 
 
 def all_zeros(file: File, size: int) -> bool:

@@ -17,6 +17,7 @@ from zlib import crc32
 from fmq.errors import Damaged, NewerFormat
 from fmq.store.columns import COMPRESSED, LENGTHS, UNIFORM_COUNT_MAX, BadColumns, uniform
 from fmq.store.decoding import columns_of, decode
+from fmq.store.index import NOWHERE
 from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind, Run
 from fmq.store.record import (
     COMMON,
@@ -46,6 +47,9 @@ UNREADABLE = (BadRecord, Misplaced, Newer, BadColumns)
 
 def refused(base: int, place: int, error: Exception) -> Damaged | NewerFormat:
     """What to say of the record at `place` of the segment at `base`, which is `error`."""
+    if place == NOWHERE:
+        reason = "what should be there was not met: the segment is damaged in front of it"
+        return Damaged(segment_name(base), base, reason)
     refusal = NewerFormat if isinstance(error, Newer) else Damaged
     return refusal(segment_name(base), base + place, str(error))
 

@@ -12,7 +12,8 @@ from fmq.errors import Damaged, FmqError, NewerFormat, Unreadable
 from fmq.real_disk import RealDisk
 from fmq.recovery.replay import index_append
 from fmq.store.catalog import SUFFIX
-from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
+from fmq.store.index import BadIndex, SegmentIndex
+from fmq.store.index_file import index_in
 from fmq.store.kinds import Record
 from fmq.store.scan import Finding, Scan, end_of
 from fmq.store.segment import segment_name
@@ -95,7 +96,7 @@ def read_index(path: str, base: int, store: bytes, disk: Disk | None) -> Segment
     """A sealed segment's index as it was written; None if it is not there or not sound."""
     try:
         with opened_file(path, segment_name(base, SUFFIX), disk) as file:
-            return decode_blocks(file.read(0, file.size()), store, base)
+            return index_in(file, store, base)
     except (OSError, BadIndex):
         return None
 

@@ -52,14 +52,14 @@ class Limits:
         # Of any transaction, so much that no body that fits exceeds a limit, that of messages
         # included.
         self.first_room = min(
-            max(self.bytes_max(2 * NAME_BYTES_MAX), 0),
+            self.bytes_max(2 * NAME_BYTES_MAX),
             self.message_bytes_max,
             self.messages_max * COLUMNS_BYTES,
         )
 
     def bytes_max(self, names_bytes: int) -> int:
         """What the runs and acks of a transaction may take whose names take so much."""
-        return self._runs_bytes_max - 3 * names_bytes
+        return max(self._runs_bytes_max - 3 * names_bytes, 0)
 
     @staticmethod
     def size_of(message: Message) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from fmq.errors import AlreadyDecided, BadOption, TxIdInUse, UnknownTransaction
+from fmq.errors import AlreadyDecided, BadOption, Damaged, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.content import text_bytes
 from fmq.store.kinds import COMMIT, Decided, Kind
@@ -128,6 +128,7 @@ class TransactionManager:
         self.in_use.check_unused(commit.tx_id)
         transaction.planned()
         self.writer.place(commit)
+        transaction.number = commit.tx
         if transaction.named:
             self.in_use.note_planned(commit.tx_id, commit.position)
 
@@ -151,13 +152,13 @@ class TransactionManager:
             except BaseException:
                 self._reserve.give_back(prepare.reserved)
                 raise
+            transaction.number = prepare.tx
             if transaction.named:
                 in_use.note_planned(tx_id, prepared.position)
             in_use.preparing[tx_id] = prepare
             prepared.is_kept = self._keep(draft)
 
         self._group.run(plan, prepared, force=True)
-        transaction.number = prepare.tx
         in_use.let_go(transaction)
 
     def _keep(self, draft: Draft) -> bool:
@@ -281,12 +282,14 @@ class TransactionManager:
         least = self._options.reference_bytes_min
         publication = Publication(entry, decided, self._outcomes, least)
         with self._group.lock:
-            runs = [*entry.runs]  # those of a relocation may take their place
+            prepare, runs = entry.prepare, [*entry.runs]
         try:
             publication.read_ahead(journal.current, runs)
-        except OSError:
+        except (OSError, Damaged):
             with self._group.lock:
                 self._group.check()  # closed since then, and its files with it
+                if entry.prepare is not prepare or self._is_ending(entry):
+                    return None  # it was written again, and where it was retention has dropped it
             raise
 
         def plan(publication: Publication) -> bool:
@@ -352,19 +355,20 @@ class TransactionManager:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    def outcome(self, tx_id: str) -> Outcome:
-        """What became of the transaction; UnknownTransaction if the journal does not say.
+    def outcome(self, tx_id: str, number: int = 0) -> Outcome:
+        """What became of the transaction; UnknownTransaction if the journal does not say, or with
+        `number` if it says it of another one that has the id by now.
 
         Once a write has failed only a decision that was seen before is one: what the disk has of
         the others, the next engine finds out. Of those EngineFailed.
         """
         check_tx_id(tx_id)
-        outcome = self._known_outcome(tx_id)
+        outcome = self._known_outcome(tx_id, number)
         if outcome is None:
             # It may be on its way, from a call that was interrupted or does not wait.
             if not self._idle():
                 self._group.flush()
-            outcome = self._known_outcome(tx_id)
+            outcome = self._known_outcome(tx_id, number)
         if outcome is not None:
             return outcome
         with self._group.lock:
@@ -406,19 +410,33 @@ class TransactionManager:
         with self._group.lock:
             return self._group.idle()
 
-    def _known_outcome(self, tx_id: str) -> Outcome | None:
+    def _known_outcome(self, tx_id: str, number: int) -> Outcome | None:
         while True:
             with self._group.lock:
                 entry = self._ledger.by_tx_id.get(tx_id)
                 if entry is None:
                     break
+                _check_number(tx_id, number, entry.tx)
                 if not entry.is_decided_soon:
                     return undecided_outcome(entry)
                 self._refuse_to_guess()
             # Its decision is on its way, and whoever has made it may have been told so.
             self._group.flush()
         decided = self._outcomes.find(tx_id)
-        return None if decided is None else self._outcomes.outcome(decided)
+        if decided is None:
+            return None
+        _check_number(tx_id, number, decided.tx)
+        return self._outcomes.outcome(decided)
+
+
+def _check_number(tx_id: str, number: int, found: int) -> None:
+    """UnknownTransaction if what was found is not the transaction of this number; 0: any."""
+    if number not in (0, found):
+        raise UnknownTransaction(
+            f"transaction {tx_id!r} ended so long ago that its id is another one's by now, and the "
+            "journal tells of that one alone. Nothing was changed; with a longer "
+            "outcome_window_seconds an id is kept for longer."
+        )
 
 
 def check_reason(reason: str) -> None:

@@ -139,7 +139,8 @@ class Commit(Straight):
             at, chain = encode_all(self.made, at, FIRST, durable_to, seed, chain, buffers)
             flags = 0
         draft, known, placed = self.draft, self.known, self.placed
-        tx = self.tx or at  # in one phase its number is the position of its first record
+        # In one phase its number is the position of its first record.
+        self.tx = tx = self.tx or at
         producer, tx_id_bytes = utf8(self.producer), len(self.tx_id)
         producer_bytes = len(producer)
         for name, number, content, tail, size, topic_bytes in draft.rows:

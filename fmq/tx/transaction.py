@@ -30,7 +30,7 @@ class Transaction(Collecting):
     """
 
     bound = False  # to a database, which has a mark if it committed: see fmq.bind
-    number = 0  # of its PREPARE, once there is one
+    number = 0  # the position of its PREPARE or, in one phase, of its first record; 0: none yet
     _prepared = False
 
     def __init__(
@@ -128,7 +128,7 @@ class Transaction(Collecting):
                 "it is in the journal"
             )
         try:
-            return manager.outcome(self.tx_id)
+            return manager.outcome(self.tx_id, self.number)
         except OSError:
             manager.check_open()  # closed since then, and its files with it
             raise

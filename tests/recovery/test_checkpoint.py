@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 import fmq
 from fmq import Options
-from fmq.errors import Closed, EngineFailed
+from fmq.errors import Closed, EngineFailed, StorageFull
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import HEAD, SLOTS, Checkpoint, decode, encode
 from fmq.testing import FakeClock, FaultDisk
@@ -242,3 +246,35 @@ def test_a_checkpoint_is_sound_if_all_of_the_newest_segment_is_still_planned() -
         engine.send("t", b"next", sync=True)
         assert bodies(engine, "t")[-2:] == [b"z", b"next"]
     check(crash)
+
+
+def test_a_part_that_is_begun_anew_is_never_taken_for_the_one_before() -> None:
+    """On a full disk: blocks of the new one and of the old one that lie behind each other, each of
+    them sound. Sizes are such that they meet.
+    """
+    crash, topic = CrashDisk(), "topic_88"
+    disk = FaultDisk(crash)
+    sent = [b"message %d" % number for number in range(17)]
+    with opened(disk, segment_bytes=1 << 16, checkpoint_bytes=1 << 30) as engine:
+        for body in sent[:2]:
+            engine.send(topic, body)
+            engine.checkpoint()
+        engine.checkpoint()  # nothing new: an empty block
+        with no_room_for(disk, "*.part"):
+            engine.checkpoint()
+        for body in sent[2:16]:
+            engine.send(topic, body)
+        with no_room_for(disk, "*/checkpoint.*"):
+            engine.checkpoint()  # the part is written, over the one that the slot still names
+        engine.send(topic, sent[16])
+        killed = crash.after_kill()
+    with opened(killed, segment_bytes=1 << 16) as after:
+        assert bodies(after, topic) == sent
+
+
+@contextmanager
+def no_room_for(disk: FaultDisk, names: str) -> Iterator[None]:
+    """Once, where the block writes a file of these names; it says so."""
+    disk.fail("write", names=names, error=errno.ENOSPC)
+    with pytest.raises(StorageFull):
+        yield

@@ -329,3 +329,86 @@ def test_a_decision_that_finds_no_room_though_it_was_set_aside_says_so() -> None
         disk.heal()
         engine.decide("T", "commit")
     check(crash)
+
+
+# --- files in which nothing becomes durable any more ----------------------------------------------
+
+
+def test_a_spare_whose_sync_failed_never_takes_what_is_acknowledged() -> None:
+    """Recovery makes one in the place of that which took the copy; nobody hears of its error."""
+    crash = CrashDisk()
+    with opened(crash) as engine:
+        engine.send("t", b"acknowledged")
+        prepared(engine, "T", 1)
+        killed = crash.after_kill()
+    disk = FaultDisk(killed)
+    disk.fail("sync", names="*.spare*", spoils=True)
+    with opened(disk):
+        assert disk.count("sync", names="*.spare*")
+        disk.heal()
+        again = killed.after_kill()
+    with opened(again):  # it takes a spare for the copy
+        for seed in range(3):
+            with opened(again.after_power_loss(seed)) as after:
+                assert bodies(after, "t") == [b"acknowledged"]
+                assert [each.tx_id for each in after.undecided()] == ["T"]
+
+
+def test_a_spare_that_cannot_be_removed_after_its_sync_failed_is_none() -> None:
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    with opened(disk) as engine:
+        disk.fail("sync", names="*.spare*", spoils=True)
+        disk.fail("remove", names="*.spare*")
+        for _ in range(20):
+            engine.send("t", b"x" * 900)  # it was made ahead: the next one is made when needed
+        assert any(name.endswith(".spare.new") for name in content(crash))
+    disk.heal()
+    with opened(crash) as engine:
+        assert not any(name.endswith(".spare.new") for name in content(crash))
+        for _ in range(20):
+            sent = engine.send("t", b"x" * 900).offset + 1
+        for seed in range(3):
+            with opened(crash.after_power_loss(seed)) as after:
+                assert len(bodies(after, "t")) == sent
+
+
+def send_and_checkpoint(engine: Engine) -> None:
+    engine.send("t", b"0")
+    engine.checkpoint()
+
+
+BEFORE: dict[str, Callable[[Engine], object]] = {
+    "nothing": lambda engine: None,
+    "a record": lambda engine: engine.send("t", b"0"),
+    "a checkpoint": send_and_checkpoint,
+}
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_segment_whose_write_failed_is_not_gone_on_with_though_nothing_is_seen_of_it(
+    before: str, closed: bool
+) -> None:
+    """Not even of the bytes that failed; and in that file nothing becomes durable any more."""
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    engine = opened(disk)
+    BEFORE[before](engine)
+    if closed:
+        engine.close()
+        engine = opened(disk)
+    disk.fail("write", names="*.seg", short=0, spoils=True)
+    with pytest.raises(EngineFailed):
+        engine.send("t", b"failed")
+    disk.heal()
+    engine.close()
+    assert "FAILED" in content(crash)
+    with opened(disk) as engine:
+        assert engine.stats().recovery.copied
+        assert "FAILED" not in content(crash)
+        sent = engine.send("t", b"acknowledged").offset + 1
+        for seed in range(3):
+            with opened(crash.after_power_loss(seed)) as after:
+                assert len(bodies(after, "t")) == sent
+    check(crash)

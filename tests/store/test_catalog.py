@@ -13,8 +13,9 @@ import pytest
 
 from fmq.disk import Disk
 from fmq.store import catalog as catalog_module
-from fmq.store.catalog import FRONT_BYTES, KEYS_MAX, LOADED_MAX, SUFFIX, Catalog
+from fmq.store.catalog import KEYS_MAX, LOADED_MAX, SUFFIX, Catalog
 from fmq.store.index import SegmentIndex
+from fmq.store.index_file import FRONT_BYTES
 from fmq.store.kinds import Run
 from fmq.store.segment import segment_name
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss

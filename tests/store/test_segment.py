@@ -67,11 +67,13 @@ def test_a_header_cut_short_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "what"), [(8, "format 0"), (10, "required flags 0x1")], ids=["format", "required flag"]
+    ("at", "bit", "what"),
+    [(8, 2, "format 3"), (10, 1, "required flags 0x1")],
+    ids=["format", "required flag"],
 )
-def test_what_a_newer_fmq_wrote_is_refused_as_newer(at: int, what: str) -> None:
+def test_what_a_newer_fmq_wrote_is_refused_as_newer(at: int, bit: int, what: str) -> None:
     data = bytearray(HEADER.encode())
-    data[at] ^= 1
+    data[at] ^= bit
     with pytest.raises(NewerFormat, match=what):
         decode_header(resealed(bytes(data)), NAME)
 
@@ -116,3 +118,10 @@ def test_other_names_are_no_segments(name: str) -> None:
 def test_a_segment_knows_its_name_and_its_limit() -> None:
     segment = Segment(BASE, 4096, BASE + 64, 0)
     assert (segment.name, segment.limit) == (NAME, BASE + 4096)
+
+
+def test_an_older_format_than_any_is_damage_and_not_a_newer_one() -> None:
+    data = bytearray(HEADER.encode())
+    data[8:10] = bytes(2)
+    with pytest.raises(Damaged, match="format 0"):
+        decode_header(resealed(bytes(data)), NAME)

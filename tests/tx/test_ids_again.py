@@ -100,3 +100,28 @@ def test_a_handle_knows_its_transaction_when_it_was_written_again() -> None:
         assert engine.undecided()[0].position > before
         tx.commit()
         assert bodies(engine, "t") == [b"body"]
+
+
+@pytest.mark.parametrize("decision", ["commit", "rollback", None])
+@pytest.mark.parametrize("phases", [1, 2])
+def test_a_handle_from_long_ago_tells_nothing_of_who_has_its_id_now(
+    phases: int, decision: str | None
+) -> None:
+    clock = FakeClock()
+    with opened(CrashDisk(), clock, outcome_window_seconds=5) as engine:
+        old = engine.transaction(tx_id="q")
+        old.send("new", b"1")
+        if phases == 2:
+            old.prepare()
+        old.commit()
+        assert old.outcome().state == "committed"
+        clock.advance(6)
+        other = engine.transaction(tx_id="q")
+        other.send("t", b"2")
+        other.prepare()
+        if decision is not None:
+            getattr(other, decision)()
+        with pytest.raises(UnknownTransaction, match="another one's by now"):
+            old.outcome()
+        states = {"commit": "committed", "rollback": "rolled back", None: "undecided"}
+        assert other.outcome().state == engine.outcome("q").state == states[decision]

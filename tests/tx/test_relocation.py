@@ -8,6 +8,7 @@ import pytest
 
 from fmq import Engine
 from fmq.testing import PowerLoss
+from fmq.tx.publication import Publication
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
 FAR: dict[str, Any] = {"relocate_bytes": 5000}
@@ -157,3 +158,28 @@ def test_a_crash_anywhere_in_a_relocation_leaves_one_of_the_two() -> None:
                 committed_whole(engine)
             check(state)
     assert seen == {True, False}
+
+
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+def test_a_decision_looks_again_for_what_was_written_again_while_it_read(
+    decision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread's relocation comes in between, and retention drops where it looks."""
+    limits = {"relocate_bytes": 4096, "retain_bytes": 8192, "reference_bytes_min": 100}
+    with opened(CrashDisk(), None, **limits) as engine:
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"x" * 200)  # not kept in memory
+        tx.prepare()
+        fill(engine)
+        read_ahead = Publication.read_ahead
+
+        def descheduled(self: Publication, *arguments: Any) -> None:
+            monkeypatch.undo()
+            first = engine.stats().first_position
+            while engine.stats().first_position < first + 16384:
+                fill(engine)
+            read_ahead(self, *arguments)
+
+        monkeypatch.setattr(Publication, "read_ahead", descheduled)
+        engine.decide("T", decision)  # type: ignore[arg-type]
+        assert bodies(engine, "t") == ([b"x" * 200] if decision == "commit" else [])

@@ -1,0 +1,34 @@
+"""Reading as many bytes as a number says that is itself among them, and may be damaged.
+
+So it is believed only once their checksum matches: up to then no more memory is taken than for
+one piece, however large the number is and however far a file has been made to reach.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from fmq.disk import File
+
+AT_ONCE_BYTES = 1 << 20
+
+
+def read_checked(file: File, start: int, size: int, crc: int) -> bytes | None:
+    """The `size` bytes from `start` on if their CRC-32 is `crc`, else None."""
+    if size > AT_ONCE_BYTES and _crc_of(file, start, size) != crc:
+        return None
+    data = file.read(start, size)
+    return data if len(data) == size and crc32(data) == crc else None
+
+
+def _crc_of(file: File, start: int, size: int) -> int | None:
+    """The CRC-32 of so many bytes, piece by piece; None if there are fewer."""
+    crc = 0
+    while size:
+        data = file.read(start, min(size, AT_ONCE_BYTES))
+        if not data:
+            return None
+        crc = crc32(data, crc)
+        start += len(data)
+        size -= len(data)
+    return crc

@@ -1,0 +1,51 @@
+"""Reading the index of a sealed segment from its file, which is one block and nothing else.
+
+How large it is, it says itself: checked.py tells when that is believed.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from fmq.disk import File
+from fmq.store.checked import read_checked
+from fmq.store.index import (
+    CRC_END,
+    HEAD_BYTES,
+    BadIndex,
+    SegmentIndex,
+    block_size_of,
+    decode_blocks,
+    head_size_of,
+)
+
+FRONT_BYTES = 4096
+
+
+def read_front(file: File) -> bytes:
+    """The index up to the end of its table of lanes, checked, and what more came with it;
+    BadIndex.
+    """
+    data = file.read(0, FRONT_BYTES)
+    size, crc = head_size_of(data), int.from_bytes(data[4:CRC_END], "little")
+    if HEAD_BYTES <= size <= len(data):
+        if crc32(data[CRC_END:size]) == crc:
+            return data
+    elif size > len(data):
+        checked = read_checked(file, CRC_END, size - CRC_END, crc)
+        if checked is not None:
+            return data[:CRC_END] + checked
+    raise BadIndex("the head's checksum does not match")
+
+
+def read_block(file: File, front: bytes) -> bytes:
+    """All of the index that begins with `front`; BadIndex."""
+    size = block_size_of(front)
+    if size != file.size():
+        raise BadIndex("shorter or longer than it says")
+    return front if len(front) == size else file.read(0, size)
+
+
+def index_in(file: File, store: bytes, base: int) -> SegmentIndex:
+    """The index of the segment at `base`; BadIndex."""
+    return decode_blocks(read_block(file, read_front(file)), store, base)
