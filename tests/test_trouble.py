@@ -370,7 +370,7 @@ def test_too_many_open_files_at_a_roll_refuse_what_was_called_and_nothing_else(
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"x" * 1000)
         tx.prepare()
-        disk.fail("create", error=number, names="*.spare", persistently=True)
+        disk.fail("create", error=number, names="*.spare.new", persistently=True)
         sent = 0
         with pytest.raises(Unreadable, match=r"ulimit -n.*call again"):
             while True:

@@ -200,11 +200,12 @@ def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool)
         file.sync()
         directory.rename(unproven, name)
     except OSError:
-        file.close()
         with contextlib.suppress(OSError):  # then the next engine does
             directory.remove(unproven)
         raise
-    return file
+    finally:
+        file.close()
+    return directory.open(name, write=True)
 
 
 def could_be_segment(size: int) -> bool:
