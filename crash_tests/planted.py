@@ -27,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         "tail in place",
-        "copied = not proven or not tail_is_zeros(directory, last)",
+        "copied = failed or not proven or not tail_is_zeros(directory, last)",
         "copied = False",
         "--workload kill",
     ),
@@ -156,6 +156,7 @@ MUTANTS = (
         "        if self._unsynced:\n            self._writing.sync()",
         "        if True:\n            self._writing.sync()",
         "--tier faults --workload sync-twice",
+        (("            self._directory.create(FAILED).close()\n", "            pass\n"),),
     ),
     Mutant(
         "the directory's own name is not made durable",

@@ -56,8 +56,9 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a send is planned before the lock is taken",
-        "self.group.run(self.place, sent, wait",
-        "self.place(sent)\n        self.group.run(lambda _: None, sent, wait",
+        "            self.group.run(self.place, sent, wait=self._waits)\n",
+        "            self.place(sent)\n"
+        "            self.group.run(lambda _: None, sent, wait=self._waits)\n",
         "--workload shared-sync --rounds 100",
     ),
     Mutant(

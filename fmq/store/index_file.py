@@ -43,7 +43,7 @@ def read_block(file: File, front: bytes) -> bytes:
     size = block_size_of(front)
     if size != file.size():
         raise BadIndex("shorter or longer than it says")
-    return front if len(front) == size else file.read(0, size)
+    return front if len(front) == size else front + file.read(len(front), size - len(front))
 
 
 def index_in(file: File, store: bytes, base: int) -> SegmentIndex:

@@ -226,8 +226,7 @@ class Journal:
     def sync(self) -> None:
         """Make durable whatever was written without a sync into the segment being written.
 
-        With nothing to sync nothing is asked of the disk: were that to fail, recovery would find
-        all of the segment proven by a checkpoint, and go on in a file that may keep nothing more.
+        With nothing to sync nothing is asked of the disk, which could only fail.
         """
         if self._unsynced:
             self._writing.sync()

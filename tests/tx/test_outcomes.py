@@ -297,7 +297,7 @@ def test_a_transaction_whose_engine_is_closed_while_it_asks_says_so(
         with engine.transaction(tx_id="T") as tx:
             tx.send("t", b"x")
 
-        def closed_meanwhile(tx_id: str) -> fmq.Outcome:
+        def closed_meanwhile(tx_id: str, number: int) -> fmq.Outcome:
             engine.close()
             raise OSError(errno.EBADF, "Bad file descriptor")
 
