@@ -35,10 +35,11 @@ from fmq.recovery.layout import look
 from fmq.store.batch import Batch
 from fmq.store.reader import Reader
 from fmq.tx.messages import Messages
-from fmq.tx.names import check_place, check_text, check_tx_id
+from fmq.tx.names import check_place, check_seconds, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
 T = TypeVar("T")
+LOOK_SECONDS = 0.05  # how long who waits for news sleeps between two looks
 
 
 class ReadOnlyEngine:
@@ -107,18 +108,24 @@ class ReadOnlyEngine:
         return self._follower.ledger.applied_upto
 
     def read(
-        self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100
+        self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
     ) -> list[Message]:
         """The messages of `queue` from `offset` on, at most `limit`; empty if there are none.
 
-        Damaged or Unreadable if one of them is; `read_batch` gives what lies before it.
+        With `timeout` it looks for so long, again and again. Damaged or Unreadable if one of them
+        is; `read_batch` gives what lies before it.
         """
         self._check_open()
         queue, offset, limit = check_place(topic, queue, offset, limit, 0)
+        timeout = check_seconds("timeout", timeout)
         found: list[Message] = []
         while len(found) < limit:
             batch = self.read_batch(
-                topic, queue=queue, offset=offset + len(found), limit=limit - len(found)
+                topic,
+                queue=queue,
+                offset=offset + len(found),
+                limit=limit - len(found),
+                timeout=0.0 if found else timeout,
             )
             if batch is None:
                 break
@@ -126,10 +133,28 @@ class ReadOnlyEngine:
         return found
 
     def read_batch(
-        self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 1000
+        self,
+        topic: str,
+        *,
+        queue: int = 0,
+        offset: int = 0,
+        limit: int = 1000,
+        timeout: float = 0.0,
     ) -> Batch | None:
         """The same as one Batch; None if there is nothing."""
         queue, offset, limit = check_place(topic, queue, offset, limit)
+        deadline = self._clock.monotonic() + check_seconds("timeout", timeout)
+        while True:
+            found = self._look_for(topic, queue, offset, limit)
+            left = deadline - self._clock.monotonic()
+            if found is not None or left <= 0:
+                return found
+            # Nobody wakes who reads beside another process.
+            never_released = threading.Lock()
+            never_released.acquire()
+            self._clock.wait(never_released, min(left, LOOK_SECONDS))
+
+    def _look_for(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
         self._check_open()
         # Looking for news costs more than reading: only for what is not known yet, or no more.
         with suppress(FmqError, OSError):

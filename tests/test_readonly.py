@@ -812,12 +812,12 @@ def test_messages_behind_damage_never_stand_at_the_offsets_of_those_that_it_hide
     """A record below the checkpoint is damaged and the part is gone: the index is built from the
     segment, up to there, and then goes on with what came behind the checkpoint.
     """
-    engine = opened(disk)
-    at = [engine.send("t", b"%d" % number).position for number in range(3)]
-    engine.checkpoint()
-    for number in range(3, 6):
-        engine.send("t", b"%d" % number)
-    killed = disk.after_kill()
+    with opened(disk) as engine:
+        at = [engine.send("t", b"%d" % number).position for number in range(3)]
+        engine.checkpoint()
+        for number in range(3, 6):
+            engine.send("t", b"%d" % number)
+        killed = disk.after_kill()
     flip(killed, segments(killed)[0], at[1] + 50)
     remove(killed, segments(killed)[0].replace(".seg", ".part"))
     with looking(killed) as reader:
@@ -884,6 +884,35 @@ def test_what_is_written_between_two_looks_of_a_reader_is_no_damage(disk: CrashD
             assert len(reader.read("t")) > 1
             journal = see("data", disk=Busy(disk, write))
             assert journal.visible_to > 0
+
+
+def test_it_waits_for_the_first_message_and_no_longer_than_it_was_told(disk: CrashDisk) -> None:
+    """By a clock that lets the time of each wait pass at once: in one of them a message comes."""
+    clock = FakeClock()
+
+    class Waking(FakeClock):
+        waits = 0
+
+        def wait(self, lock: Any, timeout: float | None) -> bool:
+            self.waits += 1
+            if self.waits == 3:
+                engine.send("t", b"news")
+                engine.checkpoint()
+            return super().wait(lock, timeout)
+
+    with opened(disk, clock) as engine:
+        waking = Waking()
+        with fmq.open("data", read_only=True, disk=disk, clock=waking) as reader:
+            (message,) = reader.read("t", timeout=1)
+            assert (message.body, waking.waits) == (b"news", 3)
+            began = waking.monotonic()
+            assert reader.read("t", offset=1, timeout=1) == []
+            assert reader.read_batch("none", timeout=0.5) is None
+            assert waking.monotonic() - began == pytest.approx(1.5)
+            with pytest.raises(BadOption):
+                reader.read("t", timeout=float("nan"))
+            with pytest.raises(TypeError, match="timeout"):
+                reader.read_batch("t", timeout="1")  # type: ignore[arg-type]
 
 
 def test_a_close_that_was_interrupted_is_finished_by_the_next_one(tmp_path: Path) -> None:
