@@ -81,7 +81,7 @@ def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
             file.close()
     except OSError:
         return False  # whoever locks it is told
-    return not LOCK_BEGINS.startswith(said)
+    return not LOCK_BEGINS.startswith(said.rstrip(b"\0"))  # nor need a power cut leave words
 
 
 def _ours(name: str) -> bool:

@@ -23,7 +23,7 @@ from fmq.recovery.replay import Replay
 from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
 from fmq.store.journal import create_first_segment
 from fmq.store.segment import HEADER_BYTES, STORE_BYTES, Segment, base_of, belongs, segment_name
-from fmq.store.spares import all_zeros, create_spare, is_spare, is_unproven
+from fmq.store.spares import FIRST_SPARE, all_zeros, create_spare, is_spare, is_unproven
 from fmq.tx.ledger import Ledger
 
 LEFTOVER = (".new", ".copy", INDEX_SUFFIX, PART)
@@ -94,10 +94,11 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     failed = FAILED in layout.names
     copied = failed or not proven or not tail_is_zeros(directory, last)
     if copied:
+        _remove_unproven(directory, layout)  # on a full disk the copy needs their room
         spare = _spare(directory, layout, last.capacity)
         cut = copy_tail(directory, last, spare)
-        if spare is not None and replay.ledger.undecided:
-            _make_again(directory, spare, last.capacity)
+        if replay.ledger.undecided:
+            _make_again(directory, layout, spare, last.capacity)
         if failed:
             directory.remove(FAILED)
     else:
@@ -105,6 +106,8 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
         directory.sync()
     segments = _drop_below_floor(directory, replay.segments, replay.ledger)
     _remove_leftovers(directory, segments)
+    if not copied:
+        _remove_unproven(directory, layout)
     clean = bool(replay.checkpoint and replay.checkpoint.clean and not copied)
     report = RecoveryReport(clean, replay.replayed_bytes, len(replay.ledger.undecided), cut, copied)
     for topic in replay.ledger.topics.values():
@@ -194,10 +197,22 @@ def _spare(directory: Directory, layout: Layout, capacity: int) -> str | None:
     return None
 
 
-def _make_again(directory: Directory, spare: str, capacity: int) -> None:
-    """A spare that took the copy was set aside for decisions, which no full disk may refuse. What
-    it replaced has just left as much room: take it before anybody else does.
+def _remove_unproven(directory: Directory, layout: Layout) -> None:
+    """Files that were to become spares, or had been: nobody knows what they keep."""
+    for name in layout.names:
+        if is_unproven(name):
+            directory.remove(name)
+
+
+def _make_again(directory: Directory, layout: Layout, spare: str | None, capacity: int) -> None:
+    """The spare that took the copy was set aside for decisions, which no full disk may refuse, and
+    so was one that was never finished. What was replaced has just left as much room: take it
+    before anybody else does.
     """
+    if spare is None:
+        if any(map(is_spare, layout.names)):
+            return
+        spare = FIRST_SPARE
     with contextlib.suppress(OSError):
         create_spare(directory, spare, capacity, zeros=False).close()
 
@@ -228,5 +243,3 @@ def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:
             temporary = not name.endswith((INDEX_SUFFIX, PART))
             if temporary or base_of(name) not in bases:
                 directory.remove(name)
-        elif is_unproven(name):
-            directory.remove(name)

@@ -49,6 +49,7 @@ LANE = Struct("<QQqqIHBB")
 HEAD_BYTES = HEAD.size
 CRC_END = 8
 ELSEWHERE = 1
+SKIPPED_MAX = 1 << 16  # entries; more messages no segment holds
 NOWHERE = 0  # in a segment: there lies its header, and no record
 assert HEAD_BYTES == 64, "the table above counts on it"
 
@@ -147,8 +148,10 @@ class SegmentIndex:
 
     def _skip(self, lane: Lane, run: Run) -> None:
         """What lies between the lane's end and `run` was not met: whoever reads there is told."""
-        if run.offset < lane.next:
-            reason = f"a second record of {run.topic}/{run.queue} offset {run.offset}"
+        entries = -(-(run.offset - lane.next) // COUNT_MAX)
+        if not 0 < entries <= SKIPPED_MAX:
+            where = f"{run.topic}/{run.queue} offset {run.offset}"
+            reason = f"a second record of {where}" if entries <= 0 else f"{where} is far off"
             raise Damaged(segment_name(self.base), run.position, reason)
         lane.part_bodies()
         while lane.next < run.offset:

@@ -25,7 +25,7 @@ from fmq.store.files import Files
 from fmq.store.kinds import Record
 from fmq.store.record import ALIGNMENT, FIRST, LAST, aligned
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
-from fmq.store.spares import Spare, Spares
+from fmq.store.spares import UNPROVEN, Spare, Spares
 
 # Where copying is cheaper than handing over many buffers.
 JOIN_BYTES_MAX = 64 * 1024
@@ -235,9 +235,12 @@ class Journal:
     def _open_segment(self, roll: Roll) -> None:
         old, spare = self._writing, roll.spare
         self.sync()
+        # From here on it is no spare: if its header cannot be written, nothing may go into it.
+        unproven = spare.name + UNPROVEN
+        self._directory.rename(spare.name, unproven)
         spare.file.write(0, (roll.header,), sync=True)
         spare.file.sync()
-        self._directory.rename(spare.name, roll.new.name)
+        self._directory.rename(unproven, roll.new.name)
         # Until the directory is synced, the segment's name may be lost with the power.
         self._directory.sync()
         old.close()

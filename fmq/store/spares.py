@@ -25,7 +25,8 @@ from fmq.store.record import ALIGNMENT
 from fmq.store.segment import HEADER_BYTES
 
 SUFFIX = ".spare"
-UNPROVEN = ".new"  # behind the name of one that is being made
+FIRST_SPARE = f"{0:06d}{SUFFIX}"
+UNPROVEN = ".new"  # behind the name of one that is being made, or becomes a segment
 ZEROED_BYTES_PER_SECOND_MAX = 320 << 20
 ZEROS = bytes(1 << 20)
 NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)  # of this process, or of the machine
@@ -205,7 +206,12 @@ def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool)
         raise
     finally:
         file.close()
-    return directory.open(name, write=True)
+    try:
+        return directory.open(name, write=True)
+    except OSError:
+        with contextlib.suppress(OSError):
+            directory.remove(name)
+        raise
 
 
 def could_be_segment(size: int) -> bool:
@@ -220,7 +226,7 @@ def is_spare(name: str) -> bool:
 
 
 def is_unproven(name: str) -> bool:
-    """Whether `name` is that of a spare that somebody did not finish."""
+    """Whether `name` is that of a spare that somebody did not finish, or did not get to use."""
     return name.endswith(UNPROVEN) and is_spare(name.removesuffix(UNPROVEN))
 
 
