@@ -186,6 +186,13 @@ MUTANTS = (
         "--tier faults --workload relocation",
     ),
     Mutant(
+        "a header is written into what is a spare still",
+        "        unproven = spare.name + UNPROVEN\n"
+        "        self._directory.rename(spare.name, unproven)\n",
+        "        unproven = spare.name\n",
+        "--tier faults --workload roll",
+    ),
+    Mutant(
         "a send that is to be durable, and is not",
         "wait=self.waits(sync), force=sync)",
         "wait=self.waits(sync))",

@@ -569,7 +569,7 @@ def test_a_lock_that_somebody_else_has_written_makes_no_directory_fmqs(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["LOCK"]
 
 
-@pytest.mark.parametrize("left", ["", "process 4711\nhost shop\n"])
+@pytest.mark.parametrize("left", ["", "process 4711\nhost shop\n", "\0" * 30])
 def test_a_lock_that_a_kill_has_left_is_no_journal_yet(tmp_path: Path, left: str) -> None:
     (tmp_path / "LOCK").write_text(left)
     with fmq.open(tmp_path, SMALL) as engine:

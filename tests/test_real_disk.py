@@ -133,7 +133,7 @@ def test_an_engine_that_failed_at_a_roll_keeps_no_file_when_it_is_closed(
     """Else nobody could unmount the file system that failed, as long as the program runs."""
     disk = FaultDisk(RealDisk())
     engine = fmq.open(tmp_path / "data", fmq.Options(segment_bytes=1 << 16), disk=disk)
-    disk.fail(operation, names="*.spare")
+    disk.fail(operation, names="*.spare*")
     with pytest.raises(EngineFailed):
         for _ in range(100):
             engine.send("t", bytes(4000))

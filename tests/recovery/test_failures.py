@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from fmq import Engine
 from fmq.disk import Directory, File
-from fmq.errors import EngineFailed, StorageFull
+from fmq.errors import EngineFailed, StorageFull, Unreadable
 from fmq.testing import FaultDisk
 from fmq.testing.faults import Operation
 from tests.small import CrashDisk, bodies, check, content, opened, remove
@@ -411,4 +412,69 @@ def test_a_segment_whose_write_failed_is_not_gone_on_with_though_nothing_is_seen
         for seed in range(3):
             with opened(crash.after_power_loss(seed)) as after:
                 assert len(bodies(after, "t")) == sent
+    check(crash)
+
+
+@pytest.mark.parametrize("undecided", [0, 3])
+def test_a_spare_whose_header_could_not_be_written_is_none_any_more(undecided: int) -> None:
+    """Nothing of it is seen, so it is all zeros still. With others beside it, it was not the first
+    to be taken for the copy, and became the segment after.
+    """
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    with opened(disk) as engine:
+        for number in range(undecided):
+            prepared(engine, f"T{number}", 700)
+        names = "*/00000[1-9].spare.new" if undecided else "*.spare.new"
+        disk.fail("write", names=names, short=0, spoils=True)
+        with pytest.raises(EngineFailed):
+            for _ in range(60):
+                engine.send("t", b"f" * 400)
+    disk.heal()
+    with opened(disk) as engine:
+        for _ in range(40):
+            sent = engine.send("t", b"s" * 400).offset + 1
+        for state in crash.states():
+            with opened(state) as after:
+                assert len(bodies(after, "t")) == sent
+                assert len(after.undecided()) == undecided
+
+
+def room_of(disk: CrashDisk) -> SmallDisk:
+    """`disk`, as large as what is on it."""
+    disk.__class__ = SmallDisk
+    assert isinstance(disk, SmallDisk)
+    disk.room = 0
+    disk.room = -disk.left()
+    return disk
+
+
+@pytest.mark.parametrize("when", ["sync data/000000.spare", "rename data/000000.spare"])
+def test_a_kill_while_a_spare_is_made_leaves_a_full_disk_that_opens(when: str) -> None:
+    """The room that the copy needs is that of the spare."""
+    disk = SmallDisk()
+    with opened(Small(disk), segment_bytes=65536) as engine:
+        kills: list[CrashDisk] = []
+        disk.watch(lambda line: kills.append(disk.after_kill()) if when in line else None)
+        engine.send("t", b"1")
+        prepared(engine, "T")
+        disk.watch(None)
+    killed = room_of(kills[0])
+    with opened(Small(killed), segment_bytes=65536):
+        pass
+    check(killed)
+
+
+def test_a_spare_that_cannot_be_opened_takes_no_room() -> None:
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    with opened(disk) as engine:
+        disk.fail("open", names="*.spare", error=errno.EMFILE, persistently=True)
+        before = sum(name.endswith(".spare") for name in content(crash))
+        for _ in range(40):
+            with suppress(Unreadable):
+                engine.send("t", b"f" * 400)
+        assert sum(name.endswith(".spare") for name in content(crash)) <= before
+        disk.heal()
+        engine.send("t", b"goes on")
     check(crash)

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fmq.errors import Damaged
 from fmq.store.index import (
     HEAD_BYTES,
+    NOWHERE,
     BadIndex,
     Lane,
     SegmentIndex,
@@ -276,3 +278,32 @@ def test_a_long_queue_in_one_segment_is_indexed() -> None:
     again = decode_blocks(index.encode(STORE), STORE, BASE)
     assert said(again) == said(index)
     assert again.lanes["orders", 0].find((299 << 24) + 5) == 299
+
+
+def test_a_run_behind_a_hole_leaves_the_others_at_their_offsets() -> None:
+    index = SegmentIndex(BASE)
+    index.add(run("t", 0, 3, 2, 100))
+    index.add(run("t", 0, 9, 1, 300))
+    lane = index.lanes["t", 0]
+    assert [lane.first + start for start in lane.starts] == [3, 5, 9]
+    assert lane.bodies.tolist()[1] == lane.records.tolist()[1] == NOWHERE
+    assert lane.next == 10
+
+
+@pytest.mark.parametrize("offset", [0, 4, 1 << 62, (1 << 64) - 1])
+def test_a_run_that_cannot_be_there_is_damage_and_costs_no_memory(offset: int) -> None:
+    index = SegmentIndex(BASE)
+    index.add(run("t", 0, 3, 2, 100))
+    with pytest.raises(Damaged, match=r"second record|far off"):
+        index.add(run("t", 0, offset, 1, 300))
+    assert len(index.lanes["t", 0].counts) == 1
+
+
+def test_a_block_that_ends_before_the_one_in_front_of_it_is_none_of_this_index() -> None:
+    index = SegmentIndex(BASE)
+    index.end = BASE + 200
+    older = index.encode_unsaved(STORE)
+    index.add(run("t", 0, 0, 2, 100))
+    index.end = BASE + 400
+    with pytest.raises(BadIndex, match="in front of it"):
+        decode_blocks(index.encode(STORE) + older, STORE, BASE)
