@@ -93,8 +93,8 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     # Of bytes whose write has failed nothing may be left to be seen; it must not be gone on with.
     failed = FAILED in layout.names
     copied = failed or not proven or not tail_is_zeros(directory, last)
+    _remove_unproven(directory, layout)  # on a full disk a copy needs their room
     if copied:
-        _remove_unproven(directory, layout)  # on a full disk the copy needs their room
         spare = _spare(directory, layout, last.capacity)
         cut = copy_tail(directory, last, spare)
         if replay.ledger.undecided:
@@ -106,8 +106,6 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
         directory.sync()
     segments = _drop_below_floor(directory, replay.segments, replay.ledger)
     _remove_leftovers(directory, segments)
-    if not copied:
-        _remove_unproven(directory, layout)
     clean = bool(replay.checkpoint and replay.checkpoint.clean and not copied)
     report = RecoveryReport(clean, replay.replayed_bytes, len(replay.ledger.undecided), cut, copied)
     for topic in replay.ledger.topics.values():
