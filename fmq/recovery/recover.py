@@ -197,9 +197,8 @@ def _spare(directory: Directory, layout: Layout, capacity: int) -> str | None:
 
 def _remove_unproven(directory: Directory, layout: Layout) -> None:
     """Files that were to become spares, or had been: nobody knows what they keep."""
-    for name in layout.names:
-        if is_unproven(name):
-            directory.remove(name)
+    for name in sorted(filter(is_unproven, layout.names)):
+        directory.remove(name)
 
 
 def _make_again(directory: Directory, layout: Layout, spare: str | None, capacity: int) -> None:
