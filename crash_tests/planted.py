@@ -200,14 +200,14 @@ MUTANTS = (
     ),
     Mutant(
         "a commit that refers is to be durable, and is not",
-        "publication, wait=writer.waits(sync), force=sync is True)",
-        "publication, wait=writer.waits(sync))",
+        "writer.run(plan, publication, sync)",
+        "writer.run(plan, publication, None)",
         "--workload asked-to-sync",
     ),
     Mutant(
         "a commit that is to be durable, and is not",
-        "commit, wait=writer.waits(sync), force=sync is True)",
-        "commit, wait=writer.waits(sync))",
+        "writer.run(plan, commit, sync)",
+        "writer.run(plan, commit, None)",
         "--workload asked-to-sync",
     ),
     Mutant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from crash_tests.carry_on import Refused, Unknown, call, restart, told
@@ -101,6 +102,18 @@ def rollback(run: Run, name: str) -> None:
     decide(run, name, "rollback", run.transactions.pop(name, None))
 
 
+def sure_rollback(run: Run, name: str) -> None:
+    decide(run, name, "rollback", run.transactions.pop(name, None), sync=True)
+
+
+def lazy_decide(run: Run, name: str, decision: str) -> None:
+    decide(run, name, decision, sync=False)
+
+
+def sure_decide(run: Run, name: str, decision: str) -> None:
+    decide(run, name, decision, sync=True)
+
+
 def decide(
     run: Run,
     name: str,
@@ -109,7 +122,7 @@ def decide(
     *,
     sync: bool | None = None,
 ) -> None:
-    """With `sync` if there is `tx`; without it the decision is made in its producer's place."""
+    """Without `tx` the decision is made in its producer's place."""
     oracle, engine = run.oracle, run.live
     if name not in oracle.units or not may_decide(run, name):
         return
@@ -118,12 +131,13 @@ def decide(
         with contextlib.suppress(UnknownTransaction, *Unknown):
             engine.decide(name, decision, seal=NO_SEAL)  # type: ignore[arg-type]
             raise Violation("I4", f"{name} was decided by who meant another one")
-        outcome = call(run, name, lambda: engine.decide(name, decision))  # type: ignore[arg-type]
+        in_its_place = partial(engine.decide, name, decision, sync=sync)  # type: ignore[arg-type]
+        outcome = call(run, name, in_its_place, durable=sync)
         receipts = [] if outcome is None else list(outcome.receipts)
     elif decision == "commit":
         receipts = call(run, name, lambda: tx.commit(sync=sync), durable=sync)
     else:
-        call(run, name, tx.rollback)
+        call(run, name, lambda: tx.rollback(sync=sync), durable=sync)
         return
     if receipts:
         told(run, name, receipts)

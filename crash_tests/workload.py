@@ -7,8 +7,8 @@
     ["tx", name, [[topic, queue, count, size]...], group or null]      one phase; or "lazy tx"
     ["prepare", name, [...], group or null]      with a group: acks what it can poll
     ["commit", name]  ["rollback", name]         by the transaction, or decide if it is lost
-    ["lazy commit", name]  ["sure commit", name]
-    ["decide", name, "commit" or "rollback"]
+    ["lazy commit", name]  ["sure commit", name]  ["sure rollback", name]
+    ["decide", name, "commit" or "rollback"]     or "lazy decide", "sure decide"
     ["consume", group, limit, acks]              polls, acks the first few one by one
     ["batch", group, limit]                      polls a batch and acks it as one
     ["export"]  ["end export"]                   pins the oldest segment, as another process may

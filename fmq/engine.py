@@ -107,7 +107,8 @@ class Engine:
         if self._refusal is not None:
             self._check()
         sent = self._sender.one(topic, body, key, tag, headers, queue, producer)
-        self._writer.send(sent, sync)
+        writer = self._writer
+        writer.run(writer.place, sent, sync)
         if not self._background:
             self._after()
         return sent.receipt()
@@ -127,7 +128,8 @@ class Engine:
         if sent is None:
             self._writer.waits(sync)
             return []
-        self._writer.send(sent, sync)
+        writer = self._writer
+        writer.run(writer.place, sent, sync)
         self._after()
         return sent.receipts()
 
@@ -183,7 +185,7 @@ class Engine:
         """What became of a transaction: undecided, committed or rolled back, when and by whom."""
         self._check_open()
         try:
-            return self._manager.outcome(tx_id)
+            return self._manager.decisions.outcome(tx_id)
         except OSError:
             self._check_open()
             raise
@@ -200,15 +202,18 @@ class Engine:
         reason: str | None = None,
         decided_by: str | None = None,
         seal: str | None = None,
+        sync: bool | None = None,
     ) -> fmq.Outcome:
         """Commit or roll back an undecided transaction, in its producer's place.
 
         The same decision again is a success; the opposite one is AlreadyDecided. With `seal`
-        the decision reaches exactly the transaction that has it, or none.
+        the decision reaches exactly the transaction that has it, or none. `sync` as in `send`.
         """
         self._check()
         why, by = "" if reason is None else reason, "" if decided_by is None else decided_by
-        outcome = self._manager.decide(tx_id, decision, reason=why, decided_by=by, seal=seal)
+        outcome = self._manager.decisions.decide(
+            tx_id, decision, reason=why, decided_by=by, seal=seal, sync=sync
+        )
         self._after()
         return outcome
 

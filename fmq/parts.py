@@ -109,7 +109,14 @@ class Parts:
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.groups = Groups(ledger)
         self.feedback = Feedback(
-            self.messages, self.manager, options, found.store, drawn, check, check_open, after
+            self.messages,
+            self.manager.decisions,
+            options,
+            found.store,
+            drawn,
+            check,
+            check_open,
+            after,
         )
         group.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)

@@ -14,6 +14,7 @@ import fmq
 from fmq import Engine, Message, Options, Receipt
 from fmq.disk import Disk
 from fmq.errors import BadName, BadOption, Closed
+from fmq.message import Decision
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.small import bodies, check, fill, opened
 
@@ -328,7 +329,7 @@ def test_sync_false_becomes_visible_with_the_next_sync_of_anybody(store: CrashDi
             assert bodies(after, "t") == [b"0", b"1", b"2"]
 
 
-CALLS = ("send", "send_many", "ack", "one phase", "two phases")
+CALLS = ("send", "send_many", "ack", "one phase", "two phases", "rollback", "decide")
 
 
 def call_with(engine: Engine, call: str, sync: bool | None) -> None:
@@ -348,12 +349,20 @@ def call_with(engine: Engine, call: str, sync: bool | None) -> None:
         case "two phases":
             tx.prepare()
             assert len(tx.commit(sync=sync)) == 1
+        case "rollback":
+            tx.prepare()
+            tx.rollback(sync=sync)
+        case "decide":
+            tx.prepare()
+            assert engine.decide(tx.tx_id, "commit", sync=sync).state == "committed"
 
 
 def has_happened(disk: CrashDisk, call: str) -> bool:
     with opened(disk) as after:
         if call == "ack":
             return any(info.acked_below for info in after.groups("g"))
+        if call == "rollback":
+            return not after.undecided()
         return len(bodies(after, "t")) == 2
 
 
@@ -399,6 +408,32 @@ def test_a_commit_that_did_not_wait_can_be_waited_for_later(store: CrashDisk) ->
         assert tx.commit(sync=True) == receipts
         with opened(store.after_power_loss(1)) as after:
             assert bodies(after, "t") == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("mode", ["interval", "never"])
+@pytest.mark.parametrize("state", ["committed", "rolled back"])
+def test_a_decision_that_did_not_wait_can_be_waited_for_later(
+    store: CrashDisk, mode: str, state: str
+) -> None:
+    """By whoever makes it again, its producer or another."""
+    decision: Decision = "commit" if state == "committed" else "rollback"
+    for again in ("by itself", "in its place"):
+        disk = CrashDisk()
+        with live(disk, FakeClock(), sync=mode) as engine:
+            tx = engine.transaction(tx_id="T")
+            tx.send("t", b"0")
+            tx.prepare()
+            assert engine.decide("T", decision, sync=False).state == state
+            with opened(disk.after_power_loss(1)) as after:
+                assert after.outcome("T").state == "undecided"
+            if again == "in its place":
+                assert engine.decide("T", decision, sync=True).state == state
+            elif state == "committed":
+                tx.commit(sync=True)
+            else:
+                tx.rollback(sync=True)
+            with opened(disk.after_power_loss(1)) as after:
+                assert after.outcome("T").state == state
 
 
 # --- the end --------------------------------------------------------------------------------------

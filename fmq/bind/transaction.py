@@ -178,7 +178,7 @@ class BoundTransaction(Transaction):
             self._refuse_by_hand("commit")
         return super().commit(sync=sync)
 
-    def rollback(self) -> None:
+    def rollback(self, *, sync: bool | None = None) -> None:
         """Not by hand: an exception that leaves the block does it, fmq.RollBack for one."""
         if self.phase is not Phase.ROLLED_BACK:
             self._refuse_by_hand("rollback")

@@ -195,7 +195,7 @@ class Consumer:
 
         acked = AckSent(lease._range())
         try:
-            writer.group.run(plan, acked, wait=writer.waits(sync), force=sync is True)
+            writer.run(plan, acked, sync)
         except (LeaseLost, Nested):
             raise  # nothing was planned
         except BaseException:

@@ -20,8 +20,8 @@ from fmq.feedback.answers import ANSWERS, Answer, is_answer
 from fmq.feedback.book import Book, Key, Open
 from fmq.feedback.waiting import Asker, Waiting
 from fmq.options import Options
+from fmq.tx.decisions import Decisions, check_reason
 from fmq.tx.ledger import Entry, Ledger, seal_text
-from fmq.tx.manager import TransactionManager, check_reason
 from fmq.tx.messages import Messages, Wakeup
 from fmq.tx.names import check_count, check_names, check_seconds, check_tx_id
 from fmq.tx.outcomes import undecided_view
@@ -42,7 +42,7 @@ class Feedback:
     def __init__(
         self,
         messages: Messages,
-        manager: TransactionManager,
+        decisions: Decisions,
         options: Options,
         store: bytes,
         seed: bytes,
@@ -56,7 +56,7 @@ class Feedback:
         self._lock = messages.lock
         self._clock = messages.clock
         self._ledger: Ledger = messages.ledger
-        self._manager = manager
+        self._decisions = decisions
         self._options = options
         self.store = store.hex()
         self._check, self._check_open = check, check_open
@@ -119,7 +119,7 @@ class Feedback:
                         self._waiting.ask(asker, until)
                 if on_its_way:
                     # An interrupt may have left a decision that nobody writes. Then look again.
-                    self._manager.flush()
+                    self._decisions.flush()
                 else:
                     self._clock.wait(asker.lock, until - now)
             finally:
@@ -211,7 +211,7 @@ class Feedback:
 
     def _decide(self, question: fmq.Question, decision: Answer, reason: str) -> fmq.Outcome:
         assert decision != "unknown"
-        outcome = self._manager.decide(
+        outcome = self._decisions.decide(
             question.tx_id, decision, reason=reason, decided_by="checker", seal=question.seal
         )
         self._after()
@@ -270,7 +270,7 @@ class Feedback:
     def catch_up(self) -> None:
         """Wait for the decisions that are on their way; EngineFailed if they have failed."""
         self._check_open()
-        self._manager.check_undecided()
+        self._decisions.check_undecided()
 
     def undecided(self) -> list[fmq.UndecidedTransaction]:
         """All that wait for their decision, the oldest first, and how asking stands."""

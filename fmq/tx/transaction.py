@@ -69,9 +69,9 @@ class Transaction(Collecting):
         if self.phase is OPEN:
             take = manager.commit_at_once
         elif self._undecided():
-            take = manager.commit_prepared
+            take = manager.decisions.commit_prepared
         elif self.phase is COMMITTED:
-            manager.make_durable(sync)
+            manager.decisions.make_durable(sync)
             return
         else:
             self._refuse("commit")
@@ -79,16 +79,23 @@ class Transaction(Collecting):
         after = manager.after
         after()
 
-    def rollback(self) -> None:
-        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again."""
+    def rollback(self, *, sync: bool | None = None) -> None:
+        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again.
+
+        `sync` says, as that of `commit`, whether the roll back of a prepared one is waited for.
+        """
+        decisions = self._manager.decisions
+        self._writer.waits(sync)  # or a TypeError, in any phase
         if self._undecided():
-            self._step(Phase.ROLLED_BACK, self._manager.roll_back_prepared)
+            self._step(Phase.ROLLED_BACK, partial(decisions.roll_back_prepared, sync=sync))
             self.ackables.clear()  # they come again when ROLLBACK is applied, and not before
         elif self.phase is OPEN:
             self._end_room()
             self._manager.in_use.let_go(self)
             self.phase = Phase.ROLLED_BACK
-        elif self.phase is not Phase.ROLLED_BACK:
+        elif self.phase is Phase.ROLLED_BACK:
+            decisions.make_durable(sync)
+        else:
             self._refuse("rollback")
         self._give_back([*self.ackables])
         self.ackables.clear()
@@ -128,7 +135,7 @@ class Transaction(Collecting):
                 "it is in the journal"
             )
         try:
-            return manager.outcome(self.tx_id, self.number)
+            return manager.decisions.outcome(self.tx_id, self.number)
         except OSError:
             manager.check_open()  # closed since then, and its files with it
             raise

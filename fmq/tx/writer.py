@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
+from typing import TypeVar
 
 from fmq.clock import Clock
 from fmq.nested import is_inside
@@ -23,6 +24,9 @@ from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
 from fmq.tx.recorded import Recorded
 from fmq.tx.straight import Straight
+
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Writer:
@@ -134,12 +138,11 @@ class Writer:
                         release()
                         self.abandoned.remove(release)
 
-    def send(self, sent: Straight, sync: bool | None) -> None:
-        """Append what is sent."""
+    def run(self, plan: Callable[[A], T], what: A, sync: bool | None) -> T:
+        """Call `plan(what)` as `Group.run` does, and wait as `sync` says, or else the options."""
         if sync is None:
-            self.group.run(self.place, sent, wait=self._waits)
-        else:
-            self.group.run(self.place, sent, wait=self.waits(sync), force=sync)
+            return self.group.run(plan, what, wait=self._waits)
+        return self.group.run(plan, what, wait=self.waits(sync), force=sync)
 
     # --- the steps of a plan, under the lock ----------------------------------------------------
 

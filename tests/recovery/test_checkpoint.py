@@ -239,7 +239,10 @@ def test_a_checkpoint_is_sound_if_all_of_the_newest_segment_is_still_planned() -
         before = engine.stats()
         assert before.position == 4096 + 64
         # Planned, and not yet on its way: as another thread's send may be at that moment.
-        engine._writer.send(engine._sender.one("t", b"z", None, None, None, None, None), False)
+        writer = engine._writer
+        writer.run(
+            writer.place, engine._sender.one("t", b"z", None, None, None, None, None), sync=False
+        )
         engine._parts.chores.checkpointer.take(clean=False)
         assert engine.stats().checkpoints == before.checkpoints + 1
         engine.sync()

@@ -124,16 +124,26 @@ def test_nothing_is_sent_to_where_nothing_can_be(engine: Engine) -> None:
 @pytest.mark.parametrize("sync", ["never", "always", "", 0, 1, ()], ids=repr)
 def test_a_sync_that_is_neither_true_nor_false(engine: Engine, sync: Any) -> None:
     """A mode in its place, "never" above all, would be taken for the opposite of what it says."""
+    open_one, prepared = engine.transaction(), engine.transaction()
+    prepared.send("old", b"y")
+    prepared.prepare()
     with engine.consumer("old", group="g") as consumer:
         (delivery,) = consumer.poll()
         for call in (
             lambda: engine.send("old", b"x", sync=sync),
             lambda: engine.send_many("new", [b"x"], sync=sync),
             lambda: delivery.ack(sync=sync),
+            lambda: open_one.rollback(sync=sync),
+            lambda: prepared.rollback(sync=sync),
+            lambda: prepared.commit(sync=sync),
+            lambda: engine.decide(prepared.tx_id, "commit", sync=sync),
         ):
             with pytest.raises(TypeError, match=r"sync=.*True, False or None"):
                 call()
         delivery.ack()
+    assert [each.tx_id for each in engine.undecided()] == [prepared.tx_id]
+    prepared.commit()
+    open_one.commit()
 
 
 FALSY: list[Any] = ["", b"", 0, False, (), [], set()]

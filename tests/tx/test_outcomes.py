@@ -301,6 +301,6 @@ def test_a_transaction_whose_engine_is_closed_while_it_asks_says_so(
             engine.close()
             raise OSError(errno.EBADF, "Bad file descriptor")
 
-        monkeypatch.setattr(engine._manager, "outcome", closed_meanwhile)
+        monkeypatch.setattr(engine._manager.decisions, "outcome", closed_meanwhile)
         with pytest.raises(Closed):
             tx.outcome()

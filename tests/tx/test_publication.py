@@ -145,7 +145,7 @@ def test_a_reference_and_a_copy_show_the_same_messages(
 def test_what_is_decided_makes_room_in_memory_for_the_next(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fmq.tx.manager.CACHED_BYTES_MAX", 400)
+    monkeypatch.setattr("fmq.tx.kept.KEPT_BYTES_MAX", 400)
     with opened(CrashDisk()) as engine:
         undecided = engine._parts.writer.ledger.by_tx_id
         for number in range(5):

@@ -1,0 +1,300 @@
+"""How what was prepared is ended: decided once, by its producer or in his place; and asking how.
+
+The first durable decision wins. Whoever decides or asks while one is on its way waits for it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
+from fmq.message import Decision
+from fmq.store.content import text_bytes
+from fmq.store.kinds import COMMIT, Decided, Kind
+from fmq.tx.drafts import decision_on
+from fmq.tx.ids import IdsInUse
+from fmq.tx.kept import Kept
+from fmq.tx.ledger import Entry, seal_text
+from fmq.tx.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
+from fmq.tx.names import check_name, check_text, check_tx_id
+from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
+from fmq.tx.phases import Commit
+from fmq.tx.publication import Publication
+from fmq.tx.receipts import receipts_of
+from fmq.tx.reserve import Reserve, size_of_all
+from fmq.tx.transaction import Receipts, Transaction
+from fmq.tx.writer import Writer
+
+if TYPE_CHECKING:
+    from fmq.infos import Outcome
+
+
+class Decisions:
+    """The decisions of one engine."""
+
+    def __init__(
+        self, writer: Writer, outcomes: Outcomes, in_use: IdsInUse, reserve: Reserve, kept: Kept
+    ) -> None:
+        self._writer = writer
+        self._group = writer.group
+        self._ledger = writer.ledger
+        self._topics = writer.ledger.topics
+        self._outcomes = outcomes
+        self._in_use = in_use
+        self._reserve = reserve
+        self._kept = kept
+
+    def commit_prepared(self, transaction: Transaction, sync: bool | None = None) -> Receipts:
+        """Commit, for the one who has prepared it."""
+        self._group.refuse_inside()
+        with self._group.lock:
+            self._group.check()
+            entry = self._ledger.by_tx_id.get(transaction.tx_id)
+        if entry is not None and entry.tx == transaction.number:
+            commit = Commit.of_prepared(self._topics, entry)
+            if commit is not None and self._end_straight(entry, commit, sync):
+                return commit.receipts
+        decided = self._decide(transaction.tx_id, COMMIT, sync, number=transaction.number)
+        found = decided.runs if isinstance(decided, Publication) else decided.receipts
+        return partial(receipts_of, found)
+
+    def roll_back_prepared(self, transaction: Transaction, sync: bool | None = None) -> None:
+        """Roll back, for the one who has prepared it."""
+        self._decide(transaction.tx_id, Kind.ROLLBACK, sync, number=transaction.number)
+
+    def decide(
+        self,
+        tx_id: str,
+        decision: Decision,
+        *,
+        reason: str = "",
+        decided_by: str = "",
+        seal: str | None = None,
+        sync: bool | None = None,
+    ) -> Outcome:
+        """Commit or roll back; the same decision again is a success."""
+        check_tx_id(tx_id)
+        said: object = decision  # so far only declared to be what it is
+        if not isinstance(said, str) or said not in ("commit", "rollback"):
+            raise BadOption(
+                f"decision {decision!r}: must be 'commit' or 'rollback'. Nothing was changed."
+            )
+        check_reason(reason)
+        if check_text("name of who decides", decided_by):
+            check_name("name of who decides", decided_by)
+        if seal is not None:
+            check_text("seal", seal)
+        kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
+        decided = self._decide(tx_id, kind, sync, reason, decided_by, seal)
+        if isinstance(decided, Publication):
+            return outcome_of(decided.decided, receipts_of(decided.runs))
+        return decided
+
+    def _decide(
+        self,
+        tx_id: str,
+        kind: Kind,
+        sync: bool | None,
+        reason: str = "",
+        decided_by: str = "",
+        seal: str | None = None,
+        number: int = 0,
+    ) -> Publication | Outcome:
+        """What was written, or the outcome of the same decision made before. With `number` it
+        is for that transaction alone: the id may be another one's by now.
+        """
+        self._group.refuse_inside()
+        while True:
+            with self._group.lock:
+                self._group.check()
+                entry = self._ledger.by_tx_id.get(tx_id)
+                busy = entry is not None and entry.busy
+            if entry is None:
+                before = self._decided_before(tx_id, kind, seal, number)
+                if before is None:
+                    continue  # its PREPARE was on its way, and is durable by now
+                self.make_durable(sync)  # whoever made it may not have waited for that
+                return before
+            _check_number(tx_id, number, entry.tx)
+            if seal is not None and seal != seal_text(entry.prepare.seal):
+                raise UnknownTransaction(
+                    f"transaction {tx_id!r} has the seal {seal_text(entry.prepare.seal)}, not "
+                    f"{seal}: the decision is for another one, and nothing was changed"
+                )
+            if not busy:
+                decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
+                publication = self._end(entry, decided, sync)
+                if publication is not None:
+                    return publication
+            # Somebody else is at it: once that is durable, look again.
+            self._group.flush()
+
+    def _is_ending(self, entry: Entry) -> bool:
+        """Whether somebody else is at it, or was faster. Under the lock."""
+        return entry.busy or self._ledger.undecided.get(entry.tx) is not entry
+
+    def _end_straight(self, entry: Entry, commit: Commit, sync: bool | None) -> bool:
+        """Append `commit`, which ends `entry`; False if somebody else is at it, or was."""
+        writer = self._writer
+
+        def plan(commit: Commit) -> bool:
+            if self._is_ending(entry):
+                return False
+            writer.place(commit, ordinary=False)
+            entry.busy = True
+            self._forget_kept(entry)
+            return True
+
+        return writer.run(plan, commit, sync)
+
+    def _end(self, entry: Entry, decided: Decided, sync: bool | None) -> Publication | None:
+        """Append what ends `entry`; None if somebody else was faster."""
+        writer, journal = self._writer, self._writer.journal
+        least = writer.options.reference_bytes_min
+        publication = Publication(entry, decided, self._outcomes, least)
+        with self._group.lock:
+            prepare, runs = entry.prepare, [*entry.runs]
+        try:
+            publication.read_ahead(journal.current, runs)
+        except (OSError, Damaged):
+            with self._group.lock:
+                self._group.check()  # closed since then, and its files with it
+                if entry.prepare is not prepare or self._is_ending(entry):
+                    return None  # it was written again, and where it was retention has dropped it
+            raise
+
+        def plan(publication: Publication) -> bool:
+            if self._is_ending(entry):
+                return False
+            now = writer.now_us()
+            records = publication.records(journal.current)
+            if not journal.fits(journal.measure(records)):
+                # What could be referred to now lies in another segment: choose again.
+                at_most = DECISION_BYTES_MAX + decided.size
+                if decided.kind == COMMIT:
+                    at_most += size_of_all([entry.prepare, *entry.runs])
+                records = publication.records(journal.roll(at_most, ordinary=False))
+                journal.measure(records)
+            writer.assign(publication.runs, now)
+            for record in records:
+                record.time_us = now
+            decided.append_start = journal.position
+            entry.busy = True
+            writer.plan(records)
+            self._forget_kept(entry)
+            return True
+
+        done = writer.run(plan, publication, sync)
+        return publication if done else None
+
+    def _forget_kept(self, entry: Entry) -> None:
+        self._reserve.give_back(entry.prepare.reserved)
+        if entry.kept is not None:
+            self._kept.let_go(entry.kept)
+
+    def _decided_before(
+        self, tx_id: str, kind: Kind, seal: str | None, number: int
+    ) -> Outcome | None:
+        """How it was decided before, if not otherwise; None if it is undecided after all."""
+        outcome = self.outcome(tx_id, number)
+        if outcome.state == "undecided":
+            return None
+        if seal is not None and seal != outcome.seal:
+            raise UnknownTransaction(
+                f"transaction {tx_id!r} had the seal {outcome.seal}, not {seal}: the decision is "
+                "for another one, and nothing was changed"
+            )
+        if outcome.state == ("committed" if kind == Kind.COMMIT else "rolled back"):
+            return outcome
+        raise AlreadyDecided(outcome)
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def outcome(self, tx_id: str, number: int = 0) -> Outcome:
+        """What became of the transaction; UnknownTransaction if the journal does not say, or with
+        `number` if it says it of another one that has the id by now.
+
+        Once a write has failed only a decision that was seen before is one: what the disk has of
+        the others, the next engine finds out. Of those EngineFailed.
+        """
+        check_tx_id(tx_id)
+        outcome = self._known_outcome(tx_id, number)
+        if outcome is None:
+            # It may be on its way, from a call that was interrupted or does not wait.
+            if not self._idle():
+                self._group.flush()
+            outcome = self._known_outcome(tx_id, number)
+        if outcome is not None:
+            return outcome
+        with self._group.lock:
+            self._refuse_to_guess()
+        if self._in_use.is_open(tx_id):
+            raise UnknownTransaction(
+                f"transaction {tx_id!r} is open and has not been prepared: nothing of it is "
+                "in the journal yet"
+            )
+        raise self._outcomes.unknown(tx_id)
+
+    def check_undecided(self) -> None:
+        """Wait for the decisions that are on their way: who is told that one waits may decide on
+        his side. EngineFailed if they have failed. One that nobody was deciding is undecided,
+        whatever the disk did.
+        """
+        with self._group.lock:
+            soon = any(entry.is_decided_soon for entry in self._ledger.undecided.values())
+            if soon:
+                self._refuse_to_guess()
+        if soon:
+            self._group.flush()
+
+    def _refuse_to_guess(self) -> None:
+        """Under the lock."""
+        if self._group.broken():
+            raise self._group.failed_error() from self._group.failure
+
+    def flush(self) -> None:
+        """Make durable what is on its way, whoever has planned it."""
+        self._group.flush()
+
+    def make_durable(self, sync: bool | None) -> None:
+        """What was decided without waiting is durable on return, if `sync` asks for that now."""
+        if sync is not None and self._writer.waits(sync):
+            self._group.flush(force=True)
+
+    def _idle(self) -> bool:
+        with self._group.lock:
+            return self._group.idle()
+
+    def _known_outcome(self, tx_id: str, number: int) -> Outcome | None:
+        while True:
+            with self._group.lock:
+                entry = self._ledger.by_tx_id.get(tx_id)
+                if entry is None:
+                    break
+                _check_number(tx_id, number, entry.tx)
+                if not entry.is_decided_soon:
+                    return undecided_outcome(entry)
+                self._refuse_to_guess()
+            # Its decision is on its way, and whoever has made it may have been told so.
+            self._group.flush()
+        decided = self._outcomes.find(tx_id)
+        if decided is None:
+            return None
+        _check_number(tx_id, number, decided.tx)
+        return self._outcomes.outcome(decided)
+
+
+def _check_number(tx_id: str, number: int, found: int) -> None:
+    """UnknownTransaction if what was found is not the transaction of this number; 0: any."""
+    if number not in (0, found):
+        raise UnknownTransaction(
+            f"transaction {tx_id!r} ended so long ago that its id is another one's by now, and the "
+            "journal tells of that one alone. Nothing was changed; with a longer "
+            "outcome_window_seconds an id is kept for longer."
+        )
+
+
+def check_reason(reason: str) -> None:
+    """TypeError, BadName or TooLarge, if no decision can hold it."""
+    text_bytes("reason", reason, REASON_BYTES_MAX)
