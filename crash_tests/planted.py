@@ -248,17 +248,17 @@ MUTANTS = (
     ),
     Mutant(
         "a part of an index lacks what came since the last",
-        '        part = b"" if nothing_new else index.encode_unsaved(self._store)\n'
+        '        part = b"" if nothing_new else encode_unsaved(index, self._store)\n'
         "        index.mark_saved()\n",
         "        index.mark_saved()\n"
-        '        part = b"" if nothing_new else index.encode_unsaved(self._store)\n',
+        '        part = b"" if nothing_new else encode_unsaved(index, self._store)\n',
         "--workload checkpoint",
     ),
     Mutant(
         "the index of a sealed segment is not synced, and believed",
-        "            file.write(0, (index.encode(self._store),), sync=True)\n"
+        "            file.write(0, (encode_index(index, self._store),), sync=True)\n"
         "            file.sync()\n",
-        "            file.write(0, (index.encode(self._store),), sync=False)\n",
+        "            file.write(0, (encode_index(index, self._store),), sync=False)\n",
         "--workload roll",
         (("            return self._rebuild(base)", "            return SegmentIndex(base)"),),
     ),

@@ -24,7 +24,8 @@ from fmq.recovery.replay import Replay
 from fmq.store.catalog import SUFFIX
 from fmq.store.columns import BadColumns
 from fmq.store.decoding import columns_of
-from fmq.store.index import BadIndex, Lane, SegmentIndex
+from fmq.store.index import Lane, SegmentIndex
+from fmq.store.index_blocks import BadIndex
 from fmq.store.index_file import index_in
 from fmq.store.kinds import REF_MESSAGE, Run
 from fmq.store.record import FIRST, LAST

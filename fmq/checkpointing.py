@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fmq.disk import Directory, is_full
 from fmq.errors import StorageError, StorageFull, Unreadable
 from fmq.recovery.checkpoint import PART, Checkpoint, CheckpointWriter
+from fmq.store.index_blocks import encode_unsaved
 from fmq.store.segment import base_of, belongs, segment_name
 from fmq.tx.writer import Writer
 
@@ -72,7 +73,7 @@ class Checkpointer:
         if not part_at:
             index.saved, index.saved_outcomes = {}, 0
         nothing_new = not index.lanes and not index.outcome_keys
-        part = b"" if nothing_new else index.encode_unsaved(self._store)
+        part = b"" if nothing_new else encode_unsaved(index, self._store)
         index.mark_saved()
         segments = [[s.base, s.capacity, s.end, s.chain] for s in journal.segments]
         while segments[-1][0] > index.base:

@@ -26,6 +26,7 @@ from fmq.options import SECONDS_MAX, Options
 from fmq.parts import Parts
 from fmq.store.batch import Batch
 from fmq.store.committer import Committer
+from fmq.tx.messages import read_in_batches
 from fmq.tx.names import check_name, check_names, check_place, check_seconds, check_text
 from fmq.tx.transaction import Transaction
 
@@ -264,21 +265,7 @@ class Engine:
         Damaged or Unreadable if one of them is; `read_batch` gives what lies before it.
         """
         self._check_open()
-        queue, offset, limit = check_place(topic, queue, offset, limit, 0)
-        timeout = check_seconds("timeout", timeout)
-        found: list[Message] = []
-        while len(found) < limit:
-            batch = self.read_batch(
-                topic,
-                queue=queue,
-                offset=offset + len(found),
-                limit=limit - len(found),
-                timeout=0.0 if found else timeout,
-            )
-            if batch is None:
-                break
-            found += batch.messages
-        return found
+        return read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
 
     def read_batch(
         self,

@@ -34,7 +34,7 @@ from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look
 from fmq.store.batch import Batch
 from fmq.store.reader import Reader
-from fmq.tx.messages import Messages
+from fmq.tx.messages import Messages, read_in_batches
 from fmq.tx.names import check_place, check_seconds, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
@@ -116,21 +116,7 @@ class ReadOnlyEngine:
         is; `read_batch` gives what lies before it.
         """
         self._check_open()
-        queue, offset, limit = check_place(topic, queue, offset, limit, 0)
-        timeout = check_seconds("timeout", timeout)
-        found: list[Message] = []
-        while len(found) < limit:
-            batch = self.read_batch(
-                topic,
-                queue=queue,
-                offset=offset + len(found),
-                limit=limit - len(found),
-                timeout=0.0 if found else timeout,
-            )
-            if batch is None:
-                break
-            found += batch.messages
-        return found
+        return read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
 
     def read_batch(
         self,

@@ -14,7 +14,7 @@ import pytest
 
 from fmq.recovery import checkpoint, layout, mend
 from fmq.recovery.checkpoint import Checkpoint
-from fmq.store import catalog, columns, index, record, segment, spares
+from fmq.store import catalog, columns, index_blocks, record, segment, spares
 from fmq.store.content import encode_one
 from fmq.store.decoding import decode
 from fmq.store.encoding import encode, size_of
@@ -40,7 +40,7 @@ def test_the_numbers_of_the_kinds_are_what_they_were() -> None:
 def test_the_magics_and_versions_are_what_they_were() -> None:
     assert (record.MAGIC, record.FORMAT) == (b"fmq\x01", 1)
     assert (segment.MAGIC, segment.FORMAT) == (b"fmqS", 1)
-    assert (index.MAGIC, index.FORMAT) == (b"fmqI", 1)
+    assert (index_blocks.MAGIC, index_blocks.FORMAT) == (b"fmqI", 1)
     assert (checkpoint.MAGIC, checkpoint.FORMAT) == (b"fmqC", 1)
 
 
@@ -73,7 +73,7 @@ def test_the_flags_are_what_they_were_and_each_has_a_bit_of_its_own() -> None:
         "HEADERS": 64,
         "BOUND": 128,
     }
-    assert (index.ELSEWHERE, segment.REQUIRED_KNOWN) == (1, 0)
+    assert (index_blocks.ELSEWHERE, segment.REQUIRED_KNOWN) == (1, 0)
 
 
 STRUCTS = {
@@ -94,8 +94,8 @@ STRUCTS = {
     "record.U16": (record.U16, "<H", 2),
     "columns.U32": (columns.U32, "<I", 4),
     "segment.HEADER": (segment.HEADER, "<4sIHHI16sQQQI4x", 64),
-    "index.HEAD": (index.HEAD, "<4sIIIIIII16sQQ", 64),
-    "index.LANE": (index.LANE, "<QQqqIHBB", 40),
+    "index_blocks.HEAD": (index_blocks.HEAD, "<4sIIIIIII16sQQ", 64),
+    "index_blocks.LANE": (index_blocks.LANE, "<QQqqIHBB", 40),
     "checkpoint.HEAD": (checkpoint.HEAD, "<4sIIIQ", 24),
     "seal.SEALED": (seal.SEALED, "<HIII", 14),
 }
@@ -116,7 +116,7 @@ def test_the_limits_that_readers_rely_on_are_what_they_were() -> None:
     assert columns.NONE == 0xFFFF
     assert columns.COUNT_MAX == 1 << 24
     assert (segment.STORE_BYTES, seal.SEAL_BYTES) == (16, 16)
-    assert (segment.CRC_END, index.CRC_END, checkpoint.CRC_END) == (8, 8, 8)
+    assert (segment.CRC_END, index_blocks.CRC_END, checkpoint.CRC_END) == (8, 8, 8)
 
 
 MESSAGE_BYTES = (

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
 import fmq
 from fmq.recovery import checkpoint
-from fmq.store import columns, index, record, segment
+from fmq.store import columns, index_blocks, record, segment
 from fmq.store.journal import create_first_segment
 from fmq.store.kinds import Kind
 from fmq.testing import CrashDisk, FakeClock
@@ -71,8 +71,8 @@ STRUCTS: dict[str, tuple[Struct, list[str]]] = {
     "Place": (record.PLACE, PLACE),
     "PREPARE": (record.PREPARE_HEAD, PREPARE),
     "COMMIT and ROLLBACK": (record.DECISION_HEAD, DECISION),
-    "Index": (index.HEAD, INDEX),
-    "Lane": (index.LANE, LANE),
+    "Index": (index_blocks.HEAD, INDEX),
+    "Lane": (index_blocks.LANE, LANE),
     "Checkpoint": (checkpoint.HEAD, CHECKPOINT),
 }
 

@@ -13,7 +13,8 @@ from fmq.disk import Directory, File
 from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.tail import SOUND, judge, refusal
-from fmq.store.index import BadIndex, SegmentIndex, decode_blocks
+from fmq.store.index import SegmentIndex
+from fmq.store.index_blocks import BadIndex, decode_blocks
 from fmq.store.kinds import Decided, Kind, Record, Run, State
 from fmq.store.scan import Ending, Finding, Scan, end_of, vouched_beyond
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name

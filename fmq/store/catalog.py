@@ -19,15 +19,8 @@ from operator import itemgetter
 
 from fmq.disk import Directory
 from fmq.errors import Damaged, NewerFormat
-from fmq.store.index import (
-    BadIndex,
-    LaneKey,
-    LaneSummary,
-    SegmentIndex,
-    decode_head,
-    decode_outcomes,
-    outcome_key,
-)
+from fmq.store.index import LaneKey, LaneSummary, SegmentIndex, outcome_key
+from fmq.store.index_blocks import BadIndex, decode_head, decode_outcomes, encode_index
 from fmq.store.index_file import index_in, read_block, read_front
 from fmq.store.segment import segment_name
 
@@ -80,7 +73,7 @@ class Catalog:
             self._directory.remove(temporary)
         file = self._directory.create(temporary)
         try:
-            file.write(0, (index.encode(self._store),), sync=True)
+            file.write(0, (encode_index(index, self._store),), sync=True)
             file.sync()
         finally:
             file.close()

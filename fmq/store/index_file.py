@@ -9,11 +9,11 @@ from zlib import crc32
 
 from fmq.disk import File
 from fmq.store.checked import read_checked
-from fmq.store.index import (
+from fmq.store.index import SegmentIndex
+from fmq.store.index_blocks import (
     CRC_END,
     HEAD_BYTES,
     BadIndex,
-    SegmentIndex,
     block_size_of,
     decode_blocks,
     head_size_of,

@@ -12,7 +12,8 @@ from fmq.errors import Damaged, FmqError, NewerFormat, Unreadable
 from fmq.real_disk import RealDisk
 from fmq.recovery.replay import index_append
 from fmq.store.catalog import SUFFIX
-from fmq.store.index import BadIndex, SegmentIndex
+from fmq.store.index import SegmentIndex
+from fmq.store.index_blocks import BadIndex
 from fmq.store.index_file import index_in
 from fmq.store.kinds import Record
 from fmq.store.scan import Finding, Scan, end_of

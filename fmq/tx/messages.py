@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.errors import Damaged, OffsetGone
+from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
 from fmq.store.index import SegmentIndex
@@ -19,7 +20,7 @@ from fmq.store.reader import Entries, Reader, entries_of
 from fmq.store.segment import segment_name
 from fmq.tx.acks import Acked
 from fmq.tx.ledger import Ledger, Queue
-from fmq.tx.names import no_queue
+from fmq.tx.names import check_place, check_seconds, no_queue
 
 if TYPE_CHECKING:
     from fmq.infos import GroupInfo, QueueInfo
@@ -235,3 +236,29 @@ class Messages:
         """Wake everybody, because the engine closes or has failed. Under the lock."""
         self.ledger.arrived.update(self.ledger.topics, self.ledger.awaited)
         self.wake()
+
+
+def read_in_batches(
+    read_batch: Callable[..., Batch | None],
+    topic: str,
+    queue: int,
+    offset: int,
+    limit: int,
+    timeout: float,
+) -> list[Message]:
+    """Up to `limit` messages, in as many batches as it takes; only the first is waited for."""
+    queue, offset, limit = check_place(topic, queue, offset, limit, 0)
+    timeout = check_seconds("timeout", timeout)
+    found: list[Message] = []
+    while len(found) < limit:
+        batch = read_batch(
+            topic,
+            queue=queue,
+            offset=offset + len(found),
+            limit=limit - len(found),
+            timeout=0.0 if found else timeout,
+        )
+        if batch is None:
+            break
+        found += batch.messages
+    return found

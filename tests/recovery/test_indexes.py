@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fmq.errors import Unreadable
-from fmq.store.index import decode_blocks
+from fmq.store.index_blocks import decode_blocks
 from fmq.store.segment import decode_header
 from fmq.testing import FaultDisk
 from fmq.testing.faults import Operation

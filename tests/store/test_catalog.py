@@ -15,6 +15,7 @@ from fmq.disk import Disk
 from fmq.store import catalog as catalog_module
 from fmq.store.catalog import KEYS_MAX, LOADED_MAX, SUFFIX, Catalog
 from fmq.store.index import SegmentIndex
+from fmq.store.index_blocks import encode_index
 from fmq.store.index_file import FRONT_BYTES
 from fmq.store.kinds import Run
 from fmq.store.segment import segment_name
@@ -153,7 +154,7 @@ def test_an_index_that_is_missing_or_not_sound_is_built_again(damage, ask: str) 
     base = 3 * CAPACITY
     decided_at(indexes[3], "tx", 900)
     sealed = Sealed(indexes)
-    sealed.spoil(base, damage(indexes[3].encode(STORE)))
+    sealed.spoil(base, damage(encode_index(indexes[3], STORE)))
     catalog = sealed.reopened()
     if ask == "summary":
         assert catalog.summary(base) == indexes[3].summary()
@@ -172,7 +173,7 @@ def test_an_index_that_is_missing_or_not_sound_is_built_again(damage, ask: str) 
 def test_every_flipped_bit_of_an_index_is_harmless() -> None:
     """The answer is the right one, from the file where it is sound and from the segment if not."""
     indexes = ten_segments()[:2]
-    data = bytearray(indexes[0].encode(STORE))
+    data = bytearray(encode_index(indexes[0], STORE))
     sealed = Sealed(indexes)
     for bit in range(8 * len(data)):
         data[bit // 8] ^= 1 << bit % 8
@@ -189,7 +190,7 @@ def test_every_flipped_bit_of_an_index_is_harmless() -> None:
 def test_a_table_longer_than_the_first_look_is_read_whole() -> None:
     topics = [f"topic {i:03d} {'x' * 200}" for i in range(60)]
     sealed = Sealed([index_at(0, [(topic, 0, 7, 2) for topic in topics])])
-    assert len(sealed.indexes[0].encode(STORE)) > FRONT_BYTES
+    assert len(encode_index(sealed.indexes[0], STORE)) > FRONT_BYTES
     catalog = sealed.reopened()
     for topic in topics:
         assert catalog.find((topic, 0), 8) is not None
@@ -455,7 +456,7 @@ def test_every_flipped_bit_of_an_index_hides_no_decision() -> None:
     index = ten_segments()[0]
     for number in range(3):
         decided_at(index, f"T{number}", 600 + 100 * number)
-    data = bytearray(index.encode(STORE))
+    data = bytearray(encode_index(index, STORE))
     sealed = Sealed([index])
     for bit in range(8 * len(data)):
         data[bit // 8] ^= 1 << bit % 8
@@ -478,7 +479,7 @@ def test_a_written_index_is_durable_and_whole_under_its_name_or_not_there() -> N
             Sealed([index], disk)
         for state in disk.states():
             left = files_of(state)
-            assert left.get(name) in (None, index.encode(STORE)), state.loss
+            assert left.get(name) in (None, encode_index(index, STORE)), state.loss
             again = Sealed([index], state)
             for after in again.disk.states():
-                assert files_of(after)[name] == index.encode(STORE), (state.loss, after.loss)
+                assert files_of(after)[name] == encode_index(index, STORE), (state.loss, after.loss)

@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq.errors import Damaged
-from fmq.store.index import (
+from fmq.store.index import NOWHERE, Lane, SegmentIndex, outcome_key
+from fmq.store.index_blocks import (
     HEAD_BYTES,
-    NOWHERE,
     BadIndex,
-    Lane,
-    SegmentIndex,
     decode_blocks,
     decode_head,
+    encode_index,
+    encode_unsaved,
     head_size_of,
-    outcome_key,
 )
 from fmq.store.kinds import Decided, Kind, Run
 from tests.store.samples import STORE
@@ -68,7 +67,7 @@ def said(index: SegmentIndex) -> object:
 def test_an_index_comes_back_as_it_was(runs: int) -> None:
     index = SegmentIndex(BASE)
     fill(index, Random(runs), runs)
-    assert said(decode_blocks(index.encode(STORE), STORE, BASE)) == said(index)
+    assert said(decode_blocks(encode_index(index, STORE), STORE, BASE)) == said(index)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -80,30 +79,30 @@ def test_blocks_one_after_the_other_make_up_the_whole(seed: int) -> None:
         runs = random.choice([0, 1, 5, 20])
         fill(index, random, runs, start)
         start += 100 * runs
-        data += index.encode_unsaved(STORE)
+        data += encode_unsaved(index, STORE)
         index.mark_saved()
         assert said(decode_blocks(data, STORE, BASE)) == said(index), seed
-    assert said(decode_blocks(index.encode(STORE), STORE, BASE)) == said(index), seed
+    assert said(decode_blocks(encode_index(index, STORE), STORE, BASE)) == said(index), seed
 
 
 def test_an_index_that_was_read_goes_on_where_it_ended() -> None:
     index = SegmentIndex(BASE)
     fill(index, Random(1), 10)
-    data = index.encode(STORE)
+    data = encode_index(index, STORE)
     again = decode_blocks(data, STORE, BASE)
     for each in (index, again):
         fill(each, Random(2), 10, start=2000)
-    data += again.encode_unsaved(STORE)
+    data += encode_unsaved(again, STORE)
     assert said(decode_blocks(data, STORE, BASE)) == said(index)
 
 
 def test_every_flipped_bit_is_refused() -> None:
     index = SegmentIndex(BASE)
     fill(index, Random(0), 6)
-    data = index.encode_unsaved(STORE)
+    data = encode_unsaved(index, STORE)
     index.mark_saved()
     fill(index, Random(1), 4, start=1000)
-    blocks = bytearray(data + index.encode_unsaved(STORE))
+    blocks = bytearray(data + encode_unsaved(index, STORE))
     for bit in range(8 * len(blocks)):
         blocks[bit // 8] ^= 1 << bit % 8
         with pytest.raises(BadIndex):
@@ -116,11 +115,11 @@ def test_an_index_cut_short_at_any_byte_is_refused_or_knows_that_it_is_shorter()
     """Between two blocks it is sound, and says up to where it knows its segment."""
     index = SegmentIndex(BASE)
     fill(index, Random(0), 6)
-    first = index.encode_unsaved(STORE)
+    first = encode_unsaved(index, STORE)
     index.mark_saved()
     known_to = index.end
     fill(index, Random(1), 4, start=1000)
-    data = first + index.encode_unsaved(STORE)
+    data = first + encode_unsaved(index, STORE)
     for size in range(len(data)):
         if size == len(first):
             assert decode_blocks(data[:size], STORE, BASE).end == known_to < index.end
@@ -135,7 +134,7 @@ def test_an_index_cut_short_at_any_byte_is_refused_or_knows_that_it_is_shorter()
 def test_the_index_of_another_segment_or_store_is_refused() -> None:
     index = SegmentIndex(BASE)
     fill(index, Random(0), 3)
-    data = index.encode(STORE)
+    data = encode_index(index, STORE)
     for store, base in [(bytes(16), BASE), (STORE, BASE + 8), (STORE, 0)]:
         with pytest.raises(BadIndex, match="another"):
             decode_blocks(data, store, base)
@@ -146,7 +145,7 @@ def test_blocks_that_do_not_follow_on_are_refused() -> None:
     blocks = []
     for i in range(3):
         index.add(run("orders", 0, 10 * i, 10, 64 + 100 * i))
-        blocks.append(index.encode_unsaved(STORE))
+        blocks.append(encode_unsaved(index, STORE))
         index.mark_saved()
     for wrong in ([0, 2], [0, 0], [1, 0], [0, 1, 1]):
         with pytest.raises(BadIndex, match="follow"):
@@ -158,7 +157,7 @@ def test_an_index_forged_on_purpose_is_an_index_or_refused(data: st.DataObject) 
     """A checksum is no signature: with a right one, too, nothing else than BadIndex may come."""
     index = SegmentIndex(BASE)
     fill(index, Random(data.draw(st.integers(0, 3))), data.draw(st.integers(0, 5)))
-    forged = bytearray(index.encode(STORE))
+    forged = bytearray(encode_index(index, STORE))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(8, len(forged) - 1))
         forged[at] = data.draw(st.sampled_from([0, 1, 128, 255]) | st.integers(0, 255))
@@ -173,7 +172,7 @@ def test_an_index_forged_on_purpose_is_an_index_or_refused(data: st.DataObject) 
 def test_counts_that_do_not_add_up_are_refused() -> None:
     index = SegmentIndex(BASE)
     index.add(run("orders", 0, 0, 10, 64))
-    data = bytearray(index.encode(STORE))
+    data = bytearray(encode_index(index, STORE))
     head_size = head_size_of(bytes(data))
     data[head_size] = 11
     data[12:16] = zlib.crc32(data[head_size:]).to_bytes(4, "little")
@@ -201,7 +200,7 @@ def test_the_table_alone_tells_what_a_segment_holds() -> None:
     """The front of the file is enough for it, without the entries."""
     index = SegmentIndex(BASE)
     fill(index, Random(3), 30)
-    data = index.encode(STORE)
+    data = encode_index(index, STORE)
     size = head_size_of(data[:HEAD_BYTES])
     assert size < len(data)
     head = decode_head(data[:size], 0, STORE, BASE)
@@ -217,7 +216,7 @@ def test_outcomes_are_found_by_tx_id_the_newest_first() -> None:
     index = SegmentIndex(BASE)
     for place, tx_id in [(100, "a"), (200, "b"), (300, "a")]:
         index.add_outcome(outcome(tx_id, place))
-    for known in (index, decode_blocks(index.encode(STORE), STORE, BASE)):
+    for known in (index, decode_blocks(encode_index(index, STORE), STORE, BASE)):
         assert known.find_outcomes("a") == [BASE + 300, BASE + 100]
         assert known.find_outcomes("b") == [BASE + 200]
         assert known.find_outcomes("c") == []
@@ -251,19 +250,19 @@ def test_bodies_that_lie_with_their_records_take_no_column() -> None:
     for i in range(10):
         here.add(run("orders", 0, i, 1, 1000 + i * 100))
         elsewhere.add(run("orders", 0, i, 1, 1000 + i * 100, body=100 + i))
-    assert len(elsewhere.encode(STORE)) == len(here.encode(STORE)) + 4 * 10
+    assert len(encode_index(elsewhere, STORE)) == len(encode_index(here, STORE)) + 4 * 10
 
 
 def test_places_are_kept_once_until_bodies_lie_elsewhere() -> None:
     """Also in an index that is read, block by block, and goes on."""
     index, key = SegmentIndex(BASE), ("orders", 0)
     index.add(run(*key, 0, 1, 1000))
-    blocks = index.encode_unsaved(STORE)
+    blocks = encode_unsaved(index, STORE)
     index.mark_saved()
     assert index.lanes[key].bodies is index.lanes[key].records
     for i, body in enumerate((100, 0, 200), 1):
         index.add(run(*key, i, 1, 1000 + 100 * i, body))
-    for each in (index, decode_blocks(blocks + index.encode_unsaved(STORE), STORE, BASE)):
+    for each in (index, decode_blocks(blocks + encode_unsaved(index, STORE), STORE, BASE)):
         each.add(run(*key, 4, 1, 1400))
         lane = each.lanes[key]
         assert list(lane.records) == [1000, 1100, 1200, 1300, 1400]
@@ -275,7 +274,7 @@ def test_a_long_queue_in_one_segment_is_indexed() -> None:
     index = SegmentIndex(BASE)
     for i in range(300):
         index.add(run("orders", 0, i << 24, 1 << 24, 64 + 100 * i))
-    again = decode_blocks(index.encode(STORE), STORE, BASE)
+    again = decode_blocks(encode_index(index, STORE), STORE, BASE)
     assert said(again) == said(index)
     assert again.lanes["orders", 0].find((299 << 24) + 5) == 299
 
@@ -302,8 +301,8 @@ def test_a_run_that_cannot_be_there_is_damage_and_costs_no_memory(offset: int) -
 def test_a_block_that_ends_before_the_one_in_front_of_it_is_none_of_this_index() -> None:
     index = SegmentIndex(BASE)
     index.end = BASE + 200
-    older = index.encode_unsaved(STORE)
+    older = encode_unsaved(index, STORE)
     index.add(run("t", 0, 0, 2, 100))
     index.end = BASE + 400
     with pytest.raises(BadIndex, match="in front of it"):
-        decode_blocks(index.encode(STORE) + older, STORE, BASE)
+        decode_blocks(encode_index(index, STORE) + older, STORE, BASE)

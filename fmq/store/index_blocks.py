@@ -1,0 +1,254 @@
+"""The index of a segment as bytes, and back: one block or, while its segment is being written,
+several one after the other (`.part`), each with what came since the one before.
+
+    offset  size  field
+         0     4  magic       b"fmqI"
+         4     4  head_crc    CRC-32 from here to the end of the table of lanes
+         8     4  head_size   bytes from the start to the end of the table of lanes
+        12     4  body_crc    CRC-32 of all that follows the table
+        16     4  body_size
+        20     4  lanes
+        24     4  outcomes
+        28     4  format      1
+        32    16  store
+        48     8  base        of the segment
+        56     8  end         the index knows the segment up to here
+        64     *  a lane each: u64 first offset, u64 next offset, i64 first and last time,
+                  u32 entries, u16 queue, u8 flags (1: bodies lie elsewhere), u8 bytes of the
+                  topic, the topic
+  head_size    *  for each lane u32 x entries: messages in the run, then the publishing
+                  record's place in the segment, then, with the flag, the body's; then
+                  u32 x outcomes: CRC-32 of the tx_id, and the deciding record's place
+
+A block says how large it is and is believed only as far as its checksums go.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from itertools import accumulate
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+from zlib import crc32
+
+from fmq.store.index import Lane, LaneKey, LaneSummary, SegmentIndex
+
+MAGIC = b"fmqI"
+FORMAT = 1
+HEAD = Struct("<4sIIIIIII16sQQ")
+LANE = Struct("<QQqqIHBB")
+HEAD_BYTES = HEAD.size
+CRC_END = 8
+ELSEWHERE = 1
+assert HEAD_BYTES == 64, "the table above counts on it"
+
+
+class BadIndex(Exception):
+    """The bytes are no sound index; it can be built again from its segment."""
+
+
+def encode_index(index: SegmentIndex, store: bytes) -> bytes:
+    """The whole index as one block."""
+    return _encode(index, store, {}, 0)
+
+
+def encode_unsaved(index: SegmentIndex, store: bytes) -> bytes:
+    """What came since the last call of `index.mark_saved`, as one block."""
+    return _encode(index, store, index.saved, index.saved_outcomes)
+
+
+def _encode(
+    index: SegmentIndex, store: bytes, saved: dict[LaneKey, int], outcomes_saved: int
+) -> bytes:
+    table: list[bytes] = []
+    body: list[bytes] = []
+    for (topic, queue), lane in sorted(index.lanes.items()):
+        start = saved.get((topic, queue), 0)
+        entries = len(lane.counts) - start
+        if not entries:
+            continue
+        records, bodies = lane.records[start:], lane.bodies[start:]
+        flags = 0 if records == bodies else ELSEWHERE
+        first, name = lane.first + lane.starts[start], topic.encode()
+        times = lane.first_us, lane.last_us
+        table.append(LANE.pack(first, lane.next, *times, entries, queue, flags, len(name)))
+        table.append(name)
+        body += lane.counts[start:].tobytes(), records.tobytes()
+        if flags:
+            body.append(bodies.tobytes())
+    keys = index.outcome_keys[outcomes_saved:]
+    body += keys.tobytes(), index.outcome_places[outcomes_saved:].tobytes()
+    return _frame(index, store, b"".join(table), len(table) // 2, b"".join(body), len(keys))
+
+
+def _frame(
+    index: SegmentIndex, store: bytes, table: bytes, lanes: int, body: bytes, outcomes: int
+) -> bytes:
+    head = HEAD.pack(
+        MAGIC,
+        0,
+        HEAD_BYTES + len(table),
+        crc32(body),
+        len(body),
+        lanes,
+        outcomes,
+        FORMAT,
+        store,
+        index.base,
+        index.end,
+    )
+    crc = crc32(table, crc32(head[CRC_END:]))
+    return b"".join((MAGIC, crc.to_bytes(4, "little"), head[CRC_END:], table, body))
+
+
+class BlockHead(NamedTuple):
+    """The front of a block, checked; sizes are believed only against the bytes there are."""
+
+    head_size: int
+    body_crc: int
+    body_size: int
+    outcomes: int
+    base: int
+    end: int
+    lanes: list[tuple[LaneKey, LaneSummary, int, int]]
+    """Key, summary, entries, flags."""
+
+    @property
+    def size(self) -> int:
+        return self.head_size + self.body_size
+
+
+def head_size_of(data: bytes) -> int:
+    """How many bytes the front of the block takes, not checked yet; BadIndex."""
+    if len(data) < HEAD_BYTES or data[:4] != MAGIC:
+        raise BadIndex("no index begins here")
+    return int.from_bytes(data[8:12], "little")
+
+
+def block_size_of(front: bytes) -> int:
+    """How many bytes the block takes that begins with `front`, which has been checked."""
+    return head_size_of(front) + int.from_bytes(front[16:20], "little")
+
+
+def decode_head(data: bytes, at: int, store: bytes, base: int) -> BlockHead:
+    """The front of the block at `data[at]`; BadIndex."""
+    try:
+        magic, crc, head_size, body_crc, body_size, lanes, outcomes, version, says, where, end = (
+            HEAD.unpack_from(data, at)
+        )
+    except StructError:
+        raise BadIndex("shorter than an index") from None
+    if magic != MAGIC or head_size < HEAD_BYTES or at + head_size > len(data):
+        raise BadIndex("no index begins here")
+    if crc32(data[at + CRC_END : at + head_size]) != crc:
+        raise BadIndex("the head's checksum does not match")
+    if version != FORMAT or says != store or where != base:
+        raise BadIndex("the index of another segment, store or format")
+    try:
+        table = _decode_lanes(data[at + HEAD_BYTES : at + head_size], lanes)
+    except (StructError, UnicodeDecodeError) as error:
+        raise BadIndex(f"a table of an unknown shape: {error}") from None
+    return BlockHead(head_size, body_crc, body_size, outcomes, where, end, table)
+
+
+def _decode_lanes(data: bytes, lanes: int) -> list[tuple[LaneKey, LaneSummary, int, int]]:
+    found = []
+    at = 0
+    for _ in range(lanes):
+        first, after, first_us, last_us, entries, queue, flags, size = LANE.unpack_from(data, at)
+        at += LANE.size
+        topic = data[at : at + size].decode()
+        at += size
+        summary = LaneSummary(first, after, first_us, last_us)
+        found.append(((topic, queue), summary, entries, flags))
+    return found
+
+
+def decode_blocks(data: bytes, store: bytes, base: int) -> SegmentIndex:
+    """The index that one or more blocks, one after the other, make up; BadIndex."""
+    index = SegmentIndex(base)
+    for head, body in _blocks(data, store, base):
+        if head.end < index.end:
+            raise BadIndex("a block that was there before the one in front of it")
+        try:
+            _add_block(index, head, body)
+        except OverflowError:
+            raise BadIndex("more messages in it than a segment can hold") from None
+    index.mark_saved()
+    return index
+
+
+def decode_outcomes(data: bytes, store: bytes, base: int) -> tuple[array[int], array[int]]:
+    """Of the same blocks only the keys of what was decided, and the places; BadIndex."""
+    keys, places = array("I"), array("I")
+    for head, body in _blocks(data, store, base):
+        column = _Take(body)
+        column.skip(sum(entries * (3 if flags & ELSEWHERE else 2)
+                        for _, _, entries, flags in head.lanes))  # fmt: skip
+        keys.extend(column(head.outcomes))
+        places.extend(column(head.outcomes))
+    return keys, places
+
+
+def _blocks(data: bytes, store: bytes, base: int) -> Iterator[tuple[BlockHead, memoryview]]:
+    """The blocks that `data` is made of, each with its body, checked; BadIndex."""
+    if not data:
+        raise BadIndex("an empty file")
+    at = 0
+    while at < len(data):
+        head = decode_head(data, at, store, base)
+        body = memoryview(data)[at + head.head_size : at + head.size]
+        if len(body) != head.body_size or crc32(body) != head.body_crc:
+            raise BadIndex("the checksum of its entries does not match")
+        yield head, body
+        at += head.size
+
+
+def _add_block(index: SegmentIndex, head: BlockHead, body: memoryview) -> None:
+    column = _Take(body)
+    for key, summary, entries, flags in head.lanes:
+        lane = index.lanes.get(key)
+        if lane is None:
+            lane = index.lanes[key] = Lane(summary.first, summary.first_us, index.base)
+        if lane.next != summary.first:
+            raise BadIndex(f"{key[0]}/{key[1]} does not follow on")
+        counts = column(entries)
+        starts = list(accumulate(counts, initial=summary.first - lane.first))
+        if starts.pop() != summary.next - lane.first or 0 in counts:
+            raise BadIndex(f"{key[0]}/{key[1]} does not add up")
+        records = column(entries)
+        lane.starts.extend(starts)
+        lane.counts.extend(counts)
+        if flags & ELSEWHERE:
+            lane.part_bodies()
+        if lane.bodies is not lane.records:
+            lane.bodies.extend(column(entries) if flags & ELSEWHERE else records)
+        lane.records.extend(records)
+        lane.next = summary.next
+        lane.last_us = summary.last_us
+    index.outcome_keys.extend(column(head.outcomes))
+    index.outcome_places.extend(column(head.outcomes))
+    index.end = head.end
+
+
+class _Take:
+    """Hands out the columns of a body, one after the other."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._body = body
+        self._at = 0
+
+    def skip(self, entries: int) -> None:
+        """Leave out so many entries."""
+        self._at += 4 * entries
+
+    def __call__(self, entries: int) -> array[int]:
+        end = self._at + 4 * entries
+        if end > len(self._body):
+            raise BadIndex("a column is cut short")
+        column = array("I")
+        column.frombytes(self._body[self._at : end])
+        self._at = end
+        return column
