@@ -56,9 +56,10 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a send is planned before the lock is taken",
-        "            self.group.run(self.place, sent, wait=self._waits)\n",
-        "            self.place(sent)\n"
-        "            self.group.run(lambda _: None, sent, wait=self._waits)\n",
+        "            return self.group.run(plan, what, wait=self._waits)\n",
+        "            result = plan(what)\n"
+        "            self.group.run(lambda _: None, what, wait=self._waits)\n"
+        "            return result\n",
         "--workload shared-sync --rounds 100",
     ),
     Mutant(
