@@ -29,6 +29,11 @@ class Origin:
     tx_id: str | None
     producer: str | None
 
+    @property
+    def time(self) -> datetime:
+        """When the record that published them was written."""
+        return as_datetime(self.time_us)
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -69,7 +74,7 @@ class Message:
     @property
     def time(self) -> datetime | None:
         """When the record that published it was written; never goes back within a queue."""
-        return as_datetime(self.origin.time_us) if self.origin else None
+        return self.origin.time if self.origin else None
 
     @property
     def tx_id(self) -> str | None:

@@ -1,5 +1,6 @@
 """What users see of fmq is what is meant: names, docstrings, types, errors, README, examples."""
 
+import copy
 import dataclasses
 import importlib.util
 import inspect
@@ -47,6 +48,53 @@ def test_no_name_is_public_by_accident() -> None:
     shown = {name for name in vars(fmq) if not name.startswith("_")}
     others = shown - set(fmq.__all__)
     assert [name for name in others if not inspect.ismodule(getattr(fmq, name))] == []
+
+
+# What is held and called, and is nobody's result.
+HANDLES = {"CheckLoop", "Consumer", "Engine", "Feedback", "ReadOnlyEngine", "Transaction"}
+
+
+def test_every_result_is_a_frozen_dataclass() -> None:
+    """Nobody changes by accident what an engine has said."""
+    classes = {name: each for name in fmq.__all__ if inspect.isclass(each := getattr(fmq, name))}
+    results = {
+        name: each
+        for name, each in classes.items()
+        if name not in HANDLES and not issubclass(each, Exception)
+    }
+    assert len(results) == 18
+    for name, each in results.items():
+        assert dataclasses.is_dataclass(each), name
+        assert each.__dataclass_params__.frozen, name  # type: ignore[attr-defined]
+
+
+def test_what_is_made_in_fewer_steps_is_frozen_all_the_same(tmp_path: Path) -> None:
+    """Nor is anything of it lost in a copy."""
+    with fmq.open(tmp_path / "d") as engine:
+        results: list[typing.Any] = [engine.send("t", b"1", key="k"), *engine.read("t")]
+        results.append(batch := engine.read_batch("t"))
+        assert batch is not None
+        assert [(each.key, each.body) for each in copy.copy(batch).messages] == [("k", b"1")]
+        for group in ("g", "h"):
+            consumer = engine.consumer("t", group=group)
+            handed = consumer.poll()[0] if group == "g" else consumer.poll_batch()
+            assert handed is not None
+            results.append(handed)
+            copy.copy(handed).ack()
+        for each in results:
+            for field in dataclasses.fields(each):
+                with pytest.raises(dataclasses.FrozenInstanceError):
+                    setattr(each, field.name, None)
+        assert [(info.group, info.unread) for info in engine.groups()] == [("g", 0), ("h", 0)]
+
+
+def test_an_origin_tells_its_time_as_a_datetime(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d") as engine:
+        engine.send("t", b"1")
+        (message,) = engine.read("t")
+    assert message.origin is not None
+    assert message.origin.time == message.time
+    assert message.origin.time.tzinfo is not None
 
 
 def public_objects() -> Iterator[tuple[str, object]]:

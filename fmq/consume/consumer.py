@@ -13,7 +13,13 @@ from math import isnan
 from types import TracebackType
 from typing import NoReturn
 
-from fmq.consume.delivery import Delivery, DeliveryBatch, Lease
+from fmq.consume.delivery import (
+    Delivery,
+    DeliveryBatch,
+    Lease,
+    deliveries_of,
+    delivery_batch_of,
+)
 from fmq.consume.groups import Groups
 from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
@@ -61,15 +67,12 @@ class Consumer:
         if claimed is None:
             return []
         claim, queue, holds, batch = claimed
-        return [
-            Delivery(claim, queue, holds, offset, message)
-            for offset, message in enumerate(batch.messages, batch.offset)
-        ]
+        return deliveries_of(claim, queue, holds, batch.messages, batch.offset)
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Up to `limit` messages of one queue, to be acked together; None after `timeout`."""
         claimed = self._claim(limit, timeout, build=False)
-        return None if claimed is None else DeliveryBatch(*claimed)
+        return None if claimed is None else delivery_batch_of(*claimed)
 
     def _claim(
         self, limit: int, timeout: float, *, build: bool

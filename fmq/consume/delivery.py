@@ -5,14 +5,15 @@ Whether it still may be acked is not known here: its consumer decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fmq.consume.held import Claim
 from fmq.consume.holds import QueueHolds
 from fmq.message import Message
-from fmq.store.batch import Batch
+from fmq.store.batch import Batch, set_frozen
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
 from fmq.tx.writer import Writer
@@ -26,12 +27,15 @@ class Lease:
 
     __slots__ = ("_claim", "_end", "_first", "_holds", "_queue")
 
-    def __init__(self, claim: Claim, queue: Queue, holds: QueueHolds, first: int, end: int) -> None:
-        self._claim = claim
-        self._queue = queue
-        self._holds = holds  # that of the group in the queue
-        self._first = first
-        self._end = end
+    _claim: Claim
+    _queue: Queue
+    _holds: QueueHolds  # that of the group in the queue
+    _first: int
+    _end: int
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        for name, value in state[1].items():
+            set_frozen(self, name, value)
 
     @property
     def topic(self) -> str:
@@ -75,66 +79,93 @@ class Lease:
         )
 
 
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Delivery(Lease):
     """One message handed to one consumer."""
 
-    __slots__ = ("_message",)
+    __slots__ = ("message",)
 
-    def __init__(
-        self, claim: Claim, queue: Queue, holds: QueueHolds, offset: int, message: Message
-    ) -> None:
-        # As Lease does: a poll makes many.
-        self._claim, self._queue, self._holds = claim, queue, holds
-        self._first, self._end = offset, offset + 1
-        self._message = message
-
-    @property
-    def message(self) -> Message:
-        return self._message
+    message: Message
 
     @property
     def body(self) -> bytes:
-        return self._message.body
+        return self.message.body
 
     @property
     def key(self) -> str | None:
-        return self._message.key
+        return self.message.key
 
     @property
     def tag(self) -> str | None:
-        return self._message.tag
+        return self.message.tag
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self._message.headers or {}
+        return self.message.headers or {}
 
     @property
     def time(self) -> datetime | None:
-        return self._message.time
+        return self.message.time
 
     def __repr__(self) -> str:
         return f"<Delivery {self.topic}/{self.queue} offset {self.offset}>"
 
 
+class _Draft(Lease):
+    """A Delivery before it is frozen, as that of a Message: see fmq/message.py."""
+
+    __slots__ = Delivery.__slots__
+
+
+def deliveries_of(
+    claim: Claim, queue: Queue, holds: QueueHolds, messages: Iterable[Message], first: int
+) -> list[Delivery]:
+    """One for each of `messages`, from the offset `first` on."""
+    made = []
+    for message in messages:
+        draft: Any = _Draft()
+        draft._claim, draft._queue, draft._holds = claim, queue, holds
+        draft._first = first
+        draft._end = first = first + 1
+        draft.message = message
+        draft.__class__ = Delivery
+        made.append(draft)
+    return made
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class DeliveryBatch(Lease):
     """Consecutive messages of one queue, acked together: bodies at once, messages when asked."""
 
-    __slots__ = ("_batch",)
+    __slots__ = ("batch",)
 
-    def __init__(self, claim: Claim, queue: Queue, holds: QueueHolds, batch: Batch) -> None:
-        super().__init__(claim, queue, holds, batch.offset, batch.next)
-        self._batch = batch
+    batch: Batch
 
     @property
     def bodies(self) -> tuple[bytes, ...]:
-        return self._batch.bodies
+        return self.batch.bodies
 
     @property
     def messages(self) -> list[Message]:
-        return self._batch.messages
+        return self.batch.messages
 
     def __len__(self) -> int:
-        return len(self._batch)
+        return len(self.batch.bodies)
 
     def __repr__(self) -> str:
         return f"<DeliveryBatch {self.topic}/{self.queue} offset {self.offset}, {len(self)}>"
+
+
+class _BatchDraft(Lease):
+    """A DeliveryBatch before it is frozen."""
+
+    __slots__ = DeliveryBatch.__slots__
+
+
+def delivery_batch_of(claim: Claim, queue: Queue, holds: QueueHolds, batch: Batch) -> DeliveryBatch:
+    """All of `batch` in one."""
+    draft: Any = _BatchDraft()
+    draft._claim, draft._queue, draft._holds = claim, queue, holds
+    draft._first, draft._end, draft.batch = batch.offset, batch.next, batch
+    draft.__class__ = DeliveryBatch
+    return draft  # type: ignore[no-any-return]

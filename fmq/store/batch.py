@@ -8,8 +8,9 @@ reading it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from fmq.errors import Damaged, NewerFormat
 from fmq.message import Message, Origin, messages_read, plain_messages_read
@@ -70,81 +71,64 @@ class Runs(Protocol):
     ) -> list[Message]: ...
 
 
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Batch:
-    """Consecutive messages of one queue, from `offset` on; where they stand and their bodies are
-    nobody's to change.
+    """Consecutive messages of one queue, from `offset` up to, not including, `next`.
+
+    Made by `batch_of`, whose parameters say what else it holds.
     """
 
     __slots__ = (
-        *("_bodies", "_first", "_given", "_messages", "_runs", "_seed"),
-        *("_offset", "_queue", "_topic"),
+        *("topic", "queue", "offset", "next", "bodies"),
+        *("_first", "_given", "_messages", "_runs", "_seed"),
     )
 
-    def __init__(
-        self,
-        topic: str,
-        queue: int,
-        offset: int,
-        bodies: Sequence[bytes],
-        first: int,
-        runs: Sequence[Runs],
-        seed: int,
-    ) -> None:
-        """`first` is the offset of the first message of the first run in `runs`."""
-        self._topic = topic
-        self._queue = queue
-        self._offset = offset
-        self._bodies = tuple(bodies)
-        self._first = first
-        self._runs = runs
-        self._seed = seed
-        self._messages: list[Message] | None = None
-        self._given = 0  # to somebody, up to this offset
+    topic: str
+    queue: int
+    offset: int
+    """The offset of the first message."""
+    next: int
+    """The offset behind the last message."""
+    bodies: tuple[bytes, ...]
 
-    @property
-    def topic(self) -> str:
-        return self._topic
+    if TYPE_CHECKING:
+        # No fields: what it makes messages of, and has made, up to where they are somebody's.
+        _first: ClassVar[int]
+        _runs: ClassVar[Sequence[Runs]]
+        _seed: ClassVar[int]
+        _messages: ClassVar[list[Message] | None]
+        _given: ClassVar[int]
 
-    @property
-    def queue(self) -> int:
-        return self._queue
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        for name, value in state[1].items():
+            set_frozen(self, name, value)
 
-    @property
-    def offset(self) -> int:
-        """The offset of the first message."""
-        return self._offset
-
-    @property
-    def bodies(self) -> tuple[bytes, ...]:
-        return self._bodies
+    def __repr__(self) -> str:
+        return f"<Batch {self.topic}/{self.queue} offset {self.offset}, {len(self.bodies)}>"
 
     def __len__(self) -> int:
-        return len(self._bodies)
+        return len(self.bodies)
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
 
     @property
-    def next(self) -> int:
-        """The offset behind the last message."""
-        return self._offset + len(self._bodies)
-
-    @property
     def messages(self) -> list[Message]:
         """The messages with their keys, tags, headers and origin."""
-        if self._messages is None:
-            messages: list[Message] = []
-            self._build(messages)
-            self._messages = messages
-        return self._messages
+        built = self._messages
+        if built is None:
+            built = []
+            self._build(built)
+            set_frozen(self, "_messages", built)
+        return built
 
     def _build(self, messages: list[Message]) -> None:
-        offset, first, end = self._offset, self._first, self.next
+        offset, first, end = self.offset, self._first, self.next
         for runs in self._runs:
             for place, count in zip(runs.places, runs.counts, strict=True):
                 low, high = max(first, offset), min(first + count, end)
                 if low < high:
-                    bodies = self._bodies[low - offset : high - offset]
+                    bodies = self.bodies[low - offset : high - offset]
                     messages += runs.messages(place, self._seed, bodies, first, low)
                 first += count
 
@@ -156,23 +140,55 @@ class Batch:
         except (Damaged, NewerFormat):
             if not messages:
                 raise
-        batch = self.part(self._offset, len(messages))
-        batch._messages = messages
+        batch = self.part(self.offset, len(messages))
+        set_frozen(batch, "_messages", messages)
         return batch
 
     def part(self, offset: int, limit: int) -> Batch:
         """The messages from `offset` on, which is in this batch, at most `limit`: with a list and
         headers that nobody else is given, as whoever has them may change them.
         """
-        low = offset - self._offset
-        assert 0 <= low < len(self._bodies)
+        low = offset - self.offset
+        assert 0 <= low < len(self.bodies)
         part = slice(low, low + limit)
-        bodies = self._bodies[part]
-        batch = Batch(self._topic, self._queue, offset, bodies, self._first, self._runs, self._seed)
+        bodies = self.bodies[part]
+        batch = batch_of(
+            self.topic, self.queue, offset, bodies, self._first, self._runs, self._seed
+        )
         if self._messages is not None and offset >= self._given:
-            batch._messages = self._messages[part]
-            self._given = batch.next  # below, they are built anew
+            set_frozen(batch, "_messages", self._messages[part])
+            set_frozen(self, "_given", batch.next)  # below, they are built anew
         return batch
+
+
+set_frozen = object.__setattr__
+
+
+class _Draft:
+    """A Batch before it is frozen, as that of a Message: see fmq/message.py."""
+
+    __slots__ = Batch.__slots__
+
+
+def batch_of(
+    topic: str,
+    queue: int,
+    offset: int,
+    bodies: Sequence[bytes],
+    first: int,
+    runs: Sequence[Runs],
+    seed: int,
+) -> Batch:
+    """A batch of `bodies`, of which `runs` make messages; the first of those begins at `first`."""
+    draft: Any = _Draft()
+    draft.topic, draft.queue, draft.offset = topic, queue, offset
+    draft.bodies = bodies = tuple(bodies)
+    draft.next = offset + len(bodies)
+    draft._first, draft._runs, draft._seed = first, runs, seed
+    draft._messages = None
+    draft._given = 0  # to somebody, up to this offset
+    draft.__class__ = Batch
+    return draft  # type: ignore[no-any-return]
 
 
 def messages_of(

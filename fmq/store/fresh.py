@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fmq.message import Message, Origin, plain_messages_read
-from fmq.store.batch import Batch, messages_of
+from fmq.store.batch import Batch, batch_of, messages_of
 from fmq.store.columns import CARRIED, Columns
 from fmq.store.content import Content
 
@@ -33,7 +33,7 @@ class Fresh:
     def batch(self, limit: int) -> Batch:
         """Its first messages, at most `limit`, as a read of its record gives them."""
         origin, bodies = self._origin, self._columns.bodies()[:limit]
-        return Batch(origin.topic, origin.queue, self.offset, bodies, self.offset, (self,), 0)
+        return batch_of(origin.topic, origin.queue, self.offset, bodies, self.offset, (self,), 0)
 
     def messages(
         self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
