@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import isnan
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from fmq.consume.delivery import (
     Delivery,
@@ -24,6 +24,7 @@ from fmq.consume.groups import Groups
 from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
 from fmq.errors import BadOption, Closed, Damaged, LeaseLost, Nested, NewerFormat, OffsetGone
+from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
@@ -33,6 +34,7 @@ from fmq.tx.sent import AckSent
 from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
+C = TypeVar("C", Batch, list[Message])
 
 
 class Consumer:
@@ -63,21 +65,18 @@ class Consumer:
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Up to `limit` deliveries, as soon as there is one; empty after `timeout` seconds."""
-        claimed = self._claim(limit, timeout, build=True)
-        if claimed is None:
-            return []
-        claim, queue, holds, batch = claimed
-        return deliveries_of(claim, queue, holds, batch.messages, batch.offset)
+        claimed = self._claim(limit, timeout, self._messages_from)
+        return [] if claimed is None else deliveries_of(*claimed)
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Up to `limit` messages of one queue, to be acked together; None after `timeout`."""
-        claimed = self._claim(limit, timeout, build=False)
+        claimed = self._claim(limit, timeout, self._batch_from)
         return None if claimed is None else delivery_batch_of(*claimed)
 
     def _claim(
-        self, limit: int, timeout: float, *, build: bool
-    ) -> tuple[Claim, Queue, QueueHolds, Batch] | None:
-        """With `build` the messages of the batch are there, built with those read ahead."""
+        self, limit: int, timeout: float, take: Callable[[Queue, int, int], C]
+    ) -> tuple[Claim, Queue, QueueHolds, int, C] | None:
+        """What was claimed, from which offset on, and what `take` makes of it."""
         if type(limit) is not int or limit < 1:
             limit = check_count("limit", limit)
         if type(timeout) is not float or isnan(timeout):
@@ -111,8 +110,9 @@ class Consumer:
                         # One that is dropped without an end tells nobody.
                         until = min(until, now + self._lease_seconds)
             if found is not None:
+                queue, holds, hold = found
                 try:
-                    return claim, *self._read(claim, *found, build=build)
+                    return claim, queue, holds, hold.first, self._read(found, claim, take)
                 except OffsetGone:
                     continue  # retention dropped it since: what it has kept comes next
             assert wakeup is not None
@@ -124,17 +124,22 @@ class Consumer:
             now = clock.monotonic()
 
     def _read(
-        self, claim: Claim, queue: Queue, holds: QueueHolds, hold: Hold, *, build: bool
-    ) -> tuple[Queue, QueueHolds, Batch]:
+        self,
+        found: tuple[Queue, QueueHolds, Hold],
+        claim: Claim,
+        take: Callable[[Queue, int, int], C],
+    ) -> C:
+        """What `take` finds of the claim; the rest of it, or all if that fails, comes again."""
+        queue, holds, hold = found
         first, end = hold.first, hold.end
         try:
-            batch = self._batch(queue, first, end - first, build=build)
+            taken = take(queue, first, end - first)
         except BaseException:
             self._let_come_again(queue, holds, first, end, claim)
             raise
-        if batch.next < end:
-            self._let_come_again(queue, holds, batch.next, end, claim)
-        return queue, holds, batch
+        if first + len(taken) < end:
+            self._let_come_again(queue, holds, first + len(taken), end, claim)
+        return taken
 
     def _let_come_again(
         self, queue: Queue, holds: QueueHolds, first: int, end: int, owner: object
@@ -158,29 +163,41 @@ class Consumer:
         self._messages.ledger.arrived.add(queue.topic)
         self._messages.wake()
 
-    def _batch(self, queue: Queue, first: int, count: int, *, build: bool) -> Batch:
-        """The messages claimed, mostly from what the last call has read ahead."""
-        ahead = self._ahead.get(queue)
-        if ahead is None or not ahead.offset <= first < ahead.next:
-            # A multiple, so that the same call again and again always gets as many as it asks for.
-            wanted = -(-READ_AHEAD_MESSAGES // count) * count
-            try:
-                ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
-            except OSError:
-                self._check_engine()  # closed since then, and its files with it
-                raise
-            assert ahead is not None, "what is claimed is visible"
-            self._ahead[queue] = ahead
-        if build:
-            try:
-                _ = ahead.messages
-            except (Damaged, NewerFormat):
-                # What lies before the damage is delivered; it is for who begins there to be told.
-                self._ahead.pop(queue, None)
-                ahead = self._ahead[queue] = ahead.part(first, len(ahead)).sound()
+    def _messages_from(self, queue: Queue, first: int, count: int) -> list[Message]:
+        """The messages claimed, built together with those that were read ahead."""
+        ahead = self._read_ahead(queue, first, count)
+        try:
+            _ = ahead.messages
+        except (Damaged, NewerFormat):
+            # What lies before the damage is delivered; it is for who begins there to be told.
+            self._ahead.pop(queue, None)
+            ahead = self._ahead[queue] = ahead.part(first, len(ahead)).sound()
+        if first + count >= ahead.next:
+            self._ahead.pop(queue, None)
+        return ahead.messages_from(first, count)
+
+    def _batch_from(self, queue: Queue, first: int, count: int) -> Batch:
+        """The same as a batch, whose messages are built when somebody asks for them."""
+        ahead = self._read_ahead(queue, first, count)
         if first + count >= ahead.next:
             self._ahead.pop(queue, None)  # nothing is left of it, and it holds what it was cut from
         return ahead.part(first, count)
+
+    def _read_ahead(self, queue: Queue, first: int, count: int) -> Batch:
+        """A batch with the offset `first` in it: mostly what the last call has read ahead."""
+        ahead = self._ahead.get(queue)
+        if ahead is not None and ahead.offset <= first < ahead.next:
+            return ahead
+        # A multiple, so that the same call again and again always gets as many as it asks for.
+        wanted = -(-READ_AHEAD_MESSAGES // count) * count
+        try:
+            ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
+        except OSError:
+            self._check_engine()  # closed since then, and its files with it
+            raise
+        assert ahead is not None, "what is claimed is visible"
+        self._ahead[queue] = ahead
+        return ahead
 
     def _ack(self, lease: Lease, sync: bool | None) -> None:
         # Until it is durable it is nobody's: neither its lease nor this consumer's end may let a
@@ -196,7 +213,8 @@ class Consumer:
             self._exchange(lease, acked)
             writer.place(acked)
 
-        acked = AckSent(lease._range())
+        holds = lease._holds
+        acked = AckSent(self.group, lease._queue, lease._first, lease._end, holds.acked, holds.done)
         try:
             writer.run(plan, acked, sync)
         except (LeaseLost, Nested):

@@ -118,7 +118,7 @@ class _Draft(Lease):
 
 
 def deliveries_of(
-    claim: Claim, queue: Queue, holds: QueueHolds, messages: Iterable[Message], first: int
+    claim: Claim, queue: Queue, holds: QueueHolds, first: int, messages: Iterable[Message]
 ) -> list[Delivery]:
     """One for each of `messages`, from the offset `first` on."""
     made = []
@@ -162,10 +162,12 @@ class _BatchDraft(Lease):
     __slots__ = DeliveryBatch.__slots__
 
 
-def delivery_batch_of(claim: Claim, queue: Queue, holds: QueueHolds, batch: Batch) -> DeliveryBatch:
-    """All of `batch` in one."""
+def delivery_batch_of(
+    claim: Claim, queue: Queue, holds: QueueHolds, first: int, batch: Batch
+) -> DeliveryBatch:
+    """All of `batch`, which begins at the offset `first`, in one."""
     draft: Any = _BatchDraft()
     draft._claim, draft._queue, draft._holds = claim, queue, holds
-    draft._first, draft._end, draft.batch = batch.offset, batch.next, batch
+    draft._first, draft._end, draft.batch = first, batch.next, batch
     draft.__class__ = DeliveryBatch
     return draft  # type: ignore[no-any-return]

@@ -31,10 +31,6 @@ class Groups:
             holds = self._queues[key] = QueueHolds(self._ledger.acked_of(*key))
         return holds
 
-    def of(self, group: str, queue: Queue) -> QueueHolds:
-        """What `group` holds of `queue`."""
-        return self._of(group, queue.topic, queue.number)
-
     def _holding(self) -> set[tuple[str, str]]:
         """Which groups have deliveries in hand, and of which topics."""
         return {key[:2] for key, holds in self._queues.items() if holds.is_holding}
@@ -65,8 +61,9 @@ class Groups:
         queues = self._queues_of(topics)
         for i in range(len(queues)):
             queue = queues[(turn + i) % len(queues)]
-            holds = self.of(group, queue)
-            holds.expire(now)
+            holds = self._of(group, queue.topic, queue.number)
+            if now >= holds.earliest:
+                holds.expire(now)
             hold = holds.claim(queue.next, queue.first, limit, owner, deadline)
             if hold is not None:
                 return queue, holds, hold

@@ -27,7 +27,7 @@ class QueueHolds:
         self.cursor = acked.floor
         self._held = Held()
         self._again: SortedDict[int, int] = SortedDict()  # first -> end
-        self._earliest = math.inf  # no lease ends before
+        self.earliest = math.inf  # no lease ends before: then there is nothing to `expire`
 
     @property
     def is_holding(self) -> bool:
@@ -42,11 +42,13 @@ class QueueHolds:
         `first` and `visible` bound what the queue has. One range, at most `limit` messages.
         """
         try:
-            found = self._next_again(first, limit) or self._next_fresh(visible, first, limit)
+            found = self._next_again(first, limit) if self._again else None
+            if found is None:
+                found = self._next_fresh(visible, first, limit)
             if found is None:
                 return None
-            if deadline < self._earliest:
-                self._earliest = deadline
+            if deadline < self.earliest:
+                self.earliest = deadline
             hold = Hold(*found, owner, deadline)
             self._held.put(hold)
         except BaseException:
@@ -136,8 +138,8 @@ class QueueHolds:
         """The range, which somebody holds, is `owner`'s from now on."""
         hold = self.split(first, end)
         assert hold is not None, "only what is held can be handed over"
-        if deadline < self._earliest:
-            self._earliest = deadline
+        if deadline < self.earliest:
+            self.earliest = deadline
         hold.owner, hold.deadline = owner, deadline
 
     def done(self, first: int, end: int) -> None:
@@ -175,12 +177,10 @@ class QueueHolds:
 
     def expire(self, now: float) -> bool:
         """Give back what is held longer than its lease; whether there was any."""
-        if now < self._earliest:
-            return False
         late = [hold for hold in self._held.by_first.values() if hold.deadline <= now]
         for hold in late:
             self.give_back(hold.first, hold.end)
-        self._earliest = self.next_deadline()
+        self.earliest = self.next_deadline()
         return bool(late)
 
     def release(self, consumer: object) -> None:

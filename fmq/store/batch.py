@@ -144,20 +144,28 @@ class Batch:
         set_frozen(batch, "_messages", messages)
         return batch
 
+    def messages_from(self, offset: int, limit: int) -> list[Message]:
+        """Those of `part`, whose batch is not made if there are messages already."""
+        built = self._messages
+        if built is None or offset < self._given:
+            return self.part(offset, limit).messages
+        low = offset - self.offset
+        found = built[low : low + limit]
+        set_frozen(self, "_given", offset + len(found))  # below, they are built anew
+        return found
+
     def part(self, offset: int, limit: int) -> Batch:
         """The messages from `offset` on, which is in this batch, at most `limit`: with a list and
         headers that nobody else is given, as whoever has them may change them.
         """
         low = offset - self.offset
         assert 0 <= low < len(self.bodies)
-        part = slice(low, low + limit)
-        bodies = self.bodies[part]
+        bodies = self.bodies[low : low + limit]
         batch = batch_of(
             self.topic, self.queue, offset, bodies, self._first, self._runs, self._seed
         )
         if self._messages is not None and offset >= self._given:
-            set_frozen(batch, "_messages", self._messages[part])
-            set_frozen(self, "_given", batch.next)  # below, they are built anew
+            set_frozen(batch, "_messages", self.messages_from(offset, limit))
         return batch
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from zlib import crc32
 
 from fmq.disk import Buffer
@@ -10,7 +10,7 @@ from fmq.message import Receipt, receipt
 from fmq.store.content import Content
 from fmq.store.encoding import ACKS_BYTES, MESSAGE_BYTES, ack_names_of, names_of
 from fmq.store.journal import encode_all
-from fmq.store.kinds import MESSAGE, AckRange, Kind
+from fmq.store.kinds import MESSAGE, Kind
 from fmq.store.record import (
     ACK_RANGE,
     ACKS_FRONT,
@@ -21,9 +21,9 @@ from fmq.store.record import (
     MESSAGE_HEAD,
     PADDING,
 )
-from fmq.tx.apply import ack_applied
+from fmq.tx.acks import Acked
 from fmq.tx.drafts import Row, tail_of
-from fmq.tx.ledger import Ledger, Topic
+from fmq.tx.ledger import Ledger, Queue, Topic
 from fmq.tx.straight import Straight, U32_pack, show
 
 ACK = Kind.ACK
@@ -153,28 +153,40 @@ class One(Straight):
 class AckSent(Straight):
     """What one group is done with in one queue: an ACK."""
 
-    __slots__ = ("names", "range")
+    __slots__ = ("acked", "done", "end", "first", "names")
 
-    def __init__(self, done: AckRange) -> None:
+    def __init__(
+        self,
+        group: str,
+        queue: Queue,
+        first: int,
+        end: int,
+        acked: Acked,
+        done: Callable[[int, int], None],
+    ) -> None:
+        """`acked` and `done` are what the ledger, and who hands out its messages, has of `group` in
+        `queue`: they are told once it is durable.
+        """
         self.topics = self.made = ()
-        self.range = done
-        self.names = names = ack_names_of(done.group, done.topic, done.queue)
+        self.first, self.end, self.acked, self.done = first, end, acked, done
+        self.names = names = ack_names_of(group, queue.topic, queue.number)
         self.size = (ACKS_BYTES + len(names) + ACK_RANGE_BYTES + 7) & ~7
 
     def encode(
         self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
     ) -> int:
         self.position = position
-        done, names, lag = self.range, self.names, position - durable_to
+        names, lag = self.names, position - durable_to
         size = ACKS_BYTES + len(names) + ACK_RANGE_BYTES
         head = pack_acks(
             size, size, position, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN, 0, ACK,
             FIRST_AND_LAST, 0, 0, self.time_us, 1,
-        ) + names + pack_ack_range(done.first, done.end)  # fmt: skip
+        ) + names + pack_ack_range(self.first, self.end)  # fmt: skip
         crc = U32_pack(crc32(head, seed))
         buffers += (MAGIC, crc, head, PADDING[size & 7])
         return crc32(crc, chain)
 
     def publish(self, ledger: Ledger) -> None:
-        ack_applied(ledger, self.range)
+        self.acked.add(self.first, self.end)
+        self.done(self.first, self.end)
         self._applied(ledger)
