@@ -16,7 +16,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from threading import get_ident
 from typing import TypeVar
 
@@ -309,6 +308,8 @@ def becomes_free(lock: threading.Lock, seconds: float) -> bool:
 
 
 def wake(waiter: Waiter) -> None:
-    """Wake it; one that was woken before, and then interrupted, sleeps no more."""
-    with suppress(RuntimeError):
+    """Wake it; one that was woken before, and then interrupted, sleeps no more. Never by two at
+    once: under the lock, or once no leader knows of it any more.
+    """
+    if waiter.lock.locked():
         waiter.lock.release()

@@ -56,8 +56,8 @@ class Sender:
             and tag is None
             and (headers is None or (type(headers) is dict and not headers))
         ):
-            if type(body) is bytes and len(body) <= self._plain_bytes_max:
-                return One(self._topics, topic, number, producer, body)
+            if known is not None and type(body) is bytes and len(body) <= self._plain_bytes_max:
+                return One(known, number, producer, body)
             content = encode_one(body, self._compress_bytes_min)
         else:
             message = Message(body, key, tag, headers)

@@ -95,59 +95,49 @@ class Sent(Straight):
 
 
 class One(Straight):
-    """A MESSAGE with one body alone: what most sends are."""
+    """A MESSAGE with one body alone, for a topic that is there: what most sends are."""
 
-    __slots__ = ("at", "body", "crc", "names", "number", "offset", "queue")
+    __slots__ = ("body", "crc", "names", "offset", "queue", "topic")
 
-    def __init__(
-        self, known: dict[str, Topic], topic: str, number: int, producer: str, body: bytes
-    ) -> None:
+    def __init__(self, topic: Topic, number: int, producer: str, body: bytes) -> None:
         """`body` goes to the queue with this number."""
-        self.known, self.topics, self.producer = known, (topic,), producer
-        self.made = ()
-        self.number, self.body, self.crc = number, body, crc32(body)
-        self.names = names = names_of(topic, producer)
+        self.topics = self.made = ()
+        self.topic, self.queue, self.producer = topic, topic.queues[number], producer
+        self.body, self.crc = body, crc32(body)
+        self.names = names = names_of(topic.name, producer)
         self.size = (MESSAGE_BYTES + len(names[2]) + len(body) + 7) & ~7
 
     def encode(
         self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
     ) -> int:
-        self.position = at = position
-        flags, body, number = FIRST_AND_LAST, self.body, self.number
-        if self.made:
-            at, chain = encode_all(self.made, at, FIRST, durable_to, seed, chain, buffers)
-            flags = LAST
-        self.at = at
-        (topic,) = self.topics
-        self.queue = queue = self.known[topic].queues[number]
+        self.position = position
+        queue, body, lag = self.queue, self.body, position - durable_to
         self.offset = offset = queue.assigned
         queue.assigned = offset + 1
         topic_bytes, producer_bytes, names = self.names
-        lag, head_size = at - durable_to, MESSAGE_BYTES + len(names)
+        head_size = MESSAGE_BYTES + len(names)
         size = head_size + len(body)
         head = pack_message(
-            size, head_size, at, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN,
-            self.crc, MESSAGE, flags,
-            number, offset, self.time_us, 1, topic_bytes, producer_bytes, 0,
+            size, head_size, position, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN,
+            self.crc, MESSAGE, FIRST_AND_LAST,
+            queue.number, offset, self.time_us, 1, topic_bytes, producer_bytes, 0,
         ) + names  # fmt: skip
         crc = U32_pack(crc32(head, seed))
         buffers += (MAGIC, crc, head, body, PADDING[size & 7])
         return crc32(crc, chain)
 
     def publish(self, ledger: Ledger) -> None:
-        if self.made:
-            self._publish_topics(ledger)
-        queue = self.queue
-        show(ledger.index, queue, self.offset, 1, self.at, self.time_us)
-        if self.known[queue.topic].waiting:
+        queue, at = self.queue, self.position
+        show(ledger.index, queue, self.offset, 1, at, self.time_us)
+        if self.topic.waiting:
             content = Content(1, 0, b"", self.body, self.crc, len(self.body))
-            self._arrived(ledger, queue, self.offset, self.at, content)
+            self._arrived(ledger, queue, self.offset, at, content)
         self._applied(ledger)
 
     def receipt(self) -> Receipt:
         """Where it stands."""
         queue = self.queue
-        return receipt(queue.topic, queue.number, self.offset, self.at, 1)
+        return receipt(queue.topic, queue.number, self.offset, self.position, 1)
 
 
 class AckSent(Straight):
