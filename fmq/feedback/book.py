@@ -6,6 +6,8 @@ heap. A transaction that is put off, asked about or decided leaves its old place
 a place is passed over, and when most of a line are such, it is made anew. So no line is much
 longer than those in it.
 
+Most are decided before anybody asks. So one that is new stands in no line until somebody does.
+
 Times are those of `Clock.monotonic`; the book itself never looks at a clock. Guarded by the
 engine's lock.
 """
@@ -79,7 +81,7 @@ class _Line:
     __slots__ = ("members", "places")
 
     def __init__(self) -> None:
-        self.members = 0
+        self.members: set[int] = set()  # by number
         self.places: list[Place] = []
 
     def put(self, place: Place) -> None:
@@ -88,7 +90,7 @@ class _Line:
 
     def tidy(self) -> None:
         """Forget what is over, if that is most of the line: for each place a bounded price."""
-        if len(self.places) > 2 * self.members + PASSED_MAX:
+        if len(self.places) > 2 * len(self.members) + PASSED_MAX:
             current = [place for place in self.places if place[2].turn == place[1]]
             heapify(current)
             self.places = current
@@ -106,7 +108,8 @@ class Book:
     def __init__(self, options: Options, seed: bytes) -> None:
         self._options = options
         self._seed = seed
-        self._open: dict[int, Open] = {}  # by the transaction's number
+        self._new: dict[int, tuple[Entry, float]] = {}  # by number, with when it is due
+        self._open: dict[int, Open] = {}  # by number
         self._lines: dict[Key, _Line] = {}  # each has members
         self._by_topic = False  # whether there are lines for topics, too
         self._turns = count()
@@ -114,18 +117,30 @@ class Book:
 
     def add(self, entry: Entry, due: float) -> None:
         """`entry` became undecided; nobody is asked about it before `due`."""
-        each = self._open[entry.tx] = Open(entry)
-        for key in self.keys_of(each):
-            self._lines.setdefault(key, _Line()).members += 1
-        self._put_off(each, due)
+        self._new[entry.tx] = entry, due
+
+    def _take_in_new(self) -> None:
+        """Somebody asks. An interrupt on the way leaves the one in hand new, and the others."""
+        while self._new:
+            tx, (entry, due) = next(iter(self._new.items()))
+            each = self._open.setdefault(tx, Open(entry))
+            for key in self.keys_of(each):
+                self._lines.setdefault(key, _Line()).members.add(tx)
+            self._put_off(each, due)
+            del self._new[tx]
 
     def remove(self, tx: int) -> None:
         """It has been decided."""
-        each = self._open.pop(tx)
+        self._new.pop(tx, None)
+        each = self._open.pop(tx, None)
+        if each is None:
+            return
         each.turn, each.token = NO_TURN, ""
         for key in self.keys_of(each):
-            line = self._lines[key]
-            line.members -= 1
+            line = self._lines.get(key)
+            if line is None:
+                continue  # an interrupt came before it stood there
+            line.members.discard(tx)
             if line.members:
                 line.tidy()
             else:
@@ -139,10 +154,12 @@ class Book:
 
     def open(self, tx: int) -> Open:
         """The undecided transaction of this number."""
+        self._take_in_new()
         return self._open[tx]
 
     def oldest_first(self) -> list[Open]:
         """All of them, in the order of their numbers: also when some were relocated."""
+        self._take_in_new()
         return [self._open[tx] for tx in sorted(self._open)]
 
     def take(self, keys: Iterable[Key], limit: int, now: float) -> list[Open]:
@@ -214,6 +231,7 @@ class Book:
         return Random(self._seed)
 
     def _lines_of(self, keys: Iterable[Key]) -> list[_Line]:
+        self._take_in_new()
         keys = tuple(keys)
         if not self._by_topic and any(topic is not None for _, topic in keys):
             self._begin_lines_of_topics()
@@ -225,7 +243,7 @@ class Book:
         for each in self._open.values():
             for topic in each.topics:
                 line = begun.setdefault((each.producer, topic), _Line())
-                line.members += 1
+                line.members.add(each.entry.tx)
                 if each.turn != NO_TURN:
                     line.put((each.due, each.turn, each))
         self._lines, self._by_topic = {**self._lines, **begun}, True  # at once
@@ -238,15 +256,16 @@ class Book:
         each.due, each.turn, each.parked = due, turn, False
 
     def _check(self) -> None:
+        self._take_in_new()
         standing = [(key, each) for each in self._open.values() for key in self.keys_of(each)]
         assert {key for key, _ in standing} == self._lines.keys()
         for key, line in self._lines.items():
             members = [each for where, each in standing if where == key]
             current = [place[2] for place in line.places if place[2].turn == place[1]]
-            assert line.members == len(members)
+            assert line.members == {each.entry.tx for each in members}
             assert set(current) == {each for each in members if not each.parked}
             assert len(current) == len(set(current)), "one stands twice in a line"
-            assert len(line.places) <= 2 * line.members + PASSED_MAX + 1
+            assert len(line.places) <= 2 * len(line.members) + PASSED_MAX + 1
 
 
 def _soonest(lines: Iterable[_Line]) -> Place | None:

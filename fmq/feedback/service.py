@@ -77,7 +77,8 @@ class Feedback:
         after = self._options.check_after_seconds if wanted_ms < 0 else wanted_ms / 1000
         due = self._clock.monotonic() + after
         self.book.add(entry, due)
-        self._waiting.due(self.book.keys_of(self.book.open(entry.tx)), due)
+        if self._waiting.sleeps_beyond(due):
+            self._waiting.due(self.book.keys_of(self.book.open(entry.tx)), due)
 
     def _decided(self, entry: Entry) -> None:
         self.book.remove(entry.tx)

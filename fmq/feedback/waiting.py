@@ -51,6 +51,10 @@ class Waiting:
     def forget_watcher(self, watcher: Wakeup) -> None:
         self._watchers.discard(watcher)
 
+    def sleeps_beyond(self, due: float) -> bool:
+        """Whether anybody would sleep longer than until `due`."""
+        return any(due < asker.until for askers in self._askers.values() for asker in askers)
+
     def due(self, keys: Iterable[Key], due: float) -> None:
         """Something under `keys` is due at `due`: those who would sleep longer look again."""
         for key in keys:

@@ -207,15 +207,29 @@ def places(book: Book) -> int:
 
 
 def test_what_was_decided_leaves_nothing_behind() -> None:
-    """Though nobody ever asked: most transactions are decided by who prepared them."""
+    """Though somebody asked each time before it was."""
     book = Book(OPTIONS, b"seed")
     book.add(entry(1, "p", "a"), 60.0)
     for tx in range(2, 2000):
         book.add(entry(tx, "p", "a", "b"), 60.0 + tx)
+        assert book.next_due([("p", None), ("p", "b")]) == 60.0
         book.remove(tx)
         assert places(book) <= 2 * (PASSED_MAX + 3)
     book.remove(1)
     assert places(book) == 0
+    assert not book._lines
+
+
+def test_what_is_decided_before_anybody_asks_was_in_no_line() -> None:
+    """Most transactions are decided by who prepared them; what is left is asked about."""
+    book = Book(OPTIONS, b"seed")
+    for tx in range(1, 100):
+        book.add(entry(tx, "p", "a"), float(tx))
+        if tx != 50:
+            book.remove(tx)
+    assert not book._lines
+    assert [each.entry.tx for each in book.take([("p", None)], 9, 100.0)] == [50]
+    book.remove(50)
     assert not book._lines
 
 

@@ -76,6 +76,28 @@ def test_a_decision_that_an_interrupt_left_unwritten_is_written_or_asked_about()
     raise AssertionError("so many lines?")
 
 
+def test_what_an_interrupted_ask_has_not_taken_is_asked_about_by_the_next() -> None:
+    """And what is decided behind one is asked about no more."""
+    for at in range(LINES_MAX):
+        clock, interrupt = FakeClock(), Interrupt(at)
+        with opened(CrashDisk(), clock) as engine:
+            one, two, three = (prepared(engine, name) for name in ("T1", "T2", "T3"))
+            clock.advance(100)
+            with suppress(KeyboardInterrupt):
+                interrupt.run(partial(asked, engine))
+            two.commit()
+            engine.feedback.book._check()
+            clock.advance(100)
+            assert sorted(asked(engine)) == ["T1", "T3"], interrupt.met
+            one.commit()
+            three.rollback()
+            engine.feedback.book._check()
+            assert not engine.feedback.book._lines, interrupt.met
+        if not interrupt.met:
+            return
+    raise AssertionError("so many lines?")
+
+
 def test_an_interrupted_resume_leaves_it_parked_or_has_it_asked_about() -> None:
     for at in range(LINES_MAX):
         clock, interrupt = FakeClock(), Interrupt(at)
