@@ -20,6 +20,7 @@ from fmq.errors import Locked, NotAStore, RemoteFileSystem, no_directory, no_par
 from fmq.mounts import remote_kind
 
 MOUNTS = "/proc/self/mountinfo"
+OPEN_FILES = "/proc/self/fd"
 WORDS_BYTES_MAX = 200  # of LOCK
 # How often a lock is asked for while somebody looks at it: longer than any look, if not for ever.
 LOOKS_MAX = 100
@@ -59,7 +60,7 @@ class RealFile:
                 data = os.pread(self._fd, size, offset)
                 parts.append(data)
         except OSError as error:
-            error.filename = self._path  # the system call knows only a number
+            self._name(error)
             raise
         return b"".join(parts)
 
@@ -69,14 +70,14 @@ class RealFile:
         # One system call that writes and, if asked, makes what it wrote durable.
         flags = os.RWF_DSYNC if sync else 0
         write = self._writer
+        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         try:
             written = write(self._fd, buffers, offset, flags)
+            if written != size:
+                self._write_rest(offset, b"".join(buffers), written, flags)
         except OSError as error:
-            error.filename = self._path  # the system call knows only a number
+            self._name(error)
             raise
-        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
-        if written != size:
-            self._write_rest(offset, b"".join(buffers), written, flags)
 
     def _write_rest(self, offset: int, data: bytes, written: int, flags: int) -> None:
         """Go on after a short write; the kernel says why it was short at the next call."""
@@ -98,8 +99,16 @@ class RealFile:
         try:
             os.fsync(self._fd)
         except OSError as error:
-            error.filename = self._path
+            self._name(error)
             raise
+
+    def _name(self, error: OSError) -> None:
+        """Let `error` say which file it is, of which the system call knows only a number: by the
+        name that it has now, as spares become segments.
+        """
+        error.filename = self._path
+        with contextlib.suppress(OSError):
+            error.filename = os.readlink(f"{OPEN_FILES}/{self._fd}")
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

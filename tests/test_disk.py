@@ -425,3 +425,18 @@ def test_a_directory_that_was_there_before_is_durable_once_opened() -> None:
     killed.directory("data", make=True)
     for state in killed.states():
         assert state.directory("data", make=False).names() == []
+
+
+def test_an_error_of_the_machine_names_the_file_as_it_is_called_now(tmp_path: Path) -> None:
+    """A spare that became a segment is no spare, and whoever looks for it finds none."""
+    directory = RealDisk().directory(str(tmp_path / "d"), make=True)
+    fill(directory, "000001.spare", b"x")
+    file = directory.open("000001.spare")  # and not to be written: so each write is an error
+    directory.rename("000001.spare", "00000000000000004096.seg")
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        file.write(0, (b"y",), sync=True)
+    assert caught.value.filename == str(tmp_path.resolve() / "d" / "00000000000000004096.seg")
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        file.write(0, (b"y",), sync=True)
+    assert caught.value.filename.endswith("000001.spare")  # nothing knows any more than that
