@@ -15,7 +15,6 @@ import typing as _typing
 from fmq import errors
 from fmq.consume.consumer import Consumer
 from fmq.consume.delivery import Delivery, DeliveryBatch
-from fmq.engine import Engine
 from fmq.errors import FmqError, RollBack
 from fmq.feedback.answers import Answer
 from fmq.message import Message, Origin, Receipt
@@ -26,6 +25,7 @@ from fmq.tx.transaction import Transaction
 
 if _typing.TYPE_CHECKING:
     from fmq.checking import Problem, Report, check
+    from fmq.engine import Engine
     from fmq.feedback.loop import CheckLoop
     from fmq.feedback.question import Question
     from fmq.feedback.service import Feedback
@@ -72,6 +72,7 @@ __all__ = [
 # Imported when they are first named: a program that only sends never does.
 _LATER = {
     "CheckLoop": "fmq.feedback.loop",
+    "Engine": "fmq.engine",
     "Feedback": "fmq.feedback.service",
     "GroupInfo": "fmq.infos",
     "Kept": "fmq.stats",

@@ -9,7 +9,6 @@ from typing import Literal, Protocol, overload
 import fmq
 from fmq.clock import Clock, SystemClock
 from fmq.disk import Directory, Disk, is_full
-from fmq.engine import Engine
 from fmq.errors import BadName, StorageFull, Unreadable
 from fmq.options import Options
 from fmq.real_disk import RealDisk
@@ -34,7 +33,7 @@ def open(
     clock: Clock | None = ...,
     background: bool = ...,
     resolve: Mapping[str, object] | None = ...,
-) -> Engine: ...
+) -> fmq.Engine: ...
 @overload
 def open(
     path: str | PathLike,
@@ -54,7 +53,7 @@ def open(
     disk: Disk | None = ...,
     clock: Clock | None = ...,
     background: bool = ...,
-) -> Engine | fmq.ReadOnlyEngine: ...
+) -> fmq.Engine | fmq.ReadOnlyEngine: ...
 def open(
     path: str | PathLike,
     options: Options | None = None,
@@ -64,7 +63,7 @@ def open(
     clock: Clock | None = None,
     background: bool = True,
     resolve: Mapping[str, object] | None = None,
-) -> Engine | fmq.ReadOnlyEngine:
+) -> fmq.Engine | fmq.ReadOnlyEngine:
     """Open the directory at `path`, made if it is not there; recovery needs no other call.
 
     One engine writes at a time: a second one gets Locked. With `read_only` it takes no lock,
@@ -188,8 +187,10 @@ def _open(
     disk: Disk,
     *,
     background: bool,
-) -> Engine:
-    from fmq.recovery.recover import claim  # here: whoever imports names only never recovers
+) -> fmq.Engine:
+    # Here: whoever imports names only never opens anything.
+    from fmq.engine import Engine
+    from fmq.recovery.recover import claim
 
     _import_what_calls_need()
     claimed = claim(directory, disk, options.segment_bytes)
@@ -212,7 +213,7 @@ def _import_what_calls_need() -> None:
     blake2b()
 
 
-def _resolve(engine: Engine, databases: Mapping[str, object]) -> None:
+def _resolve(engine: fmq.Engine, databases: Mapping[str, object]) -> None:
     from fmq.bind.find import checker_of
 
     for producer, address in databases.items():

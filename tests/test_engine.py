@@ -13,7 +13,7 @@ import pytest
 import fmq
 from fmq import Engine, Message, Options, Receipt
 from fmq.disk import Disk
-from fmq.errors import BadName, BadOption, Closed
+from fmq.errors import BadName, BadOption, Closed, EngineFailed
 from fmq.message import Decision
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.small import bodies, check, fill, opened
@@ -408,6 +408,32 @@ def test_a_commit_that_did_not_wait_can_be_waited_for_later(store: CrashDisk) ->
         assert tx.commit(sync=True) == receipts
         with opened(store.after_power_loss(1)) as after:
             assert bodies(after, "t") == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("phases", [1, 2])
+def test_a_commit_again_waits_as_the_first_would_have(store: CrashDisk, phases: int) -> None:
+    """Unless the first one did, whatever has become of the engine since."""
+    disk = FaultDisk(store)
+    engine = live(disk, FakeClock())  # sync="always", and its thread sleeps
+    first, second, third = (engine.transaction(tx_id=name) for name in "123")
+    for tx in (first, second, third):
+        tx.send("t", tx.tx_id.encode())
+        if phases == 2:
+            tx.prepare()
+    receipts = first.commit(sync=False)
+    assert first.commit() == receipts
+    with opened(store.after_power_loss(1)) as after:
+        assert after.outcome("1").state == "committed"
+    assert second.commit()
+    third.commit(sync=False)
+    disk.fail("write", short=0)
+    with pytest.raises(EngineFailed):
+        engine.sync()
+    assert first.commit() == receipts
+    assert second.commit()[0].offset == 1
+    with pytest.raises(EngineFailed):
+        third.commit()
+    engine.close()
 
 
 @pytest.mark.parametrize("mode", ["interval", "never"])

@@ -230,6 +230,6 @@ def test_an_import_against_the_layers_is_noticed(module: str, imported: str) -> 
 
 def test_a_name_against_the_layers_is_noticed() -> None:
     """So is an engine that a layer below would name, or a class that is at home above it."""
-    assert homes_of_names("x: fmq.Outcome | fmq.Engine") == {"fmq.infos", "fmq"}
+    assert homes_of_names("x: fmq.Outcome | fmq.Engine") == {"fmq.infos", "fmq.engine"}
     assert not allowed("fmq.store.journal", *homes_of_names("x: fmq.Question"))
     assert not allowed("fmq.tx.manager", *homes_of_names("x: fmq.Engine"))

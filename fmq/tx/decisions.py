@@ -258,9 +258,9 @@ class Decisions:
         self._group.flush()
 
     def make_durable(self, sync: bool | None) -> None:
-        """What was decided without waiting is durable on return, if `sync` asks for that now."""
-        if sync is not None and self._writer.waits(sync):
-            self._group.flush(force=True)
+        """What was decided without waiting is durable on return, if this call waits."""
+        if self._writer.waits(sync):
+            self._group.flush(force=sync is True)
 
     def _idle(self) -> bool:
         with self._group.lock:

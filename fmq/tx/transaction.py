@@ -32,6 +32,7 @@ class Transaction(Collecting):
     bound = False  # to a database, which has a mark if it committed: see fmq.bind
     number = 0  # the position of its PREPARE or, in one phase, of its first record; 0: none yet
     _prepared = False
+    _sync: bool | None = None  # what its end was given: whether that was waited for
 
     def __init__(
         self,
@@ -71,11 +72,12 @@ class Transaction(Collecting):
         elif self._undecided():
             take = manager.decisions.commit_prepared
         elif self.phase is COMMITTED:
-            manager.decisions.make_durable(sync)
+            self._wait_for_it(sync)
             return
         else:
             self._refuse("commit")
         self._receipts = self._step(COMMITTED, take if sync is None else partial(take, sync=sync))
+        self._sync = sync
         after = manager.after
         after()
 
@@ -88,18 +90,25 @@ class Transaction(Collecting):
         self._writer.waits(sync)  # or a TypeError, in any phase
         if self._undecided():
             self._step(Phase.ROLLED_BACK, partial(decisions.roll_back_prepared, sync=sync))
+            self._sync = sync
             self.ackables.clear()  # they come again when ROLLBACK is applied, and not before
         elif self.phase is OPEN:
             self._end_room()
             self._manager.in_use.let_go(self)
             self.phase = Phase.ROLLED_BACK
-        elif self.phase is Phase.ROLLED_BACK:
-            decisions.make_durable(sync)
-        else:
+        elif self.phase is not Phase.ROLLED_BACK:
             self._refuse("rollback")
+        elif self._prepared:
+            self._wait_for_it(sync)
         self._give_back([*self.ackables])
         self.ackables.clear()
         self._manager.after()
+
+    def _wait_for_it(self, sync: bool | None) -> None:
+        """It has ended by a call that may not have waited; now it is durable, if this one waits."""
+        if not self._writer.makes_durable(self._sync):
+            self._manager.decisions.make_durable(sync)
+            self._sync = sync
 
     def _step(self, after: Phase, take: Callable[[Transaction], T]) -> T:
         """Take a step to `after`. A typed refusal leaves everything as it was; anything else may

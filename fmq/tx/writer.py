@@ -65,6 +65,10 @@ class Writer:
             "Nothing was changed."
         )
 
+    def makes_durable(self, sync: bool | None) -> bool:
+        """Whether what a call wrote that was given this `sync` was durable on its return."""
+        return self.waits(sync) and (sync is True or self.options.sync == "always")
+
     def now_us(self) -> int:
         """The time for a record planned now, never before an earlier one's. Under the lock."""
         time_us = self._time_us  # a function, and called as one: see docs/decisions/0029
