@@ -210,6 +210,8 @@ class Housekeeping:
 
     def idle(self) -> bool:
         """Whether everything applied is in a checkpoint, so that there is nothing to wait for."""
+        if self._journal.spares.lacks:
+            return False  # whoever makes room need not tell
         if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
             return False  # time alone makes retention due
         retention = self.retention

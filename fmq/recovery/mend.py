@@ -26,7 +26,7 @@ def copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
     """Put a proven copy of `segment`, up to its end, in its place; bytes cut.
 
     `spare`, an unused file of zeros of the same size, saves finding room for the copy.
-    StorageFull leaves everything as it was.
+    StorageFull leaves the journal as it was.
     """
     try:
         return _copy_tail(directory, segment, spare)
@@ -34,25 +34,19 @@ def copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
         if not is_full(error):
             raise
         raise StorageFull(
-            f"{directory.path}: no room to copy the last segment ({segment.capacity:,} bytes), "
-            "which an unclean end requires before writing. Nothing was changed and nothing is "
-            "lost: free some room and open again, or read with fmq.open(path, read_only=True)."
+            f"{directory.path}: no room to copy the last segment ({segment.capacity:,} bytes) and "
+            "to keep what is cut of it, which an unclean end requires before writing. Nothing of "
+            "the journal was changed and nothing is lost: free some room and open again, or read "
+            "with fmq.open(path, read_only=True)."
         ) from error
 
 
 def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
-    temporary = segment_name(segment.base, COPY)
     source = directory.open(segment.name)
     end = segment.end - segment.base
     try:
         cut = _quarantine(directory, segment, source)
-        if temporary in directory.names():
-            directory.remove(temporary)
-        if spare is not None:
-            directory.rename(spare, temporary)
-            target = directory.open(temporary, write=True)
-        else:
-            target = directory.create(temporary)
+        temporary, target = _begin_copy(directory, segment, spare)
         try:
             if spare is None:
                 target.allocate(segment.capacity)
@@ -70,6 +64,22 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
     directory.rename(temporary, segment.name)
     directory.sync()
     return cut
+
+
+def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tuple[str, File]:
+    """The file that the copy goes into, and its name."""
+    temporary = segment_name(segment.base, COPY)
+    if temporary in directory.names():
+        directory.remove(temporary)
+    if spare is None:
+        return temporary, directory.create(temporary)
+    try:
+        directory.rename(spare, temporary)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        temporary = spare  # a directory without room for one more name has room for the segment's
+    return temporary, directory.open(temporary, write=True)
 
 
 def _quarantine(directory: Directory, segment: Segment, source: File) -> int:

@@ -95,10 +95,9 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     copied = failed or not proven or not tail_is_zeros(directory, last)
     _remove_unproven(directory, layout)  # on a full disk a copy needs their room
     if copied:
-        spare = _spare(directory, layout, last.capacity)
-        cut = copy_tail(directory, last, spare)
+        cut = _copy_tail(directory, last)
         if replay.ledger.undecided:
-            _make_again(directory, layout, spare, last.capacity)
+            _make_again(directory, layout, last.capacity)
         if failed:
             directory.remove(FAILED)
     else:
@@ -181,9 +180,25 @@ def begins_late(first: int) -> Damaged:
     return Damaged(segment_name(first), first, reason)
 
 
-def _spare(directory: Directory, layout: Layout, capacity: int) -> str | None:
+def _copy_tail(directory: Directory, last: Segment) -> int:
+    """Put a copy of the last segment in its place; bytes cut. Where there is no room for that, or
+    to keep what is cut, spares are given up for it: the old file will leave as much.
+    """
+    while True:
+        spare = _spare(directory, last.capacity)
+        try:
+            return copy_tail(directory, last, spare)
+        except StorageFull:
+            others = [name for name in directory.names() if is_spare(name) and name != spare]
+            if not others:
+                raise
+            directory.remove(min(others))
+            directory.sync()  # only then some file systems let go of its room
+
+
+def _spare(directory: Directory, capacity: int) -> str | None:
     """A spare that can take the copy: of the right size, and zeros throughout."""
-    for name in sorted(layout.names):
+    for name in sorted(directory.names()):
         if is_spare(name):
             with contextlib.suppress(OSError):  # another one, or one that is made
                 file = directory.open(name)
@@ -201,17 +216,18 @@ def _remove_unproven(directory: Directory, layout: Layout) -> None:
         directory.remove(name)
 
 
-def _make_again(directory: Directory, layout: Layout, spare: str | None, capacity: int) -> None:
-    """The spare that took the copy was set aside for decisions, which no full disk may refuse, and
-    so was one that was never finished. What was replaced has just left as much room: take it
+def _make_again(directory: Directory, layout: Layout, capacity: int) -> None:
+    """The spares that the copy took were set aside for decisions, which no full disk may refuse,
+    and so was one that was never finished. What was replaced has just left as much room: take it
     before anybody else does.
     """
-    if spare is None:
-        if any(map(is_spare, layout.names)):
-            return
-        spare = FIRST_SPARE
+    there = set(filter(is_spare, directory.names()))
+    lost = set(filter(is_spare, layout.names)) - there
+    if not there and not lost:
+        lost.add(FIRST_SPARE)
     with contextlib.suppress(OSError):
-        create_spare(directory, spare, capacity, zeros=False).close()
+        for name in sorted(lost):
+            create_spare(directory, name, capacity, zeros=False).close()
 
 
 def _drop_below_floor(

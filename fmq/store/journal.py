@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, NoReturn, Protocol
 from zlib import crc32
 
-from fmq.disk import Buffer, Directory, File
+from fmq.disk import Buffer, Directory, File, is_full
 from fmq.errors import TooLarge
 from fmq.store.encoding import SIZES, encode
 from fmq.store.files import Files
@@ -237,15 +237,24 @@ class Journal:
         self.sync()
         # From here on it is no spare: if its header cannot be written, nothing may go into it.
         unproven = spare.name + UNPROVEN
-        self._directory.rename(spare.name, unproven)
+        self._rename(spare.name, unproven)
         spare.file.write(0, (roll.header,), sync=True)
         spare.file.sync()
-        self._directory.rename(unproven, roll.new.name)
+        self._rename(unproven, roll.new.name)
         # Until the directory is synced, the segment's name may be lost with the power.
         self._directory.sync()
         old.close()
         self._writing = spare.file
         self.spares.opened(spare)
+
+    def _rename(self, old: str, new: str) -> None:
+        """On a full disk the directory may need room for a name: that of a spare will do."""
+        while True:
+            try:
+                return self._directory.rename(old, new)
+            except OSError as error:
+                if not is_full(error) or not self.spares.give_up():
+                    raise
 
     def close(self) -> None:
         """Let go of all files."""

@@ -85,6 +85,11 @@ class Spares:
     def count(self) -> int:
         return len(self._ready)
 
+    @property
+    def lacks(self) -> bool:
+        """Whether fewer are there than were set aside: what took them has left room for more."""
+        return len(self._ready) < self.needed + self.aside
+
     def take(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Spare:
         """A spare for the next segment, which begins with an append of `append_bytes`, made now if
         none is ready; StorageFull. What `makes_room` may have those set aside.
@@ -117,6 +122,18 @@ class Spares:
             "somebody else took the room before it could be made up for. Nothing was changed and "
             "nothing was lost. Free some room and decide again; a roll back takes less of it."
         )
+
+    def give_up(self) -> bool:
+        """Let the directory have the room of one; False if there is none."""
+        with self.lock:
+            for spares in (self._odd, self._ready):
+                if spares:
+                    spare = spares.pop()
+                    spare.file.close()
+                    self._directory.remove(spare.name)
+                    self._directory.sync()  # only then some file systems let go of it
+                    return True
+        return False
 
     def opened(self, spare: Spare) -> None:
         """It is the segment being written now, and closed with it."""

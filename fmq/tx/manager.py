@@ -59,6 +59,7 @@ class TransactionManager:
         for entry in self._ledger.undecided.values():
             entry.prepare.reserved = Reserve.needed_for(size_of_all([entry.prepare, *entry.runs]))
             self._reserve.remember(entry.prepare.reserved)
+        self._reserve.make_up()
 
     # --- begin --------------------------------------------------------------------------------
 

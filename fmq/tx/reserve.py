@@ -7,8 +7,10 @@ not take.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
+from fmq.errors import StorageError
 from fmq.store.encoding import size_of
 from fmq.store.kinds import Record
 from fmq.store.record import aligned
@@ -48,6 +50,13 @@ class Reserve:
         """`size` bytes were set aside by an earlier engine."""
         self._bytes += size
         self._spares.needed = self._segments(self._bytes)
+
+    def make_up(self) -> None:
+        """Have what earlier engines set aside, as far as there is room: kills may have taken some
+        of it. Housekeeping tries on.
+        """
+        with contextlib.suppress(StorageError, OSError):
+            self._spares.reserve(self._spares.needed)
 
     def give_back(self, size: int) -> None:
         """`size` bytes are not needed any more."""

@@ -194,6 +194,42 @@ def test_a_read_of_the_slots_takes_the_larger_generation_whatever_its_name() -> 
     assert checkpoints.read(directory, bytes(16)) is None
 
 
+def test_an_older_slot_that_is_of_no_use_hides_no_checkpoint_written_since() -> None:
+    """The newest one was lost, and what the other one speaks of retention has dropped. The slots of
+    a later life say more than that one, or a clean close would be none.
+    """
+    disk = CrashDisk()
+    with opened(disk, checkpoint_bytes=1 << 30) as engine:
+        for _ in range(5):
+            engine.send("t", b"x" * 900)
+            engine.checkpoint()
+        older = SLOTS[engine._parts.chores.checkpointer._slots.generation % 2]
+        stale = content(disk)[older]
+    with opened(disk, checkpoint_bytes=1 << 30, retain_bytes=4096) as engine:
+        for _ in range(20):
+            engine.send("t", b"x" * 900)
+        assert engine.stats().first_position
+    for name, data in zip(SLOTS, (stale, bytes(len(stale))), strict=True):
+        remove(disk, name)
+        overwrite_new(disk, name, data)
+    directory = disk.directory("data", make=False)
+    for life in range(3):
+        with opened(disk) as engine:
+            assert engine.stats().recovery.clean == (life > 0)
+            store = engine._parts._store
+            engine.send("t", b"%d" % life)
+            position = engine.stats().position
+        found = checkpoints.read(directory, store)
+        assert found is not None
+        assert (found.clean, found.applied_upto) == (True, position)
+    check(disk)
+
+
+def overwrite_new(disk: CrashDisk, name: str, data: bytes) -> None:
+    file = disk.directory("data", make=False).create(name)
+    file.write(0, (data,), sync=True)
+
+
 def test_a_checkpoint_knows_no_time_of_what_is_only_planned() -> None:
     """What was not written is lost with the process; a checkpoint that had its time would say
     another thing than the journal, and a check of a sound directory would find fault.

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from fmq import Engine
+import fmq
+from fmq import Engine, Options
 from fmq.disk import Directory, File
 from fmq.errors import EngineFailed, StorageFull, Unreadable
-from fmq.testing import FaultDisk
+from fmq.testing import FakeClock, FaultDisk
 from fmq.testing.faults import Operation
-from tests.small import CrashDisk, bodies, check, content, opened, remove
+from tests.small import SMALL, CrashDisk, bodies, check, content, opened, overwrite, remove
 
+SEGMENT = "00000000000000000000.seg"
+SMALL_OPTIONS = Options(**SMALL)
 FULL = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG]
 
 
@@ -462,6 +465,116 @@ def test_a_kill_while_a_spare_is_made_leaves_a_full_disk_that_opens(when: str) -
     killed = room_of(kills[0])
     with opened(Small(killed), segment_bytes=65536):
         pass
+    check(killed)
+
+
+@pytest.mark.parametrize("sizes", [(4096, 8192), (8192, 4096)])
+def test_spares_of_another_size_give_their_room_to_the_copy(sizes: tuple[int, int]) -> None:
+    """Else a kill on a full disk would close the directory, for all that was set aside."""
+    disk = SmallDisk()
+    before, now = sizes
+    with opened(disk, segment_bytes=before) as engine:
+        engine.send("t", b"1")
+    with opened(Small(disk), segment_bytes=now) as engine:
+        prepared(engine, "T")
+        engine.send("t", b"2")
+        assert {len(data) for name, data in content(disk).items() if "spare" in name} == {now}
+        killed = room_of(disk.after_kill())
+    with opened(Small(killed), segment_bytes=now) as engine:
+        assert engine.stats().recovery.copied
+        assert bodies(engine, "t") == [b"1", b"2"]
+        engine.decide("T", "commit")
+    check(killed)
+
+
+@pytest.mark.parametrize("room", ["create", "write", "sync"])
+def test_what_is_cut_finds_room_where_a_spare_was(room: Operation) -> None:
+    """And the room that the old file leaves is set aside again."""
+    crash = CrashDisk()
+    with opened(crash) as engine:
+        engine.send("t", b"1")
+        prepared(engine, "T")
+        spares = engine.stats().spares
+        assert spares > 1
+        killed = crash.after_kill()
+    end = len(content(killed)[SEGMENT].rstrip(b"\0"))
+    overwrite(killed, SEGMENT, -(-end // 8) * 8, b"torn")
+    disk = FaultDisk(killed)
+    disk.fail(room, error=errno.ENOSPC, names="*.cut")  # once: behind it a spare is gone
+    with opened(disk) as engine:
+        assert engine.stats().recovery.cut_bytes
+        assert engine.stats().spares >= spares
+        engine.decide("T", "commit")
+        assert len(bodies(engine, "t")) == 2
+    check(killed)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_kills_took_of_the_room_for_decisions_is_made_up_for(background: bool) -> None:
+    """When the directory is opened, or later by who keeps house if there was no room then."""
+    crash = CrashDisk()
+    with opened(crash) as engine:
+        prepared(engine, "T", 1000)
+        needed = engine.stats().spares_reserved
+        engine.checkpoint()
+        killed = crash.after_kill()
+    for name in content(killed):
+        if "spare" in name:
+            remove(killed, name)
+    disk = FaultDisk(killed)
+    full(disk)
+    clock = FakeClock()
+    with fmq.open("data", SMALL_OPTIONS, disk=disk, clock=clock, background=background) as engine:
+        assert engine.stats().spares < needed
+        assert not engine._parts.chores.idle()
+        disk.heal()
+        engine._parts.chores.attempt()
+        while engine.stats().spares < needed:
+            clock.advance(1.0)  # the thread has waited so long
+            engine._parts.chores.attempt()
+    with opened(killed) as engine:
+        assert engine.stats().spares >= needed
+    for name in content(killed):
+        if "spare" in name:
+            remove(killed, name)
+    with opened(killed) as engine:
+        assert engine.stats().spares >= needed
+
+
+@pytest.mark.parametrize("names", ["*.spare", "*.spare.new"])
+def test_a_directory_that_has_no_room_for_a_name_gets_that_of_a_spare(names: str) -> None:
+    """A new name may need a block before the old one gives its place back."""
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    with opened(disk) as engine:
+        for number in range(3):
+            prepared(engine, f"T{number}", 1000)
+        while engine.stats().position % 4096 < 3400:
+            engine.send("fill", b"f" * 400)
+        full(disk)
+        disk.fail("rename", error=errno.ENOSPC, names=names)
+        engine.decide("T0", "commit")
+        assert len(bodies(engine, "t")) == 1
+    check(crash)
+
+
+def test_a_directory_without_room_for_a_name_takes_the_copy_as_it_is() -> None:
+    crash = CrashDisk()
+    with opened(crash) as engine:
+        engine.send("t", b"1")
+        prepared(engine, "T")
+        killed = crash.after_kill()
+    disk = FaultDisk(killed)
+    full(disk, "rename")
+    disk.fail("rename", error=errno.ENOSPC, names="*.spare", persistently=True)
+    with pytest.raises(StorageFull):
+        opened(disk)  # not even over the segment's
+    disk.heal()
+    disk.fail("rename", error=errno.ENOSPC, names="*.spare")  # only once: to a new name
+    with opened(disk) as engine:
+        assert engine.stats().recovery.copied
+        assert bodies(engine, "t") == [b"1"]
+        engine.decide("T", "rollback")
     check(killed)
 
 

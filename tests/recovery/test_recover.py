@@ -128,7 +128,7 @@ def test_a_full_disk_in_recovery_leaves_everything_and_reading_needs_no_room() -
     before = journal(crash)
     disk = FaultDisk(crash)
     disk.fail("allocate", error=errno.ENOSPC, persistently=True)
-    with pytest.raises(StorageFull, match="Nothing was changed"):
+    with pytest.raises(StorageFull, match="Nothing of the journal was changed"):
         opened(disk, **OPTIONS)
     assert journal(crash) == before
     disk.heal()
