@@ -19,7 +19,6 @@ from fmq.errors import FmqError, RollBack
 from fmq.feedback.answers import Answer
 from fmq.message import Message, Origin, Receipt
 from fmq.opening import open
-from fmq.options import Options
 from fmq.store.batch import Batch
 from fmq.tx.transaction import Transaction
 
@@ -30,6 +29,7 @@ if _typing.TYPE_CHECKING:
     from fmq.feedback.question import Question
     from fmq.feedback.service import Feedback
     from fmq.infos import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+    from fmq.options import Options
     from fmq.readonly import ReadOnlyEngine
     from fmq.recovery.recover import RecoveryReport
     from fmq.stats import Kept, Stats
@@ -76,6 +76,7 @@ _LATER = {
     "Feedback": "fmq.feedback.service",
     "GroupInfo": "fmq.infos",
     "Kept": "fmq.stats",
+    "Options": "fmq.options",
     "Outcome": "fmq.infos",
     "Problem": "fmq.checking",
     "Question": "fmq.feedback.question",
@@ -93,9 +94,12 @@ _LATER = {
 def __getattr__(name: str) -> _typing.Any:
     if name not in _LATER:
         raise AttributeError(f"module 'fmq' has no attribute {name!r}")
-    from importlib import import_module
+    import sys
 
-    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    from fmq.imported import have
+
+    have(_LATER[name])
+    value = globals()[name] = getattr(sys.modules[_LATER[name]], name)
     return value
 
 

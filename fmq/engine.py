@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import fmq
 from fmq.background import HousekeepingThread
+from fmq.bounds import SECONDS_MAX
 from fmq.checkpointing import no_checkpoint
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
@@ -21,8 +22,9 @@ from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
+from fmq.imported import have
 from fmq.message import Body, Decision, Message, Receipt
-from fmq.options import SECONDS_MAX, Options
+from fmq.options import Options
 from fmq.parts import Parts
 from fmq.store.batch import Batch
 from fmq.store.committer import Committer
@@ -173,6 +175,7 @@ class Engine:
         self._check()
         if bind is None:
             return self._manager.begin(tx_id, producer, check_after)
+        have("fmq.bind.begin", "fmq.feedback.loop")
         from fmq.bind.begin import begin_bound
 
         feedback, checkers = self._parts.feedback, self._checkers
@@ -229,11 +232,13 @@ class Engine:
         It takes a Question and returns "commit", "rollback" or "unknown".
         """
         self._check()
+        have("fmq.feedback.loop")
         return self._checkers.decorator(producer)
 
     def settle(self, *, timeout: float = 30.0) -> fmq.Settled:
         """Ask the registered checkers about everything that is undecided now, and report."""
         self._check()
+        have("fmq.feedback.settle")
         return self._checkers.settle(check_seconds("timeout", timeout))
 
     def send_in_transaction(
@@ -249,6 +254,7 @@ class Engine:
 
         It returns "commit", "rollback" or "unknown"; an exception leaves it to the checker.
         """
+        have("fmq.feedback.local")
         from fmq.feedback.local import send_with
 
         check_callable("local", local)
@@ -295,6 +301,7 @@ class Engine:
     ) -> Consumer:
         """A member of `group`, which shares the messages of `topics`; a new one starts earliest."""
         self._check()
+        have("sortedcontainers")  # in which it is noted what is handed out, and acked
         names = check_names("topic", topics)
         group = check_name("group", group)
         if not names:
@@ -364,6 +371,7 @@ class Engine:
 
     def stats(self) -> fmq.Stats:
         """A snapshot of what the engine knows of itself."""
+        have("fmq.stats")
         from fmq.stats import Stats
 
         if isinstance(self._refusal, Forked):

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import fmq
@@ -161,6 +161,12 @@ class Unreadable(StorageError, OSError):
     def __reduce__(self) -> tuple[Any, ...]:
         again, args, state = super().__reduce__()
         return again, args, {**state, "errno": self.errno}  # which an OSError keeps elsewhere
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to somebody's exception, if it takes one: it is what is raised, note or not."""
+    with suppress(Exception):
+        error.add_note(f"fmq: {note}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ that was read can be sent on as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,7 +43,7 @@ class Message:
     """Of one that was read; one that was made has what it was made of."""
     key: str | None = None
     tag: str | None = None
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = field(default=None, hash=False)  # a dict, as read
     offset: int | None = None
     origin: Origin | None = None
 

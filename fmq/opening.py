@@ -10,9 +10,8 @@ import fmq
 from fmq.clock import Clock, SystemClock
 from fmq.disk import Directory, Disk, is_full
 from fmq.errors import BadName, StorageFull, Unreadable
-from fmq.options import Options
-from fmq.real_disk import RealDisk
-from fmq.tx.ids import DRAWN_BYTES
+from fmq.imported import have
+from fmq.tx.carried import to_json
 from fmq.tx.names import check_name, check_producer
 from fmq.tx.seal import blake2b
 
@@ -26,7 +25,7 @@ class PathLike(Protocol):
 @overload
 def open(
     path: str | PathLike,
-    options: Options | None = ...,
+    options: fmq.Options | None = ...,
     *,
     read_only: Literal[False] = ...,
     disk: Disk | None = ...,
@@ -37,7 +36,7 @@ def open(
 @overload
 def open(
     path: str | PathLike,
-    options: Options | None = ...,
+    options: fmq.Options | None = ...,
     *,
     read_only: Literal[True],
     disk: Disk | None = ...,
@@ -47,7 +46,7 @@ def open(
 @overload
 def open(
     path: str | PathLike,
-    options: Options | None = ...,
+    options: fmq.Options | None = ...,
     *,
     read_only: bool,
     disk: Disk | None = ...,
@@ -56,7 +55,7 @@ def open(
 ) -> fmq.Engine | fmq.ReadOnlyEngine: ...
 def open(
     path: str | PathLike,
-    options: Options | None = None,
+    options: fmq.Options | None = None,
     *,
     read_only: bool = False,
     disk: Disk | None = None,
@@ -80,6 +79,8 @@ def open(
     if resolve is not None:
         _check_resolve(resolve, read_only=read_only)
     if disk is None:
+        from fmq.real_disk import RealDisk
+
         disk = RealDisk(hold_gil=options.hold_gil, allow_remote=options.allow_remote)
     else:
         check_door("disk", disk, "directory", "random")
@@ -93,6 +94,7 @@ def open(
             if read_only:
                 from fmq.readonly import ReadOnlyEngine
 
+                have("lz4.block")
                 return ReadOnlyEngine(where, directory, options, clock)
             engine = _open(where, directory, options, clock, disk, background=background)
         except BaseException:
@@ -166,7 +168,9 @@ def _check_resolve(resolve: object, *, read_only: bool) -> None:
         check_producer(producer)
 
 
-def _checked(options: Options | None) -> Options:
+def _checked(options: fmq.Options | None) -> fmq.Options:
+    from fmq.options import Options
+
     if options is None:
         return Options()
     if not isinstance(options, Options):
@@ -182,7 +186,7 @@ def _checked(options: Options | None) -> Options:
 def _open(
     path: str,
     directory: Directory,
-    options: Options,
+    options: fmq.Options,
     clock: Clock,
     disk: Disk,
     *,
@@ -191,6 +195,7 @@ def _open(
     # Here: whoever imports names only never opens anything.
     from fmq.engine import Engine
     from fmq.recovery.recover import claim
+    from fmq.tx.ids import DRAWN_BYTES
 
     _import_what_calls_need()
     claimed = claim(directory, disk, options.segment_bytes)
@@ -203,13 +208,14 @@ def _open(
 
 
 def _import_what_calls_need() -> None:
-    """What the first checkpoint and the first seal would import, while calls run in other threads.
+    """What the first checkpoint, seal and decision would import, while calls run in other threads.
 
     An interrupt in the middle of an import can leave Python's lock of imports taken, and a fork the
-    lock of a module: who imports next waits for ever. Here nobody waits yet.
+    lock of a module: who imports next waits for ever. Here nobody waits yet. And where too many
+    files are open nothing can be imported; a decision must not be refused for that.
     """
-    import json  # noqa: F401
-
+    have("fmq.infos", "lz4.block")
+    to_json(None)
     blake2b()
 
 

@@ -18,6 +18,7 @@ from fmq.store.journal import Journal
 from fmq.store.kinds import State
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.acks import Acked
+from fmq.tx.carried import to_json
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
@@ -184,8 +185,6 @@ class Retention:
 
     def carry_over(self, segments: list[Segment]) -> None:
         """Append STATE, durable: what lies below the end of `segments` is no longer needed."""
-        import json
-
         floor = segments[-1].limit
         firsts: dict[LaneKey, int] = {}
         for segment in segments:
@@ -201,7 +200,7 @@ class Retention:
             for name, ranges in carried["topics"].items():
                 for queue, bounds in zip(ledger.topics[name].queues, ranges, strict=True):
                     bounds[1] = queue.assigned
-            state.json = json.dumps(carried, separators=(",", ":")).encode()
+            state.json = to_json(carried)
             size = writer.journal.measure([state])
             writer.make_room(size, ordinary=True, makes_room=True)
             writer.plan([state])

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent
 
 # What every layer may know: values, errors and the two doors to the machine.
 GROUND = {
-    *("fmq.errors", "fmq.message", "fmq.infos", "fmq.options"),
-    *("fmq.clock", "fmq.disk", "fmq.mounts"),
+    *("fmq.bounds", "fmq.errors", "fmq.message", "fmq.infos", "fmq.options"),
+    *("fmq.clock", "fmq.disk", "fmq.imported", "fmq.mounts"),
 }
 STORE = GROUND | {"fmq.store"}
 TX = STORE | {"fmq.nested", "fmq.tx"}
@@ -70,20 +70,23 @@ NOT_LOADED_BY_FMQ = {
     "ctypes",
     "django",
     "fmq.checking",
+    "fmq.engine",
     "fmq.feedback.question",
     "fmq.infos",
+    "fmq.options",
     "fmq.readonly",
     "fmq.recovery.recover",
     "fmq.stats",
     "hashlib",
     "hypothesis",
     "json",
-    "lz4.frame",
+    "lz4",
     "multiprocessing",
     "pyarrow",
     "pyspark",
     "pytest",
     "rich",
+    "sortedcontainers",
     "subprocess",
     "tempfile",
 }

@@ -594,3 +594,57 @@ def test_a_directory_that_has_lost_its_only_segment_is_not_begun_anew(tmp_path: 
         assert {path.name for path in tmp_path.iterdir()} == {"LOCK", only}
         (tmp_path / only).unlink()
     assert "000000.spare" in files
+
+
+OUT_OF_FILES = """
+import os, resource, sys
+import fmq
+
+engine = fmq.open(sys.argv[1])
+consumer = engine.consumer("t", group="g")
+taken = [os.open("/dev/null", os.O_RDONLY)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+while True:
+    try:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        break
+engine.send("t", b"2")
+engine.decide("T", "rollback")
+refused = []
+for call in (
+    lambda: engine.outcome("T"),
+    lambda: engine.undecided(),
+    lambda: engine.queues(),
+    lambda: consumer.poll()[0].ack(),
+    lambda: engine.stats(),
+    lambda: engine.settle(),
+    lambda: engine.checker("p"),
+    lambda: engine.feedback.ask("p", wait=0.0),
+    lambda: engine.send_in_transaction([("t", b"3")], lambda tx: "commit"),
+    lambda: engine.transaction(bind=None).commit(),
+):
+    try:
+        call()
+    except fmq.errors.Unreadable as error:
+        assert "ulimit -n" in str(error), error
+        refused.append(call)
+for each in taken:
+    os.close(each)
+for call in refused:
+    call()
+assert engine.outcome("T").state == "rolled back"
+engine.close()
+"""
+
+
+def test_who_has_too_many_files_open_decides_all_the_same(tmp_path: Path) -> None:
+    """What has to be imported for a call is there before, or the call is refused whole."""
+    with fmq.open(tmp_path / "d") as engine:
+        engine.send("t", b"1")
+        tx = engine.transaction(tx_id="T")
+        tx.send("t", b"no")
+        tx.prepare()
+    command = [sys.executable, "-c", OUT_OF_FILES, str(tmp_path / "d")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

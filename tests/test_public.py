@@ -89,6 +89,16 @@ def test_what_is_made_in_fewer_steps_is_frozen_all_the_same(tmp_path: Path) -> N
         assert [(info.group, info.unread) for info in engine.groups()] == [("g", 0), ("h", 0)]
 
 
+def test_what_was_read_can_be_put_in_a_set(tmp_path: Path) -> None:
+    """Headers are a dict, and count where messages are compared."""
+    with fmq.open(tmp_path / "d") as engine:
+        for value in "aba":
+            engine.send("t", b"1", headers={"x": value})
+        messages = engine.read("t")
+    assert len(set(messages)) == 3
+    assert len({fmq.Message(each.body, headers=each.headers) for each in messages}) == 2
+
+
 def test_an_origin_tells_its_time_as_a_datetime(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d") as engine:
         engine.send("t", b"1")

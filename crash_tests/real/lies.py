@@ -28,13 +28,26 @@ class WritesAreNotSynced(RealDisk):
         self._writer = write_without_sync
 
 
-class _NamesAreNotSynced(RealDirectory):
+class _Unsynced(RealFile):
     def sync(self) -> None:
         pass
 
 
+class _NamesAreNotSynced(RealDirectory):
+    def sync(self) -> None:
+        pass
+
+    def _file(self, name: str, flags: int) -> RealFile:
+        true = super()._file(name, flags)
+        in_place = name.endswith((".seg", ".spare"))
+        return _Unsynced(true._fd, true._path, true._writer if in_place else write_without_sync)
+
+
 class NamesAreNotSynced(RealDisk):
-    """Creations, renames and removals reach the disk when the file system likes."""
+    """Creations, renames and removals reach the disk when the file system likes, and that is mostly
+    with the sync of any file that is new or grows. So only what is written in place is synced:
+    right behind a roll an index is written and a spare is made.
+    """
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         true = super().directory(path, make=make)

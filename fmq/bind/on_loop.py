@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from fmq.bind.errors import wrong_with
 from fmq.bind.transaction import BoundTransaction
+from fmq.errors import add_note
 from fmq.tx.collecting import Phase
 
 T = TypeVar("T")
@@ -69,9 +70,10 @@ class AsyncBoundTransaction(BoundTransaction):
         try:
             await in_thread(partial(super().__exit__, kind, error, traceback))
         except asyncio.CancelledError as cancelled:
-            cancelled.add_note(
-                f"fmq: it came while transaction {self.tx_id!r} was ended, which is never left "
-                f"halfway: it is {self.phase.value}. engine.outcome({self.tx_id!r}) tells more."
+            add_note(
+                cancelled,
+                f"it came while transaction {self.tx_id!r} was ended, which is never left "
+                f"halfway: it is {self.phase.value}. engine.outcome({self.tx_id!r}) tells more.",
             )
             raise
 

@@ -21,7 +21,7 @@ from fmq.bind.errors import (
     wrong_with,
 )
 from fmq.bind.find import Binding
-from fmq.errors import TransactionError, WrongState
+from fmq.errors import TransactionError, WrongState, add_note
 from fmq.feedback.service import Feedback
 from fmq.infos import Outcome
 from fmq.message import Receipt
@@ -125,10 +125,11 @@ class BoundTransaction(Transaction):
             super().commit()
         except BaseException as error:
             if not isinstance(error, TransactionError):
-                error.add_note(
-                    f"fmq: the database has committed, and the messages of transaction "
+                add_note(
+                    error,
+                    f"the database has committed, and the messages of transaction "
                     f"{self.tx_id!r} are not shown yet: it is undecided until the database is asked"
-                    ", by this engine's checkers or fmq.open(resolve=...)."
+                    ", by this engine's checkers or fmq.open(resolve=...).",
                 )
             raise
 
@@ -138,9 +139,10 @@ class BoundTransaction(Transaction):
         """
         if isinstance(failed, Exception):
             return InDoubt(self.tx_id, failed, self.ask())
-        failed.add_note(
-            f"fmq: it came while the database committed, so what became of transaction "
-            f"{self.tx_id!r} is asked; engine.outcome({self.tx_id!r}) will tell."
+        add_note(
+            failed,
+            f"it came while the database committed, so what became of transaction "
+            f"{self.tx_id!r} is asked; engine.outcome({self.tx_id!r}) will tell.",
         )
         return None
 

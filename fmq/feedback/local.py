@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from fmq.errors import BadOption, FmqError, RollBack
+from fmq.errors import BadOption, FmqError, RollBack, add_note
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Message
@@ -48,9 +48,10 @@ def send_with(
         raise
     except BaseException as error:
         if tx.phase is Phase.PREPARED:
-            error.add_note(
-                f"fmq: transaction {tx.tx_id!r} was prepared before this exception and stays "
-                "undecided; its checker is asked."
+            add_note(
+                error,
+                f"transaction {tx.tx_id!r} was prepared before this exception and stays "
+                "undecided; its checker is asked.",
             )
             _ask_about(tx, feedback)
         raise

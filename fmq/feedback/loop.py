@@ -118,6 +118,12 @@ class CheckLoop:
         with suppress(RuntimeError):  # somebody else just did
             self._stopping.release()
 
+    def __enter__(self) -> CheckLoop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def once(self, *, wait: float | None = None) -> list[tuple[Question, Answer | None]]:
         """Ask once and answer all; the questions with what was answered, None: nothing."""
         questions = self._feedback.ask(

@@ -19,6 +19,7 @@ from fmq.errors import AlreadyDecided, BadOption, LeaseLost, UnknownTransaction
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
 from fmq.feedback.book import Book, Key, Open
 from fmq.feedback.waiting import Asker, Waiting
+from fmq.imported import have
 from fmq.options import Options
 from fmq.tx.decisions import Decisions, check_reason
 from fmq.tx.ledger import Entry, Ledger, seal_text
@@ -100,6 +101,7 @@ class Feedback:
         transactions with a message for one of them. Several producers may be named, too; "" are
         those that prepared without a name.
         """
+        have("fmq.feedback.question")
         limit, wait = check_count("limit", limit), check_seconds("wait", wait)
         keys = _keys(producer, topics)
         now = self._clock.monotonic()
@@ -131,6 +133,7 @@ class Feedback:
     def ask_about(self, tx_id: str) -> list[fmq.Question]:
         """The question about this one transaction, whoever has it now; none if it is decided."""
         check_tx_id(tx_id)
+        have("fmq.feedback.question")
         with self._lock:
             each = self._undecided(tx_id)
             if each is None:

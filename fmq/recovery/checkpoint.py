@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from fmq.disk import Directory, File
 from fmq.store.checked import read_checked
 from fmq.store.segment import CAPACITY_MAX, HEADER_BYTES
-from fmq.tx.carried import check_carried, check_list, check_number, check_text
+from fmq.tx.carried import check_carried, check_list, check_number, check_text, from_json, to_json
 
 MAGIC = b"fmqC"
 FORMAT = 1
@@ -52,9 +52,7 @@ class Checkpoint(NamedTuple):
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    import json  # in use, here and wherever else: not all that import fmq come to it
-
-    body = json.dumps(checkpoint._asdict(), separators=(",", ":")).encode()
+    body = to_json(checkpoint._asdict())
     data = HEAD.pack(MAGIC, 0, len(body), FORMAT, checkpoint.generation) + body
     return MAGIC + zlib.crc32(data[CRC_END:]).to_bytes(4, "little") + data[CRC_END:]
 
@@ -62,8 +60,6 @@ def encode(checkpoint: Checkpoint) -> bytes:
 @lru_cache(maxsize=4)  # who follows a live engine meets the same slots again and again
 def decode(data: bytes) -> Checkpoint | None:
     """The checkpoint that `data` begins with, or None if it is not sound. Nobody changes it."""
-    import json
-
     if len(data) < HEAD.size:
         return None
     magic, crc, size, version, generation = HEAD.unpack_from(data)
@@ -73,7 +69,7 @@ def decode(data: bytes) -> Checkpoint | None:
     if zlib.crc32(data[CRC_END:end]) != crc:
         return None
     try:
-        checkpoint = Checkpoint(**json.loads(data[HEAD.size : end]))
+        checkpoint = Checkpoint(**from_json(data[HEAD.size : end]))
         _check(checkpoint, generation)
     except (ValueError, TypeError, RecursionError):
         return None

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fmq.options import QUEUES_MAX
+from fmq.bounds import QUEUES_MAX
 from fmq.store.kinds import (
     COMMIT,
     MESSAGE,
@@ -31,7 +31,7 @@ from fmq.store.kinds import (
     TopicMade,
 )
 from fmq.store.record import aligned
-from fmq.tx.carried import check_carried
+from fmq.tx.carried import check_carried, from_json
 from fmq.tx.drafts import Draft
 from fmq.tx.ledger import Amount, Entry, Ledger, Queue
 from fmq.tx.seal import seal_of
@@ -272,9 +272,7 @@ def floor_of(state: State) -> int:
 
 
 def _carried_by(state: State) -> dict[str, Any]:
-    import json
-
-    return check_carried(json.loads(state.json))
+    return check_carried(from_json(state.json))
 
 
 def _state(ledger: Ledger, state: State, held: _Held) -> None:

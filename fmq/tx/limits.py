@@ -7,11 +7,10 @@ refused at the send that exceeds it. Sizes are counted a little too large rather
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from fmq.errors import TooLarge, TooMany
 from fmq.message import Message
-from fmq.options import Options
 from fmq.store.content import text_bytes
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
@@ -38,6 +37,9 @@ OF_PRODUCER = (
     "producer_undecided_messages_max",
     "producer_undecided_bytes_max",
 )
+
+if TYPE_CHECKING:
+    from fmq.options import Options
 
 
 class Limits:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 from fmq.clock import Clock, as_datetime
 from fmq.errors import Damaged, UnknownTransaction
 from fmq.message import Receipt
-from fmq.options import Options
 from fmq.store.catalog import Catalog
 from fmq.store.content import Content
 from fmq.store.decoding import content_of
@@ -25,6 +24,7 @@ from fmq.tx.ledger import Entry, Ledger, seal_text
 
 if TYPE_CHECKING:
     from fmq.infos import Outcome, UndecidedTransaction
+    from fmq.options import Options
 
 
 class Located(Protocol):

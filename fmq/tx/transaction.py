@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import fmq
-from fmq.errors import EngineFailed, FmqError, Nested, TransactionError, UnknownTransaction
+from fmq.errors import (
+    AlreadyDecided,
+    EngineFailed,
+    FmqError,
+    Nested,
+    TransactionError,
+    UnknownTransaction,
+    add_note,
+)
 from fmq.message import Receipt
 from fmq.tx.collecting import IN_DOUBT, OPEN, Collecting, Phase
 
@@ -75,7 +83,7 @@ class Transaction(Collecting):
             self._wait_for_it(sync)
             return
         else:
-            self._refuse("commit")
+            self._refuse_decision("commit")
         self._receipts = self._step(COMMITTED, take if sync is None else partial(take, sync=sync))
         self._sync = sync
         after = manager.after
@@ -97,12 +105,18 @@ class Transaction(Collecting):
             self._manager.in_use.let_go(self)
             self.phase = Phase.ROLLED_BACK
         elif self.phase is not Phase.ROLLED_BACK:
-            self._refuse("rollback")
+            self._refuse_decision("rollback")
         elif self._prepared:
             self._wait_for_it(sync)
         self._give_back([*self.ackables])
         self.ackables.clear()
         self._manager.after()
+
+    def _refuse_decision(self, step: str) -> NoReturn:
+        """AlreadyDecided, with the outcome, where the opposite one is in the journal."""
+        if self.phase is COMMITTED or (self.phase is Phase.ROLLED_BACK and self._prepared):
+            raise AlreadyDecided(self.outcome())
+        self._refuse(step)
 
     def _wait_for_it(self, sync: bool | None) -> None:
         """It has ended by a call that may not have waited; now it is durable, if this one waits."""
@@ -183,16 +197,18 @@ class Transaction(Collecting):
     def _say_what_becomes_of_it(self, error: BaseException) -> None:
         """In a note on `error`, which leaves the block, unless the transaction is over."""
         if self.phase is PREPARED:
-            error.add_note(
-                f"fmq: transaction {self.tx_id!r} was prepared before this exception and stays "
+            add_note(
+                error,
+                f"transaction {self.tx_id!r} was prepared before this exception and stays "
                 "undecided, because the exception says nothing about your database. Decide it "
                 f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback'), unless a checker or "
-                f"somebody else has done so already: engine.outcome({self.tx_id!r}) tells."
+                f"somebody else has done so already: engine.outcome({self.tx_id!r}) tells.",
             )
         elif self.phase is IN_DOUBT:
-            error.add_note(
-                f"fmq: what became of transaction {self.tx_id!r} is not known here; "
-                f"engine.outcome({self.tx_id!r}) tells, if need be after opening again."
+            add_note(
+                error,
+                f"what became of transaction {self.tx_id!r} is not known here; "
+                f"engine.outcome({self.tx_id!r}) tells, if need be after opening again.",
             )
 
     def __repr__(self) -> str:

@@ -11,11 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fmq.clock import Clock
 from fmq.nested import is_inside
-from fmq.options import Options
 from fmq.store.content import text_bytes
 from fmq.store.group import Group
 from fmq.store.journal import Journal
@@ -24,6 +23,9 @@ from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
 from fmq.tx.recorded import Recorded
 from fmq.tx.straight import Straight
+
+if TYPE_CHECKING:
+    from fmq.options import Options
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -8,6 +8,7 @@ import gc
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pytest
 
@@ -156,6 +157,23 @@ def test_a_block_that_raises_before_prepare_rolls_back_and_raises_again(engine: 
     assert engine.stats().position == position
     with pytest.raises(WrongState, match="rolled back"):
         tx.commit()
+
+
+@dataclass(frozen=True)
+class Rigid(Exception):
+    """One that takes no note, as nothing of it can be set."""
+
+    code: int
+
+
+def test_a_block_raises_again_what_takes_no_note(engine: Engine) -> None:
+    with pytest.raises(Rigid) as caught, engine.transaction(tx_id="T") as tx:
+        tx.send("orders", b"1")
+        tx.prepare()
+        raise Rigid(3)
+    assert caught.value.code == 3
+    assert engine.outcome("T").state == "undecided"
+    tx.rollback()
 
 
 def test_a_block_whose_commit_is_refused_rolls_back_and_frees_what_it_held() -> None:
@@ -332,8 +350,13 @@ def test_a_step_that_does_not_follow_is_refused_and_changes_nothing(
         tx.prepare()
     STEPS[first](tx)
     position, before = engine.stats().position, bodies(engine, "orders")
-    with pytest.raises(WrongState, match=f"{then.removesuffix('_many')} cannot follow"):
-        STEPS[then](tx)
+    if (first, then) == ("commit", "rollback") or (prepared and then == "commit"):
+        with pytest.raises(AlreadyDecided, match="nothing was changed") as caught:
+            STEPS[then](tx)
+        assert caught.value.outcome == tx.outcome() == engine.outcome(tx.tx_id)
+    else:
+        with pytest.raises(WrongState, match=f"{then.removesuffix('_many')} cannot follow"):
+            STEPS[then](tx)
     assert (engine.stats().position, bodies(engine, "orders")) == (position, before)
     if first == "prepare":
         tx.rollback()
