@@ -32,7 +32,7 @@ class Checkpointer:
         self._group = writer.group
         self._syncs = writer.options.sync == "never"  # what is applied may not be durable yet
         last = found.checkpoint
-        self._slots = CheckpointWriter(directory, found.store)
+        self._slots = CheckpointWriter(directory, found.generation)
         self._part_base = self._ledger.index.base
         self._part_size = found.part_size
         self.upto = last.applied_upto if last else -1

@@ -24,7 +24,7 @@ import fmq.feedback.question
 import fmq.feedback.settle  # all of these an engine imports when it is first asked to
 import fmq.infos
 from fmq.clock import Waitable
-from fmq.errors import Closed, EngineFailed, WrongState
+from fmq.errors import AlreadyDecided, Closed, EngineFailed
 from fmq.testing import CrashDisk, FakeClock
 from fmq.tx.collecting import Phase
 from tests.interrupts import Interrupt, in_thread
@@ -362,6 +362,6 @@ def test_an_interrupted_decision_may_be_made_again_by_its_transaction() -> None:
             continue
         assert trial.tx.phase is Phase.COMMITTED, interrupt.met
         require(view_of(trial.disk.after_kill(), trial.clock), [whole])
-        with pytest.raises(WrongState):
+        with pytest.raises(AlreadyDecided):
             trial.tx.rollback()
         trial.engine.close()

@@ -143,12 +143,10 @@ def _generation(data: bytes) -> int:
 class CheckpointWriter:
     """Writes the two slots in turn."""
 
-    def __init__(self, directory: Directory, store: bytes) -> None:
+    def __init__(self, directory: Directory, generation: int) -> None:
+        """`generation` is the largest that there is."""
         self._directory = directory
-        # Above all that is there, be it used or not: of two slots the larger one is believed, and
-        # one that speaks of segments that were dropped since would hide all that is written.
-        newest = read(directory, store)
-        self.generation = newest.generation if newest else 0
+        self.generation = generation
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Make `checkpoint`, of the next generation, durable."""

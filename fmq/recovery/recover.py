@@ -50,6 +50,8 @@ class Recovered(NamedTuple):
     segments: list[Segment]
     ledger: Ledger
     checkpoint: Checkpoint | None
+    generation: int
+    """The largest of a checkpoint of this store that is there, be it of any use or not."""
     part_size: int
     report: RecoveryReport
 
@@ -110,11 +112,15 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     for topic in replay.ledger.topics.values():
         for queue in topic.queues:
             queue.assigned = queue.next
+    # Of two slots the larger one is believed: what is written from now on must be above one that
+    # is of no use, as it speaks of segments that were dropped since.
+    newest = replay.checkpoint or checkpoints.read(directory, store)
     return Recovered(
         store,
         segments,
         replay.ledger,
         replay.checkpoint,
+        newest.generation if newest else 0,
         replay.part_size,
         report,
     )
@@ -133,7 +139,7 @@ def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
         ) from error
     ledger = Ledger(segment.base)
     ledger.applied_upto = ledger.index.end = segment.end
-    return Recovered(store, [segment], ledger, None, 0, RecoveryReport(True, 0, 0, 0, False))
+    return Recovered(store, [segment], ledger, None, 0, 0, RecoveryReport(True, 0, 0, 0, False))
 
 
 def begin(directory: Directory, layout: Layout) -> tuple[Replay, bytes]:
