@@ -187,7 +187,8 @@ MUTANTS = (
     ),
     Mutant(
         "a header is written into what is a spare still",
-        "        unproven = spare.name + UNPROVEN\n        self._rename(spare.name, unproven)\n",
+        "        unproven = spare.name + UNPROVEN\n"
+        "        self._rename(spare.name, unproven, roll)\n",
         "        unproven = spare.name\n",
         "--tier faults --workload roll",
     ),

@@ -89,6 +89,12 @@ def test_what_is_made_in_fewer_steps_is_frozen_all_the_same(tmp_path: Path) -> N
         assert [(info.group, info.unread) for info in engine.groups()] == [("g", 0), ("h", 0)]
 
 
+@pytest.mark.parametrize("made", [fmq.Batch, fmq.Delivery, fmq.DeliveryBatch])
+def test_what_only_an_engine_gives_cannot_be_made(made: typing.Any) -> None:
+    with pytest.raises(TypeError, match=r"is what .* gives, and cannot be made"):
+        made()
+
+
 def test_what_was_read_can_be_put_in_a_set(tmp_path: Path) -> None:
     """Headers are a dict, and count where messages are compared."""
     with fmq.open(tmp_path / "d") as engine:

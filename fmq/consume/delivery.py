@@ -87,6 +87,9 @@ class Delivery(Lease):
 
     message: Message
 
+    def __init__(self) -> None:
+        raise TypeError("a Delivery is what consumer.poll gives, and cannot be made")
+
     @property
     def body(self) -> bytes:
         return self.message.body
@@ -140,6 +143,9 @@ class DeliveryBatch(Lease):
     __slots__ = ("batch",)
 
     batch: Batch
+
+    def __init__(self) -> None:
+        raise TypeError("a DeliveryBatch is what consumer.poll_batch gives, and cannot be made")
 
     @property
     def bodies(self) -> tuple[bytes, ...]:

@@ -175,7 +175,7 @@ class Book:
             if place is None or place[0] > now:
                 break
             each = place[2]
-            if each.entry.busy:
+            if each.entry.is_decided_soon:
                 self.met_busy = True
                 self._put_off(each, now + BUSY_SECONDS)
                 continue

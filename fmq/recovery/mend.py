@@ -56,6 +56,7 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
         except OSError:
             with contextlib.suppress(OSError):
                 directory.remove(temporary)
+                directory.sync()
             raise
         finally:
             target.close()
@@ -71,6 +72,7 @@ def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tu
     temporary = segment_name(segment.base, COPY)
     if temporary in directory.names():
         directory.remove(temporary)
+        directory.sync()  # only then some file systems let go of its room
     if spare is None:
         return temporary, directory.create(temporary)
     try:

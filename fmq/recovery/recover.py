@@ -218,8 +218,11 @@ def _spare(directory: Directory, capacity: int) -> str | None:
 
 def _remove_unproven(directory: Directory, layout: Layout) -> None:
     """Files that were to become spares, or had been: nobody knows what they keep."""
-    for name in sorted(filter(is_unproven, layout.names)):
+    unproven = sorted(filter(is_unproven, layout.names))
+    for name in unproven:
         directory.remove(name)
+    if unproven:
+        directory.sync()  # only then some file systems let go of their room
 
 
 def _make_again(directory: Directory, layout: Layout, capacity: int) -> None:

@@ -99,6 +99,9 @@ class Batch:
         _messages: ClassVar[list[Message] | None]
         _given: ClassVar[int]
 
+    def __init__(self) -> None:
+        raise TypeError("a Batch is what engine.read_batch gives, and cannot be made")
+
     def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
         for name, value in state[1].items():
             set_frozen(self, name, value)

@@ -38,7 +38,7 @@ class Roll:
     `new`.
     """
 
-    __slots__ = ("buffers", "header", "new", "old", "spare", "start")
+    __slots__ = ("buffers", "header", "new", "old", "ordinary", "spare", "start")
 
     def __init__(
         self,
@@ -48,6 +48,8 @@ class Roll:
         new: Segment,
         spare: Spare,
         header: bytes,
+        *,
+        ordinary: bool,
     ) -> None:
         self.old = old
         self.start = start
@@ -55,6 +57,7 @@ class Roll:
         self.new = new
         self.spare = spare
         self.header = header
+        self.ordinary = ordinary  # and so leaves alone what is set aside for decisions
 
 
 class Append(Protocol):
@@ -162,7 +165,8 @@ class Journal:
         old = self.current
         header = Header(self._store, old.limit, spare.capacity, old.end, old.chain)
         new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0)
-        roll = Roll(old, self._start, self._buffers, new, spare, header.encode())
+        start, buffers = self._start, self._buffers
+        roll = Roll(old, start, buffers, new, spare, header.encode(), ordinary=ordinary)
         self._rolls = (*self._rolls, roll)
         self.segments.append(new)
         self.position = self._start = new.end
@@ -237,23 +241,23 @@ class Journal:
         self.sync()
         # From here on it is no spare: if its header cannot be written, nothing may go into it.
         unproven = spare.name + UNPROVEN
-        self._rename(spare.name, unproven)
+        self._rename(spare.name, unproven, roll)
         spare.file.write(0, (roll.header,), sync=True)
         spare.file.sync()
-        self._rename(unproven, roll.new.name)
+        self._rename(unproven, roll.new.name, roll)
         # Until the directory is synced, the segment's name may be lost with the power.
         self._directory.sync()
         old.close()
         self._writing = spare.file
         self.spares.opened(spare)
 
-    def _rename(self, old: str, new: str) -> None:
+    def _rename(self, old: str, new: str, roll: Roll) -> None:
         """On a full disk the directory may need room for a name: that of a spare will do."""
         while True:
             try:
                 return self._directory.rename(old, new)
             except OSError as error:
-                if not is_full(error) or not self.spares.give_up():
+                if not is_full(error) or not self.spares.give_up(ordinary=roll.ordinary):
                     raise
 
     def close(self) -> None:

@@ -118,22 +118,25 @@ class Spares:
     def _none_is_left(self) -> StorageFull:
         return StorageFull(
             f"{self._directory.path}: no room for the next segment ({self._capacity:,} bytes), "
-            "which this decision needs; what was set aside for it is gone: recovery used it, and "
-            "somebody else took the room before it could be made up for. Nothing was changed and "
-            "nothing was lost. Free some room and decide again; a roll back takes less of it."
+            "which this decision needs; what was set aside for it is gone: recovery or a roll has "
+            "needed it, and the room was taken before it could be made up for. Nothing was changed "
+            "and nothing was lost. Free some room and decide again; a roll back takes less of it."
         )
 
-    def give_up(self) -> bool:
-        """Let the directory have the room of one; False if there is none."""
+    def give_up(self, *, ordinary: bool) -> bool:
+        """Let the directory have the room of one; False if there is none, or none for what is
+        `ordinary`.
+        """
         with self.lock:
-            for spares in (self._odd, self._ready):
-                if spares:
-                    spare = spares.pop()
-                    spare.file.close()
-                    self._directory.remove(spare.name)
-                    self._directory.sync()  # only then some file systems let go of it
-                    return True
-        return False
+            free = not ordinary or len(self._ready) > self.needed + self.aside
+            spares = self._odd or (self._ready if free else [])
+            if not spares:
+                return False
+            spare = spares.pop()
+            spare.file.close()
+            self._directory.remove(spare.name)
+            self._directory.sync()  # only then some file systems let go of it
+            return True
 
     def opened(self, spare: Spare) -> None:
         """It is the segment being written now, and closed with it."""

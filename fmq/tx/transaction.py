@@ -120,6 +120,7 @@ class Transaction(Collecting):
 
     def _wait_for_it(self, sync: bool | None) -> None:
         """It has ended by a call that may not have waited; now it is durable, if this one waits."""
+        self._writer.waits(sync)  # or a TypeError
         if not self._writer.makes_durable(self._sync):
             self._manager.decisions.make_durable(sync)
             self._sync = sync

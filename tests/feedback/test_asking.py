@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from fmq import CheckLoop, Engine
 from fmq.errors import BadName, BadOption
 from fmq.testing import CrashDisk, FakeClock
 from tests.feedback.asking import LAZY, ask, asked, asked_one, ids, prepared, with_threads
+from tests.interrupts import in_thread
 from tests.small import fill, opened
 
 
@@ -266,6 +268,27 @@ def test_relocation_neither_asks_twice_nor_loses_a_question(clock: FakeClock) ->
         assert asked(engine) == []
     with opened(disk, clock) as engine:
         assert asked(engine) == []
+
+
+def test_one_that_is_just_written_again_is_asked_about_at_once(clock: FakeClock) -> None:
+    """Only a decision that is on its way is waited for."""
+    disk = CrashDisk()
+    met: list[list[str]] = []
+    with opened(disk, clock, relocate_bytes=5000) as engine:
+        tx = prepared(engine, "T")
+        entry = engine._parts.ledger.undecided[tx.number]
+        clock.advance(1000)
+
+        def ask(line: str) -> None:
+            if entry.moving and not met:
+                lock = engine._parts.lock
+                assert not lock.locked(), "it is being written, and nobody has the lock"
+                met.append(in_thread(partial(asked, engine), line))
+
+        disk.watch(ask)
+        relocated(engine, engine.undecided()[0].position)
+        disk.watch(None)
+    assert met == [["T"]]
 
 
 def test_one_that_was_relocated_is_found_at_opening(clock: FakeClock) -> None:

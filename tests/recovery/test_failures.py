@@ -251,6 +251,7 @@ class SmallDisk(CrashDisk):
     """One with so much room; what others take of it is theirs until somebody gives room back."""
 
     room = 1 << 60
+    held = 0
 
     def left(self) -> int:
         return self.room - sum(map(len, content(self).values()))
@@ -556,6 +557,64 @@ def test_a_directory_that_has_no_room_for_a_name_gets_that_of_a_spare(names: str
         engine.decide("T0", "commit")
         assert len(bodies(engine, "t")) == 1
     check(crash)
+
+
+def test_a_message_takes_no_spare_of_a_decision_for_a_name() -> None:
+    """Rather the engine ends: behind it the decision has its room still."""
+    crash = CrashDisk()
+    disk = FaultDisk(crash)
+    with opened(disk, segment_bytes=65536) as engine:
+        prepared(engine, "T")
+        engine.send("fill", b"f" * 40000)
+        assert engine.stats().spares > engine.stats().spares_reserved
+        full(disk)
+        disk.fail("rename", error=errno.ENOSPC, names="*.spare")
+        with pytest.raises(EngineFailed):
+            engine.send("fill", b"f" * 65000)
+    disk.heal()
+    full(disk)
+    with opened(disk, segment_bytes=65536) as engine:
+        engine.decide("T", "commit")
+    check(crash)
+
+
+@pytest.mark.parametrize("left", ["copy", "spare"])
+def test_what_a_killed_recovery_left_gives_its_room_to_the_next(left: str) -> None:
+    """Some file systems let go of it only with the directory's sync."""
+    disk = SmallDisk()
+    with opened(disk) as engine:
+        prepared(engine, "T")
+        killed = disk.after_kill()
+    spares = [name for name in content(killed) if name.endswith(".spare")]
+    remove(killed, *spares)
+    folder = killed.directory("data", make=False)
+    name = "00000000000000000000.copy" if left == "copy" else "000000.spare.new"
+    folder.create(name).allocate(4096)
+    folder.sync()
+    held = Held(room_of(killed))
+    with opened(held) as engine:
+        assert [each.tx_id for each in engine.undecided()] == ["T"]
+    check(killed)
+
+
+class Held(Small):
+    """It gives room back with the next sync of the directory."""
+
+    def directory(self, path: str, *, make: bool) -> Any:
+        return HeldDirectory(self._disk, self._disk.directory(path, make=make))
+
+
+class HeldDirectory(SmallDirectory):
+    def remove(self, name: str) -> None:
+        file = self._directory.open(name)
+        self._disk.room -= file.size()
+        self._disk.held += file.size()
+        self._directory.remove(name)
+
+    def sync(self) -> None:
+        self._directory.sync()
+        self._disk.room += self._disk.held
+        self._disk.held = 0
 
 
 def test_a_directory_without_room_for_a_name_takes_the_copy_as_it_is() -> None:

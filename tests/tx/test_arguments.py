@@ -144,6 +144,9 @@ def test_a_sync_that_is_neither_true_nor_false(engine: Engine, sync: Any) -> Non
     assert [each.tx_id for each in engine.undecided()] == [prepared.tx_id]
     prepared.commit()
     open_one.commit()
+    for again in (prepared.commit, open_one.commit):
+        with pytest.raises(TypeError, match=r"sync=.*True, False or None"):
+            again(sync=sync)
 
 
 FALSY: list[Any] = ["", b"", 0, False, (), [], set()]
