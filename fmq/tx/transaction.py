@@ -84,8 +84,8 @@ class Transaction(Collecting):
             return
         else:
             self._refuse_decision("commit")
+        self._sync = sync  # before: an interrupt may come right behind the step
         self._receipts = self._step(COMMITTED, take if sync is None else partial(take, sync=sync))
-        self._sync = sync
         after = manager.after
         after()
 
@@ -97,8 +97,8 @@ class Transaction(Collecting):
         decisions = self._manager.decisions
         self._writer.waits(sync)  # or a TypeError, in any phase
         if self._undecided():
-            self._step(Phase.ROLLED_BACK, partial(decisions.roll_back_prepared, sync=sync))
             self._sync = sync
+            self._step(Phase.ROLLED_BACK, partial(decisions.roll_back_prepared, sync=sync))
             self.ackables.clear()  # they come again when ROLLBACK is applied, and not before
         elif self.phase is OPEN:
             self._end_room()
