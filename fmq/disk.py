@@ -99,3 +99,12 @@ class Disk(Protocol):
 def is_full(error: OSError) -> bool:
     """Whether `error` says that there is no room, as opposed to a failing disk."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def free(directory: Directory, *names: str) -> None:
+    """Remove files and have their room at once: some file systems let go of it only with the
+    directory's sync.
+    """
+    for name in names:
+        directory.remove(name)
+    directory.sync()

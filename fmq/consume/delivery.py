@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fmq.consume.held import Claim
 from fmq.consume.holds import QueueHolds
 from fmq.message import Message
-from fmq.store.batch import Batch, set_frozen
+from fmq.store.batch import Batch, set_slots
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import Queue
 from fmq.tx.writer import Writer
@@ -33,9 +33,7 @@ class Lease:
     _first: int
     _end: int
 
-    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
-        for name, value in state[1].items():
-            set_frozen(self, name, value)
+    __setstate__ = set_slots
 
     @property
     def topic(self) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 
-from fmq.disk import Directory, File, is_full
+from fmq.disk import Directory, File, free, is_full
 from fmq.errors import StorageFull
 from fmq.recovery.layout import QUARANTINE
 from fmq.store.scan import blocks, last_byte, zeros_from
@@ -55,8 +55,7 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
             target.sync()
         except OSError:
             with contextlib.suppress(OSError):
-                directory.remove(temporary)
-                directory.sync()
+                free(directory, temporary)
             raise
         finally:
             target.close()
@@ -71,8 +70,7 @@ def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tu
     """The file that the copy goes into, and its name."""
     temporary = segment_name(segment.base, COPY)
     if temporary in directory.names():
-        directory.remove(temporary)
-        directory.sync()  # only then some file systems let go of its room
+        free(directory, temporary)
     if spare is None:
         return temporary, directory.create(temporary)
     try:

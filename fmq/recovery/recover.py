@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fmq.disk import Directory, Disk, is_full
+from fmq.disk import Directory, Disk, free, is_full
 from fmq.errors import Damaged, StorageFull, Unreadable
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import PART, Checkpoint
@@ -97,7 +97,7 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     copied = failed or not proven or not tail_is_zeros(directory, last)
     _remove_unproven(directory, layout)  # on a full disk a copy needs their room
     if copied:
-        cut = _copy_tail(directory, last)
+        cut = _copy_giving_up_spares(directory, last)
         if replay.ledger.undecided:
             _make_again(directory, layout, last.capacity)
         if failed:
@@ -186,7 +186,7 @@ def begins_late(first: int) -> Damaged:
     return Damaged(segment_name(first), first, reason)
 
 
-def _copy_tail(directory: Directory, last: Segment) -> int:
+def _copy_giving_up_spares(directory: Directory, last: Segment) -> int:
     """Put a copy of the last segment in its place; bytes cut. Where there is no room for that, or
     to keep what is cut, spares are given up for it: the old file will leave as much.
     """
@@ -198,8 +198,7 @@ def _copy_tail(directory: Directory, last: Segment) -> int:
             others = [name for name in directory.names() if is_spare(name) and name != spare]
             if not others:
                 raise
-            directory.remove(min(others))
-            directory.sync()  # only then some file systems let go of its room
+            free(directory, min(others))
 
 
 def _spare(directory: Directory, capacity: int) -> str | None:
@@ -219,10 +218,8 @@ def _spare(directory: Directory, capacity: int) -> str | None:
 def _remove_unproven(directory: Directory, layout: Layout) -> None:
     """Files that were to become spares, or had been: nobody knows what they keep."""
     unproven = sorted(filter(is_unproven, layout.names))
-    for name in unproven:
-        directory.remove(name)
     if unproven:
-        directory.sync()  # only then some file systems let go of their room
+        free(directory, *unproven)
 
 
 def _make_again(directory: Directory, layout: Layout, capacity: int) -> None:

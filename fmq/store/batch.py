@@ -71,6 +71,15 @@ class Runs(Protocol):
     ) -> list[Message]: ...
 
 
+set_frozen = object.__setattr__
+
+
+def set_slots(self: object, state: tuple[None, dict[str, Any]]) -> None:
+    """What a copy of a frozen object is given, each slot of the other one's."""
+    for name, value in state[1].items():
+        set_frozen(self, name, value)
+
+
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Batch:
     """Consecutive messages of one queue, from `offset` up to, not including, `next`.
@@ -102,9 +111,7 @@ class Batch:
     def __init__(self) -> None:
         raise TypeError("a Batch is what engine.read_batch gives, and cannot be made")
 
-    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
-        for name, value in state[1].items():
-            set_frozen(self, name, value)
+    __setstate__ = set_slots
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic}/{self.queue} offset {self.offset}, {len(self.bodies)}>"
@@ -170,9 +177,6 @@ class Batch:
         if self._messages is not None and offset >= self._given:
             set_frozen(batch, "_messages", self.messages_from(offset, limit))
         return batch
-
-
-set_frozen = object.__setattr__
 
 
 class _Draft:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from itertools import count
 
 from fmq.bounds import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
-from fmq.disk import Directory, File, is_full
+from fmq.disk import Directory, File, free, is_full
 from fmq.errors import StorageFull, Unreadable
 from fmq.store.record import ALIGNMENT
 from fmq.store.segment import HEADER_BYTES
@@ -128,14 +128,13 @@ class Spares:
         `ordinary`.
         """
         with self.lock:
-            free = not ordinary or len(self._ready) > self.needed + self.aside
-            spares = self._odd or (self._ready if free else [])
+            allowed = not ordinary or len(self._ready) > self.needed + self.aside
+            spares = self._odd or (self._ready if allowed else [])
             if not spares:
                 return False
             spare = spares.pop()
             spare.file.close()
-            self._directory.remove(spare.name)
-            self._directory.sync()  # only then some file systems let go of it
+            free(self._directory, spare.name)
             return True
 
     def opened(self, spare: Spare) -> None:
