@@ -43,7 +43,7 @@ class Checkpointer:
     def take(self, *, clean: bool) -> None:
         """Make a checkpoint of this instant durable."""
         try:
-            with self._group.lock:
+            with self._group.lock, self._group.changing:
                 if self._group.broken():
                     # Not even a checkpoint: after a failed sync nothing on the disk is certain.
                     raise self._group.failed_error()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock, current_thread, get_ident
 from typing import Protocol
 
-from fmq.errors import Closed, FmqError, Nested
-from fmq.nested import are_free, is_nested
+from fmq.errors import Closed, FmqError
 from fmq.parts import Parts
 from fmq.real_disk import after_fork_in_child
 
@@ -23,36 +23,34 @@ class Forkable(Protocol):
 
 
 class Closing:
-    """The steps from an open engine to a closed one, gone on with where an interrupt has left them.
-
-    A directory is not let go while a thread may still write there, so nothing is left out.
+    """The steps from an open engine to a closed one. A call that follows an interrupted one goes on
+    with the step that was interrupted: a directory is not let go while a thread may write there.
     """
 
     def __init__(self) -> None:
         self._left: list[Callable[[], None]] = []
         self._lock = Lock()
-        self._at_it: set[int] = set()  # the threads that take the steps, or wait for their turn
+        self._closer = 0  # the thread that takes the steps
 
     def begin(self, steps: list[Callable[[], None]]) -> None:
-        """Each may be taken a second time, behind an interrupt."""
+        """Note the steps. Each may be taken a second time, after an interrupt."""
         self._left = steps
 
     def go_on(self) -> None:
-        """Take every step that is left, whatever becomes of one of them; the first error is raised
-        at the end. Who finds another thread at it waits: on return it is done. Not so a thread of
-        the engine's own, for which that other one may be waiting.
+        """Take every step that is left, and raise the first error at the end. Wait while another
+        thread does so; a thread of the engine's own returns at once, as that one may wait for it.
         """
         me = get_ident()
-        if me in self._at_it:
-            return  # in one of the steps
+        if self._closer == me:
+            return  # called by one of the steps, or by a signal handler inside of one
         if self._lock.locked() and current_thread().name.startswith(OWN_THREADS):
             return
-        try:
-            self._at_it.add(me)
-            with self._lock:
+        with self._lock:
+            self._closer = me
+            try:
                 self._take_steps()
-        finally:
-            self._at_it.discard(me)
+            finally:
+                self._closer = 0
 
     def _take_steps(self) -> None:
         failed: Exception | None = None
@@ -77,26 +75,8 @@ def drain(parts: Parts, refusal: Closed) -> bool:
             if group.idle() and journal.durable_to == journal.position:
                 group.close(refusal)
                 return True
-        try:
+        with suppress(FmqError):
             group.flush(force=True)
-        except Nested:
-            raise  # again and again
-        except FmqError:
-            pass
-
-
-def refuse_inside(parts: Parts, *locks: Lock) -> None:
-    """Nested, if a signal handler makes the call and this thread holds what it will wait for."""
-    if not is_nested():
-        return
-    group, me = parts.group, get_ident()
-    if (
-        group.needs(me)
-        or parts.chores.is_running_here()
-        or not are_free((parts.lock, *parts.locks(), *locks))
-        or group.needs(me)  # since somebody who had the lock gave it the lead
-    ):
-        raise Nested
 
 
 def let_go_of_locks(parts: Parts) -> None:

@@ -17,8 +17,8 @@ from fmq.checkpointing import no_checkpoint
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
-from fmq.ending import Closing, drain, forget, let_go_of_locks, refuse_inside, remember
-from fmq.errors import BadOption, Closed, FmqError, Forked, StorageError
+from fmq.ending import Closing, drain, forget, let_go_of_locks, remember
+from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
@@ -28,6 +28,7 @@ from fmq.options import Options
 from fmq.parts import Parts
 from fmq.store.batch import Batch
 from fmq.store.committer import Committer
+from fmq.store.section import is_mine
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import check_name, check_names, check_place, check_seconds, check_text
 from fmq.tx.transaction import Transaction
@@ -187,7 +188,7 @@ class Engine:
 
     def outcome(self, tx_id: str) -> fmq.Outcome:
         """What became of a transaction: undecided, committed or rolled back, when and by whom."""
-        self._check_open()
+        self._enter()
         try:
             return self._manager.decisions.outcome(tx_id)
         except OSError:
@@ -196,6 +197,7 @@ class Engine:
 
     def undecided(self) -> list[fmq.UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
+        self._enter()
         return self._parts.feedback.undecided()
 
     def decide(
@@ -270,7 +272,7 @@ class Engine:
 
         Damaged or Unreadable if one of them is; `read_batch` gives what lies before it.
         """
-        self._check_open()
+        self._enter()
         return read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
 
     def read_batch(
@@ -286,7 +288,7 @@ class Engine:
 
         It may have fewer than `limit` although there are more; go on from `batch.next`.
         """
-        self._check_open()
+        self._enter()
         queue, offset, limit = check_place(topic, queue, offset, limit)
         timeout = check_seconds("timeout", timeout)
         messages = self._parts.messages
@@ -327,14 +329,14 @@ class Engine:
 
     def queues(self, topic: str | None = None) -> list[fmq.QueueInfo]:
         """All queues, or those of one topic, with the offsets they hold at this instant."""
-        self._check_open()
+        self._enter()
         if topic is not None:
             check_text("topic", topic)
         return self._parts.messages.queues(topic)
 
     def groups(self, group: str | None = None) -> list[fmq.GroupInfo]:
         """How far all groups are, or one, in each queue of the topics they have taken from."""
-        self._check_open()
+        self._enter()
         if group is not None:
             check_text("group", group)
         return self._parts.messages.groups(group)
@@ -353,14 +355,13 @@ class Engine:
     def sync(self) -> None:
         """Make everything sent so far durable, whatever the mode."""
         self._check()
-        refuse_inside(self._parts)
         self._parts.group.flush(force=True)
         self._after()
 
     def checkpoint(self) -> None:
         """Save where recovery can start; it happens by itself, too."""
         self._check()
-        refuse_inside(self._parts)
+        self._parts.refuse_nested()
         self._parts.group.flush(force=True)
         try:
             self._parts.chores.checkpoint()
@@ -377,7 +378,7 @@ class Engine:
         if isinstance(self._refusal, Forked):
             raise self._refusal.with_traceback(None)
         parts = self._parts
-        refuse_inside(parts)
+        parts.refuse_nested()
         with parts.lock:
             return Stats.of(
                 self._path, parts.journal, parts.ledger, parts.group, parts.chores, self._report
@@ -398,6 +399,14 @@ class Engine:
         if self._parts.group.failure is not None:
             self._parts.check_whole()
 
+    def _enter(self) -> None:
+        """Raise if nothing can be read, or if a signal handler would read what its own thread is
+        just changing.
+        """
+        if is_mine(self._parts.lock):
+            raise Nested
+        self._check_open()
+
     def _after(self) -> None:
         # In the child of a fork it is refused: there a chore may be another thread's for ever.
         if not self._background and self._refusal is None:
@@ -408,7 +417,7 @@ class Engine:
 
         What is undecided stays undecided.
         """
-        refuse_inside(self._parts, self._checkers.lock)
+        self._parts.refuse_nested()
         with self._parts.lock:
             if self._refusal is None:
                 refusal = Closed(

@@ -10,8 +10,7 @@ it at the end of its own calls, in the same order, which makes it deterministic.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from threading import get_ident
+from collections.abc import Callable
 
 from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
@@ -20,15 +19,16 @@ from fmq.errors import (
     Closed,
     Damaged,
     EngineFailed,
+    Nested,
     NewerFormat,
     StorageFull,
     TooLarge,
     Unreadable,
 )
-from fmq.nested import is_nested
 from fmq.options import Options
 from fmq.retention import AT_ONCE_MAX, Retention
 from fmq.store.catalog import Catalog
+from fmq.store.section import is_mine
 from fmq.store.spares import ZEROED_BYTES_PER_SECOND_MAX
 from fmq.tx.manager import TransactionManager
 from fmq.tx.writer import Writer
@@ -44,21 +44,18 @@ class Housekeeping:
         manager: TransactionManager,
         catalog: Catalog,
         checkpointer: Checkpointer,
-        locks: Sequence[threading.Lock],
     ) -> None:
-        """`locks` are those that a round takes, and a call that it comes into may have."""
         self._manager = manager
         self._catalog = catalog
         self.checkpointer = checkpointer
+        self._writer = writer
         self._journal = writer.journal
         self._ledger = writer.ledger
         self._group = writer.group
-        self._locks = locks
         self._clock: Clock = writer.clock
         self._options: Options = writer.options
         self.retention = Retention(directory, writer, catalog, writer.options)
-        self._running = threading.Lock()
-        self._here: set[int] = set()  # the threads that do chores, or wait for their turn
+        self._running = threading.RLock()  # by the thread that does chores
         self._last_seen = self._ledger.applied_upto
         self._last_change = self._clock.monotonic()
         self._last_roll = self._last_change
@@ -70,21 +67,12 @@ class Housekeeping:
 
     def round(self) -> None:
         """Do whatever is due; EngineFailed, or Closed, if nothing is done any more."""
-        self._alone(self._round)
-
-    def _alone(self, work: Callable[[], None]) -> None:
-        """Call `work` while no other thread does any chore."""
-        me = get_ident()
-        try:
-            self._here.add(me)  # before it is so: what interrupts it in between finds it said
-            with self._running:
-                work()
-        finally:
-            self._here.discard(me)
+        with self._running:
+            self._round()
 
     def is_running_here(self) -> bool:
-        """Whether this thread does a chore now: asked by itself, that is by a signal handler."""
-        return get_ident() in self._here
+        """Return whether this thread does a chore now: then the call is a signal handler's."""
+        return is_mine(self._running)
 
     def _check(self) -> None:
         """Once `end` is done the directory may be somebody else's."""
@@ -95,6 +83,7 @@ class Housekeeping:
         self._check()
         try:
             self._flush_pending()
+            self._release_dropped()
             self._make_spare()
             self._no_room = None
             trouble = self._if_there_is_room(self._save)
@@ -142,14 +131,12 @@ class Housekeeping:
         """A round that raises nothing: whoever's call it follows has what it asked for. False if
         the engine has stopped, as the next call will say.
         """
-        if (
-            self.is_running_here()
-            or self._group.needs(get_ident())
-            or (any(lock.locked() for lock in self._locks) and is_nested())
-        ):
-            return True  # this call is a signal handler's, or made by the garbage collector
+        if self.is_running_here():
+            return True  # this call is a signal handler's, and the round goes on after it
         try:
             self.round()
+        except Nested:
+            return True  # this call is a signal handler's, made inside of another one
         except (EngineFailed, Closed):
             return False
         except BaseException as error:
@@ -167,11 +154,15 @@ class Housekeeping:
         if left_over:
             self._group.flush()
 
+    def _release_dropped(self) -> None:
+        with self._group.lock, self._group.changing:
+            self._writer.release_dropped()
+
     def _write_indexes(self) -> None:
         while self._ledger.sealed:
             index = self._ledger.sealed[0]
             self._catalog.write(index)
-            with self._group.lock:
+            with self._group.lock, self._group.changing:
                 self._catalog.add(index.base)
                 self._ledger.sealed.pop(0)
 
@@ -223,22 +214,18 @@ class Housekeeping:
     def checkpoint(self) -> None:
         """Write a checkpoint of this instant now."""
 
-        def take() -> None:
+        with self._running:
             self._check()
             self._checkpoint(clean=False)
-
-        self._alone(take)
 
     def end(self, *, clean: bool) -> None:
         """The engine takes nothing any more: wait for what is being done, and let nothing follow
         but the last checkpoint, which there is only of an engine that was drained: `clean`.
         """
 
-        def take() -> None:
+        with self._running:
             if clean:
                 self._checkpoint(clean=True)
-
-        self._alone(take)
 
     def _checkpoint_if_there_is_room(self) -> None:
         self._if_there_is_room(lambda: self._checkpoint(clean=False))

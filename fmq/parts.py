@@ -14,6 +14,7 @@ from fmq.checkpointing import Checkpointer
 from fmq.clock import Clock
 from fmq.consume.groups import Groups
 from fmq.disk import Directory
+from fmq.errors import Nested
 from fmq.feedback.service import Feedback
 from fmq.housekeeping import Housekeeping
 from fmq.options import Options
@@ -85,7 +86,7 @@ class Parts:
         """
         self._directory = directory
         self._store = found.store
-        self.lock = lock = threading.Lock()
+        self.lock = lock = threading.RLock()
         self.ledger = ledger = found.ledger
         segment_bytes = _segment_bytes(found, options)
         spares = Spares(directory, segment_bytes)
@@ -120,9 +121,7 @@ class Parts:
         )
         group.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
-        self.chores = Housekeeping(
-            directory, writer, self.manager, catalog, checkpointer, (lock, *self.locks())
-        )
+        self.chores = Housekeeping(directory, writer, self.manager, catalog, checkpointer)
         self.watch: Watch | None = None
         self._limit = self._limit_of(ledger.index.base)
         self._opened_at = journal.written_to
@@ -189,6 +188,14 @@ class Parts:
         written = self.journal.written_to  # and that stays so: nothing is written any more
         if self.group.broken() and written > max(self._opened_at, self.ledger.applied_upto):
             raise self.group.failed_error()
+
+    def refuse_nested(self) -> None:
+        """Raise Nested if a signal handler makes the call inside of one that this thread has to go
+        on with first.
+        """
+        self.group.refuse_nested(threading.get_ident())
+        if self.chores.is_running_here():
+            raise Nested
 
     def locks(self) -> list[threading.Lock]:
         """Those of the parts, which a thread may hold besides that of the engine."""

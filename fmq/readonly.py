@@ -57,7 +57,7 @@ class ReadOnlyEngine:
                 f"{path}: no journal was ever begun here, so there is nothing to read. Nothing was "
                 "changed. Look whether the path is right, or open it for writing first."
             )
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._follower = Follower(directory, self._lock)
         self._build()
         remember(self)
@@ -83,15 +83,10 @@ class ReadOnlyEngine:
                 self._build()
 
     def _check_open(self) -> None:
-        refusal = self._refusal or self._follower.gone
-        if refusal is not None:
+        if self._refusal is not None:
             # The trace of each earlier time would keep what its callers had in their hands.
-            raise refusal.with_traceback(None)
-
-    def _is_whole(self) -> bool:
-        """Whether it can be looked into: no interrupt has left it in the middle of a change."""
-        with self._lock:
-            return self._follower.is_whole and self._follower.ledger is self._built_from
+            raise self._refusal.with_traceback(None)
+        self._follower.check()
 
     @property
     def path(self) -> str:
@@ -144,7 +139,10 @@ class ReadOnlyEngine:
         self._check_open()
         # Looking for news costs more than reading: only for what is not known yet, or no more.
         with suppress(FmqError, OSError):
-            if self._is_whole() and (found := self._messages.batch(topic, queue, offset, limit)):
+            if (
+                self._follower.ledger is self._built_from
+                and (found := self._messages.batch(topic, queue, offset, limit)) is not None
+            ):
                 return found
         return self._refreshed(lambda: self._batch(topic, queue, offset, limit))
 
@@ -254,7 +252,7 @@ class ReadOnlyEngine:
     def _forked(self) -> None:
         """This is the child of a fork: whoever had a lock of it does not exist here."""
         self._refusal = Forked(self._path)
-        self._refreshing, self._lock = threading.Lock(), threading.Lock()
+        self._refreshing, self._lock = threading.Lock(), threading.RLock()
         self._follower.files.forked()
         with suppress(Exception):
             self._follower.close()

@@ -210,7 +210,8 @@ class Retention:
 
     def forget(self, segments: list[Segment]) -> None:
         """Let memory drop `segments`: nothing of them is readable any more."""
-        with self._writer.group.lock:
+        group = self._writer.group
+        with group.lock, group.changing:
             for segment in segments:
                 dropped = self._journal.drop_first()
                 assert dropped is segment

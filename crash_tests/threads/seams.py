@@ -21,7 +21,7 @@ import fmq.testing
 
 HOME = str(Path(fmq.__file__).parent) + "/"
 FAKES = str(Path(fmq.testing.__file__).parent) + "/"
-LOCK = type(threading.Lock())
+LOCKS = type(threading.Lock()), type(threading.RLock())
 
 # What of a disk is a seam by itself, before it happens.
 OPERATIONS = {

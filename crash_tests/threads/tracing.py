@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from crash_tests.threads.seams import LOCK, Watch, place_of, value_of, watch_of
+from crash_tests.threads.seams import LOCKS, Watch, place_of, value_of, watch_of
 from fmq.clock import Waitable
 
 
@@ -83,7 +83,7 @@ class Tracing:
             return
         for wait in watch.waits[number]:
             what = value_of(wait.what, frame)
-            if type(what) is LOCK:
+            if type(what) in LOCKS:
                 self._take(task, frame, what, number, block=wait.block)
             elif isinstance(what, threading.Thread):
                 task.joins = what

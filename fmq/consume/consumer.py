@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import isnan
+from threading import get_ident
 from types import TracebackType
 from typing import NoReturn, TypeVar
+from weakref import finalize
 
 from fmq.consume.delivery import (
     Delivery,
@@ -23,7 +25,7 @@ from fmq.consume.delivery import (
 from fmq.consume.groups import Groups
 from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
-from fmq.errors import BadOption, Closed, Damaged, LeaseLost, Nested, NewerFormat, OffsetGone
+from fmq.errors import BadOption, Closed, Damaged, LeaseLost, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
@@ -62,16 +64,20 @@ class Consumer:
         self._turn = 0
         self._ahead: dict[Queue, Batch] = {}
         self._closed = False
+        self._member = object()  # what its holds know of it: they do not keep it alive
+        leave = partial(_leave, messages, groups, topics, group, self._member)
+        self._if_dropped = finalize(self, writer.dropped.append, leave)
+        self._if_dropped.atexit = False
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Up to `limit` deliveries, as soon as there is one; empty after `timeout` seconds."""
         claimed = self._claim(limit, timeout, self._messages_from)
-        return [] if claimed is None else deliveries_of(*claimed)
+        return [] if claimed is None else deliveries_of(self, *claimed)
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Up to `limit` messages of one queue, to be acked together; None after `timeout`."""
         claimed = self._claim(limit, timeout, self._batch_from)
-        return None if claimed is None else delivery_batch_of(*claimed)
+        return None if claimed is None else delivery_batch_of(self, *claimed)
 
     def _claim(
         self, limit: int, timeout: float, take: Callable[[Queue, int, int], C]
@@ -84,13 +90,14 @@ class Consumer:
         clock, groups = self._messages.clock, self._groups
         now = clock.monotonic()
         deadline = now + timeout
-        claim = Claim(self)
+        claim = Claim(self._member)
+        group = self._writer.group
+        group.refuse_nested(get_ident())
         while True:
-            if self._writer.abandoned:
-                self._writer.let_abandoned_come_again()
             wakeup = None
-            with self._messages.lock:
+            with group.lock, group.changing:
                 self._check()
+                self._writer.release_dropped()
                 self._turn += 1
                 found = groups.claim(
                     self.group,
@@ -117,7 +124,7 @@ class Consumer:
                     continue  # retention dropped it since: what it has kept comes next
             assert wakeup is not None
             try:
-                if not self._writer.abandoned:  # by what the garbage collector has just ended
+                if not self._writer.dropped:  # by what the garbage collector has just ended
                     clock.wait(wakeup.lock, until - now)
             finally:
                 self._messages.stop_listening(wakeup, self.topics)
@@ -144,19 +151,16 @@ class Consumer:
     def _let_come_again(
         self, queue: Queue, holds: QueueHolds, first: int, end: int, owner: object
     ) -> bool:
-        """Give back what `owner` holds, and wake who waits for it; False if it is another's now."""
-        with self._messages.lock:
-            return self._comes_again(queue, holds, first, end, owner)
+        """Redeliver what `owner` holds; return False if it is another's by now."""
 
-    def _comes_again(
-        self, queue: Queue, holds: QueueHolds, first: int, end: int, owner: object
-    ) -> bool:
-        """The same, under the lock. They are woken first, and so after an interrupt, too."""
-        if not holds.held_by(first, end, owner):
-            return False
-        self._wake(queue)
-        holds.give_back(first, end)
-        return True
+        def give_back() -> bool:
+            if not holds.held_by(first, end, owner):
+                return False
+            holds.give_back(first, end)
+            self._wake(queue)
+            return True
+
+        return self._writer.change(give_back)
 
     def _wake(self, queue: Queue) -> None:
         """Something of `queue` comes again, or may do so sooner. Under the lock."""
@@ -204,37 +208,22 @@ class Consumer:
         # message come again whose ack is on its way.
         self._check()
         writer = self._writer
-        if writer.abandoned:
-            writer.let_abandoned_come_again()
 
         def plan(acked: AckSent) -> None:
-            # Exchanged as part of the plan, so that an interrupt finds it held or not, and never
-            # held by nobody.
-            self._exchange(lease, acked)
+            writer.release_dropped()
+            self._check_held(lease)
             writer.place(acked)
+            self._exchange(lease, acked)
 
         holds = lease._holds
         acked = AckSent(self.group, lease._queue, lease._first, lease._end, holds.acked, holds.done)
-        try:
-            writer.run(plan, acked, sync)
-        except (LeaseLost, Nested):
-            raise  # nothing was planned
-        except BaseException:
-            # Unless this call was refused before it had it: then it may be a transaction's.
-            writer.give_back(partial(self._released, lease, acked))
-            raise
+        writer.run(plan, acked, sync)
         after = self._after
         after()
 
     def _give_back(self, lease: Lease) -> None:
         self._check()
         what = lease._queue, lease._holds, lease._first, lease._end, lease._claim
-        writer = self._writer
-        if writer.is_inside():
-            # If it is another's by then, nothing happens, and nobody is there to be told.
-            writer.give_back(partial(self._comes_again, *what))
-            return
-        writer.let_abandoned_come_again()
         if not self._let_come_again(*what):
             self._refuse(lease)
 
@@ -245,13 +234,16 @@ class Consumer:
                 f"{lease!r} is of another engine than the transaction, which cannot ack it there. "
                 "Nothing was changed; consume and produce with one engine, or ack it by itself."
             )
-        writer.let_abandoned_come_again()
-        with self._messages.lock:
-            self._exchange(lease, holder)
+        writer.change(partial(self._exchange, lease, holder))
         return lease._range()
 
+    def _check_held(self, lease: Lease) -> None:
+        """Raise LeaseLost unless `lease` is this consumer's. Under the lock."""
+        if not lease._holds.held_by(lease._first, lease._end, lease._claim):
+            self._refuse(lease)
+
     def _exchange(self, lease: Lease, holder: object) -> None:
-        """From now on `holder` has its range, and no time takes it. Under the lock."""
+        """Hand the range of `lease` to `holder`, without a deadline. Under the lock."""
         if not lease._holds.exchange(lease._first, lease._end, lease._claim, holder):
             self._refuse(lease)
 
@@ -262,12 +254,12 @@ class Consumer:
         holds, first, end = lease._holds, lease._first, lease._end
         if not holds.held_by(first, end, holder):
             return
-        self._wake(lease._queue)
         if self._closed:
             holds.give_back(first, end)
         else:
             deadline = self._messages.clock.monotonic() + self._lease_seconds
             holds.hand_over(first, end, lease._claim, deadline)
+        self._wake(lease._queue)
 
     def _refuse(self, lease: Lease) -> NoReturn:
         queue = lease._queue
@@ -287,16 +279,10 @@ class Consumer:
     def close(self) -> None:
         """Leave the group; what is not acked comes again to the others."""
         self._closed = True
-        self._writer.give_back(self._leave)
-
-    def _leave(self) -> None:
-        """Under the lock; it may be done once more. Who waits is woken first, and so after an
-        interrupt, too.
-        """
         self._ahead.clear()
-        self._messages.ledger.arrived.update(self.topics)
-        self._messages.wake()
-        self._groups.release(self.group, self.topics, self)
+        self._if_dropped.detach()
+        what = self._messages, self._groups, self.topics, self.group, self._member
+        self._writer.change(partial(_leave, *what))
 
     def __enter__(self) -> Consumer:
         return self
@@ -308,3 +294,12 @@ class Consumer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _leave(
+    messages: Messages, groups: Groups, topics: tuple[str, ...], group: str, member: object
+) -> None:
+    """Redeliver to the rest of `group` what `member` holds. Under the lock."""
+    groups.release(group, topics, member)
+    messages.ledger.arrived.update(topics)
+    messages.wake()

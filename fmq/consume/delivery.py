@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 class Lease:
     """A range of one queue that a consumer may ack, alone or through a transaction."""
 
-    __slots__ = ("_claim", "_end", "_first", "_holds", "_queue")
+    __slots__ = ("_claim", "_consumer", "_end", "_first", "_holds", "_queue")
 
     _claim: Claim
+    _consumer: Consumer
     _queue: Queue
     _holds: QueueHolds  # that of the group in the queue
     _first: int
@@ -54,10 +55,6 @@ class Lease:
         LeaseLost if it was handed out again meanwhile.
         """
         self._consumer._ack(self, sync)
-
-    @property
-    def _consumer(self) -> Consumer:
-        return self._claim.consumer  # type: ignore[return-value]
 
     def release(self) -> None:
         """Let it come again now, to whoever asks next."""
@@ -119,13 +116,18 @@ class _Draft(Lease):
 
 
 def deliveries_of(
-    claim: Claim, queue: Queue, holds: QueueHolds, first: int, messages: Iterable[Message]
+    consumer: Consumer,
+    claim: Claim,
+    queue: Queue,
+    holds: QueueHolds,
+    first: int,
+    messages: Iterable[Message],
 ) -> list[Delivery]:
     """One for each of `messages`, from the offset `first` on."""
     made = []
     for message in messages:
         draft: Any = _Draft()
-        draft._claim, draft._queue, draft._holds = claim, queue, holds
+        draft._consumer, draft._claim, draft._queue, draft._holds = consumer, claim, queue, holds
         draft._first = first
         draft._end = first = first + 1
         draft.message = message
@@ -167,11 +169,11 @@ class _BatchDraft(Lease):
 
 
 def delivery_batch_of(
-    claim: Claim, queue: Queue, holds: QueueHolds, first: int, batch: Batch
+    consumer: Consumer, claim: Claim, queue: Queue, holds: QueueHolds, first: int, batch: Batch
 ) -> DeliveryBatch:
     """All of `batch`, which begins at the offset `first`, in one."""
     draft: Any = _BatchDraft()
-    draft._claim, draft._queue, draft._holds = claim, queue, holds
+    draft._consumer, draft._claim, draft._queue, draft._holds = consumer, claim, queue, holds
     draft._first, draft._end, draft.batch = first, batch.next, batch
     draft.__class__ = DeliveryBatch
     return draft  # type: ignore[no-any-return]

@@ -94,7 +94,7 @@ class Groups:
         """Whether something of these topics is held as long as a transaction needs."""
         return any(holds.await_transactions() for holds in self._known(group, topics))
 
-    def release(self, group: str, topics: tuple[str, ...], consumer: object) -> None:
-        """`consumer` leaves the group."""
+    def release(self, group: str, topics: tuple[str, ...], member: object) -> None:
+        """Redeliver all that `member`, which leaves `group`, holds."""
         for holds in self._known(group, topics):
-            holds.release(consumer)
+            holds.release(member)

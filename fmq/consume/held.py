@@ -8,10 +8,10 @@ from bisect import bisect_left, bisect_right, insort
 class Claim:
     """One poll that handed something out: only what it got may be acked as that."""
 
-    __slots__ = ("consumer",)
+    __slots__ = ("member",)
 
-    def __init__(self, consumer: object) -> None:
-        self.consumer = consumer
+    def __init__(self, member: object) -> None:
+        self.member = member  # of the group
 
 
 class Hold:
@@ -39,9 +39,6 @@ class Held:
         self.by_first: dict[int, Hold] = {}
         self._firsts: list[int] = []  # the same, in order
 
-    # An interrupt in `put` or `remove` leaves one that is in `by_first` and not in the order, until
-    # whoever has called it mends that.
-
     def put(self, hold: Hold) -> None:
         first, firsts = hold.first, self._firsts
         known = first in self.by_first
@@ -57,17 +54,6 @@ class Held:
         if i < len(firsts) and firsts[i] == first:
             del firsts[i]
         del self.by_first[first]
-
-    def mend(self) -> None:
-        """What is held is in order."""
-        self._firsts = sorted(self.by_first)
-
-    def join(self, whole: Hold) -> None:
-        """What was cut out of `whole` is part of it as before, however far the cutting has come."""
-        first, end = whole.first, whole.end
-        rest = {at: hold for at, hold in self.by_first.items() if not first <= at < end}
-        self.by_first = {**rest, first: whole}
-        self.mend()
 
     def at(self, offset: int) -> Hold | None:
         """The hold that `offset` is part of."""

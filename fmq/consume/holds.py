@@ -41,26 +41,16 @@ class QueueHolds:
 
         `first` and `visible` bound what the queue has. One range, at most `limit` messages.
         """
-        try:
-            found = self._next_again(first, limit) if self._again else None
-            if found is None:
-                found = self._next_fresh(visible, first, limit)
-            if found is None:
-                return None
-            if deadline < self.earliest:
-                self.earliest = deadline
-            hold = Hold(*found, owner, deadline)
-            self._held.put(hold)
-        except BaseException:
-            self._look_again()
-            raise
+        found = self._next_again(first, limit) if self._again else None
+        if found is None:
+            found = self._next_fresh(visible, first, limit)
+        if found is None:
+            return None
+        if deadline < self.earliest:
+            self.earliest = deadline
+        hold = Hold(*found, owner, deadline)
+        self._held.put(hold)
         return hold
-
-    def _look_again(self) -> None:
-        """Behind an interrupt: let all come again that is neither acked nor held."""
-        self._held.mend()
-        self._again.clear()
-        self.cursor = self.acked.floor
 
     def _next_again(self, first: int, limit: int) -> tuple[int, int] | None:
         while self._again:
@@ -111,14 +101,10 @@ class QueueHolds:
             return None
         if hold.end == end and hold.first == first:
             return hold
-        try:
-            held.remove(hold.first)
-            for low, high in ((hold.first, first), (first, end), (end, hold.end)):
-                if low < high:
-                    held.put(Hold(low, high, hold.owner, hold.deadline))
-        except BaseException:
-            held.join(hold)  # an interrupt: it is in one piece again
-            raise
+        held.remove(hold.first)
+        for low, high in ((hold.first, first), (first, end), (end, hold.end)):
+            if low < high:
+                held.put(Hold(low, high, hold.owner, hold.deadline))
         return held.by_first[first]
 
     def exchange(self, first: int, end: int, owner: object, heir: object) -> bool:
@@ -166,14 +152,10 @@ class QueueHolds:
 
     def give_back(self, first: int, end: int) -> None:
         """The range comes again, to whoever asks next."""
-        try:
-            hold = self.split(first, end)
-            if hold is not None:
-                self._held.remove(first)
-                self._again[first] = max(end, self._again.get(first, 0))
-        except BaseException:
-            self._look_again()
-            raise
+        hold = self.split(first, end)
+        if hold is not None:
+            self._held.remove(first)
+            self._again[first] = max(end, self._again.get(first, 0))
 
     def expire(self, now: float) -> bool:
         """Give back what is held longer than its lease; whether there was any."""
@@ -183,10 +165,10 @@ class QueueHolds:
         self.earliest = self.next_deadline()
         return bool(late)
 
-    def release(self, consumer: object) -> None:
-        """`consumer` leaves: all that it holds comes again."""
+    def release(self, member: object) -> None:
+        """Redeliver all that `member`, which leaves the group, holds."""
         for hold in [*self._held.by_first.values()]:
-            if isinstance(hold.owner, Claim) and hold.owner.consumer is consumer:
+            if isinstance(hold.owner, Claim) and hold.owner.member is member:
                 self.give_back(hold.first, hold.end)
 
     def await_transactions(self) -> bool:

@@ -120,14 +120,13 @@ class Book:
         self._new[entry.tx] = entry, due
 
     def _take_in_new(self) -> None:
-        """Somebody asks. An interrupt on the way leaves the one in hand new, and the others."""
-        while self._new:
-            tx, (entry, due) = next(iter(self._new.items()))
-            each = self._open.setdefault(tx, Open(entry))
+        """Index what has become undecided since the last call asked."""
+        for tx, (entry, due) in self._new.items():
+            each = self._open[tx] = Open(entry)
             for key in self.keys_of(each):
                 self._lines.setdefault(key, _Line()).members.add(tx)
             self._put_off(each, due)
-            del self._new[tx]
+        self._new.clear()
 
     def remove(self, tx: int) -> None:
         """It has been decided."""
@@ -137,9 +136,7 @@ class Book:
             return
         each.turn, each.token = NO_TURN, ""
         for key in self.keys_of(each):
-            line = self._lines.get(key)
-            if line is None:
-                continue  # an interrupt came before it stood there
+            line = self._lines[key]
             line.members.discard(tx)
             if line.members:
                 line.tidy()
@@ -239,21 +236,18 @@ class Book:
 
     def _begin_lines_of_topics(self) -> None:
         """Somebody asks by topic for the first time, and will again."""
-        begun: dict[Key, _Line] = {}
+        self._by_topic = True
         for each in self._open.values():
             for topic in each.topics:
-                line = begun.setdefault((each.producer, topic), _Line())
+                line = self._lines.setdefault((each.producer, topic), _Line())
                 line.members.add(each.entry.tx)
                 if each.turn != NO_TURN:
                     line.put((each.due, each.turn, each))
-        self._lines, self._by_topic = {**self._lines, **begun}, True  # at once
 
     def _put_off(self, each: Open, due: float) -> None:
-        turn = next(self._turns)
+        each.due, each.turn, each.parked = due, next(self._turns), False
         for key in self.keys_of(each):
-            self._lines[key].put((due, turn, each))
-        # Only now: an interrupt on the way leaves it where it was, and never nowhere.
-        each.due, each.turn, each.parked = due, turn, False
+            self._lines[key].put((due, each.turn, each))
 
     def _check(self) -> None:
         self._take_in_new()

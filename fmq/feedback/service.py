@@ -55,6 +55,7 @@ class Feedback:
         `after` follows what has written.
         """
         self._lock = messages.lock
+        self._changing = decisions.changing
         self._clock = messages.clock
         self._ledger: Ledger = messages.ledger
         self._decisions = decisions
@@ -101,6 +102,7 @@ class Feedback:
         transactions with a message for one of them. Several producers may be named, too; "" are
         those that prepared without a name.
         """
+        self._decisions.refuse_nested()
         have("fmq.feedback.question")
         limit, wait = check_count("limit", limit), check_seconds("wait", wait)
         keys = _keys(producer, topics)
@@ -109,7 +111,7 @@ class Feedback:
         while True:
             asker = Asker(keys)
             try:
-                with self._lock:
+                with self._lock, self._changing:
                     self._check()
                     taken = self.book.take(keys, limit, now)
                     if taken:
@@ -121,20 +123,20 @@ class Feedback:
                         until = min(deadline, self.book.next_due(keys))
                         self._waiting.ask(asker, until)
                 if on_its_way:
-                    # An interrupt may have left a decision that nobody writes. Then look again.
                     self._decisions.flush()
                 else:
                     self._clock.wait(asker.lock, until - now)
             finally:
-                with self._lock:
+                with self._lock, self._changing:
                     self._waiting.forget(asker)
             now = self._clock.monotonic()
 
     def ask_about(self, tx_id: str) -> list[fmq.Question]:
         """The question about this one transaction, whoever has it now; none if it is decided."""
+        self._decisions.refuse_nested()
         check_tx_id(tx_id)
         have("fmq.feedback.question")
-        with self._lock:
+        with self._lock, self._changing:
             each = self._undecided(tx_id)
             if each is None:
                 return []
@@ -173,7 +175,7 @@ class Feedback:
 
     def come_back(self) -> None:
         """Let every call that waits return, with nothing if there is nothing."""
-        with self._lock:
+        with self._lock, self._changing:
             self.wake_all()
 
     # --- answering ------------------------------------------------------------------------------
@@ -186,6 +188,7 @@ class Feedback:
         The same decision made by somebody else meanwhile is a success, the opposite one is
         AlreadyDecided. LeaseLost if the lease ended and the question may be somebody else's.
         """
+        self._decisions.refuse_nested()
         if not is_answer(decision):
             raise BadOption(
                 f"answer {decision!r}: must be one of {', '.join(ANSWERS)}. Nothing was changed."
@@ -202,7 +205,7 @@ class Feedback:
                 f"{self.store}: nothing was changed. Answer where the question was asked."
             )
         if decision != "unknown":
-            with self._lock:
+            with self._lock, self._changing:
                 each = self._asked_about(question)
                 if each is not None:
                     each.entry.asked += 1
@@ -222,7 +225,7 @@ class Feedback:
         return outcome
 
     def _unknown(self, question: fmq.Question) -> bool:
-        with self._lock:
+        with self._lock, self._changing:
             each = self._asked_about(question)
             if each is None:
                 return False
@@ -246,7 +249,7 @@ class Feedback:
 
     def give_up(self, question: fmq.Question) -> None:
         """Its checker failed: it comes again when the lease ends, and nobody waits for it."""
-        with self._lock, suppress(LeaseLost):
+        with self._lock, self._changing, suppress(LeaseLost):
             each = self._asked_about(question)
             if each is not None:
                 each.token = ""
@@ -257,8 +260,9 @@ class Feedback:
 
     def resume(self, tx_id: str) -> None:
         """Have it asked about now, even if it was parked; UnknownTransaction if it was decided."""
+        self._decisions.refuse_nested()
         check_tx_id(tx_id)
-        with self._lock:
+        with self._lock, self._changing:
             each = self._undecided(tx_id)
             if each is None:
                 raise UnknownTransaction(
@@ -273,13 +277,14 @@ class Feedback:
 
     def catch_up(self) -> None:
         """Wait for the decisions that are on their way; EngineFailed if they have failed."""
+        self._decisions.refuse_nested()
         self._check_open()
         self._decisions.check_undecided()
 
     def undecided(self) -> list[fmq.UndecidedTransaction]:
         """All that wait for their decision, the oldest first, and how asking stands."""
         self.catch_up()
-        with self._lock:
+        with self._lock, self._changing:
             return [
                 replace(undecided_view(each.entry), answers=each.answers, parked=each.parked)
                 for each in self.book.oldest_first()
@@ -287,7 +292,7 @@ class Feedback:
 
     def has_bound(self, producer: str) -> bool:
         """Whether something of `producer` is undecided that is bound to a database."""
-        with self._lock:
+        with self._lock, self._changing:
             mine = (each for each in self.book.oldest_first() if each.producer == producer)
             return any(each.entry.prepare.bound for each in mine)
 
@@ -298,7 +303,8 @@ class Feedback:
 
         All that is undecided now, the oldest first.
         """
-        with self._lock:
+        self._decisions.refuse_nested()
+        with self._lock, self._changing:
             self._check()
             everything = self.book.oldest_first()
             now = self._clock.monotonic()
@@ -309,7 +315,7 @@ class Feedback:
 
     def has_ended(self, asked: Asked) -> bool:
         """Whether it was decided, or a question about it has ended since."""
-        with self._lock:
+        with self._lock, self._changing:
             return self._has_ended(asked)
 
     def _has_ended(self, asked: Asked) -> bool:
@@ -320,14 +326,14 @@ class Feedback:
         """Wait until some question ends, or one of `producers` is due; not if `asked` has ended."""
         watcher = Wakeup()
         try:
-            with self._lock:
+            with self._lock, self._changing:
                 if self._has_ended(asked):
                     return
                 due_in = self.book.next_due(_keys(producers, None)) - self._clock.monotonic()
                 self._waiting.watch(watcher)
             self._clock.wait(watcher.lock, min(seconds, max(0.0, due_in)))
         finally:
-            with self._lock:
+            with self._lock, self._changing:
                 self._waiting.forget_watcher(watcher)
 
 

@@ -8,11 +8,11 @@ successor may cut it and write something else there.
 from __future__ import annotations
 
 import zlib
-from threading import Lock
+from threading import RLock
 from typing import NamedTuple
 
 from fmq.disk import Directory
-from fmq.errors import Damaged, NotAStore
+from fmq.errors import Damaged, EngineFailed, NotAStore
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import Layout, known_segments, look, read_header
 from fmq.recovery.recover import begin, begins_late, check_ends
@@ -20,6 +20,7 @@ from fmq.recovery.replay import Replay, rebuild_index
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.files import Files
 from fmq.store.index import SegmentIndex
+from fmq.store.section import Section
 from fmq.store.segment import Segment, segment_name
 from fmq.tx.ledger import Ledger
 
@@ -41,15 +42,14 @@ class Follower:
     catalog: Catalog
     segments: list[Segment]
 
-    def __init__(self, directory: Directory, lock: Lock) -> None:
+    def __init__(self, directory: Directory, lock: RLock) -> None:
         self._directory = directory
         self._lock = lock
         self.damage: Damaged | None = None  # what stopped it
         self._lasting: Damaged | None = None  # the same, where a look from here on would miss it
         self.gone: NotAStore | None = None  # why there is nothing to follow any more
-        # Under the lock; there it is not so for as long as something changes. What an interrupt has
-        # left in the middle is begun anew: what was half applied would be applied once more.
-        self.is_whole = False
+        self._interrupted_by: BaseException | None = None
+        self._changing = Section(self._note_interrupt)
         self.store = read_header(directory, self._look().bases[-1]).store
         self.seed = zlib.crc32(self.store)
         self.files = Files(directory)
@@ -101,12 +101,10 @@ class Follower:
         for segment in segments:
             if segment.base not in in_memory and segment.base < ledger.index.base:
                 catalog.add(segment.base)
-        with self._lock:
-            self.is_whole = False
+        with self._lock, self._changing:
             self._replay, self.damage, self._lasting = begun
             self.ledger, self.segments, self.catalog = ledger, segments, catalog
             self.files.close()  # what is opened from here on is no older than what was replayed
-            self.is_whole = True
 
     def _begin(self, *, believe: bool) -> _Begun:
         """Apply what the journal says; with `believe` up to what is damaged."""
@@ -160,12 +158,10 @@ class Follower:
 
     def _run_once(self) -> None:
         """Under the lock."""
-        self.is_whole = False
         try:
             self._replay.run(vouched_only=True)
         finally:
             self._open_anew()
-            self.is_whole = self._replay.is_whole
 
     def _open_anew(self) -> None:
         """Keep no file of what was just looked at.
@@ -177,21 +173,35 @@ class Follower:
             self.files.forget(segment.base)
 
     def refresh(self) -> None:
-        """Apply what has become durable since the last time; NotAStore if the journal is gone, for
-        good.
+        """Apply what has become durable since the last time. Raises NotAStore if the journal is
+        gone, for good.
         """
-        if self.gone is not None:
-            raise self.gone.with_traceback(None)
+        self.check()
         try:
             self._refresh()
         except NotAStore as error:
             self.gone = error
             raise
 
+    def check(self) -> None:
+        """Raise what keeps the journal from being followed any further, if anything does."""
+        if self.gone is not None:
+            raise self.gone.with_traceback(None)
+        error = self._interrupted_by or self._replay.interrupted_by
+        if error is not None:
+            raise EngineFailed(
+                f"{self._directory.path}: a call was interrupted while it applied what is new "
+                f"({error!r}), so nothing can be read any more. Nothing was changed; open the "
+                "directory again."
+            )
+
+    def _note_interrupt(self, error: BaseException) -> None:
+        self._interrupted_by = error
+
     def _refresh(self) -> None:
         layout = self._look()
         here = self._replay.ledger.index.base
-        if not self.is_whole or here not in layout.bases:
+        if here not in layout.bases:
             self._start_over()
             return
         checkpoint = checkpoints.read(self._directory, self.store)
@@ -215,8 +225,7 @@ class Follower:
 
     def _take_over(self, names: set[str]) -> None:
         """Leave indexes that are on disk by now, forget what was dropped."""
-        with self._lock:
-            self.is_whole = False
+        with self._lock, self._changing:
             sealed = self.ledger.sealed
             while sealed and sealed[0].base < self.ledger.floor:
                 sealed.pop(0)  # dropped before its index was written, or before it was seen here
@@ -227,7 +236,6 @@ class Follower:
                 self.files.forget(base)
                 if self.catalog.bases()[:1] == [base]:
                     self.catalog.drop(base)
-            self.is_whole = True
 
     def segment_of(self, position: int) -> Segment | None:
         """The segment that `position` lies in; None if it has been dropped."""

@@ -59,8 +59,7 @@ class Replay:
         self.durable_to = 0
         self.replayed_bytes = 0
         self.part_size = 0
-        # Not while something is applied, and no more if that was interrupted.
-        self.is_whole = True
+        self.interrupted_by: BaseException | None = None  # in the middle of an append
         self._zeros_in: tuple[int, int] | None = None  # the file whose rest was zeros
         self.first = segments[0].base  # nothing before it is there
         if checkpoint is None:
@@ -213,9 +212,7 @@ class Replay:
     def _apply_all(self, scan: Scan, segment: Segment, *, hold: bool) -> list[list[Record]]:
         """Apply the segment's appends as they come, or hold them for the caller."""
         if segment.base > self.ledger.index.base:
-            self.is_whole = False
             self.ledger.enter_segment(segment.base)
-            self.is_whole = True
             self.part_size = 0  # the part that the checkpoint speaks of is of the one before
         waiting = []
         for append in scan:
@@ -230,10 +227,8 @@ class Replay:
         position = append[0].position
         try:
             if position >= self.applied_from:
-                self.is_whole = False
                 apply(ledger, append)
                 self.replayed_bytes += ledger.applied_upto - position
-                self.is_whole = True
                 return
             if position >= self.scan_from:
                 collect(ledger, append)
@@ -244,7 +239,9 @@ class Replay:
             reason = f"a sound record in a wrong place: {error}"
         except (ValueError, RecursionError) as error:
             reason = f"a STATE of an unknown shape: {error}"
-        self.is_whole = True  # whoever began anew would be refused it again
+        except BaseException as error:
+            self.interrupted_by = error
+            raise
         raise Damaged(segment.name, position, reason)
 
     def _judge(self, segment: Segment, ending: Ending, durable_to: int) -> None:

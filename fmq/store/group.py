@@ -6,9 +6,10 @@ to the committer, a thread that leads until nobody waits, or, where there is non
 them. Each waiter sleeps on a lock of its own, so nobody is woken for nothing; alone, a thread
 pays for no switch at all.
 
-From its first write until publication a leader must not fail: whatever exception meets it
-there, KeyboardInterrupt included, ends the engine, because the bytes may or may not be on the
-disk. Every waiter gets exactly one answer.
+From the first change that a plan makes until the lead is handed on, a thread is inside of an
+append. Whatever exception meets it there, KeyboardInterrupt included, ends the engine, because
+memory may be half changed, and the bytes may or may not be on the disk (section.py). Every waiter
+gets exactly one answer.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from threading import get_ident
+from threading import RLock, get_ident
 from typing import TypeVar
 
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal import Append, Journal, Pending
+from fmq.store.section import Section, is_mine
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -28,8 +30,6 @@ A = TypeVar("A")
 # pending.
 Taken = tuple[int, bool, Pending]
 PENDING_BYTES_MAX = 8 << 20
-LOOK_SECONDS = 0.001
-PLANNING_SECONDS_MAX = 0.1  # of another thread, for one that does not know whether it plans
 
 
 class Waiter:
@@ -51,7 +51,7 @@ class Group:
 
     def __init__(
         self,
-        lock: threading.Lock,
+        lock: RLock,
         journal: Journal,
         publish: Callable[[list[Append]], None],
         *,
@@ -61,11 +61,11 @@ class Group:
         with what has been written.
         """
         self.lock = lock
+        self.changing = Section(self.fail)
         self._journal = journal
         self._publish = publish
         self._synced = synced
         self._leader = 0  # the thread that leads; 0: none
-        self._planner = 0  # the thread that plans, and so has the lock
         self._writing = False  # from taking what is pending until it is published
         self._turn = 0  # the number of the next write
         self._waiters: deque[Waiter] = deque()
@@ -84,95 +84,72 @@ class Group:
         """Call `plan(what)` under the lock; return what it returns once all it planned is durable.
 
         Without `wait` it returns at once, and what was planned becomes durable with the next
-        sync. `force` syncs in an engine whose mode does not. An FmqError of `plan` means that
-        it changed nothing.
+        sync. `force` syncs in an engine whose mode does not. Raises what `plan` refuses with, and
+        EngineFailed if the append could not be made durable.
         """
         me = get_ident()
-        if self._leader == me or self._planner == me:
-            self._refuse_inside(me)
+        self.refuse_nested(me)
         waiter = taken = None
         try:
-            with self.lock:
-                # Python looks for signals behind calls: none comes between this and the lock.
-                self._planner = me
-                if self.failure is not None:
-                    self.check()
-                result = self._call(plan, what)
+            with self.lock, self.changing:
+                self.check()
+                result = plan(what)
                 if force:
                     self._sync_wanted = True
                 if not wait and self._journal.pending_bytes < PENDING_BYTES_MAX:
                     self.on_pending()
-                    self._planner = 0
                     return result
                 if self._leader:
                     waiter = Waiter(me, self._turn)
                     self._waiters.append(waiter)
                 else:
                     taken = self._take(me)
-                self._planner = 0
             if waiter is not None:
-                waiter.lock.acquire()
-                if waiter.leads:
-                    with self.lock:
-                        self.check()
-                        taken = self._take(me)
-                elif waiter.failed:
-                    raise self.failed_error() from self.failure
+                taken = self._wait(waiter)
             if taken is not None:
                 self._lead(me, taken)
         except BaseException as error:
-            self._leave(me, waiter, error)
+            self._stop(me, waiter, error)
             # Not only the failure itself: when a disk dies, others may have met it before.
             if isinstance(error, OSError) and not isinstance(error, FmqError):
                 raise self.failed_error() from error
             raise
         return result
 
-    def _refuse_inside(self, me: int) -> None:
-        """Nested; but not if thread `me` plans no more, and an interrupt kept it from saying so."""
-        if self._leader == me or not becomes_free(self.lock, PLANNING_SECONDS_MAX):
+    def refuse_nested(self, me: int) -> None:
+        """Raise Nested if a signal handler makes the call inside of one that this thread, `me`, has
+        to go on with first: it holds the lock, leads, or waits and may be given the lead.
+        """
+        if is_mine(self.lock) or self._leader == me:
+            raise Nested
+        if self.committer is None and any(each.thread == me for each in [*self._waiters]):
             raise Nested
 
-    def refuse_inside(self) -> None:
-        """Nested, if a signal handler makes the call in the middle of a write of its thread."""
-        me = get_ident()
-        if self._leader == me or self._planner == me:
-            self._refuse_inside(me)
+    def _wait(self, waiter: Waiter) -> Taken | None:
+        """Sleep until `waiter` is served; return what it has to write if it was given the lead."""
+        waiter.lock.acquire()
+        if waiter.failed:
+            raise self.failed_error() from self.failure
+        if not waiter.leads:
+            return None
+        with self.lock, self.changing:
+            self.check()
+            return self._take(waiter.thread)
 
-    def needs(self, me: int) -> bool:
-        """Whether thread `me` plans, leads, or waits and may be given the lead: asked by itself,
-        that is by a signal handler, nobody goes on before that returns.
-        """
-        if self._leader == me or self._planner == me:
-            return True
-        return self.committer is None and any(each.thread == me for each in [*self._waiters])
-
-    def _leave(self, me: int, waiter: Waiter | None, error: BaseException) -> None:
-        """A thread stops before its time. A lead that it has goes to the next one, unless it was
-        writing: then the engine is done.
+    def _stop(self, me: int, waiter: Waiter | None, error: BaseException) -> None:
+        """Let thread `me` stop before its time: it leaves the queue, and its append stands. A lead
+        that it was given goes on to the next one. If it was writing, the engine has failed.
         """
         with self.lock:
-            if self._planner == me:
-                self._planner = 0
+            if waiter is not None and waiter in self._waiters:
+                self._waiters.remove(waiter)
             if self._leader == me:
                 if self._writing:
-                    self._fail(error)
+                    self.fail(error)
                 else:
                     self._hand_on()
-            elif waiter is not None and waiter in self._waiters:
-                self._waiters.remove(waiter)
             if self._journal.is_pending:
                 self.on_pending()  # this thread may have planned it, and nobody waits for it now
-
-    def _call(self, plan: Callable[[A], T], what: A) -> T:
-        try:
-            return plan(what)
-        except BaseException as error:
-            # Refused before anything was changed; any other may have come in between, as may what a
-            # signal handler was told.
-            if not isinstance(error, FmqError) or isinstance(error, Nested):
-                self._fail(error)
-            raise
 
     def check(self) -> None:
         """Raise if the engine has failed or is closed. Under the lock."""
@@ -185,15 +162,23 @@ class Group:
         self.failure = refusal
 
     def broken(self) -> bool:
-        """Whether a write or sync has failed, so that nothing may be believed of the disk."""
+        """Whether the engine has failed, so that nothing may be believed of what it was doing."""
         return self.failure is not None and not isinstance(self.failure, (Closed, Forked))
 
     def failed_error(self) -> EngineFailed:
+        """Return the error that says why the engine takes nothing any more."""
+        error = self.failure
+        if isinstance(error, OSError):  # its text names the file
+            what = f"stopped at an error while writing ({type(error).__name__}: {error})"
+        elif isinstance(error, Exception):
+            what = f"stopped at an error in the middle of an append ({error!r})"
+        else:
+            what = f"was interrupted in the middle of an append ({error!r})"
         return EngineFailed(
-            f"the engine stopped at an error while writing ({said(self.failure)}) and takes "
-            "nothing more. What had been acknowledged is safe; the outcome of calls that were "
-            "running is unknown. Close it and open the directory again: recovery finds the truth, "
-            "and engine.outcome(tx_id) tells what became of a transaction."
+            f"the engine {what} and takes nothing more. What had been acknowledged is safe; the "
+            "outcome of calls that were running is unknown. Close it and open the directory again: "
+            "recovery finds the truth, and engine.outcome(tx_id) tells what became of a "
+            "transaction."
         )
 
     def flush(self, *, force: bool = False) -> None:
@@ -209,9 +194,8 @@ class Group:
             return
         heir = self.committer or self._waiters[0]
         heir.leads = True
-        wake(heir)
-        # In this order, so that after an interrupt on the way it can be done once more.
         self._leader = heir.thread
+        wake(heir)
         if heir is not self.committer:
             self._waiters.popleft()
 
@@ -225,40 +209,37 @@ class Group:
         return turn, force, self._journal.take_pending()
 
     def lead_for_others(self, me: int) -> None:
-        """The committer was woken: write what is pending, if it was given the lead."""
-        with self.lock:
+        """Write what is pending, if the committer, thread `me`, was given the lead."""
+        with self.lock, self.changing:
             if self._leader != me:
-                return  # an interrupted leader has woken it twice
+                return  # it was woken to end
             taken = self._take(me)
         self._lead(me, taken)
 
     def _lead(self, me: int, taken: Taken) -> None:
         """Write what was taken, publish it, wake those it served, and hand the lead on."""
         turn, force, pending = taken
-        journal, synced, publish = self._journal, self._synced, self._publish
+        journal = self._journal
         try:
-            journal.write(pending, sync=synced)
-            if force and not synced:
+            journal.write(pending, sync=self._synced)
+            if force and not self._synced:
                 journal.sync()
-            with self.lock:
+            with self.lock, self.changing:
                 appends, _, segment, _, end, _, chain = pending
-                if synced or force:
+                if self._synced or force:
                     self.syncs += 1
                     journal.durable_to = end
                 elif segment.base > journal.durable_to:
                     journal.durable_to = segment.base  # what is sealed was synced
                 journal.written_to, journal.written_chain = end, chain
                 if appends:
-                    publish(appends)
+                    self._publish(appends)
                 self._writing = False
-                if self._waiters:
-                    self._wake_served(turn)
-                    self._hand_on()
-                else:
-                    self._leader = 0
+                self._wake_served(turn)
+                self._hand_on()
         except BaseException as error:
             # `run` does the same once more, for an interrupt that comes in here.
-            self._leave(me, None, error)
+            self._stop(me, None, error)
             raise
 
     def _wake_served(self, turn: int) -> None:
@@ -266,12 +247,14 @@ class Group:
         waiters = self._waiters
         while waiters and waiters[0].turn <= turn:
             wake(waiters[0])
-            waiters.popleft()
+            waiters.popleft()  # after it was woken, so that `fail` leaves out nobody
 
-    def _fail(self, error: BaseException) -> None:
-        """The engine is done: nothing is planned or written any more. Under the lock."""
+    def fail(self, error: BaseException) -> None:
+        """Plan and write nothing any more, because of `error`, and tell all who wait. Under the
+        lock.
+        """
         first = self.failure is None
-        if self.failure is None:
+        if first:
             self.failure = error
         for waiter in self._waiters:
             waiter.failed = True
@@ -280,36 +263,12 @@ class Group:
         if first:
             self.on_failure()
 
-    def fail(self, error: BaseException) -> None:
-        """Stop the engine because of `error`, met outside of a write. Under the lock."""
-        self._fail(error)
-
-
-def said(error: BaseException | None) -> str:
-    """The error in a word and its text, which of an OSError names the file."""
-    return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else repr(error)
-
 
 def _nothing(what: None) -> None:
-    """A plan that plans nothing."""
-
-
-def becomes_free(lock: threading.Lock, seconds: float) -> bool:
-    """Whether nobody has `lock` at some moment of the next `seconds`. It is looked at and not
-    taken: an interrupt would leave it so for ever.
-    """
-    pause = threading.Lock()
-    pause.acquire()
-    for _ in range(int(seconds / LOOK_SECONDS)):
-        if not lock.locked():
-            return True
-        pause.acquire(timeout=LOOK_SECONDS)
-    return not lock.locked()
+    """Plan nothing."""
 
 
 def wake(waiter: Waiter) -> None:
-    """Wake it; one that was woken before, and then interrupted, sleeps no more. Never by two at
-    once: under the lock, or once no leader knows of it any more.
-    """
+    """Wake `waiter`, unless it was woken before. Under the lock."""
     if waiter.lock.locked():
         waiter.lock.release()

@@ -201,7 +201,7 @@ def _host_of(directory: Directory) -> str | None:
 
 def _followed(directory: Directory, engine: str, host: str | None) -> Journal:
     """A directory in which an engine is at work, or was."""
-    follower = Follower(directory, threading.Lock())
+    follower = Follower(directory, threading.RLock())
     try:
         if follower.damage is not None:
             raise follower.damage

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 from weakref import finalize
 
-from fmq.errors import FmqError, Nested, WrongState
+from fmq.errors import WrongState
 from fmq.message import Body, Message
 from fmq.store.content import as_bytes, copied_headers, split_bodies
 from fmq.store.kinds import AckRange
@@ -27,7 +27,7 @@ class Phase(Enum):
     PREPARED = "prepared"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
-    IN_DOUBT = "in doubt"  # a step failed or was interrupted, and may have become durable
+    IN_DOUBT = "in doubt"  # a step failed, and may have become durable
 
 
 OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
@@ -77,7 +77,7 @@ class Collecting:
         self._begun: dict[str, Callable[[bytes], None]] = {}
         self.ackables: list[Taken] = []
         self.acks: list[AckRange] = []
-        self._if_abandoned: Any = None  # a finalize, which lets come again what it would ack
+        self._if_dropped: Any = None  # a finalizer, for the deliveries that it would ack
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         # Each of two copies would commit, under one id.
@@ -156,11 +156,7 @@ class Collecting:
                     body = as_bytes(item)
                     self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES)
         except BaseException:
-            try:
-                self._take_back(*before)
-            except BaseException:
-                self._take_back(*before)  # an interrupt came in between
-                raise
+            self._take_back(*before)
             raise
 
     def _take_back(self, size: int, runs: dict[tuple[str, int], int]) -> None:
@@ -177,7 +173,7 @@ class Collecting:
         headers = None if message.headers is None else copied_headers(message.headers)
         message = Message(body, message.key, message.tag, headers)
         size = self._limits.size_of(message)
-        self.plain = False  # also if it is refused, or an interrupt meets it
+        self.plain = False  # also if it is refused
         self._add(topic, message.key, queue, message, size)
 
     def _add(
@@ -246,42 +242,38 @@ class Collecting:
                 f"tx.ack takes a delivery or a batch of them, not {type(delivery).__name__}"
             )
         self._end_room()
-        before = self._bytes, self.acks[-1:], len(self.acks), len(self.ackables)
         taken = delivery, object()
+        self.ackables.append(taken)
+        self._watch_over_acks()
         try:
             size = self._add_ack(delivery.hold_for_transaction(self._writer, taken[1]))
-            if size <= self._bytes_max:
-                self.ackables.append(taken)
-                self._watch_over_acks()
-            else:
-                self._give_back([taken])
-        except BaseException as error:
-            if isinstance(error, FmqError) and not isinstance(error, Nested):
-                raise  # it was not given to this transaction
-            self._take_back_ack(*before)
-            self._give_back([taken])
+        except BaseException:
+            self._give_back(len(self.ackables) - 1)
             raise
         if size > self._bytes_max:
+            self._give_back(len(self.ackables) - 1)
             self._limits.refuse(self.tx_id, size, self._bytes_max, self.messages)
 
-    def _give_back(self, taken: list[Taken]) -> None:
+    def _give_back(self, keep: int = 0) -> None:
+        """Return the deliveries that it would ack to their consumers, but for the first `keep`."""
+        taken = self.ackables[keep:]
         if taken:
-            self._writer.give_back(partial(_let_go, taken))
+            self._writer.change(partial(_let_go, taken))
+            del self.ackables[keep:]
 
     def _watch_over_acks(self) -> None:
         """If nobody ends the transaction, what it would ack shall not be held for ever."""
-        if self._if_abandoned is None and self.ackables:
-            # No more than that: this may be called anywhere, with any lock held.
+        if self._if_dropped is None and self.ackables:
             let_go = partial(_let_go, self.ackables)
-            self._if_abandoned = finalize(self, self._writer.abandoned.append, let_go)
-            self._if_abandoned.atexit = False
+            self._if_dropped = finalize(self, self._writer.dropped.append, let_go)
+            self._if_dropped.atexit = False
 
     def planned(self) -> None:
         """Its append joins what is pending: from now on that decides what becomes of its acks."""
         self.phase = IN_DOUBT
-        if self._if_abandoned is not None:
-            self._if_abandoned.detach()
-            self._if_abandoned = None
+        if self._if_dropped is not None:
+            self._if_dropped.detach()
+            self._if_dropped = None
 
     def refused(self, phase: Phase) -> None:
         """The step was refused: everything is as it was in `phase`."""
@@ -300,11 +292,6 @@ class Collecting:
             self._bytes = size
             self.acks.append(ack)
         return size
-
-    def _take_back_ack(self, size: int, last: list[AckRange], acks: int, ackables: int) -> None:
-        self._bytes = size
-        self.acks[max(acks - 1, 0) :] = last
-        del self.ackables[ackables:]
 
     def savepoint(self) -> Callable[[], None]:
         """Where it stands; calling what this returns drops all that was added since, again and
@@ -328,8 +315,7 @@ class Collecting:
             del savepoints[number + 1 :]
             self._take_back(size, runs)
             self.acks[:] = acks
-            self._give_back(self.ackables[ackables:])
-            del self.ackables[ackables:]
+            self._give_back(ackables)
 
         return back
 

@@ -6,6 +6,7 @@ The first durable decision wins. Whoever decides or asks while one is on its way
 from __future__ import annotations
 
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
@@ -38,6 +39,7 @@ class Decisions:
     ) -> None:
         self._writer = writer
         self._group = writer.group
+        self.changing = writer.group.changing
         self._ledger = writer.ledger
         self._topics = writer.ledger.topics
         self._outcomes = outcomes
@@ -47,7 +49,7 @@ class Decisions:
 
     def commit_prepared(self, transaction: Transaction, sync: bool | None = None) -> Receipts:
         """Commit, for the one who has prepared it."""
-        self._group.refuse_inside()
+        self.refuse_nested()
         with self._group.lock:
             self._group.check()
             entry = self._ledger.by_tx_id.get(transaction.tx_id)
@@ -104,7 +106,7 @@ class Decisions:
         """What was written, or the outcome of the same decision made before. With `number` it
         is for that transaction alone: the id may be another one's by now.
         """
-        self._group.refuse_inside()
+        self.refuse_nested()
         while True:
             with self._group.lock:
                 self._group.check()
@@ -208,6 +210,10 @@ class Decisions:
         if outcome.state == ("committed" if kind == Kind.COMMIT else "rolled back"):
             return outcome
         raise AlreadyDecided(outcome)
+
+    def refuse_nested(self) -> None:
+        """Raise Nested if a signal handler makes the call inside of another one."""
+        self._group.refuse_nested(get_ident())
 
     # --- asking ---------------------------------------------------------------------------------
 

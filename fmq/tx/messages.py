@@ -7,7 +7,7 @@ their indexes outside it; bytes are always read outside it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
@@ -41,15 +41,14 @@ class Wakeup:
         if not self.woken:
             if self.lock.locked():
                 self.lock.release()
-            # Behind the release: after an interrupt on the way it can be done once more.
-            self.woken = True
+            self.woken = True  # last: an engine that fails in between wakes it again
 
 
 class Messages:
     """The visible messages of one engine."""
 
     def __init__(
-        self, lock: Lock, ledger: Ledger, catalog: Catalog, reader: Reader, clock: Clock
+        self, lock: RLock, ledger: Ledger, catalog: Catalog, reader: Reader, clock: Clock
     ) -> None:
         self.lock = lock
         self.ledger = ledger
@@ -221,16 +220,13 @@ class Messages:
         """Wake those who wait for what has just been published, or for a topic that is in `arrived`
         for another reason, be it there or not. Under the lock.
         """
-        arrived = self.ledger.arrived
-        while arrived:
-            # One after the other, so that an interrupt leaves nobody behind who is on no list.
-            name = next(iter(arrived))
+        for name in self.ledger.arrived:
             waiting = self._waiting_for(name)
-            while waiting:
-                waiting[0]()
-                waiting.pop(0)
+            for wakeup in waiting:
+                wakeup()
+            waiting.clear()
             self.ledger.awaited.pop(name, None)
-            arrived.discard(name)
+        self.ledger.arrived.clear()
 
     def wake_all(self) -> None:
         """Wake everybody, because the engine closes or has failed. Under the lock."""

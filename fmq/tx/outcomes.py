@@ -7,7 +7,7 @@ only for the segment being written.
 
 from __future__ import annotations
 
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Protocol
 
 from fmq.clock import Clock, as_datetime
@@ -40,7 +40,7 @@ class Outcomes:
 
     def __init__(
         self,
-        lock: Lock,
+        lock: RLock,
         journal: Located,
         ledger: Ledger,
         catalog: Catalog,

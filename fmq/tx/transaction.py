@@ -11,13 +11,12 @@ import fmq
 from fmq.errors import (
     AlreadyDecided,
     EngineFailed,
-    FmqError,
-    Nested,
     TransactionError,
     UnknownTransaction,
     add_note,
 )
 from fmq.message import Receipt
+from fmq.store.section import is_refusal
 from fmq.tx.collecting import IN_DOUBT, OPEN, Collecting, Phase
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Transaction(Collecting):
             return
         else:
             self._refuse_decision("commit")
-        self._sync = sync  # before: an interrupt may come right behind the step
+        self._sync = sync
         self._receipts = self._step(COMMITTED, take if sync is None else partial(take, sync=sync))
         after = manager.after
         after()
@@ -108,8 +107,7 @@ class Transaction(Collecting):
             self._refuse_decision("rollback")
         elif self._prepared:
             self._wait_for_it(sync)
-        self._give_back([*self.ackables])
-        self.ackables.clear()
+        self._give_back()
         self._manager.after()
 
     def _refuse_decision(self, step: str) -> NoReturn:
@@ -135,10 +133,11 @@ class Transaction(Collecting):
             self.phase = IN_DOUBT  # an open one is in doubt once its append is planned
         try:
             result = take(self)
-        except (EngineFailed, Nested):
-            raise  # the latter may be what a signal handler was told, in the middle of the step
-        except (FmqError, TypeError):
-            self.refused(before)
+        except EngineFailed:
+            raise
+        except BaseException as error:
+            if is_refusal(error):
+                self.refused(before)
             raise
         self.phase = after
         if after is PREPARED:

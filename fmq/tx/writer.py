@@ -9,12 +9,10 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from threading import Lock
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, TypeVar
 
 from fmq.clock import Clock
-from fmq.nested import is_inside
 from fmq.store.content import text_bytes
 from fmq.store.group import Group
 from fmq.store.journal import Journal
@@ -36,7 +34,7 @@ class Writer:
 
     def __init__(
         self,
-        lock: Lock,
+        lock: RLock,
         journal: Journal,
         group: Group,
         ledger: Ledger,
@@ -52,9 +50,10 @@ class Writer:
         self._topics, self._spares, self._time_us = ledger.topics, journal.spares, clock.time_us
         self._last_us = ledger.last_us
         self._waits = options.sync != "interval"
-        # What gives back, under the lock: for transactions that nobody ended, and for who could not
-        # wait for the lock. Each may be called again, after an interrupt.
-        self.abandoned: deque[Callable[[], object]] = deque()
+        # What to call under the lock for transactions and consumers that were dropped without an
+        # end. The garbage collector may find one inside of any call, whatever locks that has: so a
+        # finalizer only appends here, and the next call that consumes takes it.
+        self.dropped: deque[Callable[[], object]] = deque()
 
     def waits(self, sync: bool | None) -> bool:
         """Whether a call waits until what it wrote is durable; `sync` is what it asked for."""
@@ -119,30 +118,18 @@ class Writer:
         else:
             check_name("topic", topic)
 
-    def is_inside(self) -> bool:
-        """Whether the call is made in the middle of one of this thread's that has the lock."""
-        return is_inside(self._lock)
+    def change(self, change: Callable[[], T]) -> T:
+        """Call `change` under the lock."""
+        group = self.group
+        group.refuse_nested(get_ident())
+        with self._lock, group.changing:
+            self.release_dropped()
+            return change()
 
-    def give_back(self, release: Callable[[], object]) -> None:
-        """Call `release` under the lock: now or, in the middle of a call that has it, as soon as
-        anybody consumes. Who rolls back or closes may be what the garbage collector ends.
-        """
-        if self.is_inside():
-            self.abandoned.append(release)
-            return
-        with self._lock:
-            release()
-
-    def let_abandoned_come_again(self) -> None:
-        """Give back what nobody has given back yet: see `abandoned`. Not under the lock."""
-        while self.abandoned and not self.is_inside():
-            with suppress(IndexError, ValueError):  # another thread does the same
-                release = self.abandoned[0]
-                with self._lock:
-                    # By now it may be done.
-                    if any(each is release for each in self.abandoned):
-                        release()
-                        self.abandoned.remove(release)
+    def release_dropped(self) -> None:
+        """Release what dropped transactions and consumers hold. Under the lock."""
+        while self.dropped:
+            self.dropped.popleft()()
 
     def run(self, plan: Callable[[A], T], what: A, sync: bool | None) -> T:
         """Call `plan(what)` as `Group.run` does, and wait as `sync` says, or else the options."""

@@ -112,7 +112,7 @@ class Model:
             self.messages[offset] = "free"
 
     def leave(self, a: int, b: int) -> None:
-        self.holds.release(OWNERS[b % 2].consumer)
+        self.holds.release(OWNERS[b % 2].member)
         for offset in self.held(OWNERS[b % 2]):
             self.messages[offset] = "free"
 

@@ -12,11 +12,9 @@ import pytest
 import fmq
 import fmq.tx.writer
 from fmq import Consumer, Engine
-from fmq.errors import BadOption, EngineFailed, LeaseLost, TooLarge, WrongState
+from fmq.errors import BadOption, LeaseLost, TooLarge, WrongState
 from fmq.testing import PowerLoss
-from tests.interrupts import Interrupt
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
-from tests.store.lines import Lines
 
 LINES_MAX = 1000
 
@@ -422,34 +420,6 @@ def test_a_delivery_of_another_engine_is_refused() -> None:
         delivery.ack()
 
 
-@pytest.mark.parametrize("at", range(4))
-def test_what_was_dropped_is_given_back_once_however_many_notice_it(at: int) -> None:
-    """Else the slower one takes it from the transaction that holds it by now.
-
-    Method: at a line before it has the lock another one does all of it, and the ack is tried again.
-    """
-    clock = FakeClock()
-    with started(CrashDisk(), clock) as engine:
-        (delivery,) = engine.consumer("in", group="g", lease_seconds=10).poll(limit=1)
-        dropped = engine.transaction()
-        dropped.ack(delivery)
-        del dropped
-        gc.collect()
-        tx = engine.transaction()
-        tx.send("out", b"once")
-
-        def meanwhile() -> None:
-            engine._writer.let_abandoned_come_again()
-            tx.ack(delivery)
-
-        lines = Lines(fmq.tx.writer, at, meanwhile)
-        lines.run(engine._writer.let_abandoned_come_again)
-        assert lines.count > at
-        clock.advance(11)
-        assert [each.offset for each in engine.consumer("in", group="g").poll()] == [1, 2]
-        tx.commit()
-
-
 def test_an_ack_that_is_refused_takes_nothing_from_a_transaction() -> None:
     """One with a wrong argument, or once more: it stays that transaction's, whatever the lease."""
     clock = FakeClock()
@@ -466,43 +436,3 @@ def test_an_ack_that_is_refused_takes_nothing_from_a_transaction() -> None:
         assert offsets(consumer) == [1, 2]
         tx.commit()
         assert engine.groups()[0].acked_below == 1
-
-
-@pytest.mark.parametrize("end", ["roll back", "roll back to a savepoint", "dropped"])
-def test_an_end_that_was_interrupted_takes_nothing_from_the_next_transaction(end: str) -> None:
-    """At any line, and then done once more: what the next one acks by then is its own."""
-    for at in range(LINES_MAX):
-        interrupt = Interrupt(at)
-        with suppress(EngineFailed):  # it has met a chore
-            end_twice(end, interrupt)
-        if not interrupt.met:
-            return
-    raise AssertionError("so many lines?")
-
-
-def end_twice(end: str, interrupt: Interrupt) -> None:
-    clock = FakeClock()
-    with started(CrashDisk(), clock) as engine, engine.consumer("in", group="g") as consumer:
-        (delivery,) = consumer.poll(limit=1)
-        first = engine.transaction()
-        back = first.savepoint()
-        first.ack(delivery)
-        with suppress(KeyboardInterrupt):
-            if end == "roll back":
-                interrupt.run(first.rollback)
-            elif end == "roll back to a savepoint":
-                interrupt.run(back)
-            else:
-                del first, back
-                interrupt.run(engine._writer.let_abandoned_come_again)
-        tx = engine.transaction()
-        with suppress(LeaseLost):  # the first one has it still
-            tx.ack(delivery)
-        if end != "dropped":
-            first.rollback()
-            del first, back
-        clock.advance(31)
-        with engine.consumer("in", group="g") as other:
-            other.poll()
-            clock.advance(31)
-            assert (0 in offsets(other)) == (not tx.acks), interrupt.met

@@ -10,6 +10,7 @@ import pytest
 import fmq
 from fmq import CheckLoop, Engine
 from fmq.errors import BadName, BadOption
+from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, FakeClock
 from tests.feedback.asking import LAZY, ask, asked, asked_one, ids, prepared, with_threads
 from tests.interrupts import in_thread
@@ -282,7 +283,7 @@ def test_one_that_is_just_written_again_is_asked_about_at_once(clock: FakeClock)
         def ask(line: str) -> None:
             if entry.moving and not met:
                 lock = engine._parts.lock
-                assert not lock.locked(), "it is being written, and nobody has the lock"
+                assert not is_mine(lock), "it is being written, and nobody has the lock"
                 met.append(in_thread(partial(asked, engine), line))
 
         disk.watch(ask)

@@ -85,6 +85,8 @@ def test_what_an_interrupted_ask_has_not_taken_is_asked_about_by_the_next() -> N
             clock.advance(100)
             with suppress(KeyboardInterrupt):
                 interrupt.run(partial(asked, engine))
+            if engine.stats().failure is not None:
+                continue
             two.commit()
             engine.feedback.book._check()
             clock.advance(100)
@@ -106,6 +108,8 @@ def test_an_interrupted_resume_leaves_it_parked_or_has_it_asked_about() -> None:
             engine.feedback.answer(asked_one(engine), "unknown")
             with suppress(KeyboardInterrupt):
                 interrupt.run(partial(engine.feedback.resume, "T"))
+            if engine.stats().failure is not None:
+                continue
             engine.feedback.book._check()
             (undecided,) = engine.undecided()
             assert asked(engine) == ([] if undecided.parked else ["T"]), interrupt.met

@@ -9,6 +9,7 @@ import pytest
 
 from fmq import Engine, Question, Settled
 from fmq.errors import Closed
+from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, FakeClock
 from tests.feedback.asking import (
     Call,
@@ -203,7 +204,7 @@ class Eventful(FakeClock):
     def monotonic(self) -> float:
         self.left -= 1
         engine = self.engine
-        if engine is not None and self.left <= 0 and not engine._parts.lock.locked():
+        if engine is not None and self.left <= 0 and not is_mine(engine._parts.lock):
             self.engine = None
             engine.decide("commit 1", "rollback")
         return super().monotonic()

@@ -24,7 +24,7 @@ class Tracer:
     def __init__(self, at: int) -> None:
         self.count = 0
         self._at = at
-        self._inside: set[tuple[int, int]] = set()
+        self._inside: dict[tuple[int, int], set[int]] = {}  # by frame and its code
 
     def watches(self, frame: FrameType) -> bool:
         """Whether the lines of `frame` count."""
@@ -57,14 +57,14 @@ class Tracer:
         return self._step
 
     def _leaves_block(self, frame: FrameType) -> bool:
-        if frame.f_lineno not in with_lines(self.module_of(frame)):
-            return False
-        block = id(frame), frame.f_lineno
-        if block in self._inside:
-            self._inside.remove(block)
-            return True
-        self._inside.add(block)
-        return False
+        number, blocks = frame.f_lineno, with_blocks(self.module_of(frame))
+        mine = self._inside.setdefault((id(frame), id(frame.f_code)), set())
+        mine -= {first for first in mine if not first <= number <= blocks[first]}
+        # Of `with a, b:` the line may be met once for each of the two that are left.
+        leaves = number in mine
+        if number in blocks:
+            mine.add(number)
+        return leaves
 
 
 class Lines(Tracer):
@@ -99,7 +99,8 @@ class Lines(Tracer):
 
 
 @cache
-def with_lines(module: ModuleType) -> frozenset[int]:
-    """The lines of `module` on which a `with` block begins."""
+def with_blocks(module: ModuleType) -> dict[int, int]:
+    """Return the first line of each `with` block of `module`, with its last line."""
     tree = ast.parse(inspect.getsource(module))
-    return frozenset(node.lineno for node in ast.walk(tree) if isinstance(node, ast.With))
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.With))
+    return {node.lineno: node.end_lineno or node.lineno for node in blocks}

@@ -13,6 +13,7 @@ from fmq.store.committer import Committer
 from fmq.store.group import Group
 from fmq.store.journal import Append
 from fmq.store.kinds import Record
+from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, Loss
 from tests.store.journals import Found, Notes, make_journal, note, text_of
 
@@ -128,7 +129,7 @@ class Shared:
         self.disk = disk or CrashDisk()
         self._news = threading.Condition()
         self.gate = Gate(self._changed)
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.journal = make_journal(GatedDisk(self.disk, self.gate))
         self.published: list[str] = []
         self.group = Group(self.lock, self.journal, self._publish, synced=synced)
@@ -143,7 +144,7 @@ class Shared:
             self.committer.stop()
 
     def _publish(self, appends: list[Append]) -> None:
-        assert self.lock.locked()
+        assert is_mine(self.lock)
         for append in appends:
             assert isinstance(append, Notes)
             self.published += map(text_of, append.records)

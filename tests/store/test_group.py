@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fmq.errors import BadName, Closed, EngineFailed
+from fmq.errors import BadName, Closed, EngineFailed, Nested
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
 from tests.store.journals import failing
@@ -159,7 +159,7 @@ def test_a_plan_refused_while_another_writes_disturbs_nobody(share: Share) -> No
 
 
 @pytest.mark.parametrize(
-    "error", [TypeError(), ZeroDivisionError(), KeyboardInterrupt(), MemoryError()]
+    "error", [ZeroDivisionError(), KeyboardInterrupt(), MemoryError(), Nested()]
 )
 def test_a_plan_that_breaks_off_ends_the_engine(share: Share, error: BaseException) -> None:
     """Nobody knows how far it came, so nothing more may be built on what is in memory."""

@@ -13,12 +13,10 @@ from fmq.errors import (
     AlreadyDecided,
     BadName,
     BadOption,
-    EngineFailed,
     TooLarge,
     UnknownTransaction,
 )
 from fmq.message import Decision
-from tests.interrupts import Interrupt
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
@@ -254,29 +252,6 @@ def test_many_outcomes_over_many_segments_are_all_found() -> None:
     with opened(disk) as engine:
         for number, tx_id in enumerate(ids):
             assert engine.outcome(tx_id).state == WORDS[DECISIONS[number % 2]]
-
-
-def test_a_decision_that_meets_its_prepare_on_the_way_waits_for_it() -> None:
-    """Whoever prepared it was interrupted, or is another thread: nobody has decided it before."""
-    met = at = 0
-    while True:
-        with opened(CrashDisk()) as engine:
-            tx = engine.transaction(tx_id="T")
-            tx.send("t", b"1")
-            interrupt = Interrupt(at)
-            try:
-                interrupt.run(tx.prepare)
-            except KeyboardInterrupt:
-                on_its_way = engine._parts.journal.is_pending
-                try:
-                    assert engine.decide("T", "commit").state == "committed", interrupt.met
-                    met += on_its_way
-                except (UnknownTransaction, EngineFailed):
-                    pass
-            else:
-                break
-        at += 1
-    assert met > 0, "no interrupt came between plan and write"
 
 
 def lazily_opened() -> Engine:

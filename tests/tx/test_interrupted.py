@@ -9,12 +9,11 @@ from types import CodeType, ModuleType
 
 import pytest
 
-from fmq import Engine, Message
-from fmq.errors import BadName, EngineFailed, UnknownTransaction
+from fmq import Engine
+from fmq.errors import EngineFailed, UnknownTransaction
 from fmq.store import index as index_module
 from fmq.tx import collecting as collecting_module
 from fmq.tx import straight as straight_module
-from fmq.tx.collecting import Collecting
 from fmq.tx.transaction import Transaction
 from tests.small import CrashDisk, bodies, opened
 from tests.store.lines import Lines
@@ -81,30 +80,6 @@ def test_a_topic_that_an_interrupt_kept_from_its_message_does_not_come_into_bein
             tx.commit()
             assert [queue.topic for queue in engine.queues() if not queue.next] == [], at
             if done:
-                return
-    raise AssertionError("it does not end")
-
-
-def refused_send_many(tx: Transaction) -> None:
-    with suppress(BadName):
-        tx.send_many("t", [b"x", b"x", Message(b"x", key="\ud800")])
-
-
-def test_an_interrupt_in_the_middle_of_taking_back_leaves_nothing_of_what_was_refused() -> None:
-    taking_back = Collecting._take_back.__code__
-    for at in range(LINES_MAX):
-        with opened(CrashDisk()) as engine:
-            engine.send("t", b"0")
-            tx = engine.transaction()
-            tx.send("t", b"A")
-            work = partial(refused_send_many, tx)
-            done = not interrupted(collecting_module, at, work, taking_back)
-            tx.send("t", b"B")
-            assert tx.messages == 2, at
-            tx.commit()
-            assert bodies(engine, "t") == [b"0", b"A", b"B"], at
-            if done:
-                assert at > 3
                 return
     raise AssertionError("it does not end")
 
