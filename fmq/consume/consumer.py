@@ -280,9 +280,9 @@ class Consumer:
         """Leave the group; what is not acked comes again to the others."""
         self._closed = True
         self._ahead.clear()
-        self._if_dropped.detach()
         what = self._messages, self._groups, self.topics, self.group, self._member
         self._writer.change(partial(_leave, *what))
+        self._if_dropped.detach()
 
     def __enter__(self) -> Consumer:
         return self
