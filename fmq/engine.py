@@ -31,6 +31,7 @@ from fmq.store.committer import Committer
 from fmq.store.section import is_mine
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import check_name, check_names, check_place, check_seconds, check_text
+from fmq.tx.receipts import receipts_of
 from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ class Engine:
             self._check()
         sent = self._sender.one(topic, body, key, tag, headers, queue, producer)
         writer = self._writer
-        writer.run(writer.place, sent, sync)
+        writer.run(writer.send, sent, sync)
         if not self._background:
             self._after()
-        return sent.receipt()
+        return receipts_of(sent.records)[0]
 
     def send_many(
         self,
@@ -133,9 +134,9 @@ class Engine:
             self._writer.waits(sync)
             return []
         writer = self._writer
-        writer.run(writer.place, sent, sync)
+        writer.run(writer.send, sent, sync)
         self._after()
-        return sent.receipts()
+        return receipts_of(sent.records)
 
     # --- transactions ---------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from fmq.store.reader import Reader
 from fmq.store.record import aligned
 from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.store.spares import Spares
+from fmq.tx.apply import apply
 from fmq.tx.limits import DECISION_BYTES_MAX
 from fmq.tx.manager import TransactionManager
 from fmq.tx.messages import Messages
@@ -154,7 +155,7 @@ class Parts:
         for append in appends:
             if append.position >= self._limit:
                 self._enter_segment(append.position)
-            append.publish(ledger)
+            apply(ledger, append.records, append.step)
         if ledger.arrived:
             self.messages.wake()
         if watch is not None and ledger.applied_upto >= watch.look_at:

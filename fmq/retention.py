@@ -193,7 +193,6 @@ class Retention:
         writer, ledger = self._writer, self._ledger
 
         def plan(state: State) -> None:
-            state.time_us = writer.now_us()
             # Everything planned so far will be applied before this record.
             carried = ledger.carried(firsts)
             carried["floor"] = floor
@@ -201,9 +200,9 @@ class Retention:
                 for queue, bounds in zip(ledger.topics[name].queues, ranges, strict=True):
                     bounds[1] = queue.assigned
             state.json = to_json(carried)
-            size = writer.journal.measure([state])
-            writer.make_room(size, ordinary=True, makes_room=True)
-            writer.plan([state])
+            append = writer.measured([state])
+            writer.make_room(append.size, ordinary=True, makes_room=True)
+            writer.send(append)
 
         writer.group.flush(force=True)
         writer.group.run(plan, State(b"", 0), force=True)

@@ -500,12 +500,10 @@ def append_stale_state(engine: Engine) -> None:
     writer = engine._parts.writer
 
     def plan(state: State) -> None:
-        state.time_us = writer.now_us()
         carried = writer.ledger.carried()
         stale(carried)
         state.json = json.dumps(carried).encode()
-        writer.make_room(writer.journal.measure([state]), ordinary=True)
-        writer.plan([state])
+        writer.send(writer.measured([state]))
 
     writer.group.run(plan, State(b"", 0), force=True)
 

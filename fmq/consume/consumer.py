@@ -28,11 +28,11 @@ from fmq.consume.holds import QueueHolds
 from fmq.errors import BadOption, Closed, Damaged, LeaseLost, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.store.batch import Batch
-from fmq.store.kinds import AckRange
+from fmq.store.journal import Append
+from fmq.store.kinds import AckRange, Acks
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_count, check_seconds
-from fmq.tx.sent import AckSent
 from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
@@ -209,15 +209,13 @@ class Consumer:
         self._check()
         writer = self._writer
 
-        def plan(acked: AckSent) -> None:
+        def plan(ack: Append) -> None:
             writer.release_dropped()
             self._check_held(lease)
-            writer.place(acked)
-            self._exchange(lease, acked)
+            writer.send(ack)
+            self._exchange(lease, ack)
 
-        holds = lease._holds
-        acked = AckSent(self.group, lease._queue, lease._first, lease._end, holds.acked, holds.done)
-        writer.run(plan, acked, sync)
+        writer.run(plan, writer.measured((Acks((lease._range(),), 0),)), sync)
         after = self._after
         after()
 

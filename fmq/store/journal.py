@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from zlib import crc32
 
 from fmq.disk import Buffer, Directory, File, is_full
@@ -23,7 +23,7 @@ from fmq.errors import TooLarge
 from fmq.store.encoding import SIZES, encode
 from fmq.store.files import Files
 from fmq.store.kinds import Record
-from fmq.store.record import ALIGNMENT, FIRST, LAST, aligned
+from fmq.store.record import ALIGNMENT, FIRST, LAST
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
 from fmq.store.spares import UNPROVEN, Spare, Spares
 
@@ -60,19 +60,30 @@ class Roll:
         self.ordinary = ordinary  # and so leaves alone what is set aside for decisions
 
 
-class Append(Protocol):
-    """What is planned and written in one piece, and published at one instant."""
+class Append:
+    """Records that are written in one piece, and applied at one instant.
 
-    position: int
-    size: int
+    The running engine makes them and a replay decodes them: both hand them to `tx/apply`.
+    """
 
-    def encode(
-        self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
-    ) -> int:
-        """Append its `size` bytes, to stand at `position`; the chain behind them."""
+    __slots__ = ("position", "records", "size", "step")
 
-    def publish(self, ledger: Any) -> None:
-        """It is durable: let memory say so."""
+    def __init__(self, records: list[Any], size: int) -> None:
+        """The records are measured, and take `size` bytes together."""
+        self.records = records
+        self.size = size
+        self.position = 0
+        self.step: Any = None  # what they do to their transaction, once that has been checked
+
+    def place_at(self, position: int) -> None:
+        """Let the records stand one after the other from `position` on."""
+        self.position = position
+        records = self.records
+        for record in records:
+            record.position, record.flags = position, 0
+            position += (record.size + 7) & ~7
+        records[0].flags = FIRST
+        records[-1].flags |= LAST
 
 
 # What is taken to be written: appends; rolls, and behind them for which segment, from which
@@ -174,12 +185,16 @@ class Journal:
         return new
 
     def append(self, append: Append) -> None:
-        """Place `append`, which fits, at the end: it joins what is pending."""
-        segment, position = self.segments[-1], self.position
-        segment.chain = append.encode(
-            position, self.durable_to, self.seed, segment.chain, self._buffers
-        )
-        self.position = segment.end = end = position + append.size
+        """Encode `append`, which fits and was placed at the end: it joins what is pending."""
+        segment, buffers = self.segments[-1], self._buffers
+        durable_to, seed, chain = self.durable_to, self.seed, segment.chain
+        assert append.position == self.position
+        for record in append.records:
+            encoded = encode(record, durable_to, seed)
+            chain = crc32(encoded[1], chain)
+            buffers += encoded
+        segment.chain = chain
+        self.position = segment.end = end = append.position + append.size
         assert end <= segment.limit
         self._appends.append(append)
 
@@ -268,47 +283,6 @@ class Journal:
 
 
 base_of = attrgetter("base")
-
-
-def encode_all(
-    records: Iterable[Record],
-    at: int,
-    flags: int,
-    durable_to: int,
-    seed: int,
-    chain: int,
-    buffers: list[Buffer],
-) -> tuple[int, int]:
-    """Place measured records from `at` on, the first with `flags`; their end and the chain."""
-    for record in records:
-        record.position, record.flags = at, flags
-        encoded = encode(record, durable_to, seed)
-        chain = crc32(encoded[1], chain)
-        buffers += encoded
-        at += aligned(record.size)
-        flags = 0
-    return at, chain
-
-
-class Records:
-    """The bytes of an append that is made record by record: measured, they take `size` together."""
-
-    __slots__ = ("position", "records", "size")
-
-    def __init__(self, records: Sequence[Record], size: int) -> None:
-        self.records = records
-        self.size = size
-        self.position = 0
-
-    def encode(
-        self, position: int, durable_to: int, seed: int, chain: int, buffers: list[Buffer]
-    ) -> int:
-        """Append its bytes, to stand at `position`; the chain behind them."""
-        self.position = position
-        *first, last = self.records
-        end, chain = encode_all(first, position, FIRST, durable_to, seed, chain, buffers)
-        flags = LAST if first else FIRST | LAST
-        return encode_all((last,), end, flags, durable_to, seed, chain, buffers)[1]
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:

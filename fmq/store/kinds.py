@@ -133,6 +133,7 @@ class Prepare:
         "bytes",
         "check_after_ms",
         "flags",
+        "kept_bytes",
         "messages",
         "position",
         "prepared_us",
@@ -177,6 +178,7 @@ class Prepare:
         self.check_after_ms = check_after_ms
         self.bound = False  # to a database, which has a mark if it committed
         self.reserved = 0  # room set aside for what it may still have to write
+        self.kept_bytes = 0  # of its messages, which stay in memory until it is decided
         self.position = 0
         self.size = 0
         self.flags = 0

@@ -1,13 +1,12 @@
-"""What a durable append changes in memory: all of a replay, and what runs but for the usual.
+"""What a durable append changes in memory, in a replay and in the running engine alike.
 
-Sends, acks and transactions of a running engine go straight (`straight.py`); tests hold that they
-change what a replay of them changes. `apply` takes whole appends, so COMMIT alone publishes: the
-runs and acks before it in the same append are held until it is met, and nothing without it.
+`apply` takes whole appends, so COMMIT alone publishes: the runs and acks before it in the same
+append are held until it is met, and nothing without it.
 
-Every rule that a sound record could break is checked here, and breaking one is IllegalStep:
-in a replay it means that the directory was damaged or mixed up, in a running engine a defect
-of ours. Nothing is applied of an append that is refused for its first records, and recovery
-stops at it.
+Every rule that a sound record could break is checked here, and breaking one is IllegalStep. In a
+replay it means that the directory was damaged or mixed up: recovery stops there. The running
+engine asks `check` for each append before it is written, so what recovery would refuse never
+reaches the disk.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fmq.bounds import QUEUES_MAX
+from fmq.message import Origin
+from fmq.store.fresh import FRESH_BYTES_MAX, Fresh
 from fmq.store.kinds import (
     COMMIT,
     MESSAGE,
@@ -32,55 +33,74 @@ from fmq.store.kinds import (
 )
 from fmq.store.record import aligned
 from fmq.tx.carried import check_carried, from_json
-from fmq.tx.drafts import Draft
-from fmq.tx.ledger import Amount, Entry, Ledger, Queue
+from fmq.tx.ledger import Amount, Entry, Ledger, Queue, Topic
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
 from fmq.tx.state import State as TxState
 
-ACK, PREPARE = Kind.ACK, Kind.PREPARE
 ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
-def apply(ledger: Ledger, append: Sequence[Record]) -> None:
-    """Let memory say what the journal says, `append` included."""
-    held: _Held | None = None
+def apply(ledger: Ledger, append: Sequence[Record], step: Step | None = None) -> None:
+    """Let memory say what the journal says, `append` included.
+
+    `step` is what `check` found, if the append was checked before it was written.
+    """
     for record in append:
-        kind = record.kind
-        if kind == MESSAGE:
-            _publish(ledger, record)  # type: ignore[arg-type]
-        elif held is not None and kind == held.kind and record.tx == held.tx:  # type: ignore[union-attr]
-            held.add(record)  # type: ignore[arg-type]
-        elif kind == ACK and not record.tx:  # type: ignore[union-attr]
-            for ack in record.ranges:  # type: ignore[union-attr]
-                ack_applied(ledger, ack)
-        else:
-            if held is None:
-                held = _Held()
-            APPLY[type(record)](ledger, record, held)
-    if held is not None and held.open is not None and held.state is UNDECIDED:
-        _undecided(ledger, held, append[0].position)
+        if record.kind == MESSAGE:
+            publish_run(ledger, record)  # type: ignore[arg-type]
+        elif is_outside(record):
+            OUTSIDE[record.kind](ledger, record)
+        elif step is None:
+            step = Step(ledger, append)
+    if step is not None:
+        step.change(ledger, append[0].position)
     if record.time_us > ledger.last_us:
         ledger.last_us = record.time_us
     ledger.applied_upto = ledger.index.end = record.position + aligned(record.size)
 
 
-class _Held:
-    """What an append has said so far of the one transaction that it is about."""
+def check(ledger: Ledger, append: Sequence[Record]) -> Step | None:
+    """Return what `append` does to its transaction, if it is about one. Raises IllegalStep for
+    what a replay would refuse.
+    """
+    return None if all(map(is_outside, append)) else Step(ledger, append)
 
-    __slots__ = ("acks", "entry", "kind", "messages", "open", "runs", "state", "tx")
 
-    def __init__(self) -> None:
+def is_outside(record: Record) -> bool:
+    """Return whether `record` belongs to no transaction."""
+    return record.kind in OUTSIDE and not (record.kind == Kind.ACK and record.tx)  # type: ignore[union-attr]
+
+
+class Step:
+    """What one append does to the one transaction that it is about. Raises IllegalStep if that
+    does not follow from where the transaction is.
+    """
+
+    __slots__ = ("acks", "decided", "entry", "messages", "prepare", "runs", "state", "tx")
+
+    def __init__(self, ledger: Ledger, append: Sequence[Record]) -> None:
         self.tx = 0
         self.entry: Entry | None = None
         self.state = ABSENT
-        self.open: Prepare | None = None  # a PREPARE of this append
-        self.kind = 0  # of the runs; one more of them changes no state
+        self.prepare: Prepare | None = None
         self.runs: list[Run] = []
         self.messages = 0
         self.acks: list[AckRange] = []
+        self.decided: Decided | None = None
+        kind = 0
+        for record in append:
+            if record.kind == kind and record.tx == self.tx:  # type: ignore[union-attr]
+                self._add(record)  # type: ignore[arg-type]
+            elif not is_outside(record):
+                self._advance(ledger, record)  # type: ignore[arg-type]
+                TAKE[type(record)](self, ledger, record)
+                # One more run of the same kind changes no state.
+                kind = record.kind if type(record) is Run else 0
+        if self.prepare is not None and self.state is UNDECIDED:
+            self._check_sealed(self.prepare)
 
-    def step(self, ledger: Ledger, record: Prepare | Run | Decided | Acks) -> None:
+    def _advance(self, ledger: Ledger, record: Prepare | Run | Decided | Acks) -> None:
         tx, kind = record.tx, record.kind
         if tx != self.tx:
             if self.tx:
@@ -91,20 +111,109 @@ class _Held:
                 self.state = self.entry.state
             elif tx < ledger.known_from:
                 self.state = UNDECIDED  # prepared before what is left of the journal
-            elif tx != record.position and kind != PREPARE:
+            elif tx != record.position and kind != Kind.PREPARE:
                 raise IllegalStep(
                     f"{Kind(kind).name} cannot follow absent: {tx} was never prepared, and begins "
                     "in one phase only with the record at that position"
                 )
-        self.kind = 0
         self.state = NEXT.get((self.state, kind)) or after(self.state, kind)
 
-    def add(self, run: Run) -> None:
+    def _add(self, run: Run) -> None:
         self.runs.append(run)
         self.messages += run.count
 
+    def take_run(self, ledger: Ledger, run: Run) -> None:
+        """Hold a run until the end of the append."""
+        if run.kind == PRE_MESSAGE and self.prepare is None:
+            raise IllegalStep("a PRE_MESSAGE outside of its PREPARE's append")
+        self._add(run)
 
-def _publish(ledger: Ledger, run: Run) -> None:
+    def take_acks(self, ledger: Ledger, acks: Acks) -> None:
+        """Hold acks until the end of the append."""
+        self.acks += acks.ranges
+
+    def take_prepare(self, ledger: Ledger, prepare: Prepare) -> None:
+        """Check what a PREPARE says before its messages are met."""
+        if prepare.replaces:
+            if self.entry is not None and self.entry.prepare.position != prepare.replaces:
+                raise IllegalStep(
+                    f"a relocation of the PREPARE at {prepare.replaces}, not the newest"
+                )
+            if self.entry is None and prepare.tx >= ledger.known_from:
+                raise IllegalStep("a relocation of a transaction that is not undecided")
+        elif prepare.tx != prepare.position:
+            raise IllegalStep(f"a PREPARE at {prepare.position} with the number {prepare.tx}")
+        elif prepare.tx_id in ledger.by_tx_id:
+            raise IllegalStep(f"a second PREPARE of the undecided {prepare.tx_id!r}")
+        self.prepare = prepare
+
+    def _check_sealed(self, prepare: Prepare) -> None:
+        """All of what a PREPARE states follows it and is sealed."""
+        if self.messages != prepare.messages or len(self.runs) != prepare.records:
+            raise IllegalStep(
+                f"{self.messages} messages prepared where {prepare.messages} were stated"
+            )
+        if seal_of(self.runs) != prepare.seal:
+            raise IllegalStep("the seal does not match what was prepared")
+
+    def take_decided(self, ledger: Ledger, decided: Decided) -> None:
+        """Check that COMMIT or ROLLBACK ends what was prepared, or stated here, and as a whole."""
+        stated = self.entry.prepare if self.entry is not None else self.prepare
+        if stated is not None and (stated.seal != decided.seal or stated.tx_id != decided.tx_id):
+            raise IllegalStep(f"a decision for {decided.tx_id!r} that does not fit its PREPARE")
+        if self.prepare is not None:
+            self._check_sealed(self.prepare)
+        if decided.kind == COMMIT:
+            self._check_complete(decided, stated)
+            if stated is None and decided.tx >= ledger.known_from:
+                # Without a PREPARE it is COMMIT alone that states and seals what stands before it.
+                if decided.tx_id in ledger.by_tx_id:
+                    raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
+                if seal_of(self.runs) != decided.seal:
+                    raise IllegalStep("the seal does not match what is committed")
+        self.decided = decided
+
+    def _check_complete(self, decided: Decided, stated: Prepare | None) -> None:
+        """A COMMIT publishes all that was prepared, and acks it: never a part."""
+        records, messages = len(self.runs), self.messages
+        if records != decided.records or messages != decided.messages:
+            raise IllegalStep("a COMMIT that does not publish what was prepared")
+        if stated is not None:
+            published = records, messages, tuple(self.acks)
+            if published != (stated.records, stated.messages, stated.acks):
+                raise IllegalStep("a COMMIT that does not publish or ack what its PREPARE stated")
+
+    def change(self, ledger: Ledger, start: int) -> None:
+        """Let `ledger` know what the append, which begins at `start`, did."""
+        decided, entry = self.decided, self.entry
+        if decided is None:
+            if self.prepare is not None and self.state is UNDECIDED:
+                prepare_applied(ledger, self.prepare, self.runs, start)
+            return
+        if entry is not None:
+            forget(ledger, entry)
+            entry.state = self.state
+        if decided.kind == COMMIT:
+            for run in self.runs:
+                publish_run(ledger, run)
+            for ack in self.acks:
+                ack_applied(ledger, ack)
+        elif entry is not None and ledger.on_free is not None:
+            for ack in entry.prepare.acks:
+                ledger.on_free(ack)
+        ledger.index.add_outcome(decided)
+
+
+TAKE: dict[type, Callable[..., None]] = {
+    Run: Step.take_run,
+    Prepare: Step.take_prepare,
+    Decided: Step.take_decided,
+    Acks: Step.take_acks,
+}
+
+
+def publish_run(ledger: Ledger, run: Run) -> None:
+    """Show the messages of `run`."""
     topic = ledger.topics.get(run.topic)
     if topic is None or run.queue >= len(topic.queues):
         if ledger.queue_met(run.topic, run.queue) is None:
@@ -118,7 +227,17 @@ def _publish(ledger: Ledger, run: Run) -> None:
         queue.assigned = queue.next
     ledger.index.add(run)
     if topic.waiting:
-        ledger.arrived.add(run.topic)
+        _arrived(ledger, topic, queue, run)
+
+
+def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
+    """Note whom `run` wakes. They need not read it from the disk: it is still in memory."""
+    ledger.arrived.add(topic.name)
+    content = run.content
+    if content is not None and len(content.bodies) <= FRESH_BYTES_MAX:
+        place = topic.name, queue.number, run.position
+        origin = Origin(*place, run.time_us, run.tx_id or None, run.producer or None)
+        queue.fresh = Fresh(run.offset, content, origin)
 
 
 def queue_begins(queue: Queue, offset: int) -> None:
@@ -132,46 +251,8 @@ def queue_begins(queue: Queue, offset: int) -> None:
     queue.settled = True
 
 
-def _tx_run(ledger: Ledger, run: Run, held: _Held) -> None:
-    held.step(ledger, run)
-    if run.kind == PRE_MESSAGE and held.open is None:
-        raise IllegalStep("a PRE_MESSAGE outside of its PREPARE's append")
-    held.kind = run.kind
-    held.add(run)
-
-
-def _prepare(ledger: Ledger, prepare: Prepare, held: _Held) -> None:
-    held.step(ledger, prepare)
-    if prepare.replaces:
-        if held.entry is not None and held.entry.prepare.position != prepare.replaces:
-            raise IllegalStep(f"a relocation of the PREPARE at {prepare.replaces}, not the newest")
-        if held.entry is None and prepare.tx >= ledger.known_from:
-            raise IllegalStep("a relocation of a transaction that is not undecided")
-    elif prepare.tx != prepare.position:
-        raise IllegalStep(f"a PREPARE at {prepare.position} with the number {prepare.tx}")
-    elif prepare.tx_id in ledger.by_tx_id:
-        raise IllegalStep(f"a second PREPARE of the undecided {prepare.tx_id!r}")
-    held.open = prepare
-
-
-def _check_sealed(prepare: Prepare, held: _Held) -> None:
-    """Behind a PREPARE either all of it follows and is sealed, or the append is refused."""
-    if held.messages != prepare.messages or len(held.runs) != prepare.records:
-        raise IllegalStep(f"{held.messages} messages prepared where {prepare.messages} were stated")
-    if seal_of(held.runs) != prepare.seal:
-        raise IllegalStep("the seal does not match what was prepared")
-
-
-def _undecided(ledger: Ledger, held: _Held, start: int) -> None:
-    """The append was a PREPARE and its messages, and no decision."""
-    prepare = held.open
-    assert prepare is not None
-    _check_sealed(prepare, held)
-    prepare_applied(ledger, prepare, held.runs, start)
-
-
-def prepare_applied(ledger: Ledger, prepare: Prepare, what: Draft | list[Run], start: int) -> None:
-    """All of `what` is prepared, or written again, by an append that begins at `start`."""
+def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: int) -> None:
+    """All of `runs` is prepared, or written again, by an append that begins at `start`."""
     entry = ledger.undecided.pop(prepare.tx, None)
     if entry is None:
         entry = Entry(prepare)
@@ -181,58 +262,12 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, what: Draft | list[Run], s
             mine = ledger.undecided_of[prepare.producer] = Amount()
         mine.add(prepare)
     is_new = entry.prepare is prepare  # and not written again
-    entry.prepared(prepare, what, start)
+    entry.prepare, entry.runs, entry.start = prepare, runs, start
     entry.busy = entry.moving = False
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry
     if is_new and ledger.on_undecided is not None:
         ledger.on_undecided(entry)
-
-
-def _decided(ledger: Ledger, decided: Decided, held: _Held) -> None:
-    held.step(ledger, decided)
-    entry = held.entry
-    stated = entry.prepare if entry is not None else held.open
-    if stated is not None and (stated.seal != decided.seal or stated.tx_id != decided.tx_id):
-        raise IllegalStep(f"a decision for {decided.tx_id!r} that does not fit its PREPARE")
-    if held.open is not None:
-        _check_sealed(held.open, held)
-    if decided.kind == COMMIT:
-        _check_complete(decided, stated, held)
-        if stated is None and decided.tx >= ledger.known_from:
-            _check_one_phase(ledger, decided, held)
-    if entry is not None:
-        forget(ledger, entry)
-    if decided.kind == COMMIT:
-        for run in held.runs:
-            _publish(ledger, run)
-        for ack in held.acks:
-            ack_applied(ledger, ack)
-    elif entry is not None and ledger.on_free is not None:
-        for ack in entry.prepare.acks:
-            ledger.on_free(ack)
-    if entry is not None:
-        entry.state = held.state
-    ledger.index.add_outcome(decided)
-
-
-def _check_complete(decided: Decided, stated: Prepare | None, held: _Held) -> None:
-    """A COMMIT publishes all that was prepared, and acks it: never a part."""
-    records, messages = len(held.runs), held.messages
-    if records != decided.records or messages != decided.messages:
-        raise IllegalStep("a COMMIT that does not publish what was prepared")
-    if stated is not None:
-        published = records, messages, tuple(held.acks)
-        if published != (stated.records, stated.messages, stated.acks):
-            raise IllegalStep("a COMMIT that does not publish or ack what its PREPARE stated")
-
-
-def _check_one_phase(ledger: Ledger, decided: Decided, held: _Held) -> None:
-    """Without a PREPARE it is COMMIT alone that states and seals what stands before it."""
-    if decided.tx_id in ledger.by_tx_id:
-        raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
-    if seal_of(held.runs) != decided.seal:
-        raise IllegalStep("the seal does not match what is committed")
 
 
 def forget(ledger: Ledger, entry: Entry) -> None:
@@ -247,11 +282,6 @@ def forget(ledger: Ledger, entry: Entry) -> None:
     mine.take(prepare)
     if not mine.transactions:
         del ledger.undecided_of[prepare.producer]
-
-
-def _acks(ledger: Ledger, acks: Acks, held: _Held) -> None:
-    held.step(ledger, acks)
-    held.acks += acks.ranges
 
 
 def ack_applied(ledger: Ledger, ack: AckRange) -> None:
@@ -275,7 +305,7 @@ def _carried_by(state: State) -> dict[str, Any]:
     return check_carried(from_json(state.json))
 
 
-def _state(ledger: Ledger, state: State, held: _Held) -> None:
+def _state(ledger: Ledger, state: State) -> None:
     carried = _carried_by(state)
     if carried["floor"] > ledger.index.base:
         raise IllegalStep(f"a STATE that drops its own segment: all below {carried['floor']}")
@@ -290,10 +320,6 @@ def _state(ledger: Ledger, state: State, held: _Held) -> None:
     ledger.unsettled = False
 
 
-def _topic(ledger: Ledger, made: TopicMade, held: _Held) -> None:
-    topic_applied(ledger, made)
-
-
 def topic_applied(ledger: Ledger, made: TopicMade) -> None:
     """A topic came into being."""
     if not 1 <= made.queues <= QUEUES_MAX:
@@ -306,29 +332,34 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
         queue.settled = True
 
 
-APPLY: dict[type, Callable[..., None]] = {
-    Run: _tx_run,
-    Prepare: _prepare,
-    Decided: _decided,
-    Acks: _acks,
-    State: _state,
-    TopicMade: _topic,
+def _acks(ledger: Ledger, acks: Acks) -> None:
+    for ack in acks.ranges:
+        ack_applied(ledger, ack)
+
+
+# The kinds that belong to no transaction; of ACKs those outside of one.
+OUTSIDE: dict[int, Callable[..., None]] = {
+    Kind.MESSAGE: publish_run,
+    Kind.ACK: _acks,
+    Kind.STATE: _state,
+    Kind.TOPIC: topic_applied,
 }
 
 
 def collect(ledger: Ledger, append: Sequence[Record]) -> None:
     """Remember only what is still open: for appends that a checkpoint has applied already."""
-    held = _Held()
+    prepare: Prepare | None = None
+    runs: list[Run] = []
     for record in append:
         if isinstance(record, Prepare):
-            held.open = record
+            prepare = record
         elif isinstance(record, Run):
             if record.kind == PRE_MESSAGE:
-                held.add(record)
+                runs.append(record)
         elif isinstance(record, Decided):
             entry = ledger.undecided.get(record.tx)
             if entry is not None:
                 forget(ledger, entry)
-            held.open = None
-    if held.open is not None:
-        _undecided(ledger, held, append[0].position)
+            prepare = None
+    if prepare is not None:
+        prepare_applied(ledger, prepare, runs, append[0].position)

@@ -72,7 +72,6 @@ class Collecting:
         self._room = self._given = limits.first_room
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
         self.plain = True  # whether all messages are bodies without key, tag and headers
-        self.unheard: set[str] = set()  # topics of which nobody had heard when they were met
         # How to add a body to the run of a topic with one queue, as long as there is room.
         self._begun: dict[str, Callable[[bytes], None]] = {}
         self.ackables: list[Taken] = []
@@ -91,10 +90,6 @@ class Collecting:
     @property
     def producer(self) -> str:
         return self.names[1]
-
-    def topics_to_make(self) -> list[str]:
-        """Those of which nobody had heard, if they have messages still."""
-        return [*dict.fromkeys(topic for topic, _ in self.runs if topic in self.unheard)]
 
     @property
     def _bytes_max(self) -> int:
@@ -198,8 +193,6 @@ class Collecting:
         if run is not None:
             run.append(item)
         else:
-            if known is None:
-                self.unheard.add(topic)
             self.runs[place] = run = [item]
         if alone:
             self._begun[topic] = run.append

@@ -13,15 +13,13 @@ from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.content import text_bytes
 from fmq.store.kinds import COMMIT, Decided, Kind
-from fmq.tx.drafts import decision_on
+from fmq.tx.appends import Ending, decision_on
 from fmq.tx.ids import IdsInUse
 from fmq.tx.kept import Kept
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
 from fmq.tx.names import check_name, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
-from fmq.tx.phases import Commit
-from fmq.tx.publication import Publication
 from fmq.tx.receipts import receipts_of
 from fmq.tx.reserve import Reserve, size_of_all
 from fmq.tx.transaction import Receipts, Transaction
@@ -41,7 +39,6 @@ class Decisions:
         self._group = writer.group
         self.changing = writer.group.changing
         self._ledger = writer.ledger
-        self._topics = writer.ledger.topics
         self._outcomes = outcomes
         self._in_use = in_use
         self._reserve = reserve
@@ -49,16 +46,8 @@ class Decisions:
 
     def commit_prepared(self, transaction: Transaction, sync: bool | None = None) -> Receipts:
         """Commit, for the one who has prepared it."""
-        self.refuse_nested()
-        with self._group.lock:
-            self._group.check()
-            entry = self._ledger.by_tx_id.get(transaction.tx_id)
-        if entry is not None and entry.tx == transaction.number:
-            commit = Commit.of_prepared(self._topics, entry)
-            if commit is not None and self._end_straight(entry, commit, sync):
-                return commit.receipts
         decided = self._decide(transaction.tx_id, COMMIT, sync, number=transaction.number)
-        found = decided.runs if isinstance(decided, Publication) else decided.receipts
+        found = decided.runs if isinstance(decided, Ending) else decided.receipts
         return partial(receipts_of, found)
 
     def roll_back_prepared(self, transaction: Transaction, sync: bool | None = None) -> None:
@@ -89,7 +78,7 @@ class Decisions:
             check_text("seal", seal)
         kind = Kind.COMMIT if decision == "commit" else Kind.ROLLBACK
         decided = self._decide(tx_id, kind, sync, reason, decided_by, seal)
-        if isinstance(decided, Publication):
+        if isinstance(decided, Ending):
             return outcome_of(decided.decided, receipts_of(decided.runs))
         return decided
 
@@ -102,7 +91,7 @@ class Decisions:
         decided_by: str = "",
         seal: str | None = None,
         number: int = 0,
-    ) -> Publication | Outcome:
+    ) -> Ending | Outcome:
         """What was written, or the outcome of the same decision made before. With `number` it
         is for that transaction alone: the id may be another one's by now.
         """
@@ -126,9 +115,9 @@ class Decisions:
                 )
             if not busy:
                 decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
-                publication = self._end(entry, decided, sync)
-                if publication is not None:
-                    return publication
+                ending = self._end(entry, decided, sync)
+                if ending is not None:
+                    return ending
             # Somebody else is at it: once that is durable, look again.
             self._group.flush()
 
@@ -136,29 +125,14 @@ class Decisions:
         """Whether somebody else is at it, or was faster. Under the lock."""
         return entry.busy or self._ledger.undecided.get(entry.tx) is not entry
 
-    def _end_straight(self, entry: Entry, commit: Commit, sync: bool | None) -> bool:
-        """Append `commit`, which ends `entry`; False if somebody else is at it, or was."""
-        writer = self._writer
-
-        def plan(commit: Commit) -> bool:
-            if self._is_ending(entry):
-                return False
-            writer.place(commit, ordinary=False)
-            entry.busy = True
-            self._forget_kept(entry)
-            return True
-
-        return writer.run(plan, commit, sync)
-
-    def _end(self, entry: Entry, decided: Decided, sync: bool | None) -> Publication | None:
+    def _end(self, entry: Entry, decided: Decided, sync: bool | None) -> Ending | None:
         """Append what ends `entry`; None if somebody else was faster."""
         writer, journal = self._writer, self._writer.journal
-        least = writer.options.reference_bytes_min
-        publication = Publication(entry, decided, self._outcomes, least)
+        ending = Ending(entry, decided, self._outcomes, writer.options.reference_bytes_min)
         with self._group.lock:
             prepare, runs = entry.prepare, [*entry.runs]
         try:
-            publication.read_ahead(journal.current, runs)
+            ending.read_ahead(journal.current, runs)
         except (OSError, Damaged):
             with self._group.lock:
                 self._group.check()  # closed since then, and its files with it
@@ -166,34 +140,26 @@ class Decisions:
                     return None  # it was written again, and where it was retention has dropped it
             raise
 
-        def plan(publication: Publication) -> bool:
+        def plan(ending: Ending) -> bool:
             if self._is_ending(entry):
                 return False
-            now = writer.now_us()
-            records = publication.records(journal.current)
-            if not journal.fits(journal.measure(records)):
+            append = writer.measured(ending.records(journal.current))
+            if not journal.fits(append.size):
                 # What could be referred to now lies in another segment: choose again.
                 at_most = DECISION_BYTES_MAX + decided.size
                 if decided.kind == COMMIT:
                     at_most += size_of_all([entry.prepare, *entry.runs])
-                records = publication.records(journal.roll(at_most, ordinary=False))
-                journal.measure(records)
-            writer.assign(publication.runs, now)
-            for record in records:
-                record.time_us = now
-            decided.append_start = journal.position
+                append = writer.measured(ending.records(journal.roll(at_most, ordinary=False)))
+            writer.place(append, ordinary=False)
+            decided.append_start = append.position
+            writer.append(append)
             entry.busy = True
-            writer.plan(records)
-            self._forget_kept(entry)
+            self._reserve.give_back(entry.prepare.reserved)
+            self._kept.let_go(entry.prepare)
             return True
 
-        done = writer.run(plan, publication, sync)
-        return publication if done else None
-
-    def _forget_kept(self, entry: Entry) -> None:
-        self._reserve.give_back(entry.prepare.reserved)
-        if entry.kept is not None:
-            self._kept.let_go(entry.kept)
+        done = writer.run(plan, ending, sync)
+        return ending if done else None
 
     def _decided_before(
         self, tx_id: str, kind: Kind, seal: str | None, number: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fmq.tx.drafts import Draft
+from fmq.store.kinds import Prepare, Run
 
 KEPT_BYTES_MAX = 16 << 20
 
@@ -14,14 +14,18 @@ class Kept:
         self._reference_bytes_min = reference_bytes_min
         self._bytes = 0
 
-    def keep(self, draft: Draft) -> bool:
-        """Whether `draft` stays in memory: what is small will be copied, the rest referred to."""
-        kept = self._bytes + draft.size
-        if kept > KEPT_BYTES_MAX or not draft.is_small(self._reference_bytes_min):
-            return False
-        self._bytes = kept
-        return True
+    def keep(self, prepare: Prepare, runs: list[Run], size: int) -> None:
+        """Keep `runs`, of `size` bytes, if they are small enough to be copied; else drop what they
+        hold, as their commit will refer to them.
+        """
+        small = all(run.raw_bytes < self._reference_bytes_min for run in runs)
+        if small and self._bytes + size <= KEPT_BYTES_MAX:
+            self._bytes += size
+            prepare.kept_bytes = size
+            return
+        for run in runs:
+            run.content, run.tail = None, b""
 
-    def let_go(self, draft: Draft) -> None:
-        """What `keep` has kept is decided."""
-        self._bytes -= draft.size
+    def let_go(self, prepare: Prepare) -> None:
+        """Count what `keep` kept no more: its transaction is decided."""
+        self._bytes -= prepare.kept_bytes

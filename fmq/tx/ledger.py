@@ -1,9 +1,8 @@
 """What the journal says, up to the last record applied: topics, queues, who waits for a decision.
 
-Everything here can be built again from the journal, and is: by `tx/apply`, and in a running engine
-by `tx/straight`, which does the same for most appends. Beside it stand the few numbers that run
-ahead of the disk (`assigned`), because what is planned now will be published behind what is being
-written.
+Everything here can be built again from the journal, and is: by `tx/apply`, in a replay and in the
+running engine. Beside it stand the few numbers that run ahead of the disk (`assigned`), because
+what is planned now will be published after what is being written.
 
 All of it is guarded by the engine's lock.
 """
@@ -17,7 +16,6 @@ from fmq.store.fresh import Fresh
 from fmq.store.index import Lane, LaneKey, SegmentIndex
 from fmq.store.kinds import AckRange, Prepare, Run
 from fmq.tx.acks import Acked
-from fmq.tx.drafts import Draft
 from fmq.tx.state import State
 
 NO_LANE = Lane(0, 0, -1)
@@ -55,13 +53,12 @@ class Topic:
 class Entry:
     """A sealed transaction that waits for its decision."""
 
-    __slots__ = ("_runs", "asked", "busy", "kept", "moving", "prepare", "start", "state", "tx")
+    __slots__ = ("asked", "busy", "moving", "prepare", "runs", "start", "state", "tx")
 
     def __init__(self, prepare: Prepare) -> None:
         self.tx = prepare.tx
         self.prepare = prepare
-        self.kept: Draft | None = None  # what was prepared, if that is kept in memory
-        self._runs: list[Run] | None = None
+        self.runs: list[Run] = []  # its PRE_MESSAGEs
         self.start = prepare.position  # of its append: TOPIC records may stand before PREPARE
         self.state = State.UNDECIDED
         self.busy = False  # an append about it is planned and not yet durable
@@ -72,22 +69,6 @@ class Entry:
     def is_decided_soon(self) -> bool:
         """Whether what is planned about it decides it."""
         return self.busy and not self.moving
-
-    @property
-    def runs(self) -> list[Run]:
-        """Its PRE_MESSAGEs."""
-        if self._runs is None:
-            assert self.kept is not None
-            self._runs = self.kept.runs(self.prepare, kept=True)
-        return self._runs
-
-    def prepared(self, prepare: Prepare, what: Draft | list[Run], start: int) -> None:
-        """By an append that begins at `start`: its first one, or the one that replaces that."""
-        self.prepare, self.start = prepare, start
-        if isinstance(what, list):
-            self._runs = what
-        else:
-            self.kept = what
 
 
 class Amount:

@@ -7,17 +7,20 @@ was prepared is ended stands in decisions.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from fmq.errors import BadOption, TxIdInUse
+from fmq.errors import BadOption, FmqError, TxIdInUse
+from fmq.store.journal import Append
+from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided
+from fmq.tx.appends import one_phase, prepare_of, runs_of
 from fmq.tx.decisions import Decisions
-from fmq.tx.drafts import Draft, prepare_of
 from fmq.tx.ids import IdsInUse, TxIds
 from fmq.tx.kept import Kept
 from fmq.tx.limits import Limits
 from fmq.tx.names import check_name, check_seconds, check_tx_id
 from fmq.tx.outcomes import Outcomes
-from fmq.tx.phases import Commit, Prepared
+from fmq.tx.receipts import receipts_of
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve, size_of_all
 from fmq.tx.transaction import Receipts, Transaction
@@ -44,7 +47,6 @@ class TransactionManager:
         self.writer = writer
         self.check_open = check_open
         self.after = after
-        self.topics = writer.ledger.topics
         self._outcomes = outcomes
         self._ledger = writer.ledger
         self._group = writer.group
@@ -106,50 +108,59 @@ class TransactionManager:
 
     def commit_at_once(self, transaction: Transaction, sync: bool | None = None) -> Receipts:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
-        tx_id, producer = transaction.names
-        draft = Draft(transaction, self._compress_bytes_min)
-        commit = Commit(self.topics, draft.topics, tx_id, producer, draft, transaction.acks)
-        self.writer.run(self._plan_at_once, (transaction, commit), sync)
+        runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
+        append = self.writer.measured(one_phase(transaction, runs))
+        self.writer.run(self._plan_at_once, (transaction, append), sync)
         if transaction.named:
             self.in_use.let_go(transaction)
-        return commit.receipts
+        return partial(receipts_of, runs)
 
-    def _plan_at_once(self, what: tuple[Transaction, Commit]) -> None:
-        transaction, commit = what
-        self.in_use.check_unused(commit.tx_id)
+    def _plan_at_once(self, what: tuple[Transaction, Append]) -> None:
+        transaction, append = what
+        self.in_use.check_unused(transaction.tx_id)
+        records = append.records
+        commit: Decided = records[-1]
+        # In one phase its number is the position of its first record.
+        number = self.writer.place(append)
         transaction.planned()
-        self.writer.place(commit)
-        transaction.number = commit.tx
+        for record in records:
+            record.tx = number
+        commit.prepared_us, commit.append_start = commit.time_us, append.position
+        self.writer.append(append)
+        transaction.number = number
         if transaction.named:
-            self.in_use.note_planned(commit.tx_id, commit.position)
+            self.in_use.note_planned(transaction.tx_id, append.position)
 
     # --- two phases -----------------------------------------------------------------------------
 
     def prepare(self, transaction: Transaction) -> None:
         """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
         tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
-        draft = Draft(transaction, self._compress_bytes_min)
-        prepare = prepare_of(transaction, draft)
-        prepared = Prepared(self.topics, prepare, draft)
+        runs = runs_of(PRE_MESSAGE, transaction, self._compress_bytes_min)
+        prepare = prepare_of(transaction, runs)
 
-        def plan(prepared: Prepared) -> None:
+        def plan(append: Append) -> None:
             in_use.check_unused(tx_id)
             self.limits.check_open(self._ledger, in_use.all_preparing(), prepare)
-            prepare.reserved = Reserve.needed_for(prepared.size)
+            prepare.reserved = Reserve.needed_for(append.size)
             self._reserve.take(prepare.reserved)
-            transaction.planned()
             try:
-                writer.place(prepared)
-            except BaseException:
+                number = writer.place(append)
+            except FmqError:
                 self._reserve.give_back(prepare.reserved)
                 raise
-            transaction.number = prepare.tx
+            transaction.planned()
+            prepare.tx, prepare.prepared_us = number, prepare.time_us
+            for run in runs:
+                run.tx = number
+            writer.append(append)
+            self._kept.keep(prepare, runs, append.size)
+            transaction.number = number
             if transaction.named:
-                in_use.note_planned(tx_id, prepared.position)
+                in_use.note_planned(tx_id, append.position)
             in_use.preparing[tx_id] = prepare
-            prepared.is_kept = self._kept.keep(draft)
 
-        self._group.run(plan, prepared, force=True)
+        self._group.run(plan, writer.measured([prepare, *runs]), force=True)
         in_use.let_go(transaction)
 
     def relocate_oldest(self) -> bool:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fmq.message import Receipt, receipt
-from fmq.store.kinds import Run
+from fmq.store.kinds import Record, Run
 
 
-def receipts_of(published: Iterable[Run | Receipt]) -> list[Receipt]:
-    """A Receipt for each, made now unless it was read from the journal."""
-    return [
-        receipt(run.topic, run.queue, run.offset, run.position, run.count)
-        if isinstance(run, Run)
-        else run
-        for run in published
-    ]
+def receipts_of(published: Iterable[Record | Receipt]) -> list[Receipt]:
+    """Return a Receipt for each run, made now unless it was read from the journal."""
+    receipts = []
+    for each in published:
+        if isinstance(each, Run):
+            receipts.append(receipt(each.topic, each.queue, each.offset, each.position, each.count))
+        elif isinstance(each, Receipt):
+            receipts.append(each)
+    return receipts

@@ -8,7 +8,7 @@ and decision of one transaction exclude each other by `entry.busy`.
 from __future__ import annotations
 
 from fmq.store.content import Content
-from fmq.store.kinds import Kind, Prepare, Record, Run
+from fmq.store.kinds import Kind, Prepare, Run
 from fmq.tx.ledger import Entry
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.writer import Writer
@@ -38,13 +38,10 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
             return False
         again = _again(prepare)
         copies = [_copy(run, content) for run, content in zip(runs, contents, strict=True)]
-        records: list[Record] = [again, *copies]
-        writer.make_room(journal.measure(records), ordinary=False)
-        again.time_us = now = writer.now_us()
-        for run in copies:
-            run.time_us = now
+        append = writer.measured([again, *copies])
+        writer.place(append, ordinary=False)
+        writer.append(append)
         entry.busy = entry.moving = True
-        writer.plan(records)
         for run, old in zip(copies, runs, strict=True):
             run.content = old.content  # kept in memory or not, as before
         return True
@@ -67,7 +64,7 @@ def _again(old: Prepare) -> Prepare:
         replaces=old.position,
         check_after_ms=old.check_after_ms,
     )
-    new.reserved = old.reserved
+    new.reserved, new.kept_bytes = old.reserved, old.kept_bytes
     new.bound = old.bound
     return new
 

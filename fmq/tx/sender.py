@@ -15,8 +15,9 @@ from fmq.store.content import (
     encode_one,
     split_bodies,
 )
+from fmq.store.journal import Append
+from fmq.store.kinds import MESSAGE, Run
 from fmq.tx.names import check_name, check_producer, no_text
-from fmq.tx.sent import One, Sent
 from fmq.tx.writer import Writer
 
 
@@ -27,10 +28,7 @@ class Sender:
         self._writer = writer
         self._topics = writer.ledger.topics
         self._compress_bytes_min = writer.options.compress_bytes_min
-        self._message_bytes_max = size_max = writer.options.message_bytes_max
-        # As large a body as is neither refused nor compressed.
-        least = self._compress_bytes_min
-        self._plain_bytes_max = size_max if least is None else min(size_max, least - 1)
+        self._message_bytes_max = writer.options.message_bytes_max
 
     def one(
         self,
@@ -41,8 +39,8 @@ class Sender:
         headers: Mapping[str, str] | None,
         queue: int | None,
         producer: str | None,
-    ) -> Sent | One:
-        """One message."""
+    ) -> Append:
+        """Return the append of one message."""
         try:
             known = self._topics.get(topic)
         except TypeError:
@@ -56,20 +54,18 @@ class Sender:
             and tag is None
             and (headers is None or (type(headers) is dict and not headers))
         ):
-            if known is not None and type(body) is bytes and len(body) <= self._plain_bytes_max:
-                return One(known, number, producer, body)
             content = encode_one(body, self._compress_bytes_min)
         else:
             message = Message(body, key, tag, headers)
             content = encode_messages((message,), self._compress_bytes_min)
         if content.raw_bytes > self._message_bytes_max:
             self._refuse_size(content.raw_bytes)
-        return Sent(self._topics, topic, producer, ((number, content),))
+        return self._append(topic, producer, ((number, content),))
 
     def many(
         self, topic: str, bodies: Iterable[Body | Message], queue: int | None, producer: str | None
-    ) -> Sent | None:
-        """Many, in order within each queue; None if there are none."""
+    ) -> Append | None:
+        """Return the append of many messages, in order within each queue; None if it is of none."""
         topic = self._writer.name_of(topic)
         producer = "" if producer is None else check_producer(producer)
         items, plain = split_bodies(bodies)
@@ -77,7 +73,16 @@ class Sender:
             self._writer.check_target(topic, queue)
             return None
         contents = (self._of_bodies if plain else self._of_items)(topic, items, queue)
-        return Sent(self._topics, topic, producer, contents)
+        return self._append(topic, producer, contents)
+
+    def _append(self, topic: str, producer: str, contents: Iterable[tuple[int, Content]]) -> Append:
+        """Return an append of `contents`, which go to the queues named with them."""
+        runs = []
+        for number, content in contents:
+            run = Run(MESSAGE, topic, number, 0, content.count, 0, 0, "", producer)
+            run.content = content
+            runs.append(run)
+        return self._writer.measured(runs)
 
     def _of_bodies(
         self, topic: str, bodies: list[bytes], queue: int | None

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, TypeVar
 
 from fmq.clock import Clock
 from fmq.store.content import text_bytes
 from fmq.store.group import Group
-from fmq.store.journal import Journal
-from fmq.store.kinds import Record, Run, TopicMade
+from fmq.store.journal import Append, Journal
+from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Record, Run, TopicMade
+from fmq.tx.apply import check
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
-from fmq.tx.recorded import Recorded
-from fmq.tx.straight import Straight
 
 if TYPE_CHECKING:
     from fmq.options import Options
 
 T = TypeVar("T")
 A = TypeVar("A")
+PUBLISHING = frozenset((MESSAGE, REF_MESSAGE, TX_MESSAGE))
 
 
 class Writer:
@@ -139,30 +139,58 @@ class Writer:
 
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
-    def place(self, append: Straight, *, ordinary: bool = True) -> None:
-        """Plan `append`, and the topics of it that nobody has heard of; see `make_room`."""
-        append.time_us = self.now_us()
-        for name in append.topics:
-            if name not in self._topics:
-                self._make_topics(append)
+    def place(self, append: Append, *, ordinary: bool = True) -> int:
+        """Give `append` its place at the end of the journal, its time and its offsets; return the
+        position of its first record, before which there may be TOPIC records for topics that
+        nobody has heard of. Raises TooLarge or StorageFull, and nothing was changed.
+        """
+        journal, topics = self.journal, self._topics
+        now, records = self.now_us(), append.records
+        made: list[TopicMade] = []
+        for record in records:
+            if type(record) is Run and record.topic not in topics:
+                made = self._topics_of(append)
                 break
-        journal = self.journal
         if self._spares.needed or journal.position + append.size > journal.segments[-1].limit:
             self.make_room(append.size, ordinary=ordinary)
-        for made in append.made:
-            self.ledger.topic(made.name, made.queues)
-        journal.append(append)
+        for each in made:
+            self.ledger.topic(each.name, each.queues)
+        append.place_at(journal.position)
+        for record in append.records:
+            record.time_us = now
+            if record.kind in PUBLISHING:
+                queue = topics[record.topic].queues[record.queue]
+                record.offset = queue.assigned
+                queue.assigned += record.count
+        return records[0].position  # type: ignore[no-any-return]
 
-    def _make_topics(self, append: Straight) -> None:
+    def _topics_of(self, append: Append) -> list[TopicMade]:
         """Let those of its topics that are not there come into being with `append`."""
-        unknown = dict.fromkeys(name for name in append.topics if name not in self._topics)
-        now = append.time_us
-        new = [TopicMade(name, self.options.queues_of(name), now) for name in unknown]
-        append.make(new, self.journal.measure(new))
+        names = dict.fromkeys(run.topic for run in append.records if type(run) is Run)
+        new = [
+            TopicMade(name, self.options.queues_of(name), 0)
+            for name in names
+            if name not in self._topics
+        ]
+        append.size += self.journal.measure(new)
+        append.records = [*new, *append.records]
+        return new
 
-    def plan(self, records: Sequence[Record]) -> None:
-        """Plan measured `records`, for which there is room, as one append."""
-        self.journal.append(Recorded(records, self.journal.measure(records)))
+    def append(self, append: Append) -> None:
+        """Let `append`, which was placed, join what is pending, unless a replay would refuse it:
+        that is a defect of ours, and ends the engine before it is written.
+        """
+        append.step = check(self.ledger, append.records)
+        self.journal.append(append)
+
+    def measured(self, records: Sequence[Record]) -> Append:
+        """Return `records` as one append. Raises TooLarge if no segment holds it; needs no lock."""
+        return Append([*records], self.journal.measure(records))
+
+    def send(self, append: Append) -> None:
+        """Plan an append that belongs to no transaction."""
+        self.place(append)
+        self.append(append)
 
     def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
         """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed.
@@ -179,12 +207,3 @@ class Writer:
             spares.reserve(spares.needed)
         if not journal.fits(size):
             journal.roll(size, ordinary=ordinary, makes_room=makes_room)
-
-    def assign(self, runs: Iterable[Run], now: int) -> None:
-        """Give `runs`, whose topics came into being with what was prepared, offsets and time."""
-        topics = self.ledger.topics
-        for run in runs:
-            queue = topics[run.topic].queues[run.queue]
-            run.offset = queue.assigned
-            run.time_us = now
-            queue.assigned += run.count

@@ -29,7 +29,7 @@ KEYS: list[Key] = [(producer, topic) for producer in PRODUCERS for topic in (Non
 def entry(tx: int, producer: str, *topics: str) -> Entry:
     """An undecided transaction with a message for each of `topics`."""
     made = Entry(Prepare(f"T{tx}", producer, 0, len(topics), len(topics), 0, b"", tx=tx))
-    made.prepared(made.prepare, [Run(Kind.PRE_MESSAGE, each, 0, 0, 1, 0, tx) for each in topics], 0)
+    made.runs = [Run(Kind.PRE_MESSAGE, each, 0, 0, 1, 0, tx) for each in topics]
     return made
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fmq.disk import Directory, Disk
 from fmq.store.files import Files
-from fmq.store.journal import Journal, Records, create_first_segment
+from fmq.store.journal import Append, Journal, create_first_segment
 from fmq.store.kinds import Record, State
 from fmq.store.record import aligned
 from fmq.store.scan import Ending, Finding, Scan
@@ -38,21 +38,18 @@ def note(text: str | bytes, size: int = 0) -> State:
     return State(data.ljust(size), 1)
 
 
-class Notes(Records):
-    """Measured records, as an append."""
-
-    def __init__(self, records: list[Record]) -> None:
-        super().__init__(records, sum(aligned(record.size) for record in records))
-
-    def publish(self, ledger: object) -> None:
-        raise AssertionError("no engine is above this journal")
+def append_notes(journal: Journal, records: list[Record]) -> None:
+    """Append measured records, for which there is room."""
+    append = Append(records, sum(aligned(record.size) for record in records))
+    append.place_at(journal.position)
+    journal.append(append)
 
 
 def plan(journal: Journal, records: list[Record]) -> list[Record]:
     """What a writer does under the lock: measure, roll if need be, place, append."""
     if not journal.fits(journal.measure(records)):
         journal.roll(0, ordinary=True)
-    journal.append(Notes(records))
+    append_notes(journal, records)
     return records
 
 

@@ -15,7 +15,7 @@ from fmq.store.journal import Append
 from fmq.store.kinds import Record
 from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, Loss
-from tests.store.journals import Found, Notes, make_journal, note, text_of
+from tests.store.journals import Found, append_notes, make_journal, note, text_of
 
 PATIENCE_SECONDS = 2.0  # only a test that fails waits so long
 
@@ -146,7 +146,6 @@ class Shared:
     def _publish(self, appends: list[Append]) -> None:
         assert is_mine(self.lock)
         for append in appends:
-            assert isinstance(append, Notes)
             self.published += map(text_of, append.records)
 
     def send(self, text: str, *, wait: bool = True, force: bool = False, size: int = 0) -> str:
@@ -158,7 +157,7 @@ class Shared:
             records: list[Record] = [note(text, size)]
             if not journal.fits(journal.measure(records)):
                 journal.roll(0, ordinary=True)
-            journal.append(Notes(records))
+            append_notes(journal, records)
             call = getattr(threading.current_thread(), "call", None)
             if call is not None:
                 call.planned = True

@@ -12,8 +12,8 @@ import pytest
 from fmq import Engine
 from fmq.errors import EngineFailed, UnknownTransaction
 from fmq.store import index as index_module
+from fmq.tx import apply as apply_module
 from fmq.tx import collecting as collecting_module
-from fmq.tx import straight as straight_module
 from fmq.tx.transaction import Transaction
 from tests.small import CrashDisk, bodies, opened
 from tests.store.lines import Lines
@@ -101,7 +101,7 @@ def outcome(engine: Engine) -> str:
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-@pytest.mark.parametrize("module", [straight_module, index_module])
+@pytest.mark.parametrize("module", [apply_module, index_module])
 def test_an_engine_that_failed_while_it_published_shows_nothing_or_all(
     module: ModuleType, prepared: bool
 ) -> None:

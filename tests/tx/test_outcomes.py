@@ -13,11 +13,10 @@ from fmq import Engine
 from fmq.errors import Closed, Damaged, EngineFailed, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.journal import Append
-from fmq.store.kinds import Record
+from fmq.store.kinds import Prepare, Record
 from fmq.store.reader import Reader
 from fmq.testing import FaultDisk
 from fmq.tx.outcomes import Outcomes
-from fmq.tx.recorded import Recorded
 from tests.small import CrashDisk, check, fill, flip, opened, remove, segments
 
 
@@ -188,7 +187,7 @@ def test_what_was_being_relocated_when_the_disk_failed_is_undecided_all_the_same
     plan = engine._parts.journal.append
 
     def plan_and_fail(append: Append) -> None:
-        if isinstance(append, Recorded):  # nothing else here is
+        if isinstance(append.records[0], Prepare):
             disk.fail("write", error=errno.EIO)
         plan(append)
 

@@ -8,7 +8,7 @@ import pytest
 
 from fmq import Engine
 from fmq.testing import PowerLoss
-from fmq.tx.publication import Publication
+from fmq.tx.appends import Ending
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
 FAR: dict[str, Any] = {"relocate_bytes": 5000}
@@ -171,15 +171,15 @@ def test_a_decision_looks_again_for_what_was_written_again_while_it_read(
         tx.send("t", b"x" * 200)  # not kept in memory
         tx.prepare()
         fill(engine)
-        read_ahead = Publication.read_ahead
+        read_ahead = Ending.read_ahead
 
-        def descheduled(self: Publication, *arguments: Any) -> None:
+        def descheduled(self: Ending, *arguments: Any) -> None:
             monkeypatch.undo()
             first = engine.stats().first_position
             while engine.stats().first_position < first + 16384:
                 fill(engine)
             read_ahead(self, *arguments)
 
-        monkeypatch.setattr(Publication, "read_ahead", descheduled)
+        monkeypatch.setattr(Ending, "read_ahead", descheduled)
         engine.decide("T", decision)  # type: ignore[arg-type]
         assert bodies(engine, "t") == ([b"x" * 200] if decision == "commit" else [])

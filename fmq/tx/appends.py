@@ -1,0 +1,152 @@
+"""The records that a transaction appends: in one phase, or at each of the two.
+
+An append is made outside of the lock, where its bodies are joined, hashed and compressed. It gets
+its place, offsets and time when it is planned (`writer.py`), and `apply` takes the same records
+once they are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from fmq.store.content import Content, encode_bodies, encode_items
+from fmq.store.kinds import COMMIT, TX_MESSAGE, Acks, Decided, Kind, Prepare, Record, Run
+from fmq.store.segment import Segment
+from fmq.tx.ledger import Entry
+from fmq.tx.outcomes import Outcomes
+from fmq.tx.seal import seal_of
+
+if TYPE_CHECKING:
+    from fmq.tx.transaction import Transaction
+
+
+def runs_of(kind: Kind, transaction: Transaction, compress_bytes_min: int | None) -> list[Run]:
+    """Return the messages of `transaction`, a run of `kind` for each queue."""
+    tx_id, producer = transaction.names
+    encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
+    runs = []
+    for (topic, number), items in transaction.runs.items():
+        content = encode(items, compress_bytes_min)
+        run = Run(kind, topic, number, 0, content.count, 0, 0, tx_id, producer)
+        run.content, run.raw_bytes = content, content.raw_bytes
+        run.bodies_crc = content.bodies_crc
+        run.columns_crc = crc32(content.columns) if content.columns else 0
+        runs.append(run)
+    return runs
+
+
+def one_phase(transaction: Transaction, runs: list[Run]) -> list[Record]:
+    """Return TX_MESSAGEs, an ACK if it acks, and the COMMIT that states and seals them."""
+    tx_id, producer = transaction.names
+    commit = Decided(
+        COMMIT,
+        0,
+        tx_id,
+        producer,
+        0,
+        0,
+        len(runs),
+        sum([run.count for run in runs]),
+        sum([run.raw_bytes for run in runs]),
+        seal_of(runs),
+    )
+    acks = [Acks(transaction.acks, 0)] if transaction.acks else []
+    return [*runs, *acks, commit]
+
+
+def prepare_of(transaction: Transaction, runs: list[Run]) -> Prepare:
+    """Return the PREPARE that states and seals `runs`."""
+    prepare = Prepare(
+        transaction.tx_id,
+        transaction.producer,
+        0,
+        len(runs),
+        sum([run.count for run in runs]),
+        sum([run.raw_bytes for run in runs]),
+        seal_of(runs),
+        transaction.acks,
+        check_after_ms=transaction.check_after_ms,
+    )
+    prepare.bound = transaction.bound
+    return prepare
+
+
+def decision_on(
+    prepare: Prepare, kind: Kind, decided_by: str = "", reason: str = "", asked: int = 0
+) -> Decided:
+    """Return the COMMIT or ROLLBACK of what `prepare` states; a COMMIT counts what it publishes."""
+    commits = kind == COMMIT
+    return Decided(
+        kind,
+        prepare.tx,
+        prepare.tx_id,
+        prepare.producer,
+        0,
+        prepare.prepared_us,
+        prepare.records if commits else 0,
+        prepare.messages if commits else 0,
+        prepare.bytes,
+        prepare.seal,
+        decided_by,
+        reason,
+        asked=asked,
+    )
+
+
+class Ending:
+    """The records that end one prepared transaction: references or copies of what was prepared,
+    acks, and the decision.
+
+    A run is referred to where its PRE_MESSAGE lies in the segment being written and is not small;
+    otherwise it is copied. So a segment holds the bodies of all that is published in it.
+    """
+
+    def __init__(
+        self, entry: Entry, decided: Decided, outcomes: Outcomes, reference_bytes_min: int
+    ) -> None:
+        self._entry = entry
+        self._outcomes = outcomes
+        self._reference_bytes_min = reference_bytes_min
+        self.decided = decided
+        self.runs: list[Run] = []
+        self._contents: dict[int, Content] = {}
+
+    def read_ahead(self, segment: Segment, runs: list[Run]) -> None:
+        """Read what of `runs` will have to be copied, outside the lock: what is small or lies
+        elsewhere, and is not in memory.
+        """
+        if self.decided.kind == Kind.ROLLBACK:
+            return
+        for run in runs:
+            if run.content is not None:
+                self._contents[run.position] = run.content
+            elif run.position < segment.base or run.raw_bytes < self._reference_bytes_min:
+                self._contents[run.position] = self._outcomes.content(run.position)
+
+    def records(self, segment: Segment) -> list[Record]:
+        """Return the append's records, if it is written into `segment`."""
+        if self.decided.kind == Kind.ROLLBACK:
+            return [self.decided]
+        entry = self._entry
+        self.runs = [self._published(pre, segment.base) for pre in entry.runs]
+        acks = [Acks(entry.prepare.acks, 0, entry.tx)] if entry.prepare.acks else []
+        return [*self.runs, *acks, self.decided]
+
+    def _published(self, pre: Run, base: int) -> Run:
+        content = self._contents.get(pre.position)
+        small = content is not None and len(content.bodies) < self._reference_bytes_min
+        refer = pre.position >= base and not small
+        if not refer and content is None:
+            # Only if the journal rolled after `read_ahead`: rare enough to read under the lock.
+            content = self._outcomes.content(pre.position)
+        run = Run(
+            TX_MESSAGE, pre.topic, pre.queue, 0, pre.count, 0, pre.tx, pre.tx_id, pre.producer
+        )
+        run.content, run.raw_bytes = content, pre.raw_bytes
+        if refer:
+            run.kind, run.body_position, run.content = Kind.REF_MESSAGE, pre.position, None
+        elif pre.tail:
+            run.tail, run.size = pre.tail, pre.size  # the same names and columns, in the same place
+        return run
