@@ -8,7 +8,7 @@ from crash_tests.threads.planted import BETWEEN_THREADS
 MUTANTS = (
     Mutant(
         "acknowledge before the sync",
-        "journal.write(pending, sync=synced)",
+        "journal.write(pending, sync=self._synced)",
         "journal.write(pending, sync=False)",
         "--workload send",
     ),
@@ -57,15 +57,15 @@ MUTANTS = (
     ),
     Mutant(
         "a roll back that is not logged",
-        "    if entry is not None:\n        forget(ledger, entry)\n    if decided.kind == COMMIT:",
-        "    if entry is not None and decided.kind == COMMIT:\n        forget(ledger, entry)\n"
-        "    if decided.kind == COMMIT:",
+        "        if entry is not None:\n            forget(ledger, entry)\n            entry.state",
+        "        if entry is not None:\n            if decided.kind == COMMIT:\n"
+        "                forget(ledger, entry)\n            entry.state",
         "--workload two-phase",
     ),
     Mutant(
         "acks of a transaction are dropped",
-        "        for ack in held.acks:\n            ack_applied(ledger, ack)",
-        "        pass",
+        "            for ack in self.acks:\n                ack_applied(ledger, ack)",
+        "            pass",
         "--workload ack",
     ),
     Mutant(
@@ -147,7 +147,7 @@ MUTANTS = (
     ),
     Mutant(
         "a failed write is no reason to stop",
-        "        if self.failure is None:\n            self.failure = error",
+        "        if first:\n            self.failure = error",
         "        pass",
         "--tier faults --workload two-phase",
     ),
@@ -166,11 +166,11 @@ MUTANTS = (
     ),
     Mutant(
         "published before it is written",
-        "            journal.write(pending, sync=synced)\n",
+        "            journal.write(pending, sync=self._synced)\n",
         "            with self.lock:\n"
-        "                publish(pending[0])\n"
+        "                self._publish(pending[0])\n"
         "                pending = ([], *pending[1:])\n"
-        "            journal.write(pending, sync=synced)\n",
+        "            journal.write(pending, sync=self._synced)\n",
         "--tier faults --workload two-phase",
     ),
     Mutant(
@@ -200,20 +200,20 @@ MUTANTS = (
     ),
     Mutant(
         "a commit that refers is to be durable, and is not",
-        "writer.run(plan, publication, sync)",
-        "writer.run(plan, publication, None)",
+        "writer.run(plan, ending, sync)",
+        "writer.run(plan, ending, None)",
         "--workload asked-to-sync",
     ),
     Mutant(
         "a commit that is to be durable, and is not",
-        "writer.run(plan, commit, sync)",
-        "writer.run(plan, commit, None)",
+        "(transaction, append), sync)",
+        "(transaction, append), None)",
         "--workload asked-to-sync",
     ),
     Mutant(
         "records vouch for what is not durable",
-        "position, self.durable_to, self.seed, segment.chain",
-        "position, position, self.seed, segment.chain",
+        "durable_to, seed, chain = self.durable_to, self.seed, segment.chain",
+        "durable_to, seed, chain = self.position, self.seed, segment.chain",
         "--workload never",
     ),
     Mutant(
@@ -288,24 +288,20 @@ MUTANTS = (
     ),
     Mutant(
         "a TOPIC record is lost",
-        "made.queues)\n        journal.append(append)",
-        "made.queues)\n"
-        "        for made in append.made[:1]:\n"
-        "            append.size -= made.size + 7 & ~7\n"
-        "        append.made = append.made[1:]\n"
-        "        journal.append(append)",
+        "append.size += self.journal.measure(new)\n        append.records = [*new,",
+        "append.size += self.journal.measure(new[1:])\n        append.records = [*new[1:],",
         "--workload topics",
     ),
     Mutant(
         "a transaction in one phase begins with its topics",
-        "tx = self.tx or at",
-        "tx = self.tx or position",
+        "        for record in records:\n            record.tx = number",
+        "        for record in records:\n            record.tx = append.position",
         "--workload one-phase",
     ),
     Mutant(
-        "what is kept in memory is committed without its acks",
-        "prepare.tx_id, prepare.producer, kept, prepare.acks)",
-        "prepare.tx_id, prepare.producer, kept, ())",
+        "what was prepared is committed without its acks",
+        "acks = [Acks(entry.prepare.acks, 0, entry.tx)] if entry.prepare.acks else []",
+        "acks: list[Acks] = []",
         "--workload ack-in-two-phases",
     ),
     Mutant(

@@ -7,20 +7,20 @@ from crash_tests.mutant import Mutant
 BETWEEN_THREADS = (
     Mutant(
         "who planned during a write is answered with it",
-        "                    self._wake_served(turn)\n                    self._hand_on()",
-        "                    self._wake_served(turn + 1)\n                    self._hand_on()",
+        "                self._wake_served(turn)\n                self._hand_on()",
+        "                self._wake_served(turn + 1)\n                self._hand_on()",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "the lead is not handed on",
-        "                    self._wake_served(turn)\n                    self._hand_on()",
-        "                    self._wake_served(turn)\n                    self._leader = 0",
+        "                self._wake_served(turn)\n                self._hand_on()",
+        "                self._wake_served(turn)\n                self._leader = 0",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "an heir stays asleep",
-        "        heir.leads = True\n        wake(heir)\n",
-        "        heir.leads = True\n        if self.committer:\n            wake(heir)\n",
+        "        wake(heir)\n        if heir is not",
+        "        if self.committer:\n            wake(heir)\n        if heir is not",
         "--workload hand-on --rounds 40",
     ),
     Mutant(
@@ -31,8 +31,9 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "the committer keeps the lead, and writes nothing more",
-        "        wake(heir)\n        # In this order",
-        "        if heir.thread != self._leader:\n            wake(heir)\n        # In this order",
+        "        self._leader = heir.thread\n        wake(heir)\n",
+        "        if heir.thread != self._leader:\n            wake(heir)\n"
+        "        self._leader = heir.thread\n",
         "--workload shared-sync --rounds 300",
     ),
     Mutant(
@@ -88,10 +89,12 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a checkpoint notes what others wrote behind its sync",
-        "            with self._group.lock:\n                if self._group.broken():",
+        "            with self._group.lock, self._group.changing:\n"
+        "                if self._group.broken():",
         "            if self._syncs and not clean:\n"
         "                self._group.flush(force=True)\n"
-        "            with self._group.lock:\n                if self._group.broken():",
+        "            with self._group.lock, self._group.changing:\n"
+        "                if self._group.broken():",
         "--workload checkpoint-of-unsynced --rounds 100",
         (
             (
