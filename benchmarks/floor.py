@@ -11,6 +11,7 @@ itself would reach it.
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import fmq
+from benchmarks.beside import compare
 from benchmarks.least import BareFile, LeastEngine
 from benchmarks.least_bytes import message, now_us, transaction
 from benchmarks.peers.sqlite import Sqlite
@@ -179,6 +181,9 @@ def time_of(work: Work, threads: ThreadPoolExecutor | None) -> float:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--beside"]:
+        compare(Path(sys.argv[2]).resolve())
+        return
     taken: dict[str, list[float]] = {}
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd()) as folder,

@@ -194,14 +194,14 @@ MUTANTS = (
     ),
     Mutant(
         "a send that is to be durable, and is not",
-        "wait=self.waits(sync), force=sync)",
-        "wait=self.waits(sync))",
+        "                if sync:\n                    self._sync_wanted = True\n",
+        "",
         "--workload asked-to-sync",
     ),
     Mutant(
         "a commit that refers is to be durable, and is not",
-        "writer.run(plan, ending, sync)",
-        "writer.run(plan, ending, None)",
+        "self._group.submit(plan, ending, sync)",
+        "self._group.submit(plan, ending, None)",
         "--workload asked-to-sync",
     ),
     Mutant(
@@ -288,8 +288,8 @@ MUTANTS = (
     ),
     Mutant(
         "a TOPIC record is lost",
-        "append.size += self.journal.measure(new)\n        append.records = [*new,",
-        "append.size += self.journal.measure(new[1:])\n        append.records = [*new[1:],",
+        "append.size += measure(new)\n        append.records = [*new,",
+        "append.size += measure(new[1:])\n        append.records = [*new[1:],",
         "--workload topics",
     ),
     Mutant(

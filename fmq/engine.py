@@ -113,7 +113,7 @@ class Engine:
             self._check()
         sent = self._sender.one(topic, body, key, tag, headers, queue, producer)
         writer = self._writer
-        writer.run(writer.send, sent, sync)
+        self._parts.group.submit(writer.send, sent, sync)
         if not self._background:
             self._after()
         return receipts_of(sent.records)[0]
@@ -131,10 +131,10 @@ class Engine:
         self._check()
         sent = self._sender.many(topic, bodies, queue, producer)
         if sent is None:
-            self._writer.waits(sync)
+            self._parts.group.waits(sync)
             return []
         writer = self._writer
-        writer.run(writer.send, sent, sync)
+        self._parts.group.submit(writer.send, sent, sync)
         self._after()
         return receipts_of(sent.records)
 

@@ -100,7 +100,8 @@ class Parts:
         except BaseException:
             spares.close()
             raise
-        self.group = group = Group(lock, journal, self._publish, synced=options.sync != "never")
+        modes = {"synced": options.sync != "never", "waits": options.sync != "interval"}
+        self.group = group = Group(lock, journal, self._publish, **modes)
         self.writer = writer = Writer(lock, journal, group, ledger, clock, options)
         self.sender = Sender(writer)
         self.catalog = catalog = Catalog(directory, found.store, self._rebuild)

@@ -14,7 +14,7 @@ from fmq.disk import Directory, File
 from fmq.options import Options
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary
-from fmq.store.journal import Journal
+from fmq.store.journal import Append, Journal
 from fmq.store.kinds import State
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.acks import Acked
@@ -200,12 +200,12 @@ class Retention:
                 for queue, bounds in zip(ledger.topics[name].queues, ranges, strict=True):
                     bounds[1] = queue.assigned
             state.json = to_json(carried)
-            append = writer.measured([state])
+            append = Append([state])
             writer.make_room(append.size, ordinary=True, makes_room=True)
             writer.send(append)
 
         writer.group.flush(force=True)
-        writer.group.run(plan, State(b"", 0), force=True)
+        writer.group.submit(plan, State(b"", 0), True)
 
     def forget(self, segments: list[Segment]) -> None:
         """Let memory drop `segments`: nothing of them is readable any more."""

@@ -17,6 +17,7 @@ from fmq import Engine, GroupInfo, Options
 from fmq.cli.walk import Walk
 from fmq.errors import Damaged, OffsetGone, StorageFull, UnknownTransaction
 from fmq.recovery.checkpoint import decode, encode
+from fmq.store.journal import Append
 from fmq.store.kinds import State
 from fmq.testing import FaultDisk, PowerLoss
 from tests.small import (
@@ -503,9 +504,9 @@ def append_stale_state(engine: Engine) -> None:
         carried = writer.ledger.carried()
         stale(carried)
         state.json = json.dumps(carried).encode()
-        writer.send(writer.measured([state]))
+        writer.send(Append([state]))
 
-    writer.group.run(plan, State(b"", 0), force=True)
+    writer.group.submit(plan, State(b"", 0), True)
 
 
 def test_what_an_older_fmq_left_in_a_state_is_gone_when_it_is_replayed() -> None:

@@ -7,14 +7,14 @@ from crash_tests.mutant import Mutant
 BETWEEN_THREADS = (
     Mutant(
         "who planned during a write is answered with it",
-        "                self._wake_served(turn)\n                self._hand_on()",
-        "                self._wake_served(turn + 1)\n                self._hand_on()",
+        "                    self._wake_served(turn)\n                    self._hand_on()",
+        "                    self._wake_served(turn + 1)\n                    self._hand_on()",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "the lead is not handed on",
-        "                self._wake_served(turn)\n                self._hand_on()",
-        "                self._wake_served(turn)\n                self._leader = 0",
+        "                    self._wake_served(turn)\n                    self._hand_on()",
+        "                    self._wake_served(turn)\n                    self._leader = 0",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
@@ -57,10 +57,8 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a send is planned before the lock is taken",
-        "            return self.group.run(plan, what, wait=self._waits)\n",
-        "            result = plan(what)\n"
-        "            self.group.run(lambda _: None, what, wait=self._waits)\n"
-        "            return result\n",
+        "        waiter = taken = None\n",
+        "        waiter = taken = None\n        done = plan(what)\n        plan = lambda _: done\n",
         "--workload shared-sync --rounds 100",
     ),
     Mutant(

@@ -215,7 +215,7 @@ class Consumer:
             writer.send(ack)
             self._exchange(lease, ack)
 
-        writer.run(plan, writer.measured((Acks((lease._range(),), 0),)), sync)
+        writer.group.submit(plan, Append([Acks((lease._range(),), 0)]), sync)
         after = self._after
         after()
 

@@ -56,15 +56,17 @@ class Group:
         publish: Callable[[list[Append]], None],
         *,
         synced: bool,
+        waits: bool = True,
     ) -> None:
         """`publish` is called under `lock` with what has become durable; without `synced`,
-        with what has been written.
+        with what has been written. `waits` says whether a call waits for that which does not say.
         """
         self.lock = lock
         self.changing = Section(self.fail)
         self._journal = journal
         self._publish = publish
         self._synced = synced
+        self._waits = waits
         self._leader = 0  # the thread that leads; 0: none
         self._writing = False  # from taking what is pending until it is published
         self._turn = 0  # the number of the next write
@@ -80,21 +82,26 @@ class Group:
         """Whether nothing is planned or being written. Under the lock."""
         return not self._leader and not self._journal.is_pending
 
-    def run(self, plan: Callable[[A], T], what: A, *, wait: bool = True, force: bool = False) -> T:
+    def submit(
+        self, plan: Callable[[A], T], what: A, sync: bool | None = None, *, wait: bool | None = None
+    ) -> T:
         """Call `plan(what)` under the lock; return what it returns once all it planned is durable.
 
-        Without `wait` it returns at once, and what was planned becomes durable with the next
-        sync. `force` syncs in an engine whose mode does not. Raises what `plan` refuses with, and
-        EngineFailed if the append could not be made durable.
+        With `sync=False` it returns at once, and what was planned becomes durable with the next
+        sync; `sync=True` syncs in an engine whose mode does not. `wait` overrides whether it waits.
+        Raises what `plan` refuses with, and EngineFailed if the append could not be made durable.
         """
         me = get_ident()
         self.refuse_nested(me)
+        if wait is None:
+            wait = self._waits if sync is None else self.waits(sync)
         waiter = taken = None
         try:
             with self.lock, self.changing:
-                self.check()
+                if self.failure is not None:
+                    self.check()
                 result = plan(what)
-                if force:
+                if sync:
                     self._sync_wanted = True
                 if not wait and self._journal.pending_bytes < PENDING_BYTES_MAX:
                     self.on_pending()
@@ -115,6 +122,17 @@ class Group:
                 raise self.failed_error() from error
             raise
         return result
+
+    def waits(self, sync: bool | None) -> bool:
+        """Return whether a call that was given this `sync` waits until what it wrote is durable."""
+        if sync is None:
+            return self._waits
+        if sync is True or sync is False:
+            return sync
+        raise TypeError(
+            f"sync={sync!r}: is True, False or None, and a mode is for Options. "
+            "Nothing was changed."
+        )
 
     def refuse_nested(self, me: int) -> None:
         """Raise Nested if a signal handler makes the call inside of one that this thread, `me`, has
@@ -182,8 +200,8 @@ class Group:
         )
 
     def flush(self, *, force: bool = False) -> None:
-        """Make everything planned so far durable."""
-        self.run(_nothing, None, force=force)
+        """Write everything planned so far; it is durable then as the mode says, or by `force`."""
+        self.submit(_nothing, None, True if force else None, wait=True)
 
     def _hand_on(self) -> None:
         """Give the lead to the committer or, without one, to who has waited longest; if nobody
@@ -235,8 +253,11 @@ class Group:
                 if appends:
                     self._publish(appends)
                 self._writing = False
-                self._wake_served(turn)
-                self._hand_on()
+                if self._waiters:
+                    self._wake_served(turn)
+                    self._hand_on()
+                else:
+                    self._leader = 0
         except BaseException as error:
             # `run` does the same once more, for an interrupt that comes in here.
             self._stop(me, None, error)

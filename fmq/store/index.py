@@ -94,7 +94,10 @@ class SegmentIndex:
         """`run` has been published by the record at its position; Damaged if its offsets have been
         before.
         """
-        lane = self.lane_of(run.topic, run.queue, run.offset, run.time_us)
+        key = run.topic, run.queue
+        lane = self.lanes.get(key)
+        if lane is None:
+            lane = self.lanes[key] = Lane(run.offset, run.time_us, self.base)
         if run.offset != lane.next:
             self._skip(lane, run)
         place = run.position - self.base
@@ -125,22 +128,10 @@ class SegmentIndex:
             lane.bodies.append(NOWHERE)
             lane.next += missing
 
-    def lane_of(self, topic: str, queue: int, offset: int, time_us: int) -> Lane:
-        """The lane of a queue, which begins with messages from `offset` on if there is none."""
-        lane = self.lanes.get((topic, queue))
-        if lane is None:
-            lane = self.lanes[topic, queue] = Lane(offset, time_us, self.base)
-        return lane
-
     def add_outcome(self, decided: Decided) -> None:
-        """`decided` ends a transaction."""
-        self.add_outcome_at(decided.tx_id, decided.position)
-
-    def add_outcome_at(self, tx_id: str, position: int) -> None:
-        """The record at `position` ends the transaction."""
-        # Places first: only what has a key is found, also if an interrupt comes in between.
-        self.outcome_places.append(position - self.base)
-        self.outcome_keys.append(outcome_key(tx_id))
+        """Note where `decided` ends its transaction."""
+        self.outcome_places.append(decided.position - self.base)
+        self.outcome_keys.append(outcome_key(decided.tx_id))
 
     def _find_new_outcomes(self) -> None:
         """Take in what was decided since somebody last looked: most decide more than they ask."""

@@ -68,22 +68,12 @@ class Append:
 
     __slots__ = ("position", "records", "size", "step")
 
-    def __init__(self, records: list[Any], size: int) -> None:
-        """The records are measured, and take `size` bytes together."""
+    def __init__(self, records: list[Any]) -> None:
+        """Measure `records`, for good. This needs no lock."""
         self.records = records
-        self.size = size
+        self.size = measure(records)  # with padding
         self.position = 0
         self.step: Any = None  # what they do to their transaction, once that has been checked
-
-    def place_at(self, position: int) -> None:
-        """Let the records stand one after the other from `position` on."""
-        self.position = position
-        records = self.records
-        for record in records:
-            record.position, record.flags = position, 0
-            position += (record.size + 7) & ~7
-        records[0].flags = FIRST
-        records[-1].flags |= LAST
 
 
 # What is taken to be written: appends; rolls, and behind them for which segment, from which
@@ -149,21 +139,6 @@ class Journal:
         """Whether an append of `size` bytes fits the current segment."""
         return self.position + size <= self.segments[-1].limit
 
-    def measure(self, records: Iterable[Record]) -> int:
-        """Set each record's size, for good; the bytes that they take together, or TooLarge.
-
-        This needs no lock.
-        """
-        total = 0
-        for record in records:
-            size = record.size
-            if not size:
-                record.size = size = SIZES[record.kind](record)
-            total += (size + 7) & ~7
-        if total > self.append_bytes_max:
-            self.refuse(total)
-        return total
-
     def refuse(self, size: int) -> NoReturn:
         """An append of `size` bytes fits no segment."""
         raise TooLarge("an append in bytes", size, self.append_bytes_max, "segment_bytes")
@@ -186,10 +161,12 @@ class Journal:
 
     def append(self, append: Append) -> None:
         """Encode `append`, which fits and was placed at the end: it joins what is pending."""
-        segment, buffers = self.segments[-1], self._buffers
+        segment, buffers, records = self.segments[-1], self._buffers, append.records
         durable_to, seed, chain = self.durable_to, self.seed, segment.chain
         assert append.position == self.position
-        for record in append.records:
+        records[0].flags = FIRST
+        records[-1].flags |= LAST
+        for record in records:
             encoded = encode(record, durable_to, seed)
             chain = crc32(encoded[1], chain)
             buffers += encoded
@@ -283,6 +260,17 @@ class Journal:
 
 
 base_of = attrgetter("base")
+
+
+def measure(records: Iterable[Record]) -> int:
+    """Set each record's size, unless that is known; return the bytes that they take together."""
+    total = 0
+    for record in records:
+        size = record.size
+        if not size:
+            record.size = size = SIZES[record.kind](record)
+        total += (size + 7) & ~7
+    return total
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:

@@ -5,7 +5,7 @@ append are held until it is met, and nothing without it.
 
 Every rule that a sound record could break is checked here, and breaking one is IllegalStep. In a
 replay it means that the directory was damaged or mixed up: recovery stops there. The running
-engine asks `check` for each append before it is written, so what recovery would refuse never
+engine makes the Step of each append before that is written, so what recovery would refuse never
 reaches the disk.
 """
 
@@ -19,7 +19,6 @@ from fmq.message import Origin
 from fmq.store.fresh import FRESH_BYTES_MAX, Fresh
 from fmq.store.kinds import (
     COMMIT,
-    MESSAGE,
     PRE_MESSAGE,
     AckRange,
     Acks,
@@ -31,7 +30,6 @@ from fmq.store.kinds import (
     State,
     TopicMade,
 )
-from fmq.store.record import aligned
 from fmq.tx.carried import check_carried, from_json
 from fmq.tx.ledger import Amount, Entry, Ledger, Queue, Topic
 from fmq.tx.seal import seal_of
@@ -44,37 +42,24 @@ ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 def apply(ledger: Ledger, append: Sequence[Record], step: Step | None = None) -> None:
     """Let memory say what the journal says, `append` included.
 
-    `step` is what `check` found, if the append was checked before it was written.
+    `step` is what it does to its transaction, if that was checked before it was written.
     """
     for record in append:
-        if record.kind == MESSAGE:
-            publish_run(ledger, record)  # type: ignore[arg-type]
-        elif is_outside(record):
-            OUTSIDE[record.kind](ledger, record)
+        kind = record.kind
+        if kind in OUTSIDE:
+            OUTSIDE[kind](ledger, record)
         elif step is None:
             step = Step(ledger, append)
     if step is not None:
         step.change(ledger, append[0].position)
     if record.time_us > ledger.last_us:
         ledger.last_us = record.time_us
-    ledger.applied_upto = ledger.index.end = record.position + aligned(record.size)
-
-
-def check(ledger: Ledger, append: Sequence[Record]) -> Step | None:
-    """Return what `append` does to its transaction, if it is about one. Raises IllegalStep for
-    what a replay would refuse.
-    """
-    return None if all(map(is_outside, append)) else Step(ledger, append)
-
-
-def is_outside(record: Record) -> bool:
-    """Return whether `record` belongs to no transaction."""
-    return record.kind in OUTSIDE and not (record.kind == Kind.ACK and record.tx)  # type: ignore[union-attr]
+    ledger.applied_upto = ledger.index.end = record.position + (record.size + 7 & ~7)
 
 
 class Step:
-    """What one append does to the one transaction that it is about. Raises IllegalStep if that
-    does not follow from where the transaction is.
+    """What one append does to the one transaction that it is about. Making it raises IllegalStep
+    if that does not follow from where the transaction is; nothing is changed yet.
     """
 
     __slots__ = ("acks", "decided", "entry", "messages", "prepare", "runs", "state", "tx")
@@ -88,15 +73,16 @@ class Step:
         self.messages = 0
         self.acks: list[AckRange] = []
         self.decided: Decided | None = None
-        kind = 0
+        run_kind = 0
         for record in append:
-            if record.kind == kind and record.tx == self.tx:  # type: ignore[union-attr]
+            kind = record.kind
+            if kind == run_kind and record.tx == self.tx:  # type: ignore[union-attr]
                 self._add(record)  # type: ignore[arg-type]
-            elif not is_outside(record):
+            elif kind not in OUTSIDE or (kind == Kind.ACK and record.tx):  # type: ignore[union-attr]
                 self._advance(ledger, record)  # type: ignore[arg-type]
                 TAKE[type(record)](self, ledger, record)
                 # One more run of the same kind changes no state.
-                kind = record.kind if type(record) is Run else 0
+                run_kind = kind if type(record) is Run else 0
         if self.prepare is not None and self.state is UNDECIDED:
             self._check_sealed(self.prepare)
 
@@ -333,11 +319,12 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
 
 
 def _acks(ledger: Ledger, acks: Acks) -> None:
-    for ack in acks.ranges:
-        ack_applied(ledger, ack)
+    if not acks.tx:  # those of a transaction wait for its COMMIT
+        for ack in acks.ranges:
+            ack_applied(ledger, ack)
 
 
-# The kinds that belong to no transaction; of ACKs those outside of one.
+# The kinds of records that may stand outside of a transaction.
 OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.MESSAGE: publish_run,
     Kind.ACK: _acks,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
 from fmq.message import Decision
 from fmq.store.content import text_bytes
+from fmq.store.journal import Append
 from fmq.store.kinds import COMMIT, Decided, Kind
 from fmq.tx.appends import Ending, decision_on
 from fmq.tx.ids import IdsInUse
@@ -143,13 +144,13 @@ class Decisions:
         def plan(ending: Ending) -> bool:
             if self._is_ending(entry):
                 return False
-            append = writer.measured(ending.records(journal.current))
+            append = Append(ending.records(journal.current))
             if not journal.fits(append.size):
                 # What could be referred to now lies in another segment: choose again.
                 at_most = DECISION_BYTES_MAX + decided.size
                 if decided.kind == COMMIT:
                     at_most += size_of_all([entry.prepare, *entry.runs])
-                append = writer.measured(ending.records(journal.roll(at_most, ordinary=False)))
+                append = Append(ending.records(journal.roll(at_most, ordinary=False)))
             writer.place(append, ordinary=False)
             decided.append_start = append.position
             writer.append(append)
@@ -158,7 +159,7 @@ class Decisions:
             self._kept.let_go(entry.prepare)
             return True
 
-        done = writer.run(plan, ending, sync)
+        done = self._group.submit(plan, ending, sync)
         return ending if done else None
 
     def _decided_before(
@@ -231,7 +232,7 @@ class Decisions:
 
     def make_durable(self, sync: bool | None) -> None:
         """What was decided without waiting is durable on return, if this call waits."""
-        if self._writer.waits(sync):
+        if self._group.waits(sync):
             self._group.flush(force=sync is True)
 
     def _idle(self) -> bool:

@@ -13,18 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fmq.store.fresh import Fresh
-from fmq.store.index import Lane, LaneKey, SegmentIndex
+from fmq.store.index import LaneKey, SegmentIndex
 from fmq.store.kinds import AckRange, Prepare, Run
 from fmq.tx.acks import Acked
 from fmq.tx.state import State
-
-NO_LANE = Lane(0, 0, -1)
 
 
 class Queue:
     """One ordered lane of a topic: messages from `first` up to `next` are visible."""
 
-    __slots__ = ("assigned", "first", "fresh", "lane", "next", "number", "settled", "topic")
+    __slots__ = ("assigned", "first", "fresh", "next", "number", "settled", "topic")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
@@ -34,7 +32,6 @@ class Queue:
         self.assigned = 0
         self.settled = True  # False: the first record that is met says where it begins
         self.fresh: Fresh | None = None  # the last run for which somebody was woken
-        self.lane = NO_LANE  # in the index of the segment that was last published into
 
 
 class Topic:

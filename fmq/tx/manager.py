@@ -109,8 +109,8 @@ class TransactionManager:
     def commit_at_once(self, transaction: Transaction, sync: bool | None = None) -> Receipts:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
         runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
-        append = self.writer.measured(one_phase(transaction, runs))
-        self.writer.run(self._plan_at_once, (transaction, append), sync)
+        append = Append(one_phase(transaction, runs))
+        self._group.submit(self._plan_at_once, (transaction, append), sync)
         if transaction.named:
             self.in_use.let_go(transaction)
         return partial(receipts_of, runs)
@@ -160,7 +160,7 @@ class TransactionManager:
                 in_use.note_planned(tx_id, append.position)
             in_use.preparing[tx_id] = prepare
 
-        self._group.run(plan, writer.measured([prepare, *runs]), force=True)
+        self._group.submit(plan, Append([prepare, *runs]), True)
         in_use.let_go(transaction)
 
     def relocate_oldest(self) -> bool:

@@ -8,6 +8,7 @@ and decision of one transaction exclude each other by `entry.busy`.
 from __future__ import annotations
 
 from fmq.store.content import Content
+from fmq.store.journal import Append
 from fmq.store.kinds import Kind, Prepare, Run
 from fmq.tx.ledger import Entry
 from fmq.tx.outcomes import Outcomes
@@ -38,7 +39,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
             return False
         again = _again(prepare)
         copies = [_copy(run, content) for run, content in zip(runs, contents, strict=True)]
-        append = writer.measured([again, *copies])
+        append = Append([again, *copies])
         writer.place(append, ordinary=False)
         writer.append(append)
         entry.busy = entry.moving = True
@@ -46,7 +47,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
             run.content = old.content  # kept in memory or not, as before
         return True
 
-    return group.run(plan, entry, force=True)
+    return group.submit(plan, entry, True)
 
 
 def _again(old: Prepare) -> Prepare:

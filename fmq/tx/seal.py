@@ -24,11 +24,6 @@ def seal_of(runs: Iterable[Run]) -> bytes:
     for run in runs:
         parts.append(SEALED.pack(run.queue, run.count, run.bodies_crc, run.columns_crc))
         parts.append(utf8(run.topic))
-    return digest(parts)
-
-
-def digest(parts: Iterable[bytes]) -> bytes:
-    """The seal over what `SEALED` says of each run, with its topic's name behind it."""
     made: bytes = blake2b()(b"".join(parts), digest_size=SEAL_BYTES).digest()
     return made
 

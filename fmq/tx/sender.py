@@ -82,7 +82,7 @@ class Sender:
             run = Run(MESSAGE, topic, number, 0, content.count, 0, 0, "", producer)
             run.content = content
             runs.append(run)
-        return self._writer.measured(runs)
+        return Append(runs)
 
     def _of_bodies(
         self, topic: str, bodies: list[bytes], queue: int | None

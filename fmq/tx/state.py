@@ -1,8 +1,8 @@
 """What may follow what inside one transaction.
 
-Every rule about the order of a transaction's records is in NEXT and nowhere else. `apply` asks for
-each record, in a replay and for what the running engine writes as records. What goes straight asks
-nothing: its shapes are fixed, and tests/tx/test_straight.py holds that a replay takes each of them.
+Every rule about the order of a transaction's records is in NEXT and nowhere else. A Step (apply.py)
+asks it for each record, in a replay and before the running engine writes one. So whatever the
+engine may write, recovery can read.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Transaction(Collecting):
         `sync` says, as that of `commit`, whether the roll back of a prepared one is waited for.
         """
         decisions = self._manager.decisions
-        self._writer.waits(sync)  # or a TypeError, in any phase
+        self._writer.group.waits(sync)  # or a TypeError, in any phase
         if self._undecided():
             self._sync = sync
             self._step(Phase.ROLLED_BACK, partial(decisions.roll_back_prepared, sync=sync))
@@ -118,7 +118,7 @@ class Transaction(Collecting):
 
     def _wait_for_it(self, sync: bool | None) -> None:
         """It has ended by a call that may not have waited; now it is durable, if this one waits."""
-        self._writer.waits(sync)  # or a TypeError
+        self._writer.group.waits(sync)  # or a TypeError
         if not self._writer.makes_durable(self._sync):
             self._manager.decisions.make_durable(sync)
             self._sync = sync

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, TypeVar
 
 from fmq.clock import Clock
 from fmq.store.content import text_bytes
 from fmq.store.group import Group
-from fmq.store.journal import Append, Journal
-from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Record, Run, TopicMade
-from fmq.tx.apply import check
+from fmq.store.journal import Append, Journal, measure
+from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Run, TopicMade
+from fmq.tx.apply import Step
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
 
@@ -49,30 +49,18 @@ class Writer:
         self.options = options
         self._topics, self._spares, self._time_us = ledger.topics, journal.spares, clock.time_us
         self._last_us = ledger.last_us
-        self._waits = options.sync != "interval"
         # What to call under the lock for transactions and consumers that were dropped without an
         # end. The garbage collector may find one inside of any call, whatever locks that has: so a
         # finalizer only appends here, and the next call that consumes takes it.
         self.dropped: deque[Callable[[], object]] = deque()
 
-    def waits(self, sync: bool | None) -> bool:
-        """Whether a call waits until what it wrote is durable; `sync` is what it asked for."""
-        if sync is None:
-            return self._waits
-        if sync is True or sync is False:
-            return sync
-        raise TypeError(
-            f"sync={sync!r}: is True, False or None, and a mode is for Options. "
-            "Nothing was changed."
-        )
-
     def makes_durable(self, sync: bool | None) -> bool:
-        """Whether what a call wrote that was given this `sync` was durable on its return."""
-        return self.waits(sync) and (sync is True or self.options.sync == "always")
+        """Return whether what a call wrote that was given this `sync` was durable on its return."""
+        return self.group.waits(sync) and (sync is True or self.options.sync == "always")
 
     def now_us(self) -> int:
         """The time for a record planned now, never before an earlier one's. Under the lock."""
-        time_us = self._time_us  # a function, and called as one: see docs/decisions/0029
+        time_us = self._time_us  # called as a function: CPython 3.11 is slow to look it up
         now = time_us()
         if now < self._last_us:
             now = self._last_us
@@ -131,12 +119,6 @@ class Writer:
         while self.dropped:
             self.dropped.popleft()()
 
-    def run(self, plan: Callable[[A], T], what: A, sync: bool | None) -> T:
-        """Call `plan(what)` as `Group.run` does, and wait as `sync` says, or else the options."""
-        if sync is None:
-            return self.group.run(plan, what, wait=self._waits)
-        return self.group.run(plan, what, wait=self.waits(sync), force=sync)
-
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
     def place(self, append: Append, *, ordinary: bool = True) -> int:
@@ -155,13 +137,14 @@ class Writer:
             self.make_room(append.size, ordinary=ordinary)
         for each in made:
             self.ledger.topic(each.name, each.queues)
-        append.place_at(journal.position)
+        append.position = at = journal.position
         for record in append.records:
-            record.time_us = now
+            record.position, record.time_us = at, now
             if record.kind in PUBLISHING:
                 queue = topics[record.topic].queues[record.queue]
                 record.offset = queue.assigned
                 queue.assigned += record.count
+            at += (record.size + 7) & ~7
         return records[0].position  # type: ignore[no-any-return]
 
     def _topics_of(self, append: Append) -> list[TopicMade]:
@@ -172,25 +155,21 @@ class Writer:
             for name in names
             if name not in self._topics
         ]
-        append.size += self.journal.measure(new)
+        append.size += measure(new)
         append.records = [*new, *append.records]
         return new
 
     def append(self, append: Append) -> None:
-        """Let `append`, which was placed, join what is pending, unless a replay would refuse it:
-        that is a defect of ours, and ends the engine before it is written.
+        """Let `append`, which was placed, join what is pending. Raises IllegalStep if a replay
+        would refuse it: a defect of ours, which ends the engine before the write.
         """
-        append.step = check(self.ledger, append.records)
+        append.step = Step(self.ledger, append.records)
         self.journal.append(append)
-
-    def measured(self, records: Sequence[Record]) -> Append:
-        """Return `records` as one append. Raises TooLarge if no segment holds it; needs no lock."""
-        return Append([*records], self.journal.measure(records))
 
     def send(self, append: Append) -> None:
         """Plan an append that belongs to no transaction."""
         self.place(append)
-        self.append(append)
+        self.journal.append(append)
 
     def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
         """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed.

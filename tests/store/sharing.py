@@ -11,7 +11,7 @@ from typing import Any
 from fmq.disk import Buffer, Directory, Disk, File
 from fmq.store.committer import Committer
 from fmq.store.group import Group
-from fmq.store.journal import Append
+from fmq.store.journal import Append, measure
 from fmq.store.kinds import Record
 from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, Loss
@@ -155,7 +155,7 @@ class Shared:
 
         def plan(text: str) -> str:
             records: list[Record] = [note(text, size)]
-            if not journal.fits(journal.measure(records)):
+            if not journal.fits(measure(records)):
                 journal.roll(0, ordinary=True)
             append_notes(journal, records)
             call = getattr(threading.current_thread(), "call", None)
@@ -164,7 +164,7 @@ class Shared:
                 self._changed()
             return text
 
-        return self.group.run(plan, text, wait=wait, force=force)
+        return self.group.submit(plan, text, True if force else None, wait=wait)
 
     def call(self, work: Callable[[], object]) -> Call:
         """A thread that does `work`."""

@@ -140,7 +140,7 @@ def test_a_plan_that_is_refused_changes_nothing(share: Share) -> None:
     def plan(_: None) -> None:
         raise refusal
 
-    assert failing(lambda: shared.group.run(plan, None)) is refusal
+    assert failing(lambda: shared.group.submit(plan, None)) is refusal
     assert shared.group.idle()
     shared.send("goes on")
     assert shared.published == ["goes on"] == shared.durable()
@@ -154,7 +154,7 @@ def test_a_plan_refused_while_another_writes_disturbs_nobody(share: Share) -> No
 
     with shared.writing(lambda: shared.send("a")) as leader:
         (waiter,) = shared.waiting("b")
-        assert isinstance(shared.call(lambda: shared.group.run(plan, None)).ended(), BadName)
+        assert isinstance(shared.call(lambda: shared.group.submit(plan, None)).ended(), BadName)
     assert (leader.ended(), waiter.ended()) == ("a", "b")
 
 
@@ -168,7 +168,7 @@ def test_a_plan_that_breaks_off_ends_the_engine(share: Share, error: BaseExcepti
     def plan(_: None) -> None:
         raise error
 
-    assert failing(lambda: shared.group.run(plan, None)) is error
+    assert failing(lambda: shared.group.submit(plan, None)) is error
     assert isinstance(failing(lambda: shared.send("x")), EngineFailed)
     assert shared.published == []
 
@@ -177,7 +177,9 @@ def fail_in_plan(shared: Shared) -> None:
     def plan(_: None) -> None:
         raise ZeroDivisionError
 
-    assert isinstance(shared.call(lambda: shared.group.run(plan, None)).ended(), ZeroDivisionError)
+    assert isinstance(
+        shared.call(lambda: shared.group.submit(plan, None)).ended(), ZeroDivisionError
+    )
 
 
 def fail_from_outside(shared: Shared) -> None:

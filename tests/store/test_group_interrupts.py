@@ -77,7 +77,7 @@ def refused(shared: Shared, watch: Watch) -> list[Call]:
         raise BadName("no")
 
     with shared.writing(lambda: shared.send("first")) as first:
-        victim = shared.call(lambda: watch(lambda: shared.group.run(plan, None)))
+        victim = shared.call(lambda: watch(lambda: shared.group.submit(plan, None)))
         victim.ended()
     return [first, victim]
 

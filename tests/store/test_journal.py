@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from fmq.errors import StorageFull, TooLarge
+from fmq.errors import StorageFull
 from fmq.store.decoding import durable_to_of
 from fmq.store.encoding import size_of
 from fmq.store.files import Files
@@ -103,14 +103,10 @@ def test_an_append_that_just_fits_does_not_roll_and_one_byte_more_does() -> None
         assert len(journal.segments) == segments
 
 
-def test_an_append_larger_than_an_empty_segment_is_refused_and_changes_nothing() -> None:
+def test_the_largest_append_fills_an_empty_segment() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
     append(journal, "first")
-    before = journal.position, disk.operations
-    with pytest.raises(TooLarge, match="segment_bytes"):
-        append(journal, "x", size=journal.append_bytes_max - NOTE_BYTES + 1)
-    assert (journal.position, disk.operations) == before
     append(journal, "x", size=journal.append_bytes_max - NOTE_BYTES)
     assert Found(disk).segments[-1].end == journal.current.limit
 
