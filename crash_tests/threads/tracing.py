@@ -39,9 +39,21 @@ class Task:
     def can_go(self, now: float) -> bool:
         if self.over:
             return False
-        if self.lock is not None and self.lock.locked():  # type: ignore[attr-defined]
+        if self.lock is not None and is_taken(self.lock):
             return self.until is not None and now >= self.until
         return self.joins is None or not self.joins.is_alive()
+
+
+def is_taken(lock: Any) -> bool:
+    """Return whether any thread has `lock`, the one that asks included."""
+    if type(lock) is LOCKS[0]:
+        return bool(lock.locked())
+    if lock._is_owned():
+        return True
+    if not lock.acquire(blocking=False):
+        return True
+    lock.release()
+    return False
 
 
 class Tracing:
@@ -93,7 +105,7 @@ class Tracing:
     def _take(self, task: Task, frame: FrameType, lock: Any, number: int, *, block: bool) -> None:
         """Let it come to the lock only when that is free."""
         mine = (lock, task, id(frame), number)
-        if block and self._holders.get(id(lock)) == mine and lock.locked():
+        if block and self._holders.get(id(lock)) == mine and is_taken(lock):
             if self._lines:
                 self._seam(task, place_of(frame))  # it leaves the block of a `with`
             return
@@ -108,7 +120,9 @@ class Tracing:
         return None if held is None else held[1]
 
     def free_locks(self) -> None:
-        """Release all: those who would have done it do not go on as they should."""
+        """Release all: those who would have done it do not go on as they should. An RLock is
+        released by its owner alone, when the end of the schedule reaches it.
+        """
         for lock, *_ in self._holders.values():
-            if lock.locked():
+            if type(lock) is LOCKS[0] and lock.locked():
                 lock.release()
