@@ -15,6 +15,7 @@ from fmq.options import Options
 from fmq.recovery.recover import Claimed, claim
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
+from fmq.testing.shadow import Shadow
 from fmq.tx.ids import DRAWN_BYTES
 
 PATH = "data"
@@ -35,8 +36,10 @@ def rules_of(workload: Workload) -> Rules:
 
 
 def open_engine(disk: Disk, options: Options, clock: FakeClock | None = None) -> Engine:
-    """An engine whose every step is deterministic."""
-    return fmq.open(PATH, options, disk=disk, clock=clock or FakeClock(), background=False)
+    """An engine whose every step is deterministic, and whose bytes a shadow replays."""
+    engine = fmq.open(PATH, options, disk=disk, clock=clock or FakeClock(), background=False)
+    Shadow(engine)
+    return engine
 
 
 class Start(NamedTuple):

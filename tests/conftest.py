@@ -13,6 +13,8 @@ from hypothesis import settings
 
 import fmq
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.shadow import Shadow
+from tests.small import SHADOWS
 
 PATH = "data"
 
@@ -27,6 +29,14 @@ OPTIONS = fmq.Options(
 # A test machine may be busy, and a slow example is no failure.
 settings.register_profile("fmq", deadline=None, print_blob=True)
 settings.load_profile("fmq")
+
+
+@pytest.fixture(autouse=True)
+def shadows() -> Iterator[None]:
+    """Compare what each engine of the test remembers with what a replay of its bytes makes."""
+    yield
+    while SHADOWS:
+        SHADOWS.pop().verify()
 
 
 @pytest.fixture
@@ -49,4 +59,5 @@ def disk() -> Iterator[CrashDisk]:
 def engine(disk: CrashDisk, clock: FakeClock) -> Iterator[fmq.Engine]:
     """An engine on `disk` and `clock`, without a thread of its own, with small limits."""
     with fmq.open(PATH, OPTIONS, disk=disk, clock=clock, background=False) as engine:
+        SHADOWS.append(Shadow(engine))
         yield engine

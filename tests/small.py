@@ -9,14 +9,21 @@ from fmq import Engine, Options
 from fmq.clock import Clock
 from fmq.disk import Disk
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.shadow import Shadow
 
 SMALL: dict[str, Any] = {"segment_bytes": 4096}
+SHADOWS: list[Shadow] = []  # of the engines that the test has opened; conftest.py verifies them
 
 
 def opened(disk: Disk, clock: Clock | None = None, **options: Any) -> Engine:
-    """The engine of the directory `data` on `disk`: small segments, no thread of its own."""
+    """The engine of the directory `data` on `disk`: small segments, no thread of its own.
+
+    A shadow replays whatever it writes, and compares.
+    """
     chosen = Options(**{**SMALL, **options})
-    return fmq.open("data", chosen, disk=disk, clock=clock or FakeClock(), background=False)
+    engine = fmq.open("data", chosen, disk=disk, clock=clock or FakeClock(), background=False)
+    SHADOWS.append(Shadow(engine))
+    return engine
 
 
 def bodies(engine: Any, topic: str, queue: int = 0, offset: int = 0) -> list[Any]:

@@ -76,6 +76,7 @@ class Group:
         self.syncs = 0
         self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
+        self.on_published: Callable[[Pending], None] | None = None  # for tests
         self.failure: BaseException | None = None
 
     def idle(self) -> bool:
@@ -252,6 +253,8 @@ class Group:
                 journal.written_to, journal.written_chain = end, chain
                 if appends:
                     self._publish(appends)
+                if self.on_published is not None:
+                    self.on_published(pending)
                 self._writing = False
                 if self._waiters:
                     self._wake_served(turn)

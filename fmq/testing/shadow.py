@@ -1,0 +1,128 @@
+"""A second ledger beside a running engine, which knows only the bytes that the engine wrote.
+
+What ran is what replays: each append is decoded from its bytes, applied to the shadow, and what it
+touched is compared with what the engine remembers. So a transition that depends on something that
+is not in the record, or an encoder that leaves something out, is found by any test that runs
+beside a shadow.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from fmq.store.decoding import decode
+from fmq.store.journal import Pending
+from fmq.store.kinds import Acks, Decided, Prepare, Record, Run
+from fmq.store.record import LAST, aligned
+from fmq.tx.apply import apply, prepare_applied
+from fmq.tx.ledger import Ledger
+
+if TYPE_CHECKING:
+    from fmq.engine import Engine
+
+
+class Shadow:
+    """Follows one engine from the moment it is made."""
+
+    def __init__(self, engine: Engine) -> None:
+        parts = engine._parts
+        self._seed = parts.journal.seed
+        self._group = parts.group
+        with parts.lock:
+            self._theirs = parts.ledger
+            self._ledger = copy_of(parts.ledger)
+            parts.group.on_published = self._published
+
+    def _published(self, pending: Pending) -> None:
+        """Apply what was written. Raises AssertionError if the engine remembers anything else."""
+        _, rolls, segment, start, _, buffers, _ = pending
+        written = [(roll.old.base, roll.start, roll.buffers) for roll in rolls]
+        touched: list[Record] = []
+        for base, position, data in (*written, (segment.base, start, buffers)):
+            self._ledger.enter_segment(base)
+            for append in appends_in(b"".join(data), position, self._seed):
+                apply(self._ledger, append)
+                touched += append
+        for record in touched:
+            self._compare(record)
+        self._equal("applied_upto", self._ledger.applied_upto, self._theirs.applied_upto)
+
+    def verify(self) -> None:
+        """Compare everything. Raises AssertionError; an engine that has failed is left alone."""
+        if not self._group.broken():
+            for what, mine in state_of(self._ledger).items():
+                self._equal(what, mine, state_of(self._theirs)[what])
+
+    def _compare(self, record: Record) -> None:
+        mine, theirs = self._ledger, self._theirs
+        if isinstance(record, Run):
+            for ledger_of in ("first", "next"):
+                queues = [each.queue(record.topic, record.queue) for each in (mine, theirs)]
+                found = [getattr(queue, ledger_of, None) for queue in queues]
+                self._equal(f"{ledger_of} of {record.topic}/{record.queue}", *found)
+        elif isinstance(record, Prepare | Decided):
+            undecided = [transaction_in(each, record.tx) for each in (mine, theirs)]
+            self._equal(f"transaction {record.tx}", *undecided)
+        elif isinstance(record, Acks):
+            for ack in record.ranges:
+                key = ack.group, ack.topic, ack.queue
+                acked = [each.acked_of(*key).beyond(0) for each in (mine, theirs)]
+                self._equal(f"acks of {key}", *acked)
+
+    def _equal(self, what: str, mine: Any, theirs: Any) -> None:
+        assert mine == theirs, f"{what}: the bytes say {mine}, and the engine remembers {theirs}"
+
+
+def appends_in(data: bytes, position: int, seed: int) -> list[list[Record]]:
+    """Return the appends in `data`, which stands at `position`."""
+    appends: list[list[Record]] = [[]]
+    at = 0
+    while at < len(data):
+        record = decode(data, at, position + at, seed)
+        appends[-1].append(record)
+        at += aligned(record.size)
+        if record.flags & LAST:
+            appends.append([])
+    assert not appends.pop(), "the last append has no end"
+    return appends
+
+
+def copy_of(ledger: Ledger) -> Ledger:
+    """Return a ledger that says the same, and tells nobody of what it applies."""
+    copy = Ledger(ledger.index.base)
+    copy.unsettled, copy.known_from = ledger.unsettled, ledger.known_from
+    copy.carry(ledger.carried())
+    for entry in ledger.undecided.values():
+        prepare_applied(copy, entry.prepare, entry.runs, entry.start)
+    copy.index = deepcopy(ledger.index)
+    copy.applied_upto, copy.last_us = ledger.applied_upto, ledger.last_us
+    return copy
+
+
+def state_of(ledger: Ledger) -> dict[str, Any]:
+    """Return all that a ledger says, but for what is in files by now."""
+    index = ledger.index
+    lanes = {
+        key: [list(getattr(lane, name)) for name in ("starts", "counts", "records", "bodies")]
+        for key, lane in index.lanes.items()
+    }
+    carried = ledger.carried()
+    # An ack that says nothing is not worth remembering.
+    carried["acks"] = [ack for ack in carried["acks"] if ack[3] or ack[4]]
+    return {
+        **carried,
+        "undecided": {tx: transaction_in(ledger, tx) for tx in sorted(ledger.undecided)},
+        "applied_upto": ledger.applied_upto,
+        "lanes": lanes,
+        "outcomes": [list(index.outcome_keys), list(index.outcome_places)],
+    }
+
+
+def transaction_in(ledger: Ledger, tx: int) -> tuple[int, int, list[tuple[str, int, int]]] | None:
+    """Return what `ledger` knows of an undecided transaction."""
+    entry = ledger.undecided.get(tx)
+    if entry is None:
+        return None
+    runs = [(run.topic, run.queue, run.position) for run in entry.runs]
+    return entry.prepare.position, entry.start, runs
