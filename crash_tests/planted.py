@@ -194,8 +194,8 @@ MUTANTS = (
     ),
     Mutant(
         "a send that is to be durable, and is not",
-        "                if sync:\n                    self._sync_wanted = True\n",
-        "",
+        "submit(writer.send, sent, sync)\n        if not",
+        "submit(writer.send, sent, None)\n        if not",
         "--workload asked-to-sync",
     ),
     Mutant(

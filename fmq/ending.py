@@ -46,20 +46,20 @@ class Closing:
         if self._lock.locked() and current_thread().name.startswith(OWN_THREADS):
             return
         with self._lock:
-            self._closer = me
-            try:
-                self._take_steps()
-            finally:
-                self._closer = 0
+            self._take_steps(me)
 
-    def _take_steps(self) -> None:
+    def _take_steps(self, me: int) -> None:
         failed: Exception | None = None
-        while self._left:
-            try:
-                self._left[0]()
-            except Exception as error:
-                failed = failed or error
-            self._left.pop(0)
+        try:
+            self._closer = me
+            while self._left:
+                try:
+                    self._left[0]()
+                except Exception as error:
+                    failed = failed or error
+                self._left.pop(0)
+        finally:
+            self._closer = 0
         if failed is not None:
             raise failed
 

@@ -22,7 +22,7 @@ GROUND = {
     *("fmq.clock", "fmq.disk", "fmq.imported", "fmq.mounts"),
 }
 STORE = GROUND | {"fmq.store"}
-TX = STORE | {"fmq.nested", "fmq.tx"}
+TX = STORE | {"fmq.tx"}
 ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback", "fmq.bind", "fmq.*"}
 
 # Whoever lies in the row's place may import what lies in these. A package stands for all that
@@ -30,7 +30,6 @@ ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback", "fmq.bind", "fmq.*
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "fmq.store": STORE,
-    "fmq.nested": STORE,
     "fmq.tx": TX,
     "fmq.recovery": TX | {"fmq.recovery"},
     "fmq.consume": TX | {"fmq.consume"},
@@ -45,6 +44,7 @@ MAY_IMPORT = {
     "fmq.*": ENGINE,
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},
+    "fmq.testing.shadow": TX | {"fmq.engine"},  # it replays what an engine has just written
     "fmq.export": STORE | {"fmq.table", "fmq.spark", "fmq.export"},
     "fmq.report": GROUND | {"fmq", "fmq.spark", "fmq.report", "fmq.cli.text"},
     # It shows journals that no engine would open, so it reads names, checkpoints and tails itself.

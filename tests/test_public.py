@@ -334,11 +334,11 @@ def test_the_readme_has_a_snippet_that_runs() -> None:
 
 
 def test_the_files_of_the_readme_tour_exist_and_say_what_they_know() -> None:
-    """Eleven files in order, each beginning with a docstring."""
+    """Six files in order, each beginning with a docstring."""
     text = (ROOT / "README.md").read_text()
     tour = text[text.index("## Reading the source") : text.index("## Limits")]
     files = re.findall(r"^\d+\. \[(fmq/\S+\.py)\]", tour, re.MULTILINE)
-    assert len(files) == 11
+    assert len(files) == 6
     assert [name for name in files if not (ROOT / name).read_text().startswith('"""')] == []
 
 

@@ -18,6 +18,7 @@ from fmq.errors import (
     BadOption,
     Closed,
     Damaged,
+    EngineFailed,
     NotAStore,
     OffsetGone,
     ReadOnly,
@@ -266,6 +267,15 @@ def questions(first: int) -> list[Callable[[Any], Any]]:
     ]
 
 
+def refuses(reader: Any) -> bool:
+    """Whether an interrupt in the middle of an append keeps it from showing anything more."""
+    try:
+        reader.refresh()
+    except EngineFailed as error:
+        return "interrupted" in str(error)
+    return False
+
+
 @pytest.mark.parametrize(
     ("retain_bytes", "since", "step"),
     [
@@ -303,6 +313,8 @@ def test_an_interrupt_in_a_look_for_news_loses_nothing(
                 news = Interrupt(at)
                 with suppress(KeyboardInterrupt):
                     news.run(reader.refresh)
+                if refuses(reader):
+                    continue
                 (info,) = engine.queues("t")
                 asks = questions(info.first)
                 turn = at // step % len(asks)

@@ -28,7 +28,7 @@ class Lease:
     __slots__ = ("_claim", "_consumer", "_end", "_first", "_holds", "_queue")
 
     _claim: Claim
-    _consumer: Consumer
+    _consumer: Any  # the Consumer that polled it
     _queue: Queue
     _holds: QueueHolds  # that of the group in the queue
     _first: int
@@ -62,7 +62,8 @@ class Lease:
 
     def hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
         """What an ack with `writer` would say; from now on `holder` has it, and no lease ends."""
-        return self._consumer._hold_for_transaction(self, writer, holder)
+        consumer: Consumer = self._consumer
+        return consumer._hold_for_transaction(self, writer, holder)
 
     def release_under_lock(self, holder: object) -> None:
         """What `holder` had of it, and does not ack, is its consumer's again."""
