@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
@@ -17,7 +18,8 @@ from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
 from fmq.opening import PathLike, check_door, text_of
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.layout import LOCK, known_segments, look
+from fmq.recovery.at_rest import at_rest
+from fmq.recovery.layout import known_segments, look
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
@@ -69,7 +71,8 @@ class Report:
 def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
     """Verify the directory at `path`, which no engine has open; what is wrong is in the report.
 
-    NotAStore where no journal was ever begun: nothing is proved by what is not there.
+    Raises Locked if an engine has it open, or had meanwhile; one that opens is not kept waiting.
+    Raises NotAStore where no journal was ever begun: nothing is proved by what is not there.
     """
     where = text_of(path)
     if disk is None:
@@ -79,7 +82,10 @@ def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
     try:
         directory = disk.directory(where, make=False)
         try:
-            return _check(where, directory)
+            with suppress(Damaged):  # reported below
+                look(directory)  # first: in a directory that is not fmq's no lock is shared
+            with at_rest(directory):
+                return _check(where, directory)
         finally:
             directory.close()
     except OSError as error:
@@ -91,9 +97,6 @@ def _check(where: str, directory: Directory) -> Report:
         layout = look(directory)
     except Damaged as error:
         return Report(where, 0, 0, 0, 0, 0, 0, (_problem_of(error),))
-    locked = directory.locked_by(LOCK)
-    if locked is not None:
-        raise locked
     if layout.fresh:
         raise NotAStore(
             f"{where}: no journal was ever begun here, so there is nothing to verify. Name the "

@@ -74,7 +74,8 @@ class Directory(Protocol):
     def lock(self, name: str) -> Callable[[], None]:
         """Hold this directory against other writers; raises Locked. Returns the release.
 
-        It is held also if the file `name`, which says by whom, is removed.
+        It is held also if the file `name`, which says by whom, is removed. If a reader has a
+        shared pin on that file, a new one takes its place.
         """
 
     def locked_by(self, name: str) -> Locked | None:

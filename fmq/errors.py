@@ -94,14 +94,24 @@ DROPPED = " One that was dropped without close() has it until its process ends."
 class Locked(StorageError):
     """Another engine, here or in another process, has this directory open."""
 
-    def __init__(self, path: str, holder: str, *, here: bool = False) -> None:
-        """`here` says that the holder is the process itself."""
+    def __init__(self, path: str, holder: str, *, here: bool = False, closed: bool = False) -> None:
+        """`here` says that the holder is the process itself, `closed` that it had the directory
+        open while it was read, and has no longer.
+        """
         who = f"this process ({holder})" if here else holder
-        super().__init__(
-            f"{path}: already open for writing by {who}. One engine writes at a time, and "
-            "nothing was changed. Close the other one, or look with fmq.open(path, read_only=True)."
-            f"{DROPPED if here else ''}"
-        )
+        if closed:
+            text = (
+                f"{path}: {who} had it open for writing while it was read, so what was read proves "
+                "nothing. Nothing was changed. Call again while no engine has it open, or for a "
+                "copy."
+            )
+        else:
+            text = (
+                f"{path}: already open for writing by {who}. One engine writes at a time, and "
+                "nothing was changed. Close the other one, or look with "
+                f"fmq.open(path, read_only=True).{DROPPED if here else ''}"
+            )
+        super().__init__(text)
         self.path = path
         self.holder = holder
 

@@ -171,12 +171,17 @@ def gil_holding_writer() -> Writer:
 class RealDirectory:
     """A directory of this machine."""
 
-    def __init__(self, path: str, fd: int, writer: Writer, *, remote: str | None) -> None:
-        """`remote` is the kind of file system, if it is one that must not be written."""
+    def __init__(
+        self, path: str, fd: int, writer: Writer, *, remote: str | None, is_local: bool = True
+    ) -> None:
+        """`remote` is the kind of file system, if it is one that must not be written. `is_local`
+        is False also if it is remote and may be written.
+        """
         self.path = path
         self._fd = fd
         self._writer = writer
         self.remote = remote
+        self._is_local = is_local
 
     def names(self) -> list[str]:
         if self._fd < 0:
@@ -208,7 +213,7 @@ class RealDirectory:
                 os.mkdir(name, 0o700, dir_fd=self._fd)
         fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
         path = os.path.join(self.path, name)
-        return RealDirectory(path, fd, self._writer, remote=self.remote)
+        return RealDirectory(path, fd, self._writer, remote=self.remote, is_local=self._is_local)
 
     def lock(self, name: str) -> Callable[[], None]:
         if self.remote is not None:
@@ -221,7 +226,14 @@ class RealDirectory:
             kept.append(self._itself())
             if not _flock_alone(kept[0]):
                 raise self._locked(name)
-            kept.append(os.open(name, os.O_RDWR | os.O_CREAT | UNFOLLOWED, 0o600, dir_fd=self._fd))
+            kept.append(self._open_lock(name))
+            if self._is_local and _is_locked(kept[0]) and _is_only_shared(kept[1]):
+                # By `fmq.check`, which keeps it for as long as it reads. A new file keeps no engine
+                # waiting, and tells the check that one was here: see recovery/at_rest.py. Only
+                # where the directory's own lock keeps every other engine away.
+                os.close(kept.pop())
+                os.unlink(name, dir_fd=self._fd)
+                kept.append(self._open_lock(name))
             if not _flock_alone(kept[1]):
                 raise self._locked(name)
             # In this order: on a full disk there may be no room for what was given back.
@@ -243,12 +255,17 @@ class RealDirectory:
 
         return release
 
+    def _open_lock(self, name: str) -> int:
+        return os.open(name, os.O_RDWR | os.O_CREAT | UNFOLLOWED, 0o600, dir_fd=self._fd)
+
     def locked_by(self, name: str) -> Locked | None:
         kept = [self._itself()]
         try:
-            with contextlib.suppress(FileNotFoundError):
-                kept.append(os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd))
-            free = all(_flock(fd, fcntl.LOCK_SH) for fd in kept)
+            free = _flock(kept[0], fcntl.LOCK_SH)
+            if free:
+                with contextlib.suppress(FileNotFoundError):
+                    kept.append(os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd))
+                    free = _flock(kept[1], fcntl.LOCK_SH)
         finally:
             for fd in kept:
                 os.close(fd)
@@ -263,6 +280,8 @@ class RealDirectory:
             fd = os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
         except FileNotFoundError:
             return Locked(self.path, f"an engine whose {name} has been removed")
+        except OSError:  # the file may not be read by everybody
+            return Locked(self.path, "another process")
         try:
             words = os.pread(fd, WORDS_BYTES_MAX, 0)
         finally:
@@ -301,6 +320,20 @@ def _flock_alone(fd: int) -> bool:
     return False
 
 
+def _is_locked(fd: int) -> bool:
+    """Whether the directory that is open as `fd` has been locked, and not merely cannot be."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_only_shared(fd: int) -> bool:
+    """Whether other programs share the lock of what is open as `fd`, so that no engine has it."""
+    return not _flock(fd, fcntl.LOCK_EX) and _flock(fd, fcntl.LOCK_SH)
+
+
 def _flock(fd: int, how: int) -> bool:
     """Lock or unlock what is open as `fd`, without waiting; False if another one has it.
 
@@ -336,8 +369,9 @@ class RealDisk:
             fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise no_directory(path, error) from None
-        remote = None if self._allow_remote else _remote_kind(path)
-        return RealDirectory(path, fd, self._writer, remote=remote)
+        kind = _remote_kind(path)
+        remote = None if self._allow_remote else kind
+        return RealDirectory(path, fd, self._writer, remote=remote, is_local=kind is None)
 
     def _make(self, path: str) -> None:
         made = True

@@ -384,6 +384,19 @@ def test_a_lock_holds_also_when_its_file_is_removed(
     again()
 
 
+def test_a_lock_file_that_a_reader_shares_is_replaced(directory: Directory) -> None:
+    """The reader has its file open, so the identity of the new one tells it of the lock."""
+    directory.lock("LOCK")()
+    reader = directory.open("LOCK")
+    assert reader.identity() == directory.open("LOCK").identity()
+    assert reader.pin(exclusive=False)
+    release = directory.lock("LOCK")
+    assert reader.identity() != directory.open("LOCK").identity()
+    assert directory.locked_by("LOCK") is not None
+    release()
+    assert reader.identity() != directory.open("LOCK").identity()
+
+
 def test_shared_pins_exclude_an_exclusive_one(directory: Directory) -> None:
     fill(directory, "a", b"x")
     first, second, third = (directory.open("a") for _ in range(3))

@@ -47,6 +47,9 @@ class Layout(NamedTuple):
 def look(directory: Directory) -> Layout:
     """The layout of `directory`; NotAStore if it holds something that is not fmq's."""
     layout = _look(directory)
+    if layout.fresh and not layout.names <= BEFORE_THE_FIRST:
+        # Names are not read at one instant: an engine may be giving a segment its name.
+        layout = _look(directory)
     if layout.fresh:
         foreign = sorted(name for name in layout.names if not _ours(name))
         if foreign or _is_foreign_lock(directory, layout):
@@ -54,12 +57,9 @@ def look(directory: Directory) -> Layout:
                 f"{directory.path}: not a directory of fmq's, it holds {[*foreign, LOCK][0]!r}. "
                 "Nothing was changed. Name a new or empty directory."
             )
-        # Nothing else comes before the first segment has its name. But names are not read at one
-        # instant: whoever begins a journal may have given it meanwhile.
+        # Nothing else comes before the first segment has its name.
         if not layout.names <= BEFORE_THE_FIRST:
-            layout = _look(directory)
-            if layout.fresh:
-                raise Damaged(segment_name(0), 0, "all segments are missing")
+            raise Damaged(segment_name(0), 0, "all segments are missing")
     return layout
 
 

@@ -1,0 +1,78 @@
+"""Telling whether an engine had a directory open while it was read.
+
+The reader shares the lock of LOCK for as long as it reads. An engine needs that lock alone, and
+waits for no reader: it puts a new LOCK in the place of one that is shared. The reader has the old
+file open, so the new one has another identity. So an engine cannot come unnoticed, however soon
+it has gone, and whether or not it changed anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fmq.disk import Directory, File
+from fmq.errors import Locked
+from fmq.recovery.layout import LOCK, LOCK_BYTES, lock_says
+
+
+@contextmanager
+def at_rest(directory: Directory) -> Iterator[None]:
+    """Run a block that reads `directory` while no engine has it open.
+
+    Raises Locked if an engine has it open, or had meanwhile, whatever else the block raises.
+    """
+    locked = directory.locked_by(LOCK)
+    if locked is not None:
+        raise locked
+    before = _open_lock(directory)
+    try:
+        if before is not None and not before.pin(exclusive=False):
+            raise directory.locked_by(LOCK) or _was_open(directory)
+        failed: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            failed = error
+        locked = _locked_since(directory, before)
+        if locked is not None:
+            raise locked
+        if failed is not None:
+            raise failed
+    finally:
+        if before is not None:
+            before.close()
+
+
+def _locked_since(directory: Directory, before: File | None) -> Locked | None:
+    """The error, if an engine has `directory` open, or had since LOCK was the file `before`."""
+    locked = directory.locked_by(LOCK)
+    if locked is not None:
+        return locked
+    now = _open_lock(directory)
+    if now is None:
+        return None if before is None else _was_open(directory)
+    try:
+        same = before is not None and now.identity() == before.identity()
+    finally:
+        now.close()
+    return None if same else _was_open(directory)
+
+
+def _was_open(directory: Directory) -> Locked:
+    """The error for an engine that has gone, with what it left in LOCK."""
+    file = _open_lock(directory)
+    if file is None:
+        return Locked(directory.path, "an engine", closed=True)
+    try:
+        holder = lock_says(file.read(0, LOCK_BYTES)).holder
+    finally:
+        file.close()
+    return Locked(directory.path, holder or "another process", closed=True)
+
+
+def _open_lock(directory: Directory) -> File | None:
+    try:
+        return directory.open(LOCK)
+    except FileNotFoundError:
+        return None
