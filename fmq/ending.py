@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from threading import Lock, current_thread, get_ident
 from typing import Protocol
 
-from fmq.errors import Closed, FmqError
+from fmq.errors import Closed, FmqError, StorageError
 from fmq.parts import Parts
 from fmq.real_disk import after_fork_in_child
 
@@ -20,6 +20,21 @@ class Forkable(Protocol):
 
     def _forked(self) -> None:
         """This is the child, and the engine is the parent's."""
+
+
+@contextmanager
+def refusals_of_close(path: str) -> Iterator[None]:
+    """Raise a StorageError for a bare OSError of the block, which has closed all that it could."""
+    try:
+        yield
+    except FmqError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"{path}: closed, but the machine refused a part of it ({error}). What had been "
+            "durable is safe, and what could be released was. Open the directory again; if it is "
+            "Locked then, end this process first."
+        ) from error
 
 
 class Closing:

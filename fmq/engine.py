@@ -17,7 +17,14 @@ from fmq.checkpointing import no_checkpoint
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
-from fmq.ending import Closing, drain, forget, let_go_of_locks, remember
+from fmq.ending import (
+    Closing,
+    drain,
+    forget,
+    let_go_of_locks,
+    refusals_of_close,
+    remember,
+)
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
@@ -414,9 +421,10 @@ class Engine:
             self._parts.chores.attempt()
 
     def close(self) -> None:
-        """Wait for running calls, write a checkpoint, let go of the directory.
+        """Wait for running calls, write a checkpoint, release the directory.
 
-        What is undecided stays undecided.
+        What is undecided stays undecided. Raises StorageError if the machine refuses to close a
+        file; then everything else is closed, the engine too, and a second call does nothing.
         """
         self._parts.refuse_nested()
         with self._parts.lock:
@@ -426,22 +434,33 @@ class Engine:
                 )
                 self._closing.begin(self._steps_to_close(refusal))
                 self._refusal = refusal
-        self._closing.go_on()
+        with refusals_of_close(self._path):
+            self._closing.go_on()
 
     def _lettings_go(self) -> tuple[Callable[[], None], ...]:
         return self._parts.close, self._unlock, self._directory.close
+
+    def _let_go(self) -> None:
+        for let_go in self._lettings_go():
+            with suppress(Exception):
+                let_go()
 
     def _steps_to_close(self, refusal: Closed) -> list[Callable[[], None]]:
         begun = False
 
         def end() -> None:
             nonlocal begun
+            group = self._parts.group
+            had_failed = group.broken()
             # The checkpoint is a hint: without it, or if it was broken off, the next open replays
             # a little more.
             clean = drain(self._parts, refusal) and not begun
             begun = True
             with suppress(OSError):
                 self._parts.chores.end(clean=clean)
+            if group.broken() and not had_failed:
+                # What calls had planned that did not wait may be lost, and nobody was told yet.
+                raise group.failed_error() from group.failure
 
         def wake() -> None:
             with self._parts.lock:
@@ -465,10 +484,7 @@ class Engine:
         let_go_of_locks(self._parts)
         self._closing = Closing()  # who was at it does not exist
         self._thread = self._committer = None
-        with suppress(Exception):
-            self._parts.close()
-            self._unlock()
-            self._directory.close()
+        self._let_go()
 
     def __enter__(self) -> Engine:
         return self
@@ -484,9 +500,7 @@ class Engine:
     def __del__(self) -> None:
         if getattr(self, "_refusal", True) is None and hasattr(self, "_parts"):
             # One with threads is never dropped, as they have it. All that was acknowledged is safe.
-            for let_go in self._lettings_go():
-                with suppress(Exception):
-                    let_go()
+            self._let_go()
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TypeVar
 
 from fmq.clock import Clock
 from fmq.disk import Directory
-from fmq.ending import forget, remember
+from fmq.ending import forget, refusals_of_close, remember
 from fmq.errors import (
     Closed,
     Damaged,
@@ -238,7 +238,7 @@ class ReadOnlyEngine:
         raise AttributeError(name)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files. Raises StorageError if the machine refuses that of one."""
         with self._refreshing:  # whoever looks for news uses them
             if self._refusal is None:
                 self._refusal = Closed(
@@ -246,17 +246,21 @@ class ReadOnlyEngine:
                 )
             # Each may be done again, after an interrupt.
             forget(self)
-            self._follower.close()
-            self._directory.close()
+            with refusals_of_close(self._path), ExitStack() as stack:
+                stack.callback(self._directory.close)
+                stack.callback(self._follower.close)
 
     def _forked(self) -> None:
         """This is the child of a fork: whoever had a lock of it does not exist here."""
         self._refusal = Forked(self._path)
         self._refreshing, self._lock = threading.Lock(), threading.RLock()
         self._follower.files.forked()
-        with suppress(Exception):
-            self._follower.close()
-            self._directory.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for let_go in (self._follower.close, self._directory.close):
+            with suppress(Exception):
+                let_go()
 
     def __enter__(self) -> ReadOnlyEngine:
         return self
@@ -271,9 +275,7 @@ class ReadOnlyEngine:
 
     def __del__(self) -> None:
         if getattr(self, "_refusal", True) is None and hasattr(self, "_built_from"):
-            with suppress(Exception):
-                self._follower.close()
-                self._directory.close()
+            self._let_go()
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:

@@ -128,7 +128,7 @@ class RealFile:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            _close(fd)
 
 
 # As os.pwritev: file, buffers, position, flags; how many bytes it wrote.
@@ -231,7 +231,7 @@ class RealDirectory:
                 # By `fmq.check`, which keeps it for as long as it reads. A new file keeps no engine
                 # waiting, and tells the check that one was here: see recovery/at_rest.py. Only
                 # where the directory's own lock keeps every other engine away.
-                os.close(kept.pop())
+                _close(kept.pop())
                 os.unlink(name, dir_fd=self._fd)
                 kept.append(self._open_lock(name))
             if not _flock_alone(kept[1]):
@@ -240,7 +240,7 @@ class RealDirectory:
             os.ftruncate(kept[1], os.pwrite(kept[1], _own_words(), 0))
         except BaseException:
             while kept:
-                os.close(kept.pop())
+                _close(kept.pop())
             raise
         owner = os.getpid()
 
@@ -250,8 +250,10 @@ class RealDirectory:
                 # A child that has not come to close its copy, or to exec, would keep the lock; and
                 # a child that closes its copy must leave its parent's alone.
                 if os.getpid() == owner:
-                    _flock(kept[-1], fcntl.LOCK_UN)
-                os.close(kept.pop())
+                    # If it is refused: where no child has a copy, closing releases the lock, too.
+                    with contextlib.suppress(OSError):
+                        _flock(kept[-1], fcntl.LOCK_UN)
+                _close(kept.pop())
 
         return release
 
@@ -268,7 +270,7 @@ class RealDirectory:
                     free = _flock(kept[1], fcntl.LOCK_SH)
         finally:
             for fd in kept:
-                os.close(fd)
+                _close(fd)
         return None if free else self._locked(name)
 
     def _itself(self) -> int:
@@ -285,14 +287,22 @@ class RealDirectory:
         try:
             words = os.pread(fd, WORDS_BYTES_MAX, 0)
         finally:
-            os.close(fd)
+            _close(fd)
         holder, *_ = words.decode("ascii", "replace").split("\n")
         return Locked(self.path, holder or "another process", here=words == _own_words())
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            _close(fd)
+
+
+def _close(fd: int) -> None:
+    """Close `fd`. An error is ignored: the kernel has released the number and its lock all the
+    same, and what must be durable was synced before.
+    """
+    with contextlib.suppress(OSError):
+        os.close(fd)
 
 
 def _own_words() -> bytes:
@@ -394,7 +404,7 @@ class RealDisk:
         try:
             os.fsync(parent)
         finally:
-            os.close(parent)
+            _close(parent)
 
     @staticmethod
     def random(size: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from fmq.disk import Directory, File
 from fmq.errors import Unreadable
@@ -85,5 +85,7 @@ class Files:
         self.lock = threading.Lock()
 
     def close(self) -> None:
-        for base in list(self._entries):
-            self.forget(base)
+        """Close each segment as soon as nobody uses it."""
+        with ExitStack() as stack:
+            for base in list(self._entries):
+                stack.callback(self.forget, base)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from operator import attrgetter
 from typing import Any, NoReturn
 from zlib import crc32
@@ -253,10 +254,10 @@ class Journal:
                     raise
 
     def close(self) -> None:
-        """Let go of all files."""
-        self._writing.close()
-        self.spares.close()
-        self.files.close()
+        """Close all files, also those behind one that the machine refuses to close."""
+        with ExitStack() as stack:
+            for part in (self.files, self.spares, self._writing):
+                stack.callback(part.close)
 
 
 base_of = attrgetter("base")

@@ -198,9 +198,10 @@ class Spares:
         return Spare(name, file, self._capacity)
 
     def close(self) -> None:
-        """Let go of the files; they stay for the next engine."""
-        for spare in (*self._ready, *self._odd, *self._given):
-            spare.file.close()
+        """Close the files, which stay for the next engine."""
+        with contextlib.ExitStack() as stack:
+            for spare in (*self._ready, *self._odd, *self._given):
+                stack.callback(spare.file.close)
         self._ready.clear()
         self._odd.clear()
         self._given.clear()

@@ -133,6 +133,7 @@ class FaultFile:
 
     def close(self) -> None:
         self._file.close()
+        self._faults.meet("close", self.path)
 
 
 class FaultDirectory:
@@ -175,13 +176,20 @@ class FaultDirectory:
         return FaultDirectory(self._faults, self._directory.subdirectory(name, make=make))
 
     def lock(self, name: str) -> Callable[[], None]:
-        return self._directory.lock(name)
+        release = self._directory.lock(name)
+
+        def release_or_fail() -> None:
+            release()
+            self._faults.meet("unlock", self._join(name))
+
+        return release_or_fail
 
     def locked_by(self, name: str) -> Locked | None:
         return self._directory.locked_by(name)
 
     def close(self) -> None:
         self._directory.close()
+        self._faults.meet("close", self.path)
 
     def _join(self, name: str) -> str:
         return f"{self.path}/{name}"

@@ -21,6 +21,8 @@ Operation = Literal[
     "remove",
     "mkdir",
     "directory sync",
+    "close",  # of a file or a directory: done all the same, as the kernel does it
+    "unlock",  # as "close"
 ]
 
 
