@@ -1,10 +1,14 @@
-"""How an engine ends: drained and closed, or left behind in the child of a fork."""
+"""How an engine ends: drained and closed, synced at the end of the process, or left behind in the
+child of a fork.
+"""
 
 from __future__ import annotations
 
+import atexit
+import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Lock, current_thread, get_ident
 from typing import Protocol
 
@@ -15,11 +19,14 @@ from fmq.real_disk import after_fork_in_child
 OWN_THREADS = "fmq "  # what their names begin with
 
 
-class Forkable(Protocol):
-    """An engine, as a fork sees it."""
+class Remembered(Protocol):
+    """An engine, as a fork and the end of the process see it."""
 
     def _forked(self) -> None:
         """This is the child, and the engine is the parent's."""
+
+    def _process_ends(self) -> None:
+        """Make durable what no call waits for."""
 
 
 @contextmanager
@@ -103,22 +110,37 @@ def let_go_of_locks(parts: Parts) -> None:
     parts.journal.files.forked()
 
 
-_open: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_open: weakref.WeakSet[Remembered] = weakref.WeakSet()
+_workers = {"told": False}  # whether multiprocessing calls `_process_ends` in this process
 
 
-def remember(engine: Forkable) -> None:
-    """From now on a fork leaves it dead in the child."""
+def remember(engine: Remembered) -> None:
+    """From now on a fork leaves it dead in the child, and the end of the process syncs it."""
     _open.add(engine)
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and not _workers["told"]:
+        # Its children end without atexit.
+        util.Finalize(None, _process_ends, exitpriority=0)
+        _workers["told"] = True
 
 
-def forget(engine: Forkable) -> None:
+def forget(engine: Remembered) -> None:
     """It is closed."""
     _open.discard(engine)
 
 
 def _after_fork() -> None:
+    _workers["told"] = False
     for engine in list(_open):
         engine._forked()
 
 
+def _process_ends() -> None:
+    """Sync all engines, also after one that fails. Daemon threads still run, so no lock stays."""
+    with ExitStack() as stack:
+        for engine in list(_open):
+            stack.callback(engine._process_ends)
+
+
 after_fork_in_child(_after_fork)
+atexit.register(_process_ends)

@@ -440,6 +440,10 @@ class Engine:
     def _lettings_go(self) -> tuple[Callable[[], None], ...]:
         return self._parts.close, self._unlock, self._directory.close
 
+    def _process_ends(self) -> None:
+        with suppress(Closed):  # by another thread, since it was looked at
+            self._parts.group.process_ends()
+
     def _let_go(self) -> None:
         for let_go in self._lettings_go():
             with suppress(Exception):

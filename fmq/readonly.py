@@ -257,6 +257,9 @@ class ReadOnlyEngine:
         self._follower.files.forked()
         self._let_go()
 
+    def _process_ends(self) -> None:
+        """There is nothing to sync."""
+
     def _let_go(self) -> None:
         for let_go in (self._follower.close, self._directory.close):
             with suppress(Exception):

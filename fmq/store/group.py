@@ -72,6 +72,7 @@ class Group:
         self._turn = 0  # the number of the next write
         self._waiters: deque[Waiter] = deque()
         self._sync_wanted = False
+        self._ends = False  # whether the process does
         self.committer: Waiter | None = None  # who leads while others wait; None: one of them
         self.syncs = 0
         self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
@@ -104,7 +105,7 @@ class Group:
                 result = plan(what)
                 if sync:
                     self._sync_wanted = True
-                if not wait and self._journal.pending_bytes < PENDING_BYTES_MAX:
+                if not (wait or self._ends) and self._journal.pending_bytes < PENDING_BYTES_MAX:
                     self.on_pending()
                     return result
                 if self._leader:
@@ -203,6 +204,18 @@ class Group:
     def flush(self, *, force: bool = False) -> None:
         """Write everything planned so far; it is durable then as the mode says, or by `force`."""
         self.submit(_nothing, None, True if force else None, wait=True)
+
+    def process_ends(self) -> None:
+        """Make everything planned so far durable. From now on every call waits, as no later sync
+        is certain.
+        """
+        with self.lock:
+            if self.failure is not None:
+                return
+            self._ends = True
+            idle = self.idle()
+        if not idle:
+            self.flush()
 
     def _hand_on(self) -> None:
         """Give the lead to the committer or, without one, to who has waited longest; if nobody
