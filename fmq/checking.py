@@ -19,10 +19,11 @@ from fmq.opening import PathLike, check_door, text_of
 from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.at_rest import at_rest
+from fmq.recovery.checkpoint import Checkpoint
 from fmq.recovery.layout import known_segments, look
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
-from fmq.recovery.replay import Replay
+from fmq.recovery.replay import OTHER_RECORDS, Replay
 from fmq.store.catalog import SUFFIX
 from fmq.store.columns import BadColumns
 from fmq.store.decoding import columns_of
@@ -113,6 +114,7 @@ def _check(where: str, directory: Directory) -> Report:
         check_ends(full, layout)
         problems += _check_last(directory, segments[-1], store)
         problems += _check_checkpoint(replay, full)
+        problems += _check_known(directory, replay.checkpoint, segments, store)
         problems += _check_indexes(directory, segments, full, store)
     except FmqError as error:
         problem = _problem_of(error)
@@ -156,8 +158,7 @@ def _check_segments(
         if ending.finding is not Finding.END:
             yield Problem(segment.name, ending.position, ending.reason)
         elif scan.chain != segment.chain:
-            what = "its records are not those that the next segment names"
-            yield Problem(segment.name, segment.base, what)
+            yield Problem(segment.name, segment.base, OTHER_RECORDS)
 
 
 def _check_last(directory: Directory, segment: Segment, store: bytes) -> Iterator[Problem]:
@@ -205,6 +206,42 @@ def _check_checkpoint(replay: Replay, full: Replay) -> Iterator[Problem]:
                 f"recovery from it ends with {what} {found[what]!r}, and the journal says {value!r}"
             )
             yield Problem(name, checkpoint.applied_upto, text)
+
+
+def _check_known(
+    directory: Directory, checkpoint: Checkpoint | None, segments: list[Segment], store: bytes
+) -> Iterator[Problem]:
+    """The records that `checkpoint` knows are those that are there, and not those of a copy of the
+    directory that an engine has written to since.
+    """
+    if checkpoint is None:
+        return
+    upto = checkpoint.applied_upto
+    known: dict[int, tuple[int, int | None]] = {
+        base: (end, chain) for base, _, end, chain in checkpoint.segments[:-1]
+    }
+    for segment in segments:
+        ending: tuple[int, int | None] = segment.end, segment.chain
+        if segment.base < upto <= segment.limit:
+            ending = upto, _chain_at(directory, segment, upto, store)
+            known[segment.base] = upto, checkpoint.chain
+        if known.get(segment.base, ending) != ending:
+            what = "its records are not those that the checkpoint knows"
+            yield Problem(segment.name, segment.base, what)
+
+
+def _chain_at(directory: Directory, segment: Segment, end: int, store: bytes) -> int | None:
+    """Return the checksum of the records of `segment` up to `end`; None if none ends there."""
+    file = directory.open(segment.name)
+    try:
+        start = segment.base + HEADER_BYTES
+        scan = Scan(file, segment.base, end, start, zlib.crc32(store), 0, start)
+        for _ in scan:
+            pass
+    finally:
+        file.close()
+    assert scan.ending is not None
+    return scan.chain if scan.ending.finding is Finding.END else None
 
 
 def _state(ledger: Ledger) -> dict[str, object]:

@@ -22,8 +22,9 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from fmq.disk import Directory, File
+from fmq.errors import Damaged
 from fmq.store.checked import read_checked
-from fmq.store.segment import CAPACITY_MAX, HEADER_BYTES
+from fmq.store.segment import CAPACITY_MAX, HEADER_BYTES, segment_name
 from fmq.tx.carried import check_carried, check_list, check_number, check_text, from_json, to_json
 
 MAGIC = b"fmqC"
@@ -111,12 +112,31 @@ def _last_base(checkpoint: Checkpoint) -> int:
 
 def read(directory: Directory, store: bytes) -> Checkpoint | None:
     """The newest sound checkpoint of this store, if there is one."""
+    return next((each for each in _sound(directory) if each.store == store.hex()), None)
+
+
+def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
+    """Raise Damaged if there are sound checkpoints, and all are of another store than the segment
+    at `base`, which is of `store`. No engine leaves that: a file was replaced.
+    """
+    others = _sound(directory)
+    if others and all(each.store != store.hex() for each in others):
+        slot, other = SLOTS[others[0].generation % 2], others[0].store
+        raise Damaged(
+            segment_name(base),
+            base,
+            f"it is of the store {store.hex()}, and {slot} of the store {other}, so one of them "
+            "was put here instead of another file. If the segments are the right ones, remove "
+            f"{SLOTS[0]} and {SLOTS[1]}, which are made anew; if not, restore those of the store "
+            f"{other}",
+        )
+
+
+def _sound(directory: Directory) -> list[Checkpoint]:
+    """The sound checkpoints, of whichever store, the newest first."""
     slots = [_slot(directory, name) for name in SLOTS]
-    for data in sorted(slots, key=_generation, reverse=True):
-        checkpoint = decode(data)
-        if checkpoint is not None and checkpoint.store == store.hex():
-            return checkpoint
-    return None
+    found = map(decode, sorted(slots, key=_generation, reverse=True))
+    return [checkpoint for checkpoint in found if checkpoint is not None]
 
 
 def _slot(directory: Directory, name: str) -> bytes:

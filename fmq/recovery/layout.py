@@ -138,6 +138,7 @@ def known_segments(
     the one before it ended. A gap is Damaged. The `newest` header may have been read already.
     """
     segments: list[Segment] = []
+    before: Header | None = None
     remembered = {base: rest for base, *rest in checkpoint.segments[:-1]} if checkpoint else {}
     for base in layout.bases:
         if base in remembered:
@@ -148,8 +149,12 @@ def known_segments(
             header = newest
         else:
             header = read_header(directory, base)
+        if before is not None and before.store != header.store:
+            reason = f"it is of the store {header.store.hex()}, and {segment_name(before.base)} of "
+            raise Damaged(segment_name(base), base, f"{reason}the store {before.store.hex()}")
         if segments:
-            _follow_on(segments[-1], header)
+            _follow_on(segments[-1], header, known=segments[-1].base in remembered)
+        before = header
         segments.append(Segment(base, header.capacity, base + HEADER_BYTES, 0))
     _check_no_gap(segments, layout, checkpoint)
     return segments
@@ -168,7 +173,10 @@ def known_segment(
         return known_segment(directory, layout, base, None)[0], error
 
 
-def _follow_on(previous: Segment, header: Header) -> None:
+def _follow_on(previous: Segment, header: Header, *, known: bool) -> None:
+    """Let `header` tell how the segment before it ended. If that is `known` from a checkpoint it
+    must say the same.
+    """
     if previous.limit != header.base:
         raise Damaged(
             segment_name(header.base),
@@ -179,6 +187,9 @@ def _follow_on(previous: Segment, header: Header) -> None:
         raise Damaged(
             segment_name(header.base), header.base, f"names {header.previous_end} as the end before"
         )
+    if known and (previous.end, previous.chain) != (header.previous_end, header.previous_chain):
+        reason = f"it follows on another {previous.name} than the one that the checkpoint knows"
+        raise Damaged(segment_name(header.base), header.base, reason)
     previous.end = header.previous_end
     previous.chain = header.previous_chain
 

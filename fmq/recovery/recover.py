@@ -147,7 +147,9 @@ def begin(directory: Directory, layout: Layout) -> tuple[Replay, bytes]:
     newest = read_header(directory, layout.bases[-1])
     store = newest.store
     checkpoint = checkpoints.read(directory, store)
-    if checkpoint is not None and checkpoint.scan_from < layout.bases[0]:
+    if checkpoint is None:
+        checkpoints.refuse_other_store(directory, store, newest.base)
+    elif checkpoint.scan_from < layout.bases[0]:
         # An older slot, from before a retention: what it speaks of was dropped, if a STATE
         # record says so, which the replay will tell.
         checkpoint = None

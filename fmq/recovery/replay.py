@@ -22,6 +22,8 @@ from fmq.tx.apply import apply, collect, floor_of
 from fmq.tx.ledger import Ledger
 from fmq.tx.state import IllegalStep
 
+OTHER_RECORDS = "its records are not those that the next segment names"
+
 
 def index_append(index: SegmentIndex, append: Sequence[Record]) -> None:
     """Let `index` know an append, whose rules have been checked before or will not be."""
@@ -166,8 +168,7 @@ class Replay:
         self._judge(segment, ending, vouched)
         if sealed:
             if scan.chain not in (None, segment.chain):
-                reason = "its records are not those that the next segment names"
-                raise Damaged(segment.name, segment.base, reason)
+                raise Damaged(segment.name, segment.base, OTHER_RECORDS)
         else:
             segment.end = ending.append_start
             assert vouched_only or scan.chain is not None, "appends go on behind a known chain"
@@ -267,7 +268,7 @@ def _rebuilt(directory: Directory, segment: Segment, store: bytes) -> SegmentInd
     file = directory.open(segment.name)
     try:
         start = segment.base + HEADER_BYTES
-        scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store))
+        scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store), 0, start)
         for append in scan:
             index_append(index, append)
     finally:
@@ -278,5 +279,7 @@ def _rebuilt(directory: Directory, segment: Segment, store: bytes) -> SegmentInd
         raise NewerFormat(segment.name, ending.position, ending.reason)
     if ending.finding is not Finding.END:
         raise Damaged(segment.name, ending.position, ending.reason)
+    if scan.chain != segment.chain:
+        raise Damaged(segment.name, segment.base, OTHER_RECORDS)
     index.end = segment.end
     return index

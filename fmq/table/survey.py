@@ -57,7 +57,9 @@ class _Survey:
 
     def go(self) -> Surveyed:
         try:
-            self._store = store_of(self._directory, look(self._directory))
+            layout = look(self._directory)
+            self._store = store_of(self._directory, layout)
+            checkpoints.refuse_other_store(self._directory, self._store, layout.bases[-1])
         except (Damaged, NewerFormat, OSError) as error:
             self._leave_out(error, getattr(error, "file", self._directory.path), 0, 0)
             return Surveyed(b"", (), tuple(self._left_out))

@@ -1,0 +1,189 @@
+"""Files of another store, and of a copy that an engine has written to since, are not read as ours.
+
+As far as a directory tells them apart today: its checkpoint names the store and the records that it
+knows, and each segment names the end and the checksum of the one before it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.errors import Damaged, FmqError
+from fmq.testing import FakeClock
+from tests.small import SMALL
+
+FIRST = f"{0:020d}.seg"
+
+
+def opened(path: Path) -> fmq.Engine:
+    return fmq.open(path, fmq.Options(**SMALL), clock=FakeClock(), background=False)
+
+
+def filled(path: Path, text: str, count: int = 3) -> str:
+    """Send `count` messages to the directory, close it, and return its store."""
+    with opened(path) as engine:
+        for number in range(count):
+            engine.send("t", f"{text} {number}".encode())
+        return engine.feedback.store
+
+
+def bodies(path: Path) -> list[bytes]:
+    with opened(path) as engine:
+        return [bytes(message.body) for message in engine.read("t", limit=1000)]
+
+
+def files(path: Path) -> dict[str, bytes]:
+    """All files but LOCK, whose words change with each opening."""
+    return {each.name: each.read_bytes() for each in path.glob("*[!K]")}
+
+
+def table(path: Path) -> object:
+    return pytest.importorskip("fmq.table").read(str(path)).read_all()
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "open": opened,
+    "read_only": lambda path: fmq.open(path, read_only=True),
+    "table": table,
+}
+
+
+def refusals(path: Path) -> list[str]:
+    """Return what each of READERS says, all of which must be Damaged and change nothing, and what
+    `fmq.check` does.
+    """
+    before = files(path)
+    said = []
+    for reader in READERS.values():
+        with pytest.raises(Damaged) as caught:
+            reader(path)
+        said.append(str(caught.value))
+    report = fmq.check(path)
+    assert not report.ok
+    assert files(path) == before
+    return [*said, "\n".join(map(str, report.problems))]
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    return tmp_path / "ours"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    return tmp_path / "other"
+
+
+def test_the_only_segment_of_another_store_is_refused(ours: Path, other: Path) -> None:
+    """Each error names both stores, and what to do: restore the segment, or remove the checkpoint
+    if the other store is the one that is wanted.
+    """
+    stores = filled(ours, "ours"), filled(other, "other")
+    own = (ours / FIRST).read_bytes()
+    shutil.copy(other / FIRST, ours / FIRST)
+    for said in refusals(ours):
+        assert all(store in said for store in stores), said
+        assert "remove checkpoint.0 and checkpoint.1" in said
+
+    (ours / FIRST).write_bytes(own)
+    assert bodies(ours) == [b"ours 0", b"ours 1", b"ours 2"]
+
+    shutil.copy(other / FIRST, ours / FIRST)
+    for slot in ours.glob("checkpoint.*"):
+        slot.unlink()
+    assert bodies(ours) == [b"other 0", b"other 1", b"other 2"]
+    assert fmq.check(ours).ok
+
+
+def test_a_permissive_table_lists_what_is_of_another_store(ours: Path, other: Path) -> None:
+    """And shows none of its messages."""
+    read = pytest.importorskip("fmq.table").read
+    stores = filled(ours, "ours"), filled(other, "other")
+    shutil.copy(other / FIRST, ours / FIRST)
+    assert read(str(ours), permissive=True).read_all().num_rows == 0
+    (row,) = read(str(ours), "damage").read_all().to_pylist()
+    assert all(store in row["reason"] for store in stores)
+
+
+@pytest.mark.parametrize("keeps_checkpoints", [True, False])
+@pytest.mark.parametrize("replaced", [0, -1])
+def test_one_of_several_segments_of_another_store_is_refused(
+    ours: Path, other: Path, replaced: int, keeps_checkpoints: bool
+) -> None:
+    """By whoever reads its header: not the first, where a checkpoint knows it as sealed."""
+    stores = filled(ours, "ours", 200), filled(other, "other", 200)
+    name = sorted(each.name for each in ours.glob("*.seg"))[replaced]
+    shutil.copy(other / name, ours / name)
+    if not keeps_checkpoints:
+        for slot in ours.glob("checkpoint.*"):
+            slot.unlink()
+    if keeps_checkpoints and replaced == 0:
+        assert all(store in str(fmq.check(ours).problems) for store in stores)
+        with opened(ours) as engine, pytest.raises(Damaged):
+            engine.read("t")
+    else:
+        assert all(store in said for said in refusals(ours) for store in stores)
+
+
+def test_a_checkpoint_of_ours_is_enough(ours: Path, other: Path) -> None:
+    """A slot that another store has left beside it is ignored, as one that is not sound."""
+    filled(ours, "ours")
+    filled(other, "other")
+    filled(other, "other")
+    (slot,) = ours.glob("checkpoint.*")
+    (left,) = {"checkpoint.0", "checkpoint.1"} - {slot.name}
+    shutil.copy(other / left, ours / left)
+    assert bodies(ours) == [b"ours 0", b"ours 1", b"ours 2"]
+
+
+# --- a copy of the directory that an engine has written to since --------------------------------
+
+
+def parted(ours: Path, other: Path, common: int, apart: int) -> None:
+    """Make `other` a copy of `ours` after `common` messages, and write `apart` to each."""
+    filled(ours, "both", common)
+    shutil.copytree(ours, other)
+    filled(ours, "ours", apart)
+    filled(other, "othe", apart)  # as long
+
+
+def test_the_last_segment_of_a_copy_is_refused_where_the_one_before_was_written_apart(
+    ours: Path, other: Path
+) -> None:
+    """Its header names the checksum of the one before, and the checkpoint knows another one."""
+    parted(ours, other, 3, 60)
+    last = max(each.name for each in ours.glob("*.seg"))
+    assert last > FIRST
+    shutil.copy(other / last, ours / last)
+    assert all("than the one that the checkpoint knows" in said for said in refusals(ours)[:3])
+    assert not fmq.check(ours).ok
+
+
+def test_a_check_tells_the_last_segment_of_a_copy(ours: Path, other: Path) -> None:
+    """The two parted inside of it, so only all of its records tell."""
+    parted(ours, other, 3, 3)
+    shutil.copy(other / FIRST, ours / FIRST)
+    (problem,) = fmq.check(ours).problems
+    assert problem.file == FIRST
+    assert "not those that the checkpoint knows" in problem.what
+
+
+def test_a_check_tells_a_sealed_segment_of_a_copy(ours: Path, other: Path) -> None:
+    """With its index, or without."""
+    parted(ours, other, 3, 60)
+    for name in (FIRST, FIRST.replace("seg", "idx")):
+        shutil.copy(other / name, ours / name)
+        assert any(problem.file == FIRST for problem in fmq.check(ours).problems)
+
+
+def test_an_index_is_not_built_from_the_sealed_segment_of_a_copy(ours: Path, other: Path) -> None:
+    parted(ours, other, 3, 60)
+    shutil.copy(other / FIRST, ours / FIRST)
+    (ours / FIRST.replace("seg", "idx")).unlink()
+    with opened(ours) as engine, pytest.raises(FmqError, match="not those that the next"):
+        engine.read("t")
