@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A bug: `old` becomes `new`, and `arguments` make the harness meet it."""
+    """A bug: `old` becomes `new`. `arguments` make the harness meet it, or `tests` fail of it."""
 
     name: str
     old: str
     new: str
-    arguments: str
+    arguments: str = ""
     more: tuple[tuple[str, str], ...] = ()  # further replacements that belong to it
+    tests: str = ""  # what pytest is given, if it is not the harness that finds the bug

@@ -1,4 +1,4 @@
-"""Planting bugs in a copy of fmq, one at a time; the harness must catch each.
+"""Planting bugs in a copy of fmq, one at a time; the harness must catch each, or a test.
 
 The copy lies in a temporary directory in front of the path; the tree itself is never touched.
 """
@@ -22,8 +22,10 @@ SECONDS_MAX = 120
 
 
 def caught(mutant: Mutant) -> bool:
-    """Whether the harness fails with this bug."""
+    """Return whether the harness fails with this bug, or the tests that it names do."""
     with planted(mutant) as folder:
+        if mutant.tests:
+            return _fails_tests(mutant.tests.split(), folder)
         return _fails(
             ["--no-shrink", "--seed", "0", *mutant.arguments.split()], folder, " failures"
         )
@@ -56,9 +58,18 @@ def _replace(package: Path, name: str, old: str, new: str) -> None:
 IGNORED = shutil.ignore_patterns("__pycache__", "cli", "serve", "spark")
 
 
-def _fails(arguments: list[str], folder: str, says: str) -> bool:
-    done = subprocess.run(
-        [sys.executable, "-m", "crash_tests", *arguments],
+def _fails_tests(arguments: list[str], folder: str) -> bool:
+    shutil.copytree(ROOT / "tests", Path(folder, "tests"), ignore=IGNORED)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    done = _run(["pytest", "-x", *arguments], folder)
+    if done.returncode not in (0, 1):  # 1: a test has failed; others: none could be run
+        raise RuntimeError(done.stdout + done.stderr)
+    return done.returncode == 1
+
+
+def _run(module: list[str], folder: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *module],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
         timeout=SECONDS_MAX,
@@ -66,6 +77,10 @@ def _fails(arguments: list[str], folder: str, says: str) -> bool:
         text=True,
         check=False,
     )
+
+
+def _fails(arguments: list[str], folder: str, says: str) -> bool:
+    done = _run(["crash_tests", *arguments], folder)
     if done.returncode not in (0, 1) or (done.returncode == 1 and says not in done.stdout):
         raise RuntimeError(done.stdout + done.stderr)
     return done.returncode == 1

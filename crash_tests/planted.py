@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crash_tests.mutant import Mutant
+from crash_tests.planted_at_rest import FOUND_BY_TESTS
 from crash_tests.threads.planted import BETWEEN_THREADS
 
 MUTANTS = (
@@ -350,4 +351,5 @@ MUTANTS = (
         "--tier tables --rounds 3",
     ),
     *BETWEEN_THREADS,
+    *FOUND_BY_TESTS,
 )

@@ -1,0 +1,110 @@
+"""Bugs to plant that no crash shows: each breaks a rule that a test states."""
+
+from __future__ import annotations
+
+from crash_tests.mutant import Mutant
+
+BESIDE = "tests/test_check_beside_engines.py"
+CLOSE = "tests/test_close.py"
+END = "tests/test_end_of_process.py"
+OTHER = "tests/test_other_store.py"
+
+FOUND_BY_TESTS = (
+    Mutant(
+        "a check does not ask at its end who was here",
+        "        locked = _locked_since(directory, before)\n",
+        "        locked = None\n",
+        tests=BESIDE,
+    ),
+    Mutant(
+        "a check believes that an engine that has gone was not here",
+        "    return None if same else _was_open(directory)\n",
+        "    return None\n",
+        tests=BESIDE,
+    ),
+    Mutant(
+        "an engine waits for a reader that shares LOCK",
+        "_is_locked(kept[0]) and _is_only_shared(kept[1])",
+        "False",
+        tests="tests/test_disk.py -k reader_shares",
+    ),
+    Mutant(
+        "a lock stays that the machine refuses to release",
+        "                    with contextlib.suppress(OSError):\n"
+        "                        _flock(kept[-1], fcntl.LOCK_UN)\n",
+        "                    _flock(kept[-1], fcntl.LOCK_UN)\n",
+        tests=CLOSE,
+    ),
+    Mutant(
+        "close raises a bare OSError",
+        "    except OSError as error:\n        raise StorageError(\n",
+        "    except ZeroDivisionError as error:\n        raise StorageError(\n",
+        tests=CLOSE,
+    ),
+    Mutant(
+        "close is silent about its own failed sync",
+        "            if group.broken() and not had_failed:\n",
+        "            if False:\n",
+        tests=CLOSE,
+    ),
+    Mutant(
+        "the end of a process syncs nothing",
+        "atexit.register(_process_ends)\n",
+        "",
+        tests=f"{END} -k decision",
+    ),
+    Mutant(
+        "the end of a worker syncs nothing",
+        "        util.Finalize(None, _process_ends, exitpriority=0)\n",
+        "",
+        tests=f"{END} -k worker",
+    ),
+    Mutant(
+        "a call after the last sync does not wait",
+        "if not (wait or self._ends) and",
+        "if not wait and",
+        tests=f"{END} -k handler",
+    ),
+    Mutant(
+        "the end of a process stops at an engine that fails",
+        "            stack.callback(engine._process_ends)\n",
+        "            engine._process_ends()\n",
+        tests=f"{END} -k every_engine",
+    ),
+    Mutant(
+        "a checkpoint of another store is ignored",
+        "        checkpoints.refuse_other_store(directory, store, newest.base)\n",
+        "        pass\n",
+        tests=OTHER,
+    ),
+    Mutant(
+        "a table ignores a checkpoint of another store",
+        "checkpoints.refuse_other_store(self._directory, self._store, layout.bases[-1])",
+        "pass",
+        tests=OTHER,
+    ),
+    Mutant(
+        "segments of two stores are one journal",
+        "        if before is not None and before.store != header.store:\n",
+        "        if False:\n",
+        tests=OTHER,
+    ),
+    Mutant(
+        "a segment follows on another one than the checkpoint knows",
+        "    if known and (previous.end,",
+        "    if False and (previous.end,",
+        tests=OTHER,
+    ),
+    Mutant(
+        "an index is built from other records than the next segment names",
+        "    if scan.chain != segment.chain:\n        raise",
+        "    if False:\n        raise",
+        tests=OTHER,
+    ),
+    Mutant(
+        "a check does not compare records with the checkpoint",
+        "        if known.get(segment.base, ending) != ending:\n",
+        "        if False:\n",
+        tests=OTHER,
+    ),
+)
