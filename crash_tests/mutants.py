@@ -62,7 +62,7 @@ def _fails_tests(arguments: list[str], folder: str) -> bool:
     shutil.copytree(ROOT / "tests", Path(folder, "tests"), ignore=IGNORED)
     shutil.copy(ROOT / "pyproject.toml", folder)
     done = _run(["pytest", "-x", *arguments], folder)
-    if done.returncode not in (0, 1):  # 1: a test has failed; others: none could be run
+    if done.returncode not in (0, 1):  # 1 is a failed test, all others say that none ran
         raise RuntimeError(done.stdout + done.stderr)
     return done.returncode == 1
 

@@ -463,7 +463,7 @@ class Engine:
             with suppress(OSError):
                 self._parts.chores.end(clean=clean)
             if group.broken() and not had_failed:
-                # What calls had planned that did not wait may be lost, and nobody was told yet.
+                # Calls that did not wait may have lost what they planned, and no error said so.
                 raise group.failed_error() from group.failure
 
         def wake() -> None:

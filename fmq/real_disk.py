@@ -282,7 +282,7 @@ class RealDirectory:
             fd = os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
         except FileNotFoundError:
             return Locked(self.path, f"an engine whose {name} has been removed")
-        except OSError:  # the file may not be read by everybody
+        except OSError:  # LOCK is not for every user to read
             return Locked(self.path, "another process")
         try:
             words = os.pread(fd, WORDS_BYTES_MAX, 0)
@@ -331,7 +331,9 @@ def _flock_alone(fd: int) -> bool:
 
 
 def _is_locked(fd: int) -> bool:
-    """Whether the directory that is open as `fd` has been locked, and not merely cannot be."""
+    """Return whether the directory `fd` has been locked: False if the file system has no such
+    locks.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -340,7 +342,9 @@ def _is_locked(fd: int) -> bool:
 
 
 def _is_only_shared(fd: int) -> bool:
-    """Whether other programs share the lock of what is open as `fd`, so that no engine has it."""
+    """Take the lock of the file `fd`, or share it. Return whether it could only be shared: then
+    other programs do, and no engine has it.
+    """
     return not _flock(fd, fcntl.LOCK_EX) and _flock(fd, fcntl.LOCK_SH)
 
 

@@ -118,7 +118,7 @@ def refuses(close: Callable[[], object]) -> bool:
 
 
 def counts(disk: FaultDisk, close: Callable[[], object]) -> dict[Operation, int]:
-    """How often `close` asks `disk` for each operation."""
+    """Return how often `close` asks `disk` for each operation."""
     before = {operation: disk.count(operation) for operation in OPERATIONS}
     close()
     return {operation: disk.count(operation) - before[operation] for operation in OPERATIONS}

@@ -112,10 +112,10 @@ def test_a_permissive_table_lists_what_is_of_another_store(ours: Path, other: Pa
 
 @pytest.mark.parametrize("keeps_checkpoints", [True, False])
 @pytest.mark.parametrize("replaced", [0, -1])
-def test_one_of_several_segments_of_another_store_is_refused(
+def test_a_segment_of_another_store_among_ours_is_refused(
     ours: Path, other: Path, replaced: int, keeps_checkpoints: bool
 ) -> None:
-    """By whoever reads its header: not the first, where a checkpoint knows it as sealed."""
+    """Opening reads its header, unless a checkpoint knows it as sealed. Then a check refuses it."""
     stores = filled(ours, "ours", 200), filled(other, "other", 200)
     name = sorted(each.name for each in ours.glob("*.seg"))[replaced]
     shutil.copy(other / name, ours / name)

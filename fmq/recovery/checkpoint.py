@@ -17,6 +17,7 @@ below `applied_upto` it only collects what is open, because all else there has b
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
@@ -119,7 +120,7 @@ def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
     """Raise Damaged if there are sound checkpoints, and all are of another store than the segment
     at `base`, which is of `store`. No engine leaves that: a file was replaced.
     """
-    others = _sound(directory)
+    others = list(_sound(directory))
     if others and all(each.store != store.hex() for each in others):
         slot, other = SLOTS[others[0].generation % 2], others[0].store
         raise Damaged(
@@ -132,11 +133,13 @@ def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
         )
 
 
-def _sound(directory: Directory) -> list[Checkpoint]:
-    """The sound checkpoints, of whichever store, the newest first."""
+def _sound(directory: Directory) -> Iterator[Checkpoint]:
+    """The sound checkpoints of any store, the newest first; each is decoded when it is wanted."""
     slots = [_slot(directory, name) for name in SLOTS]
-    found = map(decode, sorted(slots, key=_generation, reverse=True))
-    return [checkpoint for checkpoint in found if checkpoint is not None]
+    for data in sorted(slots, key=_generation, reverse=True):
+        checkpoint = decode(data)
+        if checkpoint is not None:
+            yield checkpoint
 
 
 def _slot(directory: Directory, name: str) -> bytes:

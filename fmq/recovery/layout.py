@@ -150,8 +150,9 @@ def known_segments(
         else:
             header = read_header(directory, base)
         if before is not None and before.store != header.store:
-            reason = f"it is of the store {header.store.hex()}, and {segment_name(before.base)} of "
-            raise Damaged(segment_name(base), base, f"{reason}the store {before.store.hex()}")
+            other = f"{segment_name(before.base)} of the store {before.store.hex()}"
+            reason = f"it is of the store {header.store.hex()}, and {other}"
+            raise Damaged(segment_name(base), base, reason)
         if segments:
             _follow_on(segments[-1], header, known=segments[-1].base in remembered)
         before = header

@@ -72,7 +72,7 @@ class Group:
         self._turn = 0  # the number of the next write
         self._waiters: deque[Waiter] = deque()
         self._sync_wanted = False
-        self._ends = False  # whether the process does
+        self._ends = False  # no later sync is certain, as the process ends
         self.committer: Waiter | None = None  # who leads while others wait; None: one of them
         self.syncs = 0
         self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
