@@ -113,8 +113,8 @@ class Engine:
     ) -> Receipt:
         """Append one message; it is durable and visible on return.
 
-        With `sync=False` it becomes both with the next sync of anybody; with `sync=True` it is
-        durable on return whatever the options say.
+        With `sync=False` it becomes both with the next sync of any call, or as the process ends
+        normally; with `sync=True` it is durable on return whatever the options say.
         """
         if self._refusal is not None:
             self._check()

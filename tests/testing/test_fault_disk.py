@@ -48,6 +48,21 @@ def test_other_operations_do_not_fail(operation: Operation) -> None:
     OPERATIONS[operation](directory, file)
 
 
+def test_a_close_or_unlock_that_fails_is_done_all_the_same() -> None:
+    """As the kernel does it: it releases the number and its lock, and then reports the error."""
+    _, disk, file = without_faults(b"x")
+    directory = made(disk)
+    release = directory.lock("LOCK")
+    disk.fail("unlock")
+    assert failing(release) == errno.EIO
+    assert directory.locked_by("LOCK") is None
+    for each in (file, directory):
+        disk.fail("close")
+        assert failing(each.close) == errno.EIO
+    assert failing(lambda: file.read(0, 1)) == errno.EBADF
+    assert failing(directory.names) == errno.EBADF
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_operations_are_counted_by_kind(operation: Operation) -> None:
     _, disk, file = without_faults(b"x")
