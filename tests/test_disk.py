@@ -397,6 +397,17 @@ def test_a_lock_file_that_a_reader_shares_is_replaced(directory: Directory) -> N
     assert reader.identity() != directory.open("LOCK").identity()
 
 
+def test_a_lock_file_that_is_pinned_alone_is_another_engines(directory: Directory) -> None:
+    """As an engine's that could not lock the directory itself."""
+    directory.lock("LOCK")()
+    other = directory.open("LOCK")
+    assert other.pin(exclusive=True)
+    with pytest.raises(Locked):
+        directory.lock("LOCK")
+    other.close()
+    directory.lock("LOCK")()
+
+
 def test_shared_pins_exclude_an_exclusive_one(directory: Directory) -> None:
     fill(directory, "a", b"x")
     first, second, third = (directory.open("a") for _ in range(3))

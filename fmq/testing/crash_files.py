@@ -195,12 +195,13 @@ class CrashDirectory:
                 folder.seen[name] = folder.durable[name] = inode
                 power.was_used = True
             inode = self._file(name)
-            if inode.pins:
+            if inode.pins and not any(inode.pins.values()):
                 # Shared by `fmq.check`: replaced, as on the real disk.
                 inode = Inode(inode.number - 1, Image(), Image())
                 folder.seen[name] = folder.durable[name] = inode
             holder = CrashFile(power, inode, write=True)
-            inode.pin(holder, exclusive=True)
+            if not inode.pin(holder, exclusive=True):
+                raise self._locked()
             folder.holder = holder
 
         def release() -> None:
