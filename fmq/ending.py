@@ -9,12 +9,13 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from threading import Lock, current_thread, get_ident
+from threading import RLock, current_thread
 from typing import Protocol
 
 from fmq.errors import Closed, FmqError, StorageError
 from fmq.parts import Parts
 from fmq.real_disk import after_fork_in_child
+from fmq.store.section import is_mine
 
 OWN_THREADS = "fmq "  # what their names begin with
 
@@ -51,8 +52,7 @@ class Closing:
 
     def __init__(self) -> None:
         self._left: list[Callable[[], None]] = []
-        self._lock = Lock()
-        self._closer = 0  # the thread that takes the steps
+        self._lock = RLock()
 
     def begin(self, steps: list[Callable[[], None]]) -> None:
         """Note the steps. Each may be taken a second time, after an interrupt."""
@@ -62,26 +62,23 @@ class Closing:
         """Take every step that is left, and raise the first error at the end. Wait while another
         thread does so; a thread of the engine's own returns at once, as that one may wait for it.
         """
-        me = get_ident()
-        if self._closer == me:
+        if is_mine(self._lock):
             return  # called by one of the steps, or by a signal handler inside of one
-        if self._lock.locked() and current_thread().name.startswith(OWN_THREADS):
-            return
+        if current_thread().name.startswith(OWN_THREADS):
+            if not self._lock.acquire(blocking=False):
+                return
+            self._lock.release()
         with self._lock:
-            self._take_steps(me)
+            self._take_steps()
 
-    def _take_steps(self, me: int) -> None:
+    def _take_steps(self) -> None:
         failed: Exception | None = None
-        try:
-            self._closer = me
-            while self._left:
-                try:
-                    self._left[0]()
-                except Exception as error:
-                    failed = failed or error
-                self._left.pop(0)
-        finally:
-            self._closer = 0
+        while self._left:
+            try:
+                self._left[0]()
+            except Exception as error:
+                failed = failed or error
+            self._left.pop(0)
         if failed is not None:
             raise failed
 
