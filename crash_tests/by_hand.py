@@ -293,6 +293,7 @@ WORKLOADS = {
                 ["send", "a", 0, 600],
                 ["sure", "b", 0, 40],
                 ["lazy tx", "t1", [["a", 0, 1, 20], ["b", 0, 1, 20]], None],
+                ["sure tx", "t5", [["a", 0, 1, 20], ["b", 0, 1, 20]], None],
                 ["prepare", "t2", [["b", 1, 1, 300]], "g"],
                 ["sure commit", "t2"],
                 *(["prepare", f"s{i}", [["a", 0, 1, 20]], None] for i in range(4)),

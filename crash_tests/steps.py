@@ -107,6 +107,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "fill": fill,
     "tx": transactions.one_phase,
     "lazy tx": transactions.lazy_one_phase,
+    "sure tx": transactions.sure_one_phase,
     "prepare": transactions.prepare,
     "commit": transactions.commit,
     "lazy commit": transactions.lazy_commit,

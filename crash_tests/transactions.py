@@ -74,6 +74,10 @@ def lazy_one_phase(run: Run, name: str, runs: list[list[Any]], group: str | None
     one_phase(run, name, runs, group, sync=False)
 
 
+def sure_one_phase(run: Run, name: str, runs: list[list[Any]], group: str | None) -> None:
+    one_phase(run, name, runs, group, sync=True)
+
+
 def prepare(run: Run, name: str, runs: list[list[Any]], group: str | None) -> None:
     begun = _begin(run, name, runs, group)
     if begun is None:

@@ -4,7 +4,7 @@
     ["many", topic, queue, count, size]          ["sure", topic, queue, size]   sync=True
     ["read", topic, queue]
     ["fill", topic, queue]                       what fills the segment to its last byte
-    ["tx", name, [[topic, queue, count, size]...], group or null]      one phase; or "lazy tx"
+    ["tx", name, [[topic, queue, count, size]...], group or null]      or "lazy tx", "sure tx"
     ["prepare", name, [...], group or null]      with a group: acks what it can poll
     ["commit", name]  ["rollback", name]         by the transaction, or decide if it is lost
     ["lazy commit", name]  ["sure commit", name]  ["sure rollback", name]
