@@ -328,6 +328,18 @@ def test_each_runnable_snippet_of_the_documents_runs(source: str, tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "source",
+    [each[1] for each in SNIPPETS if "CREATE TABLE" in each[1]],
+    ids=[each[0] for each in SNIPPETS if "CREATE TABLE" in each[1]],
+)
+def test_a_snippet_that_makes_its_tables_can_be_started_again(source: str, tmp_path: Path) -> None:
+    """A program that is built on it is started more than once, in the same folder."""
+    for _ in range(2):
+        done = run(["-W", "error", "-c", source], tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_readme_has_a_snippet_that_runs() -> None:
     """The first example that a reader meets is among those that are run."""
     assert any(name.startswith("README.md") for name, _ in SNIPPETS)

@@ -18,7 +18,7 @@ BUSY_SECONDS = 0.5  # how long a checker waits for the producer's open transacti
 
 DDL = {
     "sqlite": f"""\
-CREATE TABLE {TABLE} (
+CREATE TABLE IF NOT EXISTS {TABLE} (
   store_id   TEXT NOT NULL,     -- the directory of the engine; two may share a database
   tx_id      TEXT NOT NULL,
   state      TEXT NOT NULL CHECK (state IN ('C', 'R')),  -- committed by its producer; ruled out
@@ -29,7 +29,7 @@ CREATE TABLE {TABLE} (
 ) WITHOUT ROWID;
 """,
     "postgres": f"""\
-CREATE TABLE {TABLE} (
+CREATE TABLE IF NOT EXISTS {TABLE} (
   store_id   varchar(36) NOT NULL,   -- the directory of the engine; two may share a database
   tx_id      varchar(256) NOT NULL,
   state      char(1) NOT NULL CHECK (state IN ('C', 'R')),  -- committed by its producer; ruled out
@@ -42,7 +42,7 @@ CREATE TABLE {TABLE} (
     "mysql": f"""\
 -- fmq binds it through SQLAlchemy; its guide has the statements that mark and that ask. They were
 -- run on MariaDB 10.11, and on MySQL (8.0.16 or newer) never. innodb_flush_log_at_trx_commit = 1.
-CREATE TABLE {TABLE} (
+CREATE TABLE IF NOT EXISTS {TABLE} (
   store_id   CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,  -- an engine's directory
   tx_id      VARBINARY(260) NOT NULL,  -- bytes: as text 'A' may equal 'a', and 'a ' does 'a'
   state      CHAR(1) CHARACTER SET ascii COLLATE ascii_bin NOT NULL CHECK (state IN ('C', 'R')),
@@ -61,7 +61,7 @@ def registered_as(producer: str) -> str:
 
 
 def ddl(dialect: str) -> str:
-    """The statement that makes the marker table."""
+    """Return the statement that makes the marker table, and does nothing where it exists."""
     if dialect not in DDL:
         raise BadOption(f"dialect {dialect!r}: must be one of {', '.join(sorted(DDL))}")
     return DDL[dialect]

@@ -251,7 +251,7 @@ def test_what_cannot_be_bound_is_refused_when_the_block_begins(
         async with aiosqlite.connect(":memory:") as connection:
             await refused(connection, "gone with its process")
         async with aiosqlite.connect(tmp_path / "bare.db") as connection:
-            await refused(connection, "CREATE TABLE fmq_tx")
+            await refused(connection, "CREATE TABLE IF NOT EXISTS fmq_tx")
             with pytest.raises(fmq.bind.BindError, match="one given is asyncio's"):
                 fmq.bind.create_table(connection)
         async with shop(tmp_path) as connection:

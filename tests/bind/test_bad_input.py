@@ -239,6 +239,18 @@ def test_a_table_that_is_dropped_while_the_program_runs_is_named_as_well(
     assert [tx.tx_id for tx in engine.undecided()] == ["2"]
 
 
+def test_the_statement_of_ddl_leaves_a_table_that_is_there_as_it_is(
+    engine: fmq.Engine, database: Database
+) -> None:
+    """A program may run it at each start."""
+    with contextlib.closing(database.connect()) as connection:
+        with engine.transaction(producer=PRODUCER, bind=connection) as tx:
+            tx.send("orders", b"1")
+        connection.execute(database.ddl)
+        connection.commit()
+    assert len(told(database, "SELECT tx_id FROM fmq_tx")) == 2
+
+
 def test_ddl_inside_of_the_block_is_part_of_it(
     engine: fmq.Engine, database: Database, connection: Any
 ) -> None:

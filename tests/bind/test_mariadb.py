@@ -172,6 +172,13 @@ def test_who_may_only_read_answers_unknown(checker: Session) -> None:
     assert checker.ask("1") == "rollback"
 
 
+def test_the_statement_of_ddl_leaves_a_table_that_is_there_as_it_is(checker: Session) -> None:
+    """A program may run it at each start."""
+    assert checker.ask("1") == "rollback"
+    assert checker.run(fmq.bind.ddl("mysql")) == []
+    assert checker.run("SELECT count(*) FROM fmq_tx") == ["1"]
+
+
 def test_ddl_commits_what_was_done_before_it(checker: Session, producer: Session) -> None:
     """As the guide warns: here with the mark, and nobody has prepared."""
     producer.run("BEGIN", filled(MARK, "1"), "CREATE TABLE made (name INT)", "ROLLBACK")
