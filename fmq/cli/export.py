@@ -116,13 +116,13 @@ def _per_second(row: Row) -> str:
 
 
 JOURNALS = (
-    Column("path", "directory", style="cyan", shrinks=True),
+    Column("path", "directory", style="cyan", copied=True),
     Column("start", "from", right=True, show=exact),
     Column("end", "to", right=True, show=exact),
     Column("", "data", right=True, of_row=lambda row: size(row["end"] - row["start"])),
 )
 GAPS = (
-    Column("path", "directory", style="cyan", shrinks=True),
+    Column("path", "directory", style="cyan", copied=True),
     Column("start", "from", right=True, show=exact),
     Column("end", "to", right=True, show=exact),
 )

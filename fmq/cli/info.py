@@ -11,7 +11,7 @@ import fmq
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import sizes_of, visit, writer_of
-from fmq.cli.text import counted, exact, plain, printable, size
+from fmq.cli.text import counted, exact, plain, size
 from fmq.cli.tx import UNDECIDED, undecided_row
 from fmq.cli.walk import ATTEMPTS, Walk
 from fmq.disk import Directory
@@ -82,7 +82,7 @@ def _end(engine: fmq.ReadOnlyEngine, walk: Walk) -> int:
     damage = engine.damage or walk.damage
     if damage is None:
         return FINE
-    note(f"only what lies before the damage is shown: {printable(str(damage))}")
+    note(f"only what lies before the damage is shown: {damage}")
     return PROBLEM
 
 
@@ -178,15 +178,15 @@ SEGMENTS = (
     Column("", "index", of_row=lambda row: "yes" if row["indexed"] else "", style="dim"),
 )
 QUEUES = (
-    Column("topic", "topic", style="cyan"),
+    Column("topic", "topic", style="cyan", copied=True),
     Column("queue", "queue", right=True, show=exact),
     Column("first", "first", right=True, show=exact),
     Column("next", "next", right=True, show=exact),
     Column("messages", "messages", right=True),
 )
 GROUPS = (
-    Column("group", "group", style="cyan"),
-    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}"),
+    Column("group", "group", style="cyan", copied=True),
+    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}", copied=True),
     Column("acked_below", "acked below", right=True, show=exact),
     Column("acked_beyond", "acked beyond", right=True),
     Column("unread", "unread", right=True),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from io import TextIOWrapper
+from typing import NoReturn
 
 import fmq
 from fmq.cli import bench, ddl, demo, export, info, records, tx, verify
@@ -34,17 +35,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except fmq.FmqError as error:
-        note(printable(str(error)))
+        note(str(error))
         return ERROR
     except BrokenPipeError:
         _forget_stdout()
         return BROKEN_PIPE
     except OSError as error:
         where = "" if error.filename else "what there is to show could not be written: "
-        note(printable(f"{where}{error}"))
+        note(f"{where}{error}")
         return ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+class Parser(argparse.ArgumentParser):
+    """One whose errors repeat nothing that a terminal obeys."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -55,7 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
         default="auto",
         help="tables, or JSON lines; auto (the default) is tables on a terminal",
     )
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fmq", description="An embedded transaction engine for messages: look and decide."
     )
     parser.add_argument("--version", action="version", version=f"fmq {fmq.__version__}")

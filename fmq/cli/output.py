@@ -19,11 +19,12 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from fmq.cli.text import plain, shortened
+from fmq.cli.text import plain, printable, printable_json, printable_lines
 from fmq.cli.widths import GAP, MARGIN, fit
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 Row = Mapping[str, Any]
 Format = Literal["auto", "table", "json"]
@@ -40,7 +41,7 @@ class Column:
     right: bool = False
     style: str = ""
     folds: bool = False  # these three: see widths.py
-    shrinks: bool = False
+    copied: bool = False
     optional: bool = False
     show: Callable[[Any], str] = plain
     of_row: Callable[[Any], str] | None = None
@@ -83,7 +84,7 @@ def note(text: str) -> None:
     """Something about the command rather than its result."""
     # Without a stderr `print` would take stdout, where a program reads nothing but JSON.
     if sys.stderr is not None:
-        print(f"fmq: {text}", file=sys.stderr)
+        print(f"fmq: {printable(text)}", file=sys.stderr)
 
 
 def make_output(how: Format = "auto") -> Output:
@@ -142,7 +143,8 @@ class JsonOutput:
 
     def _line(self, what: str, row: Row) -> None:
         assert "what" not in row
-        print(json.dumps({"what": what, **row}, default=_as_json, ensure_ascii=self._ascii))
+        line = json.dumps({"what": what, **row}, default=_as_json, ensure_ascii=self._ascii)
+        print(printable_json(line))
 
 
 def _seconds_left(row: Row, seconds: float) -> float | None:
@@ -160,7 +162,7 @@ def _as_json(value: object) -> object:
 
 
 class TableOutput:
-    """Tables, in colours where the terminal has them."""
+    """Tables, in colours where the terminal has them; no value is ever cut."""
 
     def __init__(self) -> None:
         # Here, because they take longer to import than most verbs take to run.
@@ -175,8 +177,7 @@ class TableOutput:
 
         self._console = PlainConsole(highlight=False)
         self._table = Table
-        # Not str: what is in a journal must not be read as markup.
-        self._text = Text
+        self._make_text = Text
 
     def rows(
         self,
@@ -193,7 +194,7 @@ class TableOutput:
         widths = [0] * len(columns)
         for part in _parts(rows):
             # A journal is longer than memory: each part is aligned with those before it.
-            texts = [[column.text(row) for column in columns] for row in part]
+            texts = [[printable_lines(column.text(row)) for column in columns] for row in part]
             widths = [
                 max(width, len(column.title), *map(_width, cells))
                 for width, column, *cells in zip(widths, columns, *texts, strict=True)
@@ -201,7 +202,7 @@ class TableOutput:
             self._print(columns, texts, widths, header=count == 0)
             count += len(part)
         if not count and empty:
-            self._console.print(f"  {empty}", style="dim", markup=False)
+            self._console.print(self._text(f"  {empty}", "dim"))
         return count
 
     def _print(
@@ -219,14 +220,7 @@ class TableOutput:
                 self._add_column(table, column, width)
         for line in texts:
             cells = zip(columns, fitting, line, strict=True)
-            table.add_row(
-                "",
-                *(
-                    self._text(shortened(text, width) if column.shrinks else text)
-                    for column, width, text in cells
-                    if width
-                ),
-            )
+            table.add_row("", *(self._text(text) for _, width, text in cells if width))
         self._console.print(table)
 
     def _add_column(self, table: Table, column: Column, width: int) -> None:
@@ -235,8 +229,7 @@ class TableOutput:
             header_style="dim",
             style=column.style,
             justify="right" if column.right else "left",
-            no_wrap=not column.folds,
-            overflow="fold" if column.folds else "ellipsis",
+            overflow="fold",
             width=width,
         )
 
@@ -255,13 +248,13 @@ class TableOutput:
         if heading:
             self._title(text)
         else:
-            self._console.print(text, markup=False)
+            self._console.print(self._text(text))
 
     def commands(self, what: str, rows: Iterable[Row]) -> None:
         for row in rows:
-            self._console.print(f"  {row['why']}", style="dim", markup=False)
+            self._console.print(self._text(f"  {row['why']}", "dim"))
             # They will be copied, so only the terminal itself may fold them.
-            self._console.print(f"    {row['run']}", style="green", markup=False, soft_wrap=True)
+            self._console.print(self._text(f"    {row['run']}", "green"), soft_wrap=True)
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[Row], None]]:
@@ -278,7 +271,11 @@ class TableOutput:
 
     def _title(self, text: str) -> None:
         self._console.print()
-        self._console.print(text, style="bold", markup=False)
+        self._console.print(self._text(text, "bold"))
+
+    def _text(self, text: str, style: str = "") -> Text:
+        """Text and not str: what a journal holds must not be read as markup."""
+        return self._make_text(printable_lines(text), style)
 
 
 def _width(text: str) -> int:

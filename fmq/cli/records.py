@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if args.limit is not None and shown == args.limit:
             return FINE
         if walk.damage is not None:
-            note(f"stopped: {printable(str(walk.damage))}")
+            note(f"stopped: {walk.damage}")
             return PROBLEM
         if walk.unfinished is not None:
             note(
@@ -255,8 +255,8 @@ COLUMNS = (
     Column("position", "position", right=True, show=exact),
     Column("kind", "kind", style="cyan"),
     Column("size", "bytes", right=True, optional=True),
-    Column("tx_id", "transaction", shrinks=True),
-    Column("", "queue/offset", of_row=_place, shrinks=True),
+    Column("tx_id", "transaction", copied=True),
+    Column("", "queue/offset", of_row=_place, copied=True),
     Column("count", "count", right=True),
     Column("time", "time (UTC)", show=_short_moment, style="dim"),
     Column("", "remarks", of_row=_remark, folds=True),

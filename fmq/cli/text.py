@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -29,10 +30,26 @@ def plain(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with control characters spelled out: names and reasons come from anywhere."""
+    """Return `text` with all that cannot be printed spelled out, in a single line.
+
+    Names and reasons come from anywhere. Not printable are control characters, marks that turn the
+    direction of the text and separators of lines: a terminal obeys them.
+    """
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return the same of each line of `text`."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    """Return JSON that says the same, with all that cannot be printed as \\uXXXX."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def preview(body: bytes) -> str:
@@ -50,14 +67,6 @@ def preview(body: bytes) -> str:
 def exact(number: int) -> str:
     """A number that will be copied: positions and offsets have no commas."""
     return str(number)
-
-
-def shortened(text: str, width: int) -> str:
-    """`text` in `width` characters: both of its ends tell it from others."""
-    if len(text) <= width:
-        return text
-    head = (width - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
 def moment(time: datetime) -> str:

@@ -160,8 +160,8 @@ def _age(seconds: float) -> str:
 
 
 UNDECIDED = (
-    Column("tx_id", "transaction", style="bold", shrinks=True),
-    Column("producer", "producer", shrinks=True),
+    Column("tx_id", "transaction", style="bold", copied=True),
+    Column("producer", "producer", copied=True),
     Column("prepared_at", "prepared (UTC)", optional=True),
     Column("age_seconds", "waits", right=True, show=_age),
     Column("messages", "messages", right=True),
@@ -182,7 +182,7 @@ OUTCOME = (
     Column("position", "position", show=exact),
 )
 RECEIPT = (
-    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}"),
+    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}", copied=True),
     Column(
         "",
         "offset",
@@ -193,9 +193,9 @@ RECEIPT = (
     Column("position", "position", right=True, show=exact),
 )
 MESSAGE = (
-    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}"),
-    Column("key", "key"),
-    Column("tag", "tag"),
+    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}", copied=True),
+    Column("key", "key", copied=True),
+    Column("tag", "tag", copied=True),
     Column("size", "size", right=True, show=size),
     Column("body", "body", folds=True),
 )

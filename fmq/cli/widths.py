@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 GAP = MARGIN = 2  # between columns, and before the first
 GAP_MIN = 1
 FOLDED_MIN = 14
-SHRUNK_MIN = 8
+COPIED_MIN = 8
+FOLDING = {"folds": FOLDED_MIN}
 
 
 class Flexible(Protocol):
@@ -19,39 +20,44 @@ class Flexible(Protocol):
         """A long value goes on in the next line."""
 
     @property
-    def shrinks(self) -> bool:
-        """A long value loses its middle."""
+    def copied(self) -> bool:
+        """So does an id, but only when nothing else helps: it is to be copied in one piece."""
 
     @property
     def optional(self) -> bool:
-        """If nothing else helps, it is left out."""
+        """If folding does not help, it is left out."""
 
 
 def fit(columns: Sequence[Flexible], widths: Sequence[int], room: int) -> tuple[int, list[int]]:
     """The gap between columns, and for each what it gets of the width it wants; 0: left out."""
     wanted = list(widths)
-    gap, fitting, over = _squeeze(columns, wanted, room)
+    gap, fitting, over = _squeeze(columns, wanted, room, FOLDING)
     for i, column in enumerate(columns):
         if column.optional and over > 0:
             wanted[i] = 0
-            gap, fitting, over = _squeeze(columns, wanted, room)
+            gap, fitting, over = _squeeze(columns, wanted, room, FOLDING)
+    if over > 0:
+        gap, fitting, over = _squeeze(columns, wanted, room, {**FOLDING, "copied": COPIED_MIN})
     return gap, fitting
 
 
 def _squeeze(
-    columns: Sequence[Flexible], widths: Sequence[int], room: int
+    columns: Sequence[Flexible], widths: Sequence[int], room: int, least: Mapping[str, int]
 ) -> tuple[int, list[int], int]:
-    """The gap, the widths, and by how much they are still too wide together."""
+    """The gap, the widths, and by how much they are still too wide together.
+
+    `least` says which columns give room, and how much they keep.
+    """
     fitting, gap = list(widths), GAP
     shown = sum(map(bool, fitting))
     over = MARGIN + sum(fitting) + gap * shown - room
-    for bears, least in (("folds", 2 * FOLDED_MIN), ("shrinks", 2 * SHRUNK_MIN)):
-        over = _narrow(columns, fitting, bears, least, over)
+    for bears in least:
+        over = _narrow(columns, fitting, bears, 2 * least[bears], over)
     if over > 0:
         gap = GAP_MIN
         over -= shown * (GAP - GAP_MIN)
-    for bears, least in (("folds", FOLDED_MIN), ("shrinks", SHRUNK_MIN)):
-        over = _narrow(columns, fitting, bears, least, over)
+    for bears in least:
+        over = _narrow(columns, fitting, bears, least[bears], over)
     return gap, fitting, over
 
 

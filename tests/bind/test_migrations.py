@@ -171,7 +171,9 @@ def test_a_migration_can_be_written_down_as_sql(tmp_path: Path) -> None:
 
 def test_mysql_is_given_the_table_that_fmq_ddl_prints() -> None:
     """Word for word, but for comments and spaces: there is no server here to look into."""
-    made = str(CreateTable(marker_table(MetaData()), if_not_exists=True).compile(dialect=mysql.dialect()))
+    made = str(
+        CreateTable(marker_table(MetaData()), if_not_exists=True).compile(dialect=mysql.dialect())
+    )
     assert sorted(words(made)) == sorted(words(fmq.bind.ddl("mysql")))
 
 

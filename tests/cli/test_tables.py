@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmq.cli.text import plain, preview, shortened, size
-from fmq.cli.widths import FOLDED_MIN, GAP_MIN, MARGIN, SHRUNK_MIN, fit
+from fmq.cli.text import plain, preview, size
+from fmq.cli.widths import COPIED_MIN, FOLDED_MIN, GAP_MIN, MARGIN, fit
 from tests.cli.command import fmq_table
 
 
 @dataclass(frozen=True)
 class Bears:
     folds: bool = False
-    shrinks: bool = False
+    copied: bool = False
     optional: bool = False
 
 
-BEARING = st.sampled_from([Bears(), Bears(folds=True), Bears(shrinks=True), Bears(optional=True)])
+BEARING = st.sampled_from([Bears(), Bears(folds=True), Bears(copied=True), Bears(optional=True)])
 
 
 @given(
@@ -39,20 +39,10 @@ def test_columns_fit_if_they_can(table: list[tuple[Bears, int]], room: int) -> N
                 assert got == 0
             elif column.folds:
                 assert got == min(wanted, FOLDED_MIN)
-            elif column.shrinks:
-                assert got == min(wanted, SHRUNK_MIN)
+            elif column.copied:
+                assert got == min(wanted, COPIED_MIN)
             else:
                 assert got == wanted
-
-
-@given(st.text(), st.integers(1, 30))
-def test_a_shortened_text_has_its_width_and_both_ends(text: str, width: int) -> None:
-    """Or is the whole text, if that is no longer."""
-    short = shortened(text, width)
-    assert len(short) == min(len(text), width)
-    if len(text) > width:
-        head, tail = short.split("…", 1) if "…" not in text else (short[0:0], "")
-        assert text.startswith(head) and text.endswith(tail)
 
 
 @given(st.binary(max_size=200))
