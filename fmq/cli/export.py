@@ -5,8 +5,10 @@ for each day), as Spark, Hive, pyarrow, DuckDB and Polars read them. Run it agai
 new. A run that was killed has added whole chunks or nothing; run it again and it goes on there.
 
 Parquet has every column as it is. JSON has a row a line, bodies in base64. CSV has bodies in base64
-too, and headers, lists and the like as JSON; an empty field is null, "" is an empty text. With
---text bodies are text, and one that is not UTF-8 is an error.
+too, and headers, lists and the like as JSON; an empty field is null, "" is an empty text. A text
+that begins with = + - @ or the like, which a spreadsheet would run, gets a ' in front, as does one
+that begins with '; --raw leaves texts as they are. With --text bodies are text, and one that is not
+UTF-8 is an error.
 """
 
 from __future__ import annotations
@@ -56,6 +58,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--text", action="store_true", help="bodies are text")
     parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="csv for programs: no ' before a text that a spreadsheet would take for a formula",
+    )
+    parser.add_argument(
         "--on-gap",
         choices=("fail", "skip"),
         default="fail",
@@ -90,6 +97,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             view=args.view,
             engine=args.engine,
             text=args.text,
+            raw=args.raw,
             on_gap=args.on_gap,
             permissive=args.permissive,
             progress=told(show),

@@ -87,6 +87,7 @@ def export(
     view: str = "messages",
     engine: Literal["spark", "arrow"] | None = None,
     text: bool = False,
+    raw: bool = False,
     on_gap: Literal["fail", "skip"] = "fail",
     permissive: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
@@ -95,7 +96,8 @@ def export(
     """Add to the files in `out` what the journals in `paths` have that is not there yet.
 
     A run that was interrupted, however, has added whole chunks or nothing, and the next one goes
-    on there. Without an `engine` it is Spark, if that is here and finds a Java, else Arrow.
+    on there. Without an `engine` it is Spark, if that is here and finds a Java, else Arrow. In CSV
+    a text that a spreadsheet would take for a formula gets a ' in front, unless it is to be `raw`.
     """
     began = time.monotonic()
     named = [paths] if isinstance(paths, str) else list(paths)
@@ -105,7 +107,7 @@ def export(
     ):
         check_choice(what, given, known)
     chosen = engine_for(engine, format)
-    shape = Shape(format, view, text, is_fleet(named))
+    shape = Shape(format, view, text, is_fleet(named), raw or format != "csv")
     with _machine(out), ExitStack() as held:
         held.enter_context(pinned(named))
         journals = list(see_all(named, permissive=permissive))

@@ -3,6 +3,9 @@
 Parquet and its like take a view as it is, without the topic, which is told by the folder. JSON has
 no bytes and no times, and CSV no maps and lists either: there bytes are base64, times text in ISO
 8601, and the rest JSON.
+
+People open CSV in spreadsheets, which run what looks like a formula. So a text that begins as one
+does, or with the mark itself, gets the mark ' in front: who takes away one ' has it as it was.
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fmq.export.errors import NotText
 from fmq.export.layout import Layout
 from fmq.table.schema import schema_of
 
 Change = Callable[[pa.Array], pa.Array]
+BEGINS_FORMULA = r"^(['=+\-@\t\r\n＝＋－＠])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,8 @@ class Shape:
     """Bodies are text."""
     fleet: bool
     """Rows tell whose they are."""
+    raw: bool = True
+    """No text has a mark that keeps a spreadsheet from running it."""
 
     @property
     def source(self) -> pa.Schema:
@@ -58,7 +65,10 @@ class Shape:
             if self.text and _has_bytes(field.type):
                 column = _as_text(batch, column)
             change = _change(column.type, self.format)
-            arrays.append(column if change is None else change(column))
+            column = column if change is None else change(column)
+            if not self.raw and pa.types.is_string(column.type):
+                column = pc.replace_substring_regex(column, BEGINS_FORMULA, r"'\1")
+            arrays.append(column)
             names.append(field.name)
         return pa.RecordBatch.from_arrays(arrays, names)
 

@@ -129,4 +129,5 @@ SAYS = {
     "view": "the view",
     "text": "bodies as text:",
     "fleet": "several directories:",
+    "raw": "cells as they are:",
 }

@@ -1,0 +1,104 @@
+"""CSV for people: no cell begins as a formula of a spreadsheet, unless that is asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.export import OtherExport, export
+from tests.cli.command import fmq_piped
+from tests.export.reading import Out
+
+TEXTS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "＋1", "－1", "＠1", "'=1")
+DANGEROUS = tuple("=+-@\t\r\n＝＋－＠")
+FALSE_FORMULA = b"\xf8\x00\x00"  # in base64 it begins with +
+NAMES = [text for text in TEXTS if text.isprintable()]
+
+
+@pytest.fixture
+def formulas(tmp_path: Path) -> str:
+    """A journal in which all that may be text begins as formulas do."""
+    path = str(tmp_path / "formulas")
+    with fmq.open(path, background=False) as engine:
+        for text in TEXTS:
+            engine.send("texts", text.encode(), key=text, tag=text, headers={text: text})
+        for number, name in enumerate(NAMES):
+            tx = engine.transaction(tx_id=f"={number}", producer=name)
+            tx.send("bytes", FALSE_FORMULA)
+            tx.prepare()
+            engine.decide(tx.tx_id, "commit", reason=TEXTS[number], decided_by=name)
+    return path
+
+
+def cells(out: Out) -> list[dict[str, str]]:
+    """The rows as any reader of CSV has them, all as text."""
+    texts = [io.StringIO(data.decode(), newline="") for data in out.files().values()]
+    return [row for text in texts for row in csv.DictReader(text)]
+
+
+def without_mark(cell: str) -> str:
+    """The rule of the documents: one ' at the beginning is taken away."""
+    return cell.removeprefix("'")
+
+
+@pytest.mark.parametrize("view", ["messages", "records", "transactions"])
+def test_no_cell_of_csv_begins_as_a_formula(formulas: str, out: Out, view: str) -> None:
+    """In no view; a program has each cell as it was, once it has taken the mark away."""
+    raw = Out(out.path.with_name("raw"))
+    export(formulas, str(out), engine="arrow", format="csv", view=view)
+    export(formulas, str(raw), engine="arrow", format="csv", view=view, raw=True)
+    marked, plain = cells(out), cells(raw)
+    assert len(marked) == len(plain) >= len(NAMES)
+    assert [cell for row in marked for cell in row.values() if cell.startswith(DANGEROUS)] == []
+    assert any(cell.startswith(DANGEROUS) for row in plain for cell in row.values())
+    assert [{name: without_mark(cell) for name, cell in row.items()} for row in marked] == plain
+
+
+def test_bodies_that_are_text_are_marked_too(tmp_path: Path, out: Out) -> None:
+    """So is one that begins with the mark itself: what is taken away is always the mark."""
+    path = str(tmp_path / "texts")
+    with fmq.open(path, background=False) as engine:
+        engine.send_many("texts", [text.encode() for text in TEXTS])
+    export(path, str(out), engine="arrow", format="csv", text=True)
+    assert [row["body"] for row in cells(out)] == [f"'{text}" for text in TEXTS]
+
+
+def test_other_formats_have_each_text_as_it_is(formulas: str, out: Out) -> None:
+    """JSON is read by programs."""
+    export(formulas, str(out), engine="arrow", format="json")
+    keys = [json.loads(line)["key"] for file in out.files().values() for line in file.splitlines()]
+    assert [key for key in keys if key is not None] == list(TEXTS)
+
+
+def test_an_export_goes_on_as_it_was_begun(formulas: str, out: Out) -> None:
+    """Cells with the mark and cells without it are never in the same export."""
+    export(formulas, str(out), engine="arrow", format="csv")
+    with pytest.raises(OtherExport, match="cells as they are: no, and this one has yes"):
+        export(formulas, str(out), engine="arrow", format="csv", raw=True)
+
+
+def test_one_that_an_older_version_began_has_its_cells_as_they_are(formulas: str, out: Out) -> None:
+    """Versions before this option wrote no marks, and did not say so."""
+    export(formulas, str(out), engine="arrow", format="csv", raw=True)
+    state = out.path / "_fmq" / "export.json"
+    says = json.loads(state.read_text())
+    del says["shape"]["raw"]
+    state.write_text(json.dumps(says))
+    with pytest.raises(OtherExport, match="cells as they are: yes, and this one has no"):
+        export(formulas, str(out), engine="arrow", format="csv")
+    assert export(formulas, str(out), engine="arrow", format="csv", raw=True).rows == 0
+
+
+def test_the_command_has_an_option_for_programs(formulas: str, tmp_path: Path) -> None:
+    """`--raw`, which no format but CSV needs."""
+    for name, options in (("people", ()), ("programs", ("--raw",))):
+        command = ("export", formulas, tmp_path / name, "--engine", "arrow", "--format", "csv")
+        assert fmq_piped(*command, *options).code == 0
+    people, programs = (cells(Out(tmp_path / name)) for name in ("people", "programs"))
+    assert not any(row["key"].startswith(DANGEROUS) for row in people)
+    assert any(row["key"].startswith(DANGEROUS) for row in programs)
