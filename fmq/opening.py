@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Protocol, overload
+from typing import TYPE_CHECKING, Literal, Protocol, overload
 
 import fmq
 from fmq.clock import Clock, SystemClock
@@ -14,6 +14,9 @@ from fmq.imported import have
 from fmq.tx.carried import to_json
 from fmq.tx.names import check_name, check_producer
 from fmq.tx.seal import blake2b
+
+if TYPE_CHECKING:
+    from fmq.tx.ledger import Topic
 
 
 class PathLike(Protocol):
@@ -201,10 +204,27 @@ def _open(
     claimed = claim(directory, disk, options.segment_bytes)
     try:
         drawn = disk.random(DRAWN_BYTES)
+        _log_other_numbers_of_queues(path, claimed.found.ledger.topics, options)
         return Engine(path, directory, claimed, drawn, options, clock, background=background)
     except BaseException:
         claimed.unlock()
         raise
+
+
+def _log_other_numbers_of_queues(
+    path: str, topics: Mapping[str, Topic], options: fmq.Options
+) -> None:
+    """Log a warning for each topic that exists with another number of queues than is asked for."""
+    for name, wanted in options.topic_queues.items():
+        count = len(topics[name].queues) if name in topics else wanted
+        if count != wanted:
+            import logging
+
+            logging.getLogger("fmq.engine").warning(
+                "%s: the topic %r was made with %d queues and keeps them: "
+                "Options(topic_queues={%r: %d}) is for topics that are new",
+                path, name, count, name, wanted,
+            )  # fmt: skip
 
 
 def _import_what_calls_need() -> None:

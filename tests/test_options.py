@@ -234,3 +234,22 @@ def test_what_an_engine_says_of_its_options_is_a_copy() -> None:
         assert len(engine.queues("orders")) == 1
     with fmq.open("d", disk=disk) as engine:
         assert [each.body for each in engine.read("orders")] == [b"1"]
+
+
+def test_another_number_of_queues_for_a_topic_that_exists_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The warning names the topic and both numbers. What agrees, or is new, is not worth a word."""
+    disk = CrashDisk()
+    with opened(disk, topic_queues={"t": 2, "same": 3}) as engine:
+        engine.send("t", b"1")
+        engine.send("same", b"1")
+    assert caplog.records == []
+    with opened(disk, topic_queues={"t": 5, "same": 3, "new": 4}) as engine:
+        engine.send("t", b"2")
+        engine.send("new", b"1")
+        assert len(engine.queues("t")) == 2
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("fmq.engine", "WARNING")
+    said = record.getMessage()
+    assert "'t' was made with 2 queues" in said and "{'t': 5}" in said

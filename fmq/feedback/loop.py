@@ -145,7 +145,15 @@ class CheckLoop:
 
     def _answer(self, question: Question) -> Answer | None:
         """Answer one; None if that failed, which counts as nothing: it comes again."""
+        began = self._clock.monotonic()
         decision = self._decision_on(question)
+        seconds = self._clock.monotonic() - began
+        if seconds > question.lease_seconds:
+            log().warning(
+                "the checker of %r took %.1f s to answer about %s, longer than its lease of %g s "
+                "(check_lease_seconds), so the same question may have been asked again meanwhile",
+                question.producer, seconds, question.tx_id, question.lease_seconds,
+            )  # fmt: skip
         if decision is None:
             return None
         try:

@@ -22,7 +22,7 @@ class Question:
     tx: int
     """The transaction's number, which is never used twice in a store."""
     token: str
-    """An answer needs it; it ends when, behind the lease, the question is asked again."""
+    """The answer "unknown" needs it. After the lease the question is asked again, with a new one."""
     lease_seconds: float
     """For how long nobody else is asked."""
     answers: int

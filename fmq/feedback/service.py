@@ -185,8 +185,9 @@ class Feedback:
     ) -> fmq.Outcome | None:
         """Decide what `question` asks about; None if "unknown" leaves it undecided.
 
-        The same decision made by somebody else meanwhile is a success, the opposite one is
-        AlreadyDecided. LeaseLost if the lease ended and the question may be somebody else's.
+        The same decision made by another caller meanwhile is a success, the opposite one is
+        AlreadyDecided. A decision names the transaction's number and seal, so it counts after its
+        lease has ended, too. "unknown" is LeaseLost then, if the question was asked again.
         """
         self._decisions.refuse_nested()
         if not is_answer(decision):
@@ -206,8 +207,10 @@ class Feedback:
             )
         if decision != "unknown":
             with self._lock, self._changing:
-                each = self._asked_about(question)
+                each = self._undecided(question.tx_id)
                 if each is not None:
+                    if each.entry.tx != question.tx:  # its id, and perhaps its seal, too
+                        raise _lost(question)
                     each.entry.asked += 1
             return self._decide(question, decision, reason)
         if self._unknown(question) and self._options.on_undecided == "rollback":
@@ -240,11 +243,7 @@ class Feedback:
         # seal, too, has not its token.
         each = self._undecided(question.tx_id)
         if each is not None and (not each.token or each.token != question.token):
-            raise LeaseLost(
-                f"the question about transaction {question.tx_id!r} is no longer yours: its lease "
-                f"of {question.lease_seconds:g} s ended, or the engine was opened again, and it "
-                "may be somebody else's. Nothing was changed; ask again."
-            )
+            raise _lost(question)
         return each
 
     def give_up(self, question: fmq.Question) -> None:
@@ -335,6 +334,14 @@ class Feedback:
         finally:
             with self._lock, self._changing:
                 self._waiting.forget_watcher(watcher)
+
+
+def _lost(question: fmq.Question) -> LeaseLost:
+    return LeaseLost(
+        f"the question about transaction {question.tx_id!r} is no longer yours: its lease of "
+        f"{question.lease_seconds:g} s ended, or the engine was opened again, and it may be "
+        "another caller's. Nothing was changed; ask again."
+    )
 
 
 def _keys(producer: Producers, topics: str | Iterable[str] | None) -> list[Key]:

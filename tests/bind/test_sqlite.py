@@ -407,7 +407,7 @@ def test_a_question_that_was_taken_over_is_lost(
     asked = question(engine)
     [again] = engine.feedback.ask_about("order-1")
     with pytest.raises(LeaseLost):
-        engine.feedback.answer(asked, "commit")
+        engine.feedback.answer(asked, "unknown")
     assert engine.feedback.answer(again, "rollback") is not None
     assert engine.feedback.ask_about("order-1") == []
 

@@ -76,9 +76,8 @@ def test_a_reason_that_is_too_long_leaves_the_question_as_it_was(clock: FakeCloc
 # --- leases ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", ["commit", "rollback", "unknown"])
-def test_the_token_of_a_question_that_was_asked_again_is_worth_nothing(
-    clock: FakeClock, answer: Any
+def test_unknown_with_the_token_of_a_question_that_was_asked_again_is_worth_nothing(
+    clock: FakeClock,
 ) -> None:
     """Nothing is decided, nothing counted; the one who has the question now may answer."""
     with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
@@ -87,9 +86,39 @@ def test_the_token_of_a_question_that_was_asked_again_is_worth_nothing(
         clock.advance(9)
         question = asked_one(engine)
         with pytest.raises(LeaseLost, match="'T'"):
-            engine.feedback.answer(late, answer)
+            engine.feedback.answer(late, "unknown")
         assert engine.undecided()[0].answers == 0
         assert engine.feedback.answer(question, "rollback") is not None
+
+
+@pytest.mark.parametrize(("decision", "state"), DECISIONS)
+def test_a_decision_counts_although_the_question_was_asked_again(
+    clock: FakeClock, decision: Any, state: str
+) -> None:
+    """It names number and seal. The same from the second asker is a success, the opposite not."""
+    with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
+        prepared(engine, "T")
+        late = asked_one(engine)
+        clock.advance(9)
+        question = asked_one(engine)
+        outcome = engine.feedback.answer(late, decision)
+        assert outcome is not None and outcome.state == state
+        assert engine.feedback.answer(question, decision) == outcome
+        with pytest.raises(AlreadyDecided):
+            engine.feedback.answer(question, "rollback" if decision == "commit" else "commit")
+
+
+def test_a_decision_with_another_seal_does_not_count(clock: FakeClock) -> None:
+    """With the lease or without it."""
+    with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
+        prepared(engine, "T")
+        question = asked_one(engine)
+        for _ in range(2):
+            with pytest.raises(UnknownTransaction, match="seal"):
+                engine.feedback.answer(replace(question, seal="0" * 32), "commit")
+            clock.advance(10)
+            asked_one(engine)
+        assert len(engine.undecided()) == 1
 
 
 def test_an_answer_behind_the_lease_is_taken_while_nobody_else_is_asked(clock: FakeClock) -> None:
@@ -100,16 +129,16 @@ def test_an_answer_behind_the_lease_is_taken_while_nobody_else_is_asked(clock: F
         assert engine.feedback.answer(late, "commit") is not None
 
 
-@pytest.mark.parametrize("answer", ["commit", "unknown"])
-def test_a_question_is_answered_once(clock: FakeClock, answer: Any) -> None:
-    """An "unknown" gives it back; a decision again is a success, as everywhere."""
+def test_a_question_is_answered_once_with_unknown(clock: FakeClock) -> None:
+    """That gives it back; a decision again is a success, as everywhere."""
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
         assert engine.feedback.answer(question, "unknown") is None
         with pytest.raises(LeaseLost):
-            engine.feedback.answer(question, answer)
+            engine.feedback.answer(question, "unknown")
         assert engine.undecided()[0].answers == 1
+        assert engine.feedback.answer(question, "commit") is not None
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
@@ -124,10 +153,11 @@ def test_a_restart_voids_every_lease(clock: FakeClock, end: str) -> None:
         engine.close()
     with opened(disk, clock) as again:
         with pytest.raises(LeaseLost):
-            again.feedback.answer(question, "commit")
+            again.feedback.answer(question, "unknown")
         assert asked_one(again).token != question.token
         with pytest.raises(LeaseLost):
-            again.feedback.answer(question, "commit")
+            again.feedback.answer(question, "unknown")
+        assert again.feedback.answer(question, "commit") is not None
     engine.close()
 
 
@@ -139,7 +169,7 @@ def test_a_token_that_was_made_up_is_refused(clock: FakeClock) -> None:
         prepared(engine, "T2")
         for token in ("", "0" * 16):
             with pytest.raises(LeaseLost):
-                engine.feedback.answer(replace(question, token=token), "commit")
+                engine.feedback.answer(replace(question, token=token), "unknown")
         for token in ("", question.token):
             with pytest.raises(LeaseLost):
                 engine.feedback.answer(replace(question, tx_id="T2", token=token), "commit")

@@ -11,6 +11,7 @@ from fmq import Answer, Question
 from fmq.errors import BadName, BadOption, Closed
 from fmq.testing import CrashDisk, FakeClock
 from tests.feedback.asking import (
+    Call,
     Checked,
     Counter,
     Gate,
@@ -210,3 +211,33 @@ def test_a_checker_that_hangs_holds_back_neither_senders_nor_readers_nor_others(
         gate.let_one_pass()
         assert engine.settle(timeout=5.0).unasked == ()
         assert engine.outcome("T").state == "committed"
+
+
+def test_a_checker_that_is_slower_than_its_lease_settles_with_two_threads(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each of the two takes the question from the other before it answers; the answer counts, and
+    the log says how slow the checker is.
+    """
+    clock, gate = FakeClock(), Gate()
+    with with_threads(clock=clock, checker_threads=2, check_lease_seconds=9.0) as engine:
+
+        @engine.checker("p")
+        def check(question: Question) -> Answer:
+            gate.pass_through()
+            return "commit"
+
+        prepared(engine, "T")
+        gate.wait_for_one()
+        clock.advance(10)
+        engine.feedback.resume("T")
+        gate.wait_for_one()  # the other thread has the question now
+        clock.advance(10)
+        assert asked(engine) == ["T"]  # and now neither has
+        call = Call(lambda: engine.read("orders", timeout=1.0))
+        gate.let_one_pass()
+        gate.let_one_pass()
+        assert len(call.ended()) == 1
+        assert engine.outcome("T").state == "committed"
+    assert "longer than its lease of 9 s" in caplog.text
+    assert "'p'" in caplog.text
