@@ -42,6 +42,7 @@ from fmq.tx.receipts import receipts_of
 from fmq.tx.transaction import Transaction
 
 if TYPE_CHECKING:
+    from fmq.bind.databases import Databases
     from fmq.bind.transaction import BoundTransaction
     from fmq.recovery.recover import Claimed
 
@@ -76,6 +77,8 @@ class Engine:
         self._writer, self._sender, self._manager = parts.writer, parts.sender, parts.manager
         threads = options.checker_threads if background else 0
         self._checkers = Checkers(parts.feedback, clock, threads)
+        self._clock = clock
+        self._databases: Databases | None = None
         if background:
             self._committer = Committer(parts.group)
             self._thread = HousekeepingThread(parts.chores, clock, options)
@@ -184,15 +187,35 @@ class Engine:
         self._check()
         if bind is None:
             return self._manager.begin(tx_id, producer, check_after)
-        have("fmq.bind.begin", "fmq.feedback.loop")
+        have("fmq.bind.begin", "fmq.bind.databases", "fmq.feedback.loop")
         from fmq.bind.begin import begin_bound
 
         feedback, checkers = self._parts.feedback, self._checkers
         names = tx_id, "" if producer is None else producer
         strict = self._options.strict_bind
+        databases = self._with_databases()
         return begin_bound(
-            self._manager, feedback, checkers, bind, *names, check_after, strict=strict
+            self._manager, feedback, checkers, databases, bind, *names, check_after, strict=strict
         )
+
+    def _with_databases(self) -> Databases:
+        """Those that producers are bound to; there are none before the first is named or met."""
+        with self._checkers.lock:
+            if self._databases is None:
+                from fmq.bind.databases import Databases
+
+                self._databases = Databases(self, self._clock, background=self._background)
+            return self._databases
+
+    def _resolve(self, addresses: Mapping[str, object]) -> None:
+        """Have the databases at `addresses` asked what their producers' transactions became."""
+        from fmq.bind.find import asked_at
+
+        databases = self._with_databases()
+        for producer, address in addresses.items():
+            self.checker(producer)(databases.named(producer, asked_at(address)))
+        self.settle()
+        databases.start()
 
     def outcome(self, tx_id: str) -> fmq.Outcome:
         """What became of a transaction: undecided, committed or rolled back, when and by whom."""
@@ -388,9 +411,12 @@ class Engine:
         parts = self._parts
         parts.refuse_nested()
         with parts.lock:
-            return Stats.of(
+            stats = Stats.of(
                 self._path, parts.journal, parts.ledger, parts.group, parts.chores, self._report
             )
+        if stats.trouble is None and self._databases is not None:
+            return replace(stats, trouble=self._databases.trouble)
+        return stats
 
     def _check(self) -> None:
         """Raise if the engine takes nothing any more."""
@@ -471,6 +497,8 @@ class Engine:
                 self._parts.wake_all()
 
         steps: list[Callable[[], None]] = [wake, self._checkers.stop]
+        if self._databases is not None:
+            steps.append(self._databases.stop)
         if self._thread is not None:
             steps.append(self._thread.stop)
         steps.append(end)

@@ -114,7 +114,7 @@ def open(
         raise Unreadable(where, error) from error
     if resolve:
         try:
-            _resolve(engine, resolve)
+            engine._resolve(resolve)
         except BaseException:
             engine.close()
             raise
@@ -237,11 +237,3 @@ def _import_what_calls_need() -> None:
     have("fmq.infos", "lz4.block")
     to_json(None)
     blake2b()
-
-
-def _resolve(engine: fmq.Engine, databases: Mapping[str, object]) -> None:
-    from fmq.bind.find import checker_of
-
-    for producer, address in databases.items():
-        engine.checker(producer)(checker_of(address))
-    engine.settle()

@@ -46,7 +46,8 @@ class Stats:
     kept: Kept | None
     """The segment that retention would drop next, and who keeps it."""
     trouble: str | None
-    """What housekeeping could not do and will try again, such as for want of room."""
+    """What housekeeping could not do and will try again, such as for want of room; or what the
+    driver says of a database that is to be asked about transactions and does not answer."""
     failure: str | None
     """Why the engine takes nothing any more."""
     recovery: RecoveryReport

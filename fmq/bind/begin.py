@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from fmq.bind.find import Binding, binding_of, is_of_asyncio, of_bound
+from fmq.bind.databases import Databases
+from fmq.bind.find import Binding, binding_of, is_of_asyncio
 from fmq.bind.transaction import BoundTransaction
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
@@ -16,6 +18,7 @@ def begin_bound(
     manager: TransactionManager,
     feedback: Feedback,
     checkers: Checkers,
+    databases: Databases,
     connection: Any,
     tx_id: str | None,
     producer: str,
@@ -26,23 +29,29 @@ def begin_bound(
     """A transaction that commits with that of `connection`; nothing of either has begun."""
     check_producer(producer)
     names = tx_id, producer or None, check_after
+    ended = partial(databases.block_ended, producer)
     if not is_of_asyncio(connection):
-        binding, place = _met(feedback, checkers, producer, connection)
+        binding, place = _met(feedback, checkers, databases, producer, connection)
         tx = manager.begin(*names, make=BoundTransaction)
-        return tx.bind(binding, feedback, place, strict=strict)
+        return tx.bind(binding, feedback, place, ended, strict=strict)
     from fmq.bind.on_loop import AsyncBoundTransaction  # here: asyncio is slow to import
 
     later = manager.begin(*names, make=AsyncBoundTransaction)
 
     def meet(bridge: Any) -> None:
-        binding, place = _met(feedback, checkers, producer, connection, bridge)
-        later.bind(binding, feedback, place, strict=strict)
+        binding, place = _met(feedback, checkers, databases, producer, connection, bridge)
+        later.bind(binding, feedback, place, ended, strict=strict)
 
     return later.bind_on_loop(connection, meet)
 
 
 def _met(
-    feedback: Feedback, checkers: Checkers, producer: str, connection: Any, bridge: Any = None
+    feedback: Feedback,
+    checkers: Checkers,
+    databases: Databases,
+    producer: str,
+    connection: Any,
+    bridge: Any = None,
 ) -> tuple[Binding, str]:
     """What ties the connection, once its database and `producer` know each other; and where in it
     the marks of that one are.
@@ -52,5 +61,6 @@ def _met(
         # First the database, then the checker: one that is not registered there answers nothing.
         new = not feedback.has_bound(producer)
         place = binding.register(feedback.store, producer, new=new)
-        checkers.add_bound(producer, binding.path, place, of_bound(binding.check))
+        checkers.add_bound(producer, binding.path, place, databases.met(producer, binding))
+        databases.start()
     return binding, checkers.place_of(producer)

@@ -44,6 +44,10 @@ class NotDurable(BindError):
         )
 
 
+class Unanswered(BindError):
+    """A database that was to be asked could not be reached; the message is the driver's."""
+
+
 def unusable(why: object) -> BindError:
     """The connection itself does not work."""
     return BindError(f"this connection cannot be used here: {why} Nothing was changed.")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fmq.bind.errors import BindError
+from fmq.bind.errors import BindError, Unanswered
 from fmq.bind.marker import RETENTION_SECONDS
 from fmq.errors import BadOption
 from fmq.feedback.answers import Answer, Checker
@@ -14,6 +16,13 @@ from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
 from fmq.infos import UndecidedTransaction
 from fmq.tx.names import check_seconds
+
+if TYPE_CHECKING:
+    from fmq.bind.databases import Asked
+
+
+Purge = Callable[[str, frozenset[str], float], int]
+"""Removes rows of a store that are older than so many seconds, but not of these ids; how many."""
 
 
 class Undecided(Protocol):
@@ -46,7 +55,9 @@ class Binding(Protocol):
 
     def leave(self) -> None: ...
 
-    def check(self, question: Question) -> Answer: ...
+    def check(self, question: Question) -> Answer: ...  # Unanswered if it cannot be reached
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int: ...
 
 
 def binding_of(connection: Any, bridge: Any = None) -> Binding:
@@ -77,10 +88,14 @@ def purge(engine: Undecided, connection: Any, *, older_seconds: float = RETENTIO
     """
     module = _blocking_module_of(connection)
     older_seconds = check_seconds("older_seconds", older_seconds)
+    return purged(engine, partial(module.purge, connection), older_seconds)
+
+
+def purged(engine: Undecided, purge: Purge, older_seconds: float) -> int:
+    """Have `purge` remove what `engine` says is over; how many rows."""
     engine.sync()  # a decision that no sync covers yet could still be asked about after a crash
     undecided = frozenset(tx.tx_id for tx in engine.undecided())
-    removed: int = module.purge(connection, engine.feedback.store, undecided, older_seconds)
-    return removed
+    return purge(engine.feedback.store, undecided, older_seconds)
 
 
 def _blocking_module_of(connection: Any) -> Any:
@@ -150,8 +165,17 @@ def module_of(connection: Any) -> Any:
 
 
 def of_bound(checker: Checker) -> Checker:
-    """`checker`, asked about bound transactions alone: that others have no mark says nothing."""
-    return lambda question: checker(question) if question.bound else "unknown"
+    """`checker`, asked about bound transactions alone: that others have no mark says nothing.
+
+    A database that cannot be reached does not know.
+    """
+
+    def answer(question: Question) -> Answer:
+        with suppress(Unanswered):
+            return checker(question) if question.bound else "unknown"
+        return "unknown"
+
+    return answer
 
 
 def checker_of(address: object) -> Callable[[Question], Answer]:
@@ -161,27 +185,28 @@ def checker_of(address: object) -> Callable[[Question], Answer]:
     of Django's DATABASES says. An address with a driver, such as "postgresql+psycopg://...", is one
     of SQLAlchemy's, and so may be one of its engines.
     """
-    return of_bound(_checker_of(address))
+    return of_bound(asked_at(address).check)
 
 
-def _checker_of(address: object) -> Checker:
+def asked_at(address: object) -> Asked:
+    """The database at `address`, to be asked and purged; BadOption if it is no address."""
     if "sqlalchemy" in _packages_of(address) or "+" in str(address).partition("://")[0]:
         from fmq.bind.sqlalchemy.database import database_at
 
-        return database_at(address).check
+        return database_at(address)
     scheme, found, path = str(address).partition("://")
     if scheme == "sqlite" and path.startswith("/") and path != "/":
         from fmq.bind import sqlite
 
-        return lambda question: sqlite.check(path[1:], question)
+        return sqlite.File(path[1:])
     if scheme in ("postgresql", "postgres") and found:
         from fmq.bind import postgres
 
-        return lambda question: postgres.check(str(address), question)
+        return postgres.Server(str(address))
     if scheme == "django" and path:
         from fmq.bind.django import binding
 
-        return binding.checker(path)
+        return binding.Alias(path)
     raise BadOption(
         f"{address!r} is no address of a database that can be asked: it must be like "
         "sqlite:///shop.db, with a fourth slash before an absolute path, or like "

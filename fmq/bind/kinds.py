@@ -83,17 +83,28 @@ def key_of(store: str, tx_id: str) -> dict[str, Any]:
     return {"store": store, "tx_id": tx_id}
 
 
+PURGED_AT_ONCE = 1000  # rows in one transaction: a program that writes waits for no more
+
+
 def purge(
-    cursor: Cursor, say: Statements, store: str, undecided: frozenset[str], older_seconds: float
+    cursor: Cursor,
+    commit: Callable[[], object],
+    say: Statements,
+    store: str,
+    undecided: frozenset[str],
+    older_seconds: float,
 ) -> int:
-    """Remove markers that nobody can ask about any more; how many."""
+    """Remove markers that no checker can ask about any more, some in each transaction; how many."""
     which = {"store": store, "registered": REGISTERED + "%", "older": older_seconds}
     found = (tx_id for (tx_id,) in cursor.execute(say.old, which).fetchall())
     old = (str(tx_id, "utf-8") if isinstance(tx_id, bytes) else tx_id for tx_id in found)
     gone = [key_of(store, tx_id) for tx_id in old if tx_id not in undecided]
-    if gone:
-        cursor.executemany(say.remove, gone)
+    commit()  # what was looked at keeps no other program from writing
+    for first in range(0, len(gone), PURGED_AT_ONCE):
+        cursor.executemany(say.remove, gone[first : first + PURGED_AT_ONCE])
+        commit()
     tombstones: int = cursor.execute(say.remove_tombstones, {"store": store}).rowcount
+    commit()
     return len(gone) + tombstones
 
 

@@ -18,6 +18,7 @@ from fmq.bind.errors import (
     TOO_OLD,
     Fenced,
     NoMarkerTable,
+    Unanswered,
     WrongDatabase,
     each_by_itself,
     ended_inside,
@@ -39,8 +40,16 @@ FENCE = (
     "RETURNING state"
 )
 SCHEMA = POSTGRES_SCHEMA + "to_regclass(%(table)s)"
-# No server, a lost connection, a lock not given in time, a deadlock; or only a replica.
+# A lock not given in time, a deadlock, and what else comes of another transaction.
+AT_WORK = (
+    errors.LockNotAvailable,
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.QueryCanceled,
+)
+# No server, a lost connection; or only a replica.
 NOT_NOW = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
+CONNECT_SECONDS = 5  # unless the address says otherwise
 
 
 class PostgresBinding:
@@ -135,7 +144,14 @@ class PostgresBinding:
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""
-        return check(self._address or address_of(self._connection), question)
+        return self._server().check(question)
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Remove rows that are over, on a connection of its own; how many."""
+        return self._server().purge(store, undecided, older_seconds)
+
+    def _server(self) -> Server:
+        return Server(self._address or address_of(self._connection))
 
     def _refuse_open_transaction(self) -> None:
         if self._connection.autocommit:
@@ -152,15 +168,40 @@ def address_of(connection: Connection) -> str:
     return make_conninfo(info.dsn, password=info.password)
 
 
-def check(address: str, question: Question) -> Answer:
-    """Whether the database committed: asked behind the fence, so it is final."""
-    try:
-        with psycopg.connect(address, autocommit=True) as connection:
-            return _fence(connection, address, question)
-    except errors.UndefinedTable:
-        raise NoMarkerTable(shown(address), DDL["postgres"]) from None
-    except NOT_NOW:
-        return "unknown"  # perhaps the producer is still at it
+class Server:
+    """A database by its address, reached on a connection of its own for each call."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def check(self, question: Question) -> Answer:
+        """Whether the database committed: asked behind the fence, so it is final."""
+        address = self._address
+        try:
+            with self._needing_table(), self._connect(autocommit=True) as connection:
+                return _fence(connection, address, question)
+        except AT_WORK:
+            return "unknown"  # perhaps the producer is still at it
+        except NOT_NOW as error:
+            raise Unanswered(str(error)) from error
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Remove rows that are over; how many."""
+        with self._needing_table(), self._connect(autocommit=False) as connection:
+            connection.execute(POSTGRES.asking[0])
+            return purge(connection, store, undecided, older_seconds)
+
+    def _connect(self, *, autocommit: bool) -> Connection:
+        known = psycopg.conninfo.conninfo_to_dict(self._address)
+        seconds = known.get("connect_timeout") or CONNECT_SECONDS
+        return psycopg.connect(self._address, autocommit=autocommit, connect_timeout=seconds)
+
+    @contextlib.contextmanager
+    def _needing_table(self) -> Iterator[None]:
+        try:
+            yield
+        except errors.UndefinedTable:
+            raise NoMarkerTable(shown(self._address), DDL["postgres"]) from None
 
 
 def _fence(connection: Connection, address: str, question: Question) -> Answer:
@@ -193,9 +234,8 @@ def purge(
     connection: Connection, store: str, undecided: frozenset[str], older_seconds: float
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
-    removed = kinds.purge(_plain(connection), SAY, store, undecided, older_seconds)
-    connection.commit()
-    return removed
+    commit = connection.commit
+    return kinds.purge(_plain(connection), commit, SAY, store, undecided, older_seconds)
 
 
 def _plain(connection: Connection) -> psycopg.Cursor[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator
+from typing import Literal
 from urllib.parse import quote
 
 from fmq.bind import kinds
@@ -13,6 +14,7 @@ from fmq.bind.errors import (
     TOO_OLD,
     Fenced,
     NoMarkerTable,
+    Unanswered,
     WrongDatabase,
     ended_inside,
     not_the_blocks,
@@ -125,26 +127,64 @@ class SqliteBinding:
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""
-        return check(self.path, question)
+        return File(self.path).check(question)
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Remove rows that are over, on a connection of its own; how many."""
+        return File(self.path).purge(store, undecided, older_seconds)
 
 
-def check(path: str, question: Question) -> Answer:
-    """Whether the database at `path` committed: asked behind the fence, so it is final."""
-    try:
-        return _fence(path, question)
-    except sqlite3.OperationalError as error:
+class File:
+    """A database by its path, reached on a connection of its own for each call."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def check(self, question: Question) -> Answer:
+        """Whether the database committed: asked behind the fence, so it is final."""
+        try:
+            return _fence(self._path, question)
+        except sqlite3.OperationalError as error:
+            self._refuse_without_table(error)
+            if is_locked(error):
+                return "unknown"  # by another connection, perhaps the producer's
+            raise Unanswered(f"{self._path}: {error}") from error
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Remove rows that are over; how many."""
+        with contextlib.closing(_connect(self._path, "DEFERRED")) as connection:
+            try:
+                return purge(connection, store, undecided, older_seconds)
+            except sqlite3.OperationalError as error:
+                self._refuse_without_table(error)
+                raise
+
+    def _refuse_without_table(self, error: sqlite3.OperationalError) -> None:
         if "no such table" in str(error):
-            raise NoMarkerTable(path, DDL["sqlite"]) from None
-        return "unknown"  # locked by somebody, perhaps by the producer; or it cannot be written
+            raise NoMarkerTable(self._path, DDL["sqlite"]) from None
+
+
+def is_locked(error: BaseException | None) -> bool:
+    """Whether another connection keeps this one from the database now."""
+    return "locked" in str(error)
+
+
+def _connect(path: str, level: Literal["DEFERRED"] | None) -> sqlite3.Connection:
+    """A connection of our own, which does not wait for long; its transactions begin by `level`."""
+    uri = f"file:{quote(path)}?mode=rw"
+    try:
+        connection = sqlite3.connect(uri, isolation_level=level, uri=True)
+    except sqlite3.OperationalError as error:
+        raise Unanswered(f"{path}: {error}") from error
+    for statement in SQLITE.asking:
+        connection.execute(statement)
+    return connection
 
 
 def _fence(path: str, question: Question) -> Answer:
-    uri = f"file:{quote(path)}?mode=rw"
     key = key_of(question.store, question.tx_id)
     registered = key_of(question.store, registered_as(question.producer))
-    with contextlib.closing(sqlite3.connect(uri, isolation_level=None, uri=True)) as connection:
-        for statement in SQLITE.asking:
-            connection.execute(statement)
+    with contextlib.closing(_connect(path, None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         if connection.execute(SAY.look, registered).fetchone() is None:
             raise WrongDatabase(path, question.producer)
@@ -176,9 +216,8 @@ def purge(
     connection: sqlite3.Connection, store: str, undecided: frozenset[str], older_seconds: float
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
-    removed = kinds.purge(_plain(connection), SAY, store, undecided, older_seconds)
-    connection.commit()
-    return removed
+    commit = connection.commit
+    return kinds.purge(_plain(connection), commit, SAY, store, undecided, older_seconds)
 
 
 def path_of(connection: sqlite3.Connection) -> str:

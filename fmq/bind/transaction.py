@@ -9,6 +9,7 @@ is to become of the messages.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
@@ -20,7 +21,7 @@ from fmq.bind.errors import (
     marked_elsewhere,
     wrong_with,
 )
-from fmq.bind.find import Binding
+from fmq.bind.find import Binding, of_bound
 from fmq.errors import TransactionError, WrongState, add_note
 from fmq.feedback.service import Feedback
 from fmq.infos import Outcome
@@ -37,11 +38,19 @@ class BoundTransaction(Transaction):
     _feedback: Feedback
     _strict: bool
     _place: str
+    _ended: Callable[[], None]
 
     def bind(
-        self, binding: Binding, feedback: Feedback, place: str, *, strict: bool
+        self,
+        binding: Binding,
+        feedback: Feedback,
+        place: str,
+        ended: Callable[[], None],
+        *,
+        strict: bool,
     ) -> BoundTransaction:
-        """`place` is where in its database the checker looks."""
+        """`place` is where in its database the checker looks; `ended` is called when it is over."""
+        self._ended = ended
         self._binding, self._feedback, self._strict = binding, feedback, strict
         self._place = place
         return self
@@ -132,6 +141,7 @@ class BoundTransaction(Transaction):
                     ", by this engine's checkers or fmq.open(resolve=...).",
                 )
             raise
+        self._ended()
 
     def in_doubt(self, failed: BaseException) -> InDoubt | None:
         """The database's commit failed, and may have happened: the error that says so, and what
@@ -165,7 +175,7 @@ class BoundTransaction(Transaction):
         """Ask on a new connection what the database did; None if it could not be found out."""
         with suppress(Exception):  # the checkers go on asking, and tell what is in the way
             for question in self._feedback.ask_about(self.tx_id):
-                return self._feedback.answer(question, self._binding.check(question))
+                return self._feedback.answer(question, of_bound(self._binding.check)(question))
         return None
 
     # --- not by hand ----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class Question:
     tx: int
     """The transaction's number, which is never used twice in a store."""
     token: str
-    """The answer "unknown" needs it. After the lease the question is asked again, with a new one."""
+    """The answer "unknown" needs it; it ends when, after the lease, the question is asked again."""
     lease_seconds: float
     """For how long nobody else is asked."""
     answers: int

@@ -14,9 +14,9 @@ from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from fmq.bind import find
-from fmq.bind.errors import BindError, unusable
+from fmq.bind.errors import BindError, Unanswered, unusable
 from fmq.errors import BadOption
-from fmq.feedback.answers import Answer, Checker
+from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
 
 
@@ -95,6 +95,10 @@ class DjangoBinding:
         """What became of the transaction, on a connection of its own."""
         return (self._registered or self._inner).check(question)
 
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Remove rows that are over, on a connection of its own; how many."""
+        return (self._registered or self._inner).purge(store, undecided, older_seconds)
+
 
 def own(connection: Any) -> Any:
     """This thread's connection of that alias: the one that models use here."""
@@ -127,21 +131,33 @@ def driver_of(connection: Any) -> Any:
     return connection.connection
 
 
-def checker(alias: str) -> Checker:
-    """Asks the database of an alias as the driver's own checker does."""
-    if alias not in list(connections):
-        raise BadOption(f"django://{alias}: DATABASES has only {', '.join(connections)}")
-    return lambda question: _check(alias, question)
+class Alias:
+    """The database of an alias, reached on a connection of its own for each call."""
 
+    def __init__(self, alias: str) -> None:
+        if alias not in list(connections):
+            raise BadOption(f"django://{alias}: DATABASES has only {', '.join(connections)}")
+        self._alias = alias
 
-def _check(alias: str, question: Question) -> Answer:
-    connection = connections[alias].copy()  # this thread's may be at work
-    try:
-        return find.binding_of(driver_of(connection)).check(question)
-    except OperationalError:
-        return "unknown"  # it cannot be reached
-    finally:
-        connection.close()
+    def check(self, question: Question) -> Answer:
+        """As the driver's own checker does."""
+        with self._binding() as binding:
+            return binding.check(question)
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Remove rows that are over; how many."""
+        with self._binding() as binding:
+            return binding.purge(store, undecided, older_seconds)
+
+    @contextmanager
+    def _binding(self) -> Iterator[find.Binding]:
+        connection = connections[self._alias].copy()  # this thread's may be at work
+        try:
+            yield find.binding_of(driver_of(connection))
+        except OperationalError as error:
+            raise Unanswered(str(error)) from error
+        finally:
+            connection.close()
 
 
 def create_table(connection: Any) -> None:

@@ -35,6 +35,7 @@ class SqlAlchemyBinding:
         self.path = self._side.database.path
         self.register = self._side.database.register
         self.check = self._side.database.check  # the checkers keep it, and so not the session
+        self.purge = self._side.database.purge
 
     def begin(self) -> str:
         """Begin the database's transaction, in SQLite with the right to write; what may take back

@@ -25,6 +25,7 @@ from fmq.bind.errors import (
     BindError,
     Fenced,
     NoMarkerTable,
+    Unanswered,
     WrongDatabase,
     strangers,
 )
@@ -124,8 +125,10 @@ class Database:
             return self.apart(lambda own: self._fence(own, question))
         except ProgrammingError:
             raise
-        except DBAPIError:
-            return "unknown"  # perhaps the producer is still at it; or no server, or a replica
+        except DBAPIError as error:
+            if _at_work(error.orig):
+                return "unknown"  # perhaps the producer is still at it
+            raise Unanswered(str(error.orig)) from error
 
     def _fence(self, connection: Connection, question: Question) -> Answer:
         say = self.kind.statements
@@ -171,9 +174,23 @@ class Database:
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
         """Remove markers that nobody can ask about any more; how many."""
         say = self.kind.statements
-        return self.within(
-            lambda own: kinds.purge(_Cursor(own), say, store, undecided, older_seconds)
-        )
+
+        def work(own: Connection) -> int:
+            return kinds.purge(_Cursor(own), own.commit, say, store, undecided, older_seconds)
+
+        with self._needing_table():
+            return self.apart(work)
+
+
+AT_WORK = ("55P03", "40P01", "40001", "57014", 1205, 1213)
+
+
+def _at_work(error: BaseException | None) -> bool:
+    """Whether a driver's error says that another transaction is in the way now."""
+    # psycopg and most others; psycopg2 has its own word for it; drivers of MySQL begin with it.
+    said = [getattr(error, "sqlstate", None), getattr(error, "pgcode", None)]
+    said += [*getattr(error, "args", ())][:1]
+    return any(each in AT_WORK for each in said if each) or "database is locked" in str(error)
 
 
 def database_at(address: Any) -> Database:

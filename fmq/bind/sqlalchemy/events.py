@@ -260,6 +260,7 @@ class Following:
         self.path = side.database.path
         self.register = side.database.register
         self.check = side.database.check
+        self.purge = side.database.purge
 
     def mark(self, store: str, tx_id: str) -> str:
         self._session.flush()

@@ -26,6 +26,7 @@ class BindingOnLoop:
         self.path = inner.path
         self.register = inner.register
         self.check = inner.check
+        self.purge = inner.purge
 
     def begin(self) -> str:
         return str(self._on_loop(self._inner.begin))

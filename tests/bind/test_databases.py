@@ -1,0 +1,214 @@
+"""Databases that do not answer are named in the log and in stats; old rows of theirs are removed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fmq
+import fmq.bind
+from fmq.testing import FakeClock
+from tests.bind.databases import Database, Postgres, make_tables, told
+from tests.bind.shop import PRODUCER, leave_prepared
+from tests.interrupts import PATIENCE_SECONDS
+
+WEEK_SECONDS = 8 * 86400
+DAY_SECONDS = 86400
+
+
+def place(engine: fmq.Engine, connection: Any, order: str) -> None:
+    with engine.transaction(tx_id=order, producer=PRODUCER, bind=connection) as tx:
+        connection.execute(f"INSERT INTO orders VALUES ('{order}')")
+        tx.send("orders", order.encode())
+
+
+@pytest.fixture
+def connection(database: Database) -> Iterator[Any]:
+    with contextlib.closing(database.connect()) as connection:
+        yield connection
+
+
+def age(database: Database) -> None:
+    """Let all rows be older than any that is kept."""
+    old = f"- {WEEK_SECONDS}"
+    if isinstance(database, Postgres):
+        old = f"- {WEEK_SECONDS} * interval '1 s'"
+    told(database, f"UPDATE fmq_tx SET created_at = created_at {old}, deadline = deadline {old}")
+
+
+def ids(database: Database) -> set[str]:
+    """The ids of the transactions that have a row, producers' own rows left out."""
+    return {tx_id for (tx_id,) in told(database, "SELECT tx_id FROM fmq_tx") if tx_id[0] != "§"}
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    """Whether a thread of the engine makes it true; what is asked needs no clock of the test's."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        if true():
+            return True
+    return False
+
+
+def trouble(engine: fmq.Engine) -> str:
+    return engine.stats().trouble or ""
+
+
+def opened(path: Path, clock: Any = None, **more: Any) -> fmq.Engine:
+    return fmq.open(path / "shop", clock=clock, **more)
+
+
+# --- a database that cannot be reached -----------------------------------------------------------
+
+
+WRONG = {
+    "sqlite": ("sqlite:////nowhere/shop.db", "unable to open database file"),
+    "postgres": ("postgresql://127.0.0.1:1/shop", "Connection refused"),
+    "sqlalchemy": ("sqlite+pysqlite:////nowhere/shop.db", "unable to open database file"),
+}
+
+
+@pytest.mark.parametrize("background", [True, False], ids=["threads", "none"])
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_address_is_told_when_the_engine_opens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, background: bool
+) -> None:
+    """Though nothing is undecided: what the driver said is in the log and in `trouble`."""
+    address, says = WRONG[kind]
+    with opened(tmp_path, background=background, resolve={PRODUCER: address}) as engine:
+        assert eventually(lambda: says in trouble(engine)), engine.stats().trouble
+        assert repr(PRODUCER) in trouble(engine)
+    [record] = [each for each in caplog.records if each.name == "fmq.bind"]
+    assert record.levelname == "WARNING"
+    assert says in record.getMessage() and repr(PRODUCER) in record.getMessage()
+
+
+def test_what_is_undecided_is_asked_about_in_vain_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The question is answered "unknown", which is logged once however often it is asked."""
+    address, says = WRONG["sqlite"]
+    with opened(tmp_path, background=False) as engine:
+        leave_prepared(engine, "order-1")
+    clock = FakeClock()
+    with opened(tmp_path, clock, background=False, resolve={PRODUCER: address}) as engine:
+        for _ in range(3):
+            assert says in trouble(engine)
+            engine.settle(timeout=5.0)
+        assert engine.undecided()[0].answers == 4
+    tried = [each.args[1] for each in caplog.records if each.name == "fmq.bind" and each.args]
+    assert sorted(map(str, tried)) == ["asked", "reached"]
+
+
+def test_trouble_goes_away_when_the_database_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The engine looks again by itself, and says so once."""
+    caplog.set_level(logging.INFO, "fmq.bind")
+    clock = FakeClock()
+    folder = tmp_path / "later"
+    address = f"sqlite:///{folder}/shop.db"
+    with opened(tmp_path, clock, resolve={PRODUCER: address}) as engine:
+        assert eventually(lambda: trouble(engine) != "")
+        folder.mkdir()
+        with contextlib.closing(sqlite3.connect(folder / "shop.db")) as connection:
+            fmq.bind.create_table(connection)
+        clock.advance(60)
+        assert eventually(lambda: trouble(engine) == "")
+    said = [each.getMessage() for each in caplog.records if each.name == "fmq.bind"]
+    assert len(said) == 2 and "answers again" in said[1]
+
+
+# --- purging by the engine -------------------------------------------------------------------------
+
+
+def test_with_resolve_old_rows_go_when_the_engine_opens(
+    tmp_path: Path, database: Database, connection: Any
+) -> None:
+    """Not those that are young, nor one that is undecided however old it is."""
+    with opened(tmp_path, background=False) as engine:
+        place(engine, connection, "old")
+        tx = engine.transaction(tx_id="undecided", producer="another")
+        tx.prepare()
+        store = engine.feedback.store
+    moment = "now()" if isinstance(database, Postgres) else "0"
+    told(
+        database,
+        "INSERT INTO fmq_tx (store_id, tx_id, state, deadline) "
+        f"VALUES ('{store}', 'undecided', 'C', {moment})",
+    )
+    age(database)
+    with opened(tmp_path, background=False) as engine:
+        place(engine, connection, "young")
+    resolve = {PRODUCER: database.address}
+    with opened(tmp_path, background=False, resolve=resolve) as engine:
+        assert ids(database) == {"undecided", "young"}
+        assert trouble(engine) == ""
+
+
+def test_with_resolve_old_rows_go_once_a_day(
+    tmp_path: Path, database: Database, connection: Any
+) -> None:
+    """By the engine's clock, whatever the program does meanwhile."""
+    clock = FakeClock()
+    with opened(tmp_path, clock, resolve={PRODUCER: database.address}) as engine:
+        place(engine, connection, "first")
+        for order in ("second", "third"):
+            age(database)
+            clock.advance(DAY_SECONDS + 1)
+            assert eventually(lambda: ids(database) == set())
+            place(engine, connection, order)
+            assert ids(database) == {order}
+
+
+def test_without_resolve_old_rows_go_after_one_block_in_1000(
+    tmp_path: Path, database: Database, connection: Any
+) -> None:
+    """And not a block sooner."""
+    with opened(tmp_path, background=False) as engine:
+        place(engine, connection, "old")
+        age(database)
+        for number in range(2, 1000):
+            place(engine, connection, f"{number}")
+        assert "old" in ids(database)
+        place(engine, connection, "1000")
+        assert "old" not in ids(database)
+        assert len(ids(database)) == 999
+
+
+def test_a_purge_that_fails_fails_no_block(
+    tmp_path: Path, connection: Any, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged and in `trouble`; the block, and the next ones, commit."""
+    with opened(tmp_path, background=False) as engine:
+        for number in range(999):
+            place(engine, connection, f"{number}")
+        told(database, "ALTER TABLE fmq_tx RENAME COLUMN checked_at TO checked")
+        told(database, "ALTER TABLE fmq_tx RENAME COLUMN created_at TO created")
+        place(engine, connection, "999")
+        assert "created_at" in trouble(engine)
+        place(engine, connection, "1000")
+        assert len(engine.read("orders", limit=2000)) == 1001
+    assert "created_at" in caplog.text
+
+
+def test_a_purge_takes_few_rows_in_each_transaction(
+    tmp_path: Path, connection: Any, database: Database
+) -> None:
+    """All that is old goes, however much it is."""
+    with opened(tmp_path, background=False) as engine:
+        place(engine, connection, "first")
+        store = engine.feedback.store
+    moment = "now()" if isinstance(database, Postgres) else "0"
+    values = ", ".join(f"('{store}', 'old-{number}', 'C', {moment})" for number in range(2500))
+    told(database, f"INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES {values}")
+    age(database)
+    with opened(tmp_path, background=False, resolve={PRODUCER: database.address}):
+        assert ids(database) == set()
