@@ -84,7 +84,11 @@ def open(
     if disk is None:
         from fmq.real_disk import RealDisk
 
-        disk = RealDisk(hold_gil=options.hold_gil, allow_remote=options.allow_remote)
+        disk = RealDisk(
+            hold_gil=options.hold_gil,
+            allow_remote=options.allow_remote,
+            file_mode=options.file_mode,
+        )
     else:
         check_door("disk", disk, "directory", "random")
     if clock is None:

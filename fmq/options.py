@@ -93,6 +93,9 @@ class Options:
     many times faster, and every other Python thread waits for the disk."""
     allow_remote: bool = False
     """Open for writing also where another machine serves the files (NFS, SMB and the like)."""
+    file_mode: int = 0o600
+    """The permissions of each file that the engine makes, whatever the umask. A directory that it
+    makes has them, too, and may be entered by whom its files may be read by."""
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -112,6 +115,12 @@ class Options:
             size,
             SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % 8 == 0,
             f"a multiple of 8 from {SEGMENT_BYTES_MIN:,} to {SEGMENT_BYTES_MAX:,}",
+        )
+        _check(
+            "file_mode",
+            self.file_mode,
+            self.file_mode & ~0o066 == 0o600,
+            "read and write for the owner, 0o600, and any of them for others, such as 0o640",
         )
         _check("queues", self.queues, self.queues <= QUEUES_MAX, f"from 1 to {QUEUES_MAX} queues")
         # A copy: what was checked is what the engine will look at, whatever the caller adds.

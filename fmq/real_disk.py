@@ -1,7 +1,8 @@
 """The files of this machine, served with system calls. Nothing else in fmq touches the file system.
 
-Everything below a directory is opened relative to it and without following symbolic links,
-directories are 0700 and files 0600.
+Everything below a directory is opened relative to it and without following symbolic links. What
+is made has the permissions that are asked for, whatever the umask: by default files are 0600 and
+directories 0700.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ UNCHECKED_BYTES_MAX = 4 << 20
 # O_NONBLOCK means nothing to a file, and keeps a named pipe from being waited for.
 UNFOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 # What file systems that are served by others say of a lock on a directory.
+FILE_MODE = 0o600  # unless others are asked for
 NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
 
 
@@ -172,12 +174,20 @@ class RealDirectory:
     """A directory of this machine."""
 
     def __init__(
-        self, path: str, fd: int, writer: Writer, *, remote: str | None, is_local: bool = True
+        self,
+        path: str,
+        fd: int,
+        writer: Writer,
+        *,
+        remote: str | None,
+        is_local: bool = True,
+        file_mode: int = FILE_MODE,
     ) -> None:
         """`remote` is the kind of file system, if it is one that must not be written. `is_local`
         is False also if it is remote and may be written.
         """
         self.path = path
+        self.file_mode = file_mode
         self._fd = fd
         self._writer = writer
         self.remote = remote
@@ -195,11 +205,20 @@ class RealDirectory:
         return self._file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def _file(self, name: str, flags: int) -> RealFile:
-        fd = os.open(name, flags | UNFOLLOWED, 0o600, dir_fd=self._fd)
+        fd = os.open(name, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
+        if flags & os.O_CREAT:
+            _set_mode(fd, self.file_mode)
         return RealFile(fd, os.path.join(self.path, name), self._writer)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        # A spare that becomes a segment may be from an engine with another mode.
+        with contextlib.suppress(OSError):
+            fd = os.open(new, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
+            try:
+                _set_mode(fd, self.file_mode)
+            finally:
+                os.close(fd)
 
     def remove(self, name: str) -> None:
         os.unlink(name, dir_fd=self._fd)
@@ -209,11 +228,19 @@ class RealDirectory:
 
     def subdirectory(self, name: str, *, make: bool) -> RealDirectory:
         if make:
-            with contextlib.suppress(FileExistsError):
+            try:
                 os.mkdir(name, 0o700, dir_fd=self._fd)
+                made = True
+            except FileExistsError:
+                made = False
         fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        if make and made:
+            _set_mode(fd, directory_mode(self.file_mode))
         path = os.path.join(self.path, name)
-        return RealDirectory(path, fd, self._writer, remote=self.remote, is_local=self._is_local)
+        mode, is_local = self.file_mode, self._is_local
+        return RealDirectory(
+            path, fd, self._writer, remote=self.remote, is_local=is_local, file_mode=mode
+        )
 
     def lock(self, name: str) -> Callable[[], None]:
         if self.remote is not None:
@@ -236,6 +263,7 @@ class RealDirectory:
                 kept.append(self._open_lock(name))
             if not _flock_alone(kept[1]):
                 raise self._locked(name)
+            _set_mode(kept[1], self.file_mode)
             # In this order: on a full disk there may be no room for what was given back.
             os.ftruncate(kept[1], os.pwrite(kept[1], _own_words(), 0))
         except BaseException:
@@ -305,6 +333,18 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
+def directory_mode(file_mode: int) -> int:
+    """That of a directory whose files have `file_mode`: who may read them may enter it."""
+    return file_mode | (file_mode & 0o444) >> 2
+
+
+def _set_mode(fd: int, mode: int) -> None:
+    """Give what is open as `fd` this mode, which the umask may have narrowed, if it is ours."""
+    if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+        with contextlib.suppress(PermissionError):  # another user made it
+            os.fchmod(fd, mode)
+
+
 def _own_words() -> bytes:
     """What LOCK says when this process writes. The host is for whoever gets a copy of the directory
     and wonders whose it is, and because every container has a process 1.
@@ -367,27 +407,36 @@ class RealDisk:
     """The files of this machine.
 
     With `hold_gil` a synced write keeps the interpreter's lock; see `gil_holding_writer`. With
-    `allow_remote` a directory may be opened for writing that another machine serves.
+    `allow_remote` a directory may be opened for writing that another machine serves. Each file that
+    is made has `file_mode`, and a directory has it, too, and may be entered by those who may read.
     """
 
-    def __init__(self, *, hold_gil: bool = False, allow_remote: bool = False) -> None:
+    def __init__(
+        self, *, hold_gil: bool = False, allow_remote: bool = False, file_mode: int = FILE_MODE
+    ) -> None:
         self._allow_remote = allow_remote
+        self._file_mode = file_mode
         self._writer = gil_holding_writer() if hold_gil else os.pwritev
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         if not path:
             raise NotAStore("an empty path names no directory. Nothing was changed.")
-        if make:
-            self._make(path)
+        made = make and self._make(path)
         try:
             fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise no_directory(path, error) from None
+        if made:
+            _set_mode(fd, directory_mode(self._file_mode))
         kind = _remote_kind(path)
         remote = None if self._allow_remote else kind
-        return RealDirectory(path, fd, self._writer, remote=remote, is_local=kind is None)
+        mode, is_local = self._file_mode, kind is None
+        return RealDirectory(
+            path, fd, self._writer, remote=remote, is_local=is_local, file_mode=mode
+        )
 
-    def _make(self, path: str) -> None:
+    def _make(self, path: str) -> bool:
+        """Make the directory at `path`; False if it was there."""
         made = True
         try:
             os.mkdir(path, 0o700)
@@ -401,7 +450,7 @@ class RealDisk:
         except PermissionError:
             # It may be passed, and not read, as other people's directories are.
             if not made:
-                return  # whoever made it may sync it, and not we
+                return False  # whoever made it may sync it, and not we
             with contextlib.suppress(OSError):
                 os.rmdir(path)
             raise
@@ -409,6 +458,7 @@ class RealDisk:
             os.fsync(parent)
         finally:
             _close(parent)
+        return made
 
     @staticmethod
     def random(size: int) -> bytes:

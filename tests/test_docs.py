@@ -126,6 +126,7 @@ def test_every_option_is_documented_with_its_default() -> None:
         default = getattr(fmq.Options(), field.name)
         large = isinstance(default, int) and not isinstance(default, bool)
         expected[field.name] = readable(default) if large else repr(default).strip("'")
+    expected["file_mode"] = f"{fmq.Options().file_mode:#o}"  # as chmod has it
     assert found == expected
 
 

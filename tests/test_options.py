@@ -21,6 +21,11 @@ BAD: list[dict[str, Any]] = [
     {"segment_bytes": 4097},
     {"segment_bytes": 2 << 30},
     {"queues": 0},
+    {"file_mode": 0o400},
+    {"file_mode": 0o644 | 0o111},
+    {"file_mode": 0o1640},
+    {"file_mode": 640},
+    {"file_mode": "0640"},
     {"queues": 4097},
     {"topic_queues": {"t": 0}},
     {"topic_queues": {"t": 4097}},
@@ -170,6 +175,7 @@ def test_sizes_and_times_say_their_unit() -> None:
     bare = {field.name for field in fields(Options) if not field.name.endswith(units)}
     assert bare == {
         "sync",
+        "file_mode",
         "queues",
         "topic_queues",
         "transactions_max",
