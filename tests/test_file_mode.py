@@ -38,7 +38,7 @@ def torn(path: Path, to: Path) -> None:
     with fmq.open(path, SMALL, background=False) as engine:
         last = engine.send("t", b"x" * 500)
         shutil.copytree(path, to)
-    segment = sorted(to.glob("*.seg"))[-1]
+    segment = max(to.glob("*.seg"))
     data = bytearray(segment.read_bytes())
     base = int(segment.stem)
     data[last.position - base + 100 :] = bytes(len(data) - (last.position - base + 100))

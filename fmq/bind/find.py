@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from fmq.bind.errors import BindError, Unanswered
 from fmq.bind.marker import RETENTION_SECONDS
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fmq.bind.databases import Asked
 
 
+T = TypeVar("T")
 Purge = Callable[[str, frozenset[str], float], int]
 """Removes rows of a store that are older than so many seconds, but not of these ids; how many."""
 
@@ -34,6 +35,12 @@ class Undecided(Protocol):
     def sync(self) -> None: ...
 
     def undecided(self) -> list[UndecidedTransaction]: ...
+
+
+class OfAsyncio(Protocol):
+    """A connection or session of asyncio."""
+
+    def commit(self) -> Coroutine[Any, Any, None]: ...
 
 
 class Binding(Protocol):
@@ -77,18 +84,46 @@ def is_of_asyncio(connection: Any) -> bool:
     return iscoroutinefunction(getattr(connection, "commit", None))
 
 
-def create_table(connection: Any) -> None:
-    """Make the marker table in the connection's database, if it is not there."""
-    _blocking_module_of(connection).create_table(connection)
+@overload
+def create_table(connection: OfAsyncio) -> Awaitable[None]: ...
+@overload
+def create_table(connection: Any) -> None: ...
+def create_table(connection: Any) -> Awaitable[None] | None:
+    """Make the marker table in the connection's database, if it is not there.
+
+    With a connection of asyncio it is to be awaited.
+    """
+    return _done_by(connection, _module_with_engines(connection).create_table)
 
 
-def purge(engine: Undecided, connection: Any, *, older_seconds: float = RETENTION_SECONDS) -> int:
+@overload
+def purge(
+    engine: Undecided, connection: OfAsyncio, *, older_seconds: float = ...
+) -> Awaitable[int]: ...
+@overload
+def purge(engine: Undecided, connection: Any, *, older_seconds: float = ...) -> int: ...
+def purge(
+    engine: Undecided, connection: Any, *, older_seconds: float = RETENTION_SECONDS
+) -> Awaitable[int] | int:
     """Remove markers of transactions whose decision is durable in `engine`, if they are that old,
     and tombstones that no producer can run into any more; how many.
+
+    With a connection of asyncio it is to be awaited. The engine does this by itself, too.
     """
-    module = _blocking_module_of(connection)
+    module = _module_with_engines(connection)
     older_seconds = check_seconds("older_seconds", older_seconds)
-    return purged(engine, partial(module.purge, connection), older_seconds)
+    return _done_by(
+        connection, lambda blocking: purged(engine, partial(module.purge, blocking), older_seconds)
+    )
+
+
+def _done_by(connection: Any, work: Callable[[Any], T]) -> Awaitable[T] | T:
+    """What `work` returns for a connection that blocks; for one of asyncio that is awaited."""
+    if not is_of_asyncio(connection):
+        return work(connection)
+    from fmq.bind.on_loop import through  # here: asyncio is slow to import
+
+    return through(connection, work)
 
 
 def purged(engine: Undecided, purge: Purge, older_seconds: float) -> int:
@@ -98,12 +133,8 @@ def purged(engine: Undecided, purge: Purge, older_seconds: float) -> int:
     return purge(engine.feedback.store, undecided, older_seconds)
 
 
-def _blocking_module_of(connection: Any) -> Any:
-    if is_of_asyncio(connection):
-        raise BindError(
-            "this is done with a connection that blocks, and the one given is asyncio's. Nothing "
-            "was changed; give one of sqlite3, or of psycopg.connect."
-        )
+def _module_with_engines(connection: Any) -> Any:
+    """What serves connections of this kind, or engines of SQLAlchemy."""
     if _names_of(connection) & ENGINES:
         from fmq.bind.sqlalchemy import binding as sqlalchemy
 

@@ -112,6 +112,11 @@ async def _awaited(call: Callable[[], Any]) -> Any:
     return await result if isinstance(result, Awaitable) else result
 
 
+async def through(connection: Any, work: Callable[[Any], T]) -> T:
+    """What `work` returns in a thread, given `connection` as code sees it that blocks."""
+    return await in_thread(partial(work, Bridge(connection, asyncio.get_running_loop())))
+
+
 async def in_thread(step: Callable[[], T]) -> T:
     """What `step` returns or raises; a cancellation is raised only when it has ended."""
     # A thread of its own: one of the loop's few may be waiting for a lock that this one is to free.

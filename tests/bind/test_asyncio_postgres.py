@@ -136,3 +136,22 @@ def test_what_cannot_be_bound_is_refused_when_the_block_begins(
 
     asyncio.run(program())
     assert rows(address) == messages(engine) == ["1"]
+
+
+def test_the_table_is_made_and_purged_with_a_connection_of_asyncio(
+    engine: fmq.Engine, address: str
+) -> None:
+    """Twice is as good as once; what is purged is what a connection that blocks would purge."""
+
+    async def program() -> None:
+        async with await Connection.connect(address) as connection:
+            await connection.execute("DROP TABLE fmq_tx")
+            await connection.commit()
+            for _ in range(2):
+                await fmq.bind.create_table(connection)
+            await place(engine, connection, "1")
+            assert await fmq.bind.purge(engine, connection) == 0
+            assert await fmq.bind.purge(engine, connection, older_seconds=-9) == 1
+
+    asyncio.run(program())
+    assert messages(engine) == ["1"]

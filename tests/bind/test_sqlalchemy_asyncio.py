@@ -143,3 +143,25 @@ def test_an_asynchronous_session_wants_an_asynchronous_block(
         engine.transaction(bind=AsyncSession(asynchronous)),
     ):
         pass
+
+
+@pytest.mark.parametrize("kind", ["session", "connection"])
+def test_the_table_is_made_and_purged_with_what_is_of_asyncio(
+    engine: fmq.Engine, database: Engine, asynchronous: AsyncEngine, kind: str
+) -> None:
+    """A session or a connection: each is awaited."""
+    with database.begin() as connection:
+        connection.execute(text("DROP TABLE fmq_tx"))
+
+    async def main() -> None:
+        opened: Any = AsyncSession(asynchronous) if kind == "session" else asynchronous.connect()
+        async with opened as bound:
+            for _ in range(2):
+                await fmq.bind.create_table(bound)
+            async with engine.transaction(producer=PRODUCER, bind=bound) as tx:
+                tx.send("orders", b"1")
+            assert await fmq.bind.purge(engine, bound) == 0
+            assert await fmq.bind.purge(engine, bound, older_seconds=-9) == 1
+
+    asyncio.run(main())
+    assert messages(engine) == ["1"]

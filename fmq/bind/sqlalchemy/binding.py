@@ -191,8 +191,9 @@ class Side:
         return False
 
 
-def database_of(bound: Session | scoped_session[Any] | Connection | Engine) -> Database:
-    """The one database of a session, connection or engine."""
+def database_of(given: Session | scoped_session[Any] | Connection | Engine) -> Database:
+    """The one database of a session, connection or engine, also of one of asyncio."""
+    bound: Any = getattr(given, "sync_session", None) or getattr(given, "sync_engine", given)
     if isinstance(bound, (Session, scoped_session)):
         try:
             found = bound.get_bind()
