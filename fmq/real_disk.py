@@ -218,7 +218,7 @@ class RealDirectory:
             try:
                 _set_mode(fd, self.file_mode)
             finally:
-                os.close(fd)
+                _close(fd)
 
     def remove(self, name: str) -> None:
         os.unlink(name, dir_fd=self._fd)
@@ -286,7 +286,7 @@ class RealDirectory:
         return release
 
     def _open_lock(self, name: str) -> int:
-        return os.open(name, os.O_RDWR | os.O_CREAT | UNFOLLOWED, 0o600, dir_fd=self._fd)
+        return os.open(name, os.O_RDWR | os.O_CREAT | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
 
     def locked_by(self, name: str) -> Locked | None:
         kept = [self._itself()]
