@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
+from crash_tests.planted_in_binding import FOUND_IN_BINDING
 from crash_tests.threads.planted import BETWEEN_THREADS
 
 MUTANTS = (
@@ -352,4 +353,5 @@ MUTANTS = (
     ),
     *BETWEEN_THREADS,
     *FOUND_BY_TESTS,
+    *FOUND_IN_BINDING,
 )
