@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import importlib
 import importlib.util
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.peers.programs import find_program
 from benchmarks.peers.protocol import Peer
-
-PROGRAM_PLACES = ("/usr/lib/postgresql/*/bin",)  # Debian keeps the server out of PATH
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +58,6 @@ def missing(name: str) -> str | None:
     if name in OURS and not hasattr(importlib.import_module("fmq"), "open"):
         return "this fmq has no open() yet"
     return None
-
-
-def find_program(name: str) -> str | None:
-    """The path of an installed program, in PATH or where Debian hides servers."""
-    places = [place for pattern in PROGRAM_PLACES for place in sorted(glob.glob(pattern))]
-    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *places]))
 
 
 def batches_on_disk(name: str) -> bool:

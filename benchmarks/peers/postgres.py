@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 
-from benchmarks.peers import find_program
+from benchmarks.peers.programs import user_for_postgres
 from benchmarks.peers.protocol import LANES, Messages
 from benchmarks.peers.server import Server
 
@@ -21,6 +21,7 @@ SETTINGS = (
     *("-c", "listen_addresses=", "-c", "max_prepared_transactions=64"),
     *("-c", "max_wal_size=16GB", "-c", "shared_buffers=256MB"),
 )
+TEXT = ("--locale=C", "--encoding=UTF8")
 TABLES = (
     *(
         f"CREATE TABLE IF NOT EXISTS lane{lane} (id bigserial PRIMARY KEY, body bytea)"
@@ -46,14 +47,19 @@ class Postgres:
     """A server with its cluster in `directory`."""
 
     def __init__(self, directory: Path) -> None:
-        self._server = Server(user="postgres")
+        self._server = Server(user_for_postgres())
         self.tx_numbers = itertools.count(1)
         cluster = directory.absolute() / "cluster"
         self._make(cluster)
-        program = find_program("postgres")
-        assert program is not None
         self._server.start(
-            *(program, "-D", str(cluster), "-k", self._server.sockets, *SETTINGS),
+            *(
+                self._server.program("postgres"),
+                "-D",
+                str(cluster),
+                "-k",
+                self._server.sockets,
+                *SETTINGS,
+            ),
             log=directory / "postgres.log",
             ready=self._ready,
         )
@@ -62,10 +68,10 @@ class Postgres:
         self._server.hand_over(cluster)
         if (cluster / "PG_VERSION").exists():
             return
-        program = find_program("initdb")
-        assert program is not None
-        # No sync for the empty cluster: nothing is measured until the server runs.
-        self._server.run(program, "-D", str(cluster), "-U", "postgres", "-N", "-A", "trust")
+        program = self._server.program("initdb")
+        # No sync for the empty cluster: nothing is measured until the server runs. The encoding
+        # must not depend on the caller's environment.
+        self._server.run(program, "-D", str(cluster), "-U", "postgres", "-N", "-A", "trust", *TEXT)
 
     def _ready(self) -> bool:
         try:

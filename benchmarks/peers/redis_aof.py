@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-from benchmarks.peers import find_program
+from benchmarks.peers.programs import find_program
 from benchmarks.peers.protocol import LANES, Messages
 from benchmarks.peers.server import Server
 

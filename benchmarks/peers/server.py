@@ -3,20 +3,18 @@ of its own, and stopped with it.
 
 Its files lie in the store's directory and its socket in the temporary one, as the path of a
 socket may have no more than a hundred bytes. It runs in the foreground in the process group of
-whoever measures, so that killing the group, as the runner does, leaves nothing behind.
+the process that measures, and ends with it, whatever ends that.
 """
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from benchmarks.peers import programs
 
 READY_SECONDS_MAX = 120.0
 POLL_SECONDS = 0.005
@@ -26,22 +24,21 @@ class Server:
     """A running server program."""
 
     def __init__(self, user: str | None = None) -> None:
-        self.user = user if user and os.geteuid() == 0 else None
-        self.sockets = tempfile.mkdtemp(prefix="server-")
+        """Make the folder of its socket; `user` is to run it, or the one that runs this."""
+        self.user = user
+        self._folder = programs.Folder("server-", user)
+        self.sockets = str(self._folder.path)
         self._process: subprocess.Popen[bytes] | None = None
-        if self.user:
-            os.chown(self.sockets, *self._ids())
 
-    def _ids(self) -> tuple[int, int]:
-        assert self.user is not None
-        entry = pwd.getpwnam(self.user)
-        return entry.pw_uid, entry.pw_gid
+    def program(self, name: str) -> str:
+        """Return the path of a program of PostgreSQL that the server's user can run."""
+        return programs.program_for(self.user, name, self._folder.path)
 
     def hand_over(self, directory: Path) -> None:
         """Make `directory` the server user's own."""
         directory.mkdir(exist_ok=True)
         if self.user:
-            os.chown(directory, *self._ids())
+            programs.give(directory, self.user)
 
     def run(self, *command: str) -> None:
         """Run a program to its end as the server's user, and raise if it fails."""
@@ -54,9 +51,7 @@ class Server:
     def start(self, *command: str, log: Path, ready: Callable[[], bool]) -> None:
         """Start the server and return when `ready` says that it serves."""
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command, user=self.user, stdout=output, stderr=output, cwd="/"
-            )
+            self._process = programs.start(command, self.user, output)
         end = time.monotonic() + READY_SECONDS_MAX
         while not ready():
             if self._process.poll() is not None or time.monotonic() > end:
@@ -69,4 +64,4 @@ class Server:
             # Not SIGTERM: PostgreSQL would wait until its last client has gone.
             self._process.send_signal(signal.SIGINT)
             self._process.wait()
-        shutil.rmtree(self.sockets, ignore_errors=True)
+        self._folder.remove()

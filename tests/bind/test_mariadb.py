@@ -8,7 +8,6 @@ from __future__ import annotations
 import getpass
 import re
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import fmq.bind
-from benchmarks.peers import find_program
+from benchmarks.peers.programs import Folder, find_program, start
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide.md"
 READY_SECONDS_MAX = 60
@@ -85,23 +84,23 @@ def socket() -> Iterator[str]:
     server, install = find_program("mariadbd"), find_program("mariadb-install-db")
     if server is None or install is None:
         pytest.skip("there is no MariaDB server on this machine, so MySQL's statements are not run")
-    with tempfile.TemporaryDirectory(prefix="fmq-mariadb-") as folder:
-        where = ["--no-defaults", f"--user={getpass.getuser()}", f"--datadir={folder}/data"]
-        where.append(f"--tmpdir={folder}")
-        access = "--auth-root-authentication-method=normal"
-        subprocess.run([install, *where, access], check=True, capture_output=True)
-        with Path(folder, "log").open("w") as log:
-            socket = f"{folder}/socket"
-            running = subprocess.Popen(
-                [server, *where, f"--socket={socket}", "--skip-networking"],
-                stdout=log, stderr=log,
-            )  # fmt: skip
-        try:
-            wait_until_it_serves(running, socket, Path(folder, "log"))
-            yield socket
-        finally:
-            running.terminate()
-            running.wait()
+    own = Folder("fmq-mariadb-")
+    folder = own.path
+    where = ["--no-defaults", f"--user={getpass.getuser()}", f"--datadir={folder}/data"]
+    where.append(f"--tmpdir={folder}")
+    access = "--auth-root-authentication-method=normal"
+    subprocess.run([install, *where, access], check=True, capture_output=True)
+    with (folder / "log").open("wb") as log:
+        socket = f"{folder}/socket"
+        command = [server, *where, f"--socket={socket}", "--skip-networking"]
+        running = start(command, None, log)
+    try:
+        wait_until_it_serves(running, socket, folder / "log")
+        yield socket
+    finally:
+        running.terminate()
+        running.wait()
+        own.remove()
 
 
 def wait_until_it_serves(server: subprocess.Popen[bytes], socket: str, log: Path) -> None:
