@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The developer's commands. They need Python 3.11 or later, and nothing else installed.
+"""The developer's commands. They need Linux and Python 3.11 or later with its module venv.
 
     python3 tools/dev.py            ready to commit? format, lint, types, tests
     python3 tools/dev.py test ...   the tests; what follows goes to pytest
@@ -9,9 +9,9 @@
     python3 tools/dev.py setup      only what each of the others does first
 
 Set-up makes .venv beside pyproject.toml and installs fmq there, editable; for all but the
-demonstration with the tools that pyproject.toml lists. It is done again when that list, the Python
-or the place has changed. Spark's tests need Java: it is installed where this may do that, and else
-it is said how, and they are left out.
+demonstration with the tools that pyproject.toml lists, a Java and a PostgreSQL among them, which
+are used where the machine has none. It installs nothing outside of .venv and needs no root. It is
+done again when that list, the Python or the place has changed.
 
 An old Python must come as far as saying that it is old. So the syntax of this file is that of
 Python 3.6, and annotations that 3.6 could not evaluate come after the check.
@@ -23,6 +23,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -74,13 +75,20 @@ def ready_to_commit() -> int:
 
 
 def test(*arguments: str) -> int:
-    wants_spark = not arguments or any("spark" in argument for argument in arguments)
-    without = [] if not wants_spark or have_java() else ["--ignore=tests/spark"]
-    return subprocess.call([VENV_PYTHON, "-m", "pytest", *without, *arguments])
+    return run("-m", "pytest", *arguments)
 
 
 def demo(*arguments: str) -> int:
-    return subprocess.call([VENV_PYTHON, "-m", "fmq", "demo", *arguments])
+    return run("-m", "fmq", "demo", *arguments)
+
+
+def run(*arguments: str) -> int:
+    """Run the environment's Python; it is told to end when this process is."""
+    child = subprocess.Popen([VENV_PYTHON, *arguments])
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    code = child.wait()
+    # As a shell says it: a negative number would become another one.
+    return code if code >= 0 else 128 - code
 
 
 def lint() -> int:
@@ -192,54 +200,12 @@ def make_environment() -> None:
 
 
 def install(tools: list[str]) -> None:
-    what = "fmq and its tools, Spark among them (a few minutes)" if tools else "fmq"
+    what = "fmq and its tools, Spark, Java and PostgreSQL among them" if tools else "fmq"
     say("setup", f"installing {what}")
     pip = ["-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     done = quietly(*pip, "--editable", ROOT, *tools)
     if done.returncode:
         sys.exit(done.stdout + "setup: pip failed, see above; run this again to retry.")
-
-
-# --- Java, for Spark ---
-
-JAVA_PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
-MODULE = "jdk.incubator.vector"  # Spark 4.3 wants it; it came with Java 16
-
-
-def have_java() -> bool:
-    """Whether Spark can start here: Java is fetched if this may do that, or it is said how."""
-    if java_will_do():
-        return True
-    if os.getuid() == 0 and shutil.which("apt-get"):
-        say("java", "installing, for the tests of Spark")
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["update", "-q"], *(["install", "-qy", name] for name in JAVA_PACKAGES)):
-            subprocess.run(
-                ["apt-get", *command],
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                check=False,
-            )
-            if java_will_do():
-                return True
-    say(
-        "java",
-        f"there is none that Spark can run on, so its tests are left out; `sudo apt-get install "
-        f"{JAVA_PACKAGES[0]}` (Debian, Ubuntu), then run this again",
-    )
-    return False
-
-
-def java_will_do() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if java is None:
-        return False
-    try:
-        return f"{MODULE}@" in subprocess.check_output([java, "--list-modules"], text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return False
 
 
 # --- the documents ---
@@ -250,8 +216,7 @@ INLINE_CODE = re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"\]\(<?([^)\s>]+)[^)]*\)|^ *\[(?!\^)[^\]]+\]: *(\S+)", re.MULTILINE)
 HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:")
-RUNNABLE = "python runnable"  # the info string of a snippet that must run as it stands
-WITH_JAVA = "python runnable java"  # and of one that needs Java for that
+RUNNABLE = "python runnable"  # how the info string of a snippet begins that must run as it stands
 
 
 def broken_links(page: Path) -> list[str]:
@@ -289,7 +254,7 @@ def failing_snippets(page: Path) -> list[str]:
     troubles = []
     for match in FENCED.finditer(page.read_text()):
         kind = match.group(2).strip()
-        if kind == RUNNABLE or (kind == WITH_JAVA and have_java()):
+        if kind.startswith(RUNNABLE):
             said = run_snippet(textwrap.dedent(match.group(3)))
             line = page.read_text()[: match.start()].count("\n") + 1
             if said is not None:

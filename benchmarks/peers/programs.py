@@ -87,14 +87,19 @@ def program_for(user: str | None, name: str, folder: Path) -> str:
     assert program is not None, f"there is no {name}"
     if user is None or can_run(user, program):
         return program
+    package = package_folder()
+    assert package is not None, f"{user} cannot run {program}"
+    return str(copy_of_package(package, folder, user) / name)
+
+
+def copy_of_package(package: Path, folder: Path, user: str) -> Path:
+    """Copy PostgreSQL's programs for `user` into `folder`, once, and return the folder of them."""
     copy = folder / "programs"
     if not copy.exists():
-        package = package_folder()
-        assert package is not None, f"{user} cannot run {program}"
         for part in (PACKAGE, f"{PACKAGE}.libs"):
             shutil.copytree(package / part, copy / part, ignore=NOT_COPIED)
         give(copy, user)
-    return str(copy / PACKAGE_PROGRAMS / name)
+    return copy / PACKAGE_PROGRAMS
 
 
 def can_run(user: str, program: str) -> bool:
