@@ -4,6 +4,7 @@
     ├── StorageError            the directory, its files, the machine under them
     │   ├── NotAStore           a directory that is not fmq's, or none at all
     │   ├── RemoteFileSystem    another machine serves the files
+    │   ├── UnsupportedSystem   not Linux: macOS only reads, Windows does not even read
     │   ├── Locked              another engine has the directory open
     │   ├── Damaged             bytes that had been durable are wrong now
     │   ├── NewerFormat         written by a newer fmq
@@ -86,6 +87,19 @@ class RemoteFileSystem(StorageError):
         )
         self.path = path
         self.kind = kind
+
+
+class UnsupportedSystem(StorageError):
+    """The operating system is not Linux, so a directory cannot be written, or not even read."""
+
+    def __init__(self, system: str, *, can_read: bool = False) -> None:
+        here = "Here only `import fmq` works; run the program on Linux."
+        if can_read:
+            here = "Here journals can be read, with fmq.open(path, read_only=True) or fmq.check."
+        super().__init__(
+            f"fmq writes on Linux only, and this is {system}. Nothing was changed. {here}"
+        )
+        self.system = system
 
 
 DROPPED = " One that was dropped without close() has it until its process ends."

@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
+import sys
 from collections.abc import Callable, Sequence
 from threading import Lock
 
 from fmq.clock import SystemClock
 from fmq.disk import Buffer
-from fmq.errors import Locked, NotAStore, RemoteFileSystem, no_directory, no_parent
+from fmq.errors import (
+    Locked,
+    NotAStore,
+    RemoteFileSystem,
+    UnsupportedSystem,
+    no_directory,
+    no_parent,
+)
 from fmq.mounts import remote_kind
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    raise UnsupportedSystem(sys.platform) from None
 
 MOUNTS = "/proc/self/mountinfo"
 OPEN_FILES = "/proc/self/fd"
@@ -421,6 +433,9 @@ class RealDisk:
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         if not path:
             raise NotAStore("an empty path names no directory. Nothing was changed.")
+        if make and sys.platform != "linux":
+            # There is no RWF_DSYNC, and a sync of macOS does not reach the disk.
+            raise UnsupportedSystem(sys.platform, can_read=True)
         made = make and self._make(path)
         try:
             fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)

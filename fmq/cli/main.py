@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import fmq
 from fmq.cli import bench, ddl, demo, export, info, records, tx, verify
-from fmq.cli.codes import BROKEN_PIPE, ERROR, INTERRUPTED
+from fmq.cli.codes import BROKEN_PIPE, ERROR, FINE, INTERRUPTED
 from fmq.cli.output import make_output, note
 from fmq.cli.text import printable
 
@@ -20,8 +20,22 @@ VERBS = (demo, info, records, tx, verify, export, bench, ddl)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit code."""
-    chosen = make_parser().parse_args(arguments)
+    """Run one verb and return the exit code.
+
+    Nothing is left for the interpreter to flush when it ends: if that failed, it would exit with a
+    code of its own, 120.
+    """
+    try:
+        code = _run(make_parser().parse_args(arguments))
+    except SystemExit:  # by argparse, for --help and --version, and for what makes no sense
+        if failure := _flush():
+            return failure
+        raise
+    return _flush() or code
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    """Run the verb that was chosen. Return the exit code of what happened, errors included."""
     if sys.stdout is None:
         note("stdout is closed, so there is nowhere to show anything. Nothing was done.")
         return ERROR
@@ -32,20 +46,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code: int = chosen.run(chosen, make_output(chosen.format))
-        sys.stdout.flush()
         return code
     except fmq.FmqError as error:
         note(str(error))
         return ERROR
-    except BrokenPipeError:
-        _forget_stdout()
-        return BROKEN_PIPE
     except OSError as error:
-        where = "" if error.filename else "what there is to show could not be written: "
-        note(f"{where}{error}")
+        if error.filename is None:
+            return _not_shown(error)
+        note(str(error))
         return ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _flush() -> int:
+    """Write what stdout still holds. Return the exit code of a failure, or 0."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        return _not_shown(error)
+    return FINE
+
+
+def _not_shown(error: OSError) -> int:
+    """Return the exit code for output that could not be written, and let the rest go nowhere."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    note(f"what there is to show could not be written: {error}")
+    return ERROR
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,11 +104,3 @@ def make_parser() -> argparse.ArgumentParser:
     for verb in VERBS:
         verb.add_to(verbs, common)
     return parser
-
-
-def _forget_stdout() -> None:
-    """Nobody reads any more: let the interpreter's last flush go nowhere, in silence."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -84,7 +84,9 @@ def note(text: str) -> None:
     """Something about the command rather than its result."""
     # Without a stderr `print` would take stdout, where a program reads nothing but JSON.
     if sys.stderr is not None:
-        print(f"fmq: {printable(text)}", file=sys.stderr)
+        # If not even this can be written, the exit code is what still says it.
+        with suppress(OSError):
+            print(f"fmq: {printable(text)}", file=sys.stderr)
 
 
 def make_output(how: Format = "auto") -> Output:

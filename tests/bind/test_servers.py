@@ -59,7 +59,7 @@ def wait_until_gone(path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as another user")
 def test_a_program_of_the_package_is_copied_for_a_user_who_cannot_reach_it(tmp_path: Path) -> None:
-    """As in a checkout below /root. `nobody` makes a cluster with the copy, so it is a whole one."""
+    """As in a checkout below /root. The copy is whole: `nobody` makes a cluster with it."""
     package = programs.package_folder()
     assert package is not None
     closed = tmp_path / "closed"

