@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import fmq
 from fmq.cli import bench, ddl, demo, export, info, records, tx, verify
 from fmq.cli.codes import BROKEN_PIPE, ERROR, FINE, INTERRUPTED
-from fmq.cli.output import make_output, note
+from fmq.cli.output import discard, make_output, note
 from fmq.cli.text import printable
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
 VERBS = (demo, info, records, tx, verify, export, bench, ddl)
+
+
+class Parser(argparse.ArgumentParser):
+    """Repeats nothing in its errors that a terminal obeys, and raises OSError if help cannot be
+    written; argparse itself would exit with 0.
+    """
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        if file is None or file is not sys.stdout:
+            super()._print_message(message, file)
+        else:
+            file.write(message)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if failure := _flush():
             return failure
         raise
+    except OSError as error:
+        return _not_shown(error)
     return _flush() or code
 
 
@@ -71,21 +89,11 @@ def _flush() -> int:
 
 def _not_shown(error: OSError) -> int:
     """Return the exit code for output that could not be written, and let the rest go nowhere."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+    discard(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
     note(f"what there is to show could not be written: {error}")
     return ERROR
-
-
-class Parser(argparse.ArgumentParser):
-    """One whose errors repeat nothing that a terminal obeys."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
 
 
 def make_parser() -> argparse.ArgumentParser:

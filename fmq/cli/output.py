@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
 from fmq.cli.text import plain, printable, printable_json, printable_lines
 from fmq.cli.widths import GAP, MARGIN, fit
@@ -84,9 +84,18 @@ def note(text: str) -> None:
     """Something about the command rather than its result."""
     # Without a stderr `print` would take stdout, where a program reads nothing but JSON.
     if sys.stderr is not None:
-        # If not even this can be written, the exit code is what still says it.
-        with suppress(OSError):
+        try:
             print(f"fmq: {printable(text)}", file=sys.stderr)
+        except OSError:
+            discard(sys.stderr)  # the exit code is left, and must be ours
+
+
+def discard(stream: TextIO) -> None:
+    """Have all that `stream` still holds go nowhere, as it cannot be written."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def make_output(how: Format = "auto") -> Output:

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 from fmq.cli.main import main
 
 ROOT = Path(__file__).parent.parent.parent
-# Neither a terminal nor colours, whatever the tests themselves run in.
+# Neither a terminal nor colours, and output is buffered, whatever the tests themselves run in.
 ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if name != "FORCE_COLOR"},
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("FORCE_COLOR", "PYTHONUNBUFFERED")
+} | {
     "PYTHONPATH": str(ROOT),
 }
 COMMAND = (sys.executable, "-m", "fmq")
