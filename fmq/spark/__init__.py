@@ -1,4 +1,4 @@
-"""Spark reads journals as tables; needs the extra `spark` and Java 17 or later."""
+"""Spark reads journals as tables; needs the extra `spark`, and Java 17 or later or the extra `java`."""
 
 try:
     import pandas  # noqa: F401

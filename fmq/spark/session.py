@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def session(name: str = "fmq", master: str | None = None, **settings: str) -> SparkSession:
-    """The session that runs already, or a new one with `settings`; NoJava.
+    """Return the session that runs already, or a new one with `settings`. Raises NoJava.
 
     The dots in a setting's name are written as two underscores: `spark__ui__enabled="false"`.
     `master` is where it runs: `spark-submit` or a configuration of Spark's tells, and else it is
