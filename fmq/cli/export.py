@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +114,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def told(show: Callable[[Row], None]) -> Callable[[Progress], None]:
-    """Shows a Progress, as a row."""
-    return lambda progress: show(asdict(progress))
+    """Return what shows a Progress as a row.
+
+    The export goes on if that fails, as its own errors are about its files. The report at the end
+    fails in the same way, and that is said.
+    """
+
+    def tell(progress: Progress) -> None:
+        with suppress(OSError):
+            show(asdict(progress))
+
+    return tell
 
 
 def _per_second(row: Row) -> str:

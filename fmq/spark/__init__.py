@@ -1,4 +1,4 @@
-"""Spark reads journals as tables; needs the extra `spark`, and Java 17 or later or the extra `java`."""
+"""Spark reads journals as tables; needs the extra `spark`, and a Java, as the extra `java` has."""
 
 try:
     import pandas  # noqa: F401

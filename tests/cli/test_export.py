@@ -1,12 +1,15 @@
 """`fmq export`: what it says, piped and on a terminal, and how it ends."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import fmq
+import fmq.export
 from fmq.cli.codes import ERROR, FINE
-from fmq.cli.output import _seconds_left
+from fmq.cli.export import told
+from fmq.cli.output import Row, _seconds_left
 from tests.cli.command import ENVIRONMENT, fmq_piped, fmq_table_with
 
 ARROW = ("--engine", "arrow")
@@ -29,6 +32,18 @@ def test_on_a_terminal_it_says_so_in_tables(shop: Path, tmp_path: Path) -> None:
     assert "5 rows" in said
     assert "in 3 files" in said
     assert "parquet, by arrow" in said
+
+
+def test_progress_that_cannot_be_shown_does_not_end_an_export(shop: Path, tmp_path: Path) -> None:
+    """It is not taken for an error of the files that are exported, as when a disk is full."""
+
+    def refuse(row: Row) -> None:
+        raise OSError(errno.ENOSPC, f"no room for {row}")
+
+    report = fmq.export.export(
+        str(shop), str(tmp_path / "out"), engine="arrow", progress=told(refuse)
+    )
+    assert report.rows == 5
 
 
 def test_several_directories_and_patterns_are_one_export(

@@ -1,0 +1,47 @@
+"""What `tools/dev.py` and `pyproject.toml` promise to those who run the tests or install fmq."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SECONDS_MAX = 60
+# As dev.py runs pytest, with this Python instead of the one in .venv.
+RUN = """
+import importlib.util, sys
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("dev", "tools/dev.py")
+dev = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(dev)
+dev.VENV_PYTHON = Path(sys.executable)
+sys.exit(dev.run("-c", "import os, signal; print(os.getpid(), flush=True); signal.pause()"))
+"""
+
+
+def test_what_the_command_has_started_ends_with_it_by_sigterm() -> None:
+    """The tests do not run on without it, with their servers; the exit code is the shell's."""
+    command = subprocess.Popen(
+        [sys.executable, "-c", RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert command.stdout is not None
+    started = os.pidfd_open(int(command.stdout.readline()))
+    command.send_signal(signal.SIGTERM)
+    try:
+        assert command.wait() == 128 + signal.SIGTERM
+        assert select.select([started], [], [], SECONDS_MAX)[0], "the tests run on"
+    finally:
+        os.close(started)
+        command.stdout.close()
+
+
+def test_the_extra_for_postgresql_brings_its_library_with_it() -> None:
+    """Plain psycopg installs well and cannot be imported where libpq is missing."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert [each for each in extras["postgres"] if each.startswith("psycopg[binary]")]
