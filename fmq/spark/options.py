@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
+from fmq.clock import as_us
 from fmq.errors import BadOption
 from fmq.table.schema import VIEWS, check_choice
 from fmq.table.seen import SPLIT_BYTES
+from fmq.table.wanted import EVERYTHING, LAST, Range, Wanted
 
 KNOWN = {
     "view": "messages, records, transactions or damage",
     "columns": "the columns to read, separated by commas",
     "mode": "strict, or permissive to leave out what is behind damage",
+    "topic": "only the rows of this topic",
+    "topics": "only those of several, as a list in JSON",
+    "queue": "only those of these queues, separated by commas",
+    "offsetFrom": "only messages from this offset on",
+    "offsetBefore": "only messages before this offset",
+    "positionFrom": "only rows from this position on",
+    "positionBefore": "only rows before this position",
+    "timeFrom": "only rows from this time on, in ISO 8601",
+    "timeBefore": "only rows before this time",
     "splitBytes": "how much of a large segment makes a partition, at least",
     "path": "the directory, or a pattern of several",
     "paths": "several, as a list in JSON; load([...]) sets it",
@@ -23,6 +35,20 @@ KNOWN = {
     "onGap": "streaming: fail or skip, when retention was faster",
 }
 MODES = ("strict", "permissive")
+COMPARED = {
+    "messages": ("topic", "topics", "queue", "offset", "position", "time"),
+    "records": ("topic", "topics", "queue", "position", "time"),
+    "transactions": ("position",),
+    "damage": (),
+}
+"""By view, what can be asked of each row. Not the offset of a record, which holds several messages,
+nor the position of damage, which may begin far before what it hides."""
+LISTS = {
+    "paths": 'as ["/data/a", "/data/b"]; load([...]) writes it for you',
+    "topics": 'as ["orders", "emails"]; json.dumps(topics) writes it',
+}
+BOUNDS = ("From", "Before")
+QUEUE_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +64,7 @@ class ReadOptions:
     bytes_max: int | None = None
     from_latest: bool = False
     skip_gaps: bool = False
+    wanted: Wanted = EVERYTHING
 
 
 def parse(given: Mapping[str, str]) -> ReadOptions:
@@ -61,11 +88,68 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
         _number(values, "maxBytesPerTrigger"),
         _choice(values, "startingPosition", ("earliest", "latest")) == "latest",
         _choice(values, "onGap", ("fail", "skip")) == "skip",
+        _wanted(values, view),
     )
 
 
+def _wanted(values: Mapping[str, str], view: str) -> Wanted:
+    """Return which rows the options choose; BadOption for one that `view` cannot compare."""
+    for name in values:
+        column = _column(name)
+        if column in COMPARED["messages"] and column not in COMPARED[view]:
+            can = [each for each in KNOWN if _column(each) in COMPARED[view]]
+            raise BadOption(
+                f"the view {view!r} has no option {name!r}. Nothing was read; the options that "
+                f"choose its rows are: {', '.join(can) or 'none'}."
+            )
+    topics = _list(values, "topics") if "topics" in values else None
+    if "topic" in values:
+        topics = (values["topic"], *(topics or ()))
+    queues = values["queue"].split(",") if "queue" in values else None
+    return Wanted(
+        None if topics is None else frozenset(topics),
+        None if queues is None else frozenset(_whole("queue", q, 0, QUEUE_MAX) for q in queues),
+        _between(values, "offset", lambda name, text: _whole(name, text, 0, LAST)),
+        _between(values, "position", lambda name, text: _whole(name, text, 0, LAST)),
+        _between(values, "time", _time_us, EVERYTHING.time_us),
+    )
+
+
+def _column(option: str) -> str:
+    """Return the column that `option` bounds; its own name if it bounds none."""
+    for bound in BOUNDS:
+        option = option.removesuffix(bound)
+    return option
+
+
+def _between(
+    values: Mapping[str, str],
+    column: str,
+    number: Callable[[str, str], int],
+    everything: Range = EVERYTHING.offset,
+) -> Range:
+    """Return the range that `From` begins and `Before` ends, without its end."""
+    low, high = (
+        number(name, values[name]) if (name := f"{column}{bound}") in values else None
+        for bound in BOUNDS
+    )
+    return Range(
+        everything.low if low is None else low, everything.high if high is None else high - 1
+    )
+
+
+def _time_us(name: str, text: str) -> int:
+    try:
+        return as_us(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        raise BadOption(
+            f"{name}={text!r}: must be a time in ISO 8601, as 2026-01-31 or "
+            "2026-01-31T12:00:00+01:00; without a zone it is UTC. Nothing was read."
+        ) from None
+
+
 def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
-    paths = _list(values["paths"]) if "paths" in values else ()
+    paths = _list(values, "paths") if "paths" in values else ()
     if "path" in values:
         paths = (values["path"], *paths)
     if not any(path.strip() for path in paths):
@@ -75,17 +159,17 @@ def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
     return paths
 
 
-def _list(text: str) -> tuple[str, ...]:
+def _list(values: Mapping[str, str], name: str) -> tuple[str, ...]:
     try:
-        paths = json.loads(text)
+        texts = json.loads(values[name])
     except ValueError:
-        paths = None
-    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        texts = None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise BadOption(
-            f'paths={text!r}: must be a list of texts in JSON, as ["/data/a", "/data/b"]. '
-            "Nothing was read; load([...]) writes it for you."
+            f"{name}={values[name]!r}: must be a list of texts in JSON, {LISTS[name]}. Nothing was "
+            "read."
         )
-    return tuple(paths)
+    return tuple(texts)
 
 
 def _choice(values: Mapping[str, str], name: str, known: tuple[str, str]) -> str:
@@ -95,9 +179,15 @@ def _choice(values: Mapping[str, str], name: str, known: tuple[str, str]) -> str
 
 
 def _number(values: Mapping[str, str], name: str) -> int | None:
-    if name not in values:
-        return None
-    text = values[name].strip()
-    if not text.isdecimal() or int(text) < 1:
-        raise BadOption(f"{name}={text!r}: must be a whole number from 1 on. Nothing was read.")
+    return _whole(name, values[name], 1, LAST) if name in values else None
+
+
+def _whole(name: str, given: str, least: int, most: int) -> int:
+    """Return the whole number `given`, of those from `least` to `most`; BadOption."""
+    text = given.strip()
+    if not text.isdecimal() or not least <= int(text) <= most:
+        limit = "" if most == LAST else f" to {most}"
+        raise BadOption(
+            f"{name}={text!r}: must be a whole number from {least} on{limit}. Nothing was read."
+        )
     return int(text)

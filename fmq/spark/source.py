@@ -6,23 +6,14 @@ machine, and those that read. So nothing here is kept but options.
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource as SparkDataSource
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    DataSourceStreamReader,
-    Filter,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from fmq.spark.filters import wanted_by
 from fmq.spark.options import ReadOptions, parse
 from fmq.spark.part import Part
 from fmq.spark.stream import StreamReader
@@ -31,12 +22,6 @@ from fmq.spark.worker import spare_collections
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.read import read_split, told_batch, told_rows
 from fmq.table.schema import schema_of
-from fmq.table.wanted import EVERYTHING, Wanted
-
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-# Spark refuses a reader that takes filters unless this option is on, and nothing but the module
-# that it plans in tells whether it is.
-PUSHING_MODULE = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class DataSource(SparkDataSource):
@@ -44,14 +29,6 @@ class DataSource(SparkDataSource):
 
     @classmethod
     def name(cls) -> str:
-        session = SparkSession.getActiveSession()
-        if session is not None and session.conf.get(PUSHDOWN, "false") != "true":
-            warnings.warn(
-                f"{PUSHDOWN} is off, so filters do not spare fmq reading segments that hold none "
-                f'of the rows. spark.conf.set("{PUSHDOWN}", "true") turns it on, and '
-                "fmq.spark.register(spark) does both.",
-                stacklevel=3,
-            )
         return "fmq"
 
     def schema(self) -> StructType:
@@ -60,27 +37,29 @@ class DataSource(SparkDataSource):
         return spark_schema(columns, options.view)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        kind = PushingReader if PUSHING_MODULE in sys.modules else Reader
-        return kind(parse(self.options), schema)
+        return Reader(parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return StreamReader(parse(self.options), schema)
 
 
 class Reader(DataSourceReader):
-    """Plans a read on the driver, and does a part of it on an executor."""
+    """Plan a read on the driver, and do a part of it on an executor.
+
+    It takes no filters from Spark: Spark keeps those of one query with the DataFrame, and hands
+    the rows that they leave to the next query, too. The reader's options choose rows instead.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._wanted: Wanted = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
         options, found = self._options, list[InputPartition]()
         arrow_schema(options.view, self._schema)  # refused here, before anything runs
         for journal in see_all(options.paths, permissive=options.permissive):
             splits = journal.splits(
-                self._wanted, lanes=options.view == "messages", split_bytes=options.split_bytes
+                options.wanted, lanes=options.view == "messages", split_bytes=options.split_bytes
             )
             found += map(Part, splits)
             if rows := told_rows(journal, options.view, permissive=options.permissive):
@@ -93,26 +72,17 @@ class Reader(DataSourceReader):
         spare_collections()
         schema = arrow_schema(self._options.view, self._schema)
         if partition.rows is not None:
-            return iter((told_batch(partition.split, partition.rows, schema),))
+            told = told_batch(partition.split, partition.rows, schema, self._options.wanted)
+            return iter((told,))
         return read_split(
             partition.split,
             self._options.view,
             schema,
-            self._wanted,
+            self._options.wanted,
             permissive=self._options.permissive,
         )
 
 
-class PushingReader(Reader):
-    """The same, for a session that pushes filters down."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        self._wanted = wanted_by(filters)
-        # Spark applies all of them itself, too: what is left of a segment is not exact.
-        return filters
-
-
 def register(spark: Any) -> None:
-    """Have `spark` know the format "fmq", and push filters down to it."""
-    spark.conf.set(PUSHDOWN, "true")
+    """Have `spark` know the format "fmq"."""
     spark.dataSource.register(DataSource)

@@ -31,7 +31,6 @@ from fmq.table.fleet import see_all
 from fmq.table.journal import Journal
 from fmq.table.read import read_split
 from fmq.table.stream import Mark, Room, batch_end, go_on
-from fmq.table.wanted import EVERYTHING
 
 Offset = dict[str, dict[str, int]]
 Marks = dict[str, Mark]
@@ -180,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found.skipped_bytes:
             self._skipped[store] = self._skipped.get(store, 0) + found.skipped_bytes
         splits = journal.splits(
-            EVERYTHING,
+            self._options.wanted,
             start=found.position,
             end=end.position,
             lanes=self._options.view == "messages",
@@ -196,7 +195,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema = arrow_schema(options.view, self._schema)
         try:
             yield from read_split(
-                partition.split, options.view, schema, permissive=options.permissive
+                partition.split,
+                options.view,
+                schema,
+                options.wanted,
+                permissive=options.permissive,
             )
         except Overtaken:
             if not options.skip_gaps:

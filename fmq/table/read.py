@@ -11,6 +11,7 @@ import pyarrow as pa
 from fmq.disk import Disk
 from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.table.errors import located
+from fmq.table.exact import rows_wanted, with_compared
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.gather import chosen
 from fmq.table.journal import Journal
@@ -71,15 +72,17 @@ def read_split(
     permissive: bool = False,
     disk: Disk | None = None,
 ) -> Batches:
-    """The rows of a split, with the columns of `schema`.
+    """The rows of a split that are `wanted`, with the columns of `schema`.
 
     Unsound or NewerFormat behind the last row that is sound; if `permissive`, what is behind it
     is left out, and the view `damage` tells of it.
     """
     try:
         with located(split.path), opened(split, disk) as source:
-            for batch in READ[view](source, _own(schema), wanted):
-                yield _with_origin(batch, split, schema)
+            compared = with_compared(_own(schema), view, wanted)
+            for batch in READ[view](source, compared, wanted):
+                if (left := rows_wanted(batch, wanted)).num_rows:
+                    yield _with_origin(left, split, schema)
     except (Damaged, NewerFormat, Unreadable) as error:
         if not permissive:
             raise
@@ -102,9 +105,13 @@ def told_rows(
     return ()
 
 
-def told_batch(origin: Split, rows: Iterable[Row], schema: pa.Schema) -> pa.RecordBatch:
-    """Such rows as a batch."""
-    return _with_origin(batch_of(list(rows), _own(schema)), origin, schema)
+def told_batch(
+    origin: Split, rows: Iterable[Row], schema: pa.Schema, wanted: Wanted = EVERYTHING
+) -> pa.RecordBatch:
+    """Return those of such rows that are `wanted`, as a batch."""
+    # Of the columns that may be compared only the position is one of these views.
+    left = [row for row in rows if wanted.position.meets(row["position"], row["position"])]
+    return _with_origin(batch_of(left, _own(schema)), origin, schema)
 
 
 # --- the views ----------------------------------------------------------------------------------
@@ -158,9 +165,9 @@ def _own(schema: pa.Schema) -> pa.Schema:
 
 
 def _with_origin(batch: pa.RecordBatch, split: Split, schema: pa.Schema) -> pa.RecordBatch:
-    """`batch` with the columns that tell where its rows are from, in the order of `schema`."""
+    """The columns of `schema`: those of `batch`, and those that tell where its rows are from."""
     if FLEET.keys().isdisjoint(schema.names):
-        return batch
+        return batch.select(_own(schema).names)
     origin = {"engine": split.engine, "host": split.host, "store": split.store.hex()}
     nothing = np.zeros(batch.num_rows, np.int64)
     columns = [

@@ -1,17 +1,15 @@
-"""Which rows somebody wants, as ranges, so that nothing is read that can hold none of them.
+"""Which rows a caller wants, as ranges, so that nothing is read that can hold none of them.
 
-What is wanted may be more than what was asked for, and never less: whoever asked still looks at
-each row. This module knows nothing of Spark, Arrow or files.
+An index tells this for stretches of a journal. `fmq/table/exact.py` then looks at each row. This
+module knows nothing of Spark, Arrow or files.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from fmq.store.index import LaneKey, LaneSummary
 
-T = TypeVar("T")
 LAST = (1 << 63) - 1
 
 
@@ -21,9 +19,6 @@ class Range:
 
     low: int = 0
     high: int = LAST
-
-    def __and__(self, other: Range) -> Range:
-        return Range(max(self.low, other.low), min(self.high, other.high))
 
     def meets(self, low: int, high: int) -> bool:
         """Whether any of the numbers from `low` to `high` is in here."""
@@ -40,14 +35,20 @@ class Wanted:
     position: Range = Range()
     time_us: Range = Range(-LAST, LAST)
 
-    def __and__(self, other: Wanted) -> Wanted:
-        return Wanted(
-            _both(self.topics, other.topics),
-            _both(self.queues, other.queues),
-            self.offset & other.offset,
-            self.position & other.position,
-            self.time_us & other.time_us,
-        )
+    def by_column(self) -> dict[str, frozenset[str] | frozenset[int] | Range]:
+        """Return what each column must have, without the columns that may have anything."""
+        said: dict[str, frozenset[str] | frozenset[int] | Range] = {}
+        if self.topics is not None:
+            said["topic"] = self.topics
+        if self.queues is not None:
+            said["queue"] = self.queues
+        if self.offset != EVERYTHING.offset:
+            said["offset"] = self.offset
+        if self.position != EVERYTHING.position:
+            said["position"] = self.position
+        if self.time_us != EVERYTHING.time_us:
+            said["time"] = self.time_us
+        return said
 
     def lane(self, key: LaneKey, lane: LaneSummary) -> bool:
         """Whether a queue, as a segment holds it, may have rows that are wanted."""
@@ -62,12 +63,6 @@ class Wanted:
     def stretch(self, start: int, end: int) -> bool:
         """Whether records from the position `start` up to `end` may be wanted."""
         return self.position.meets(start, end - 1)
-
-
-def _both(one: frozenset[T] | None, other: frozenset[T] | None) -> frozenset[T] | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
 
 
 EVERYTHING = Wanted()

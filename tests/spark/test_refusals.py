@@ -69,6 +69,44 @@ READS: dict[str, tuple[Callable[[DataFrameReader, str], DataFrame], str]] = {
         lambda spark, top: spark.option("splitBytes", "64 MB").load(f"{top}/shop"),
         "BadOption: splitBytes='64 MB': must be a whole number from 1 on.",
     ),
+    "an offset": (
+        lambda spark, top: spark.option("offsetFrom", "-1").load(f"{top}/shop"),
+        "BadOption: offsetFrom='-1': must be a whole number from 0 on.",
+    ),
+    "a queue": (
+        lambda spark, top: spark.option("queue", "1,x").load(f"{top}/shop"),
+        "BadOption: queue='x': must be a whole number from 0 on to 2147483647.",
+    ),
+    "a time": (
+        lambda spark, top: spark.option("timeFrom", "yesterday").load(f"{top}/shop"),
+        "BadOption: timeFrom='yesterday': must be a time in ISO 8601, as 2026-01-31 or",
+    ),
+    "topics that are no JSON": (
+        lambda spark, top: spark.option("topics", "orders").load(f"{top}/shop"),
+        "BadOption: topics='orders': must be a list of texts in JSON",
+    ),
+    "offsets of records": (
+        lambda spark, top: spark.options(view="records", offsetBefore=3).load(f"{top}/shop"),
+        (
+            "BadOption: the view 'records' has no option 'offsetBefore'. Nothing was read; the "
+            "options that choose its rows are: topic, topics, queue, positionFrom, positionBefore, "
+            "timeFrom, timeBefore."
+        ),
+    ),
+    "a topic of transactions": (
+        lambda spark, top: spark.options(view="transactions", topic="t").load(f"{top}/shop"),
+        (
+            "BadOption: the view 'transactions' has no option 'topic'. Nothing was read; the options "
+            "that choose its rows are: positionFrom, positionBefore."
+        ),
+    ),
+    "positions of damage": (
+        lambda spark, top: spark.options(view="damage", positionFrom=1).load(f"{top}/shop"),
+        (
+            "BadOption: the view 'damage' has no option 'positionFrom'. Nothing was read; the options "
+            "that choose its rows are: none."
+        ),
+    ),
     "a column of the user's schema": (
         lambda spark, top: spark.schema("ofset bigint").load(f"{top}/shop"),
         "BadOption: there is no column of messages 'ofset'; did you mean offset",

@@ -1,15 +1,11 @@
 """Spark shows what the engine shows, row by row."""
 
-import warnings
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 import fmq
-import fmq.spark
 import fmq.table
-from fmq.spark.source import PUSHDOWN
 from tests.spark.reading import Reader, shown_by_engine
 
 
@@ -99,38 +95,3 @@ def test_a_narrower_read_gives_the_same_columns(shop: Reader, columns: str) -> N
     schema = shop.view(columns=columns).schema
     by_schema = shop.spark.read.format("fmq").schema(schema).load(shop.path)
     assert [list(row) for row in by_schema.collect()] == whole
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "topic = 'orders'",
-        "topic in ('emails', 'nothing')",
-        "topic = 'orders' and offset >= 100 and offset < 120",
-        "offset = 7",
-        "position > 100000",
-        "queue = 1",
-        "topic is null",
-        "time < timestamp'2000-01-01'",
-        "time >= timestamp'2000-01-01' and topic = 'orders'",
-        "not (topic = 'orders')",
-        "key like 'key%' or offset = 3",
-    ],
-)
-def test_a_filter_leaves_the_same_rows_pushed_down_or_not(shop: Reader, condition: str) -> None:
-    pushed = shop.view().filter(condition).collect()
-    shop.spark.conf.set(PUSHDOWN, "false")
-    try:
-        assert shop.view().filter(condition).collect() == pushed
-    finally:
-        shop.spark.conf.set(PUSHDOWN, "true")
-
-
-def test_registering_says_when_filters_are_not_pushed_down(spark: SparkSession) -> None:
-    spark.conf.set(PUSHDOWN, "false")
-    try:
-        with pytest.warns(UserWarning, match=r"filterPushdown.enabled is off"):
-            spark.dataSource.register(fmq.spark.DataSource)
-    finally:
-        with warnings.catch_warnings(action="error"):
-            fmq.spark.register(spark)
