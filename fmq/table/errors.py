@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -34,6 +35,24 @@ class Outrun(Overtaken):
         )
         self.start = start
         self.end = end
+
+
+class OtherStore(StorageError):
+    """A reader found another store at the path, or none, than the one whose parts were planned."""
+
+    def __init__(self, path: str, planned: str, found: str | None) -> None:
+        """`planned` and `found` are stores as hex; None if no journal can be read."""
+        host = os.uname().nodename
+        there = "there is no journal to read" if found is None else f"there is the store {found}"
+        super().__init__(
+            f"{path}: on host {host} {there}, and the query was planned for the store {planned}. "
+            "Nothing of it was read. Have every machine of the cluster show the same directories "
+            "under the same paths; if the directory was replaced meanwhile, run the query again."
+        )
+        self.path = path
+        self.host = host
+        self.planned = planned
+        self.found = found
 
 
 class Unsound(Damaged):

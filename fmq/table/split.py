@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from fmq.disk import Disk, File
-from fmq.errors import Damaged, FmqError, NewerFormat, Unreadable
+from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
 from fmq.real_disk import RealDisk
+from fmq.recovery.layout import look, store_of
 from fmq.recovery.replay import index_append
 from fmq.store.catalog import SUFFIX
 from fmq.store.index import SegmentIndex
@@ -17,8 +18,8 @@ from fmq.store.index_blocks import BadIndex
 from fmq.store.index_file import index_in
 from fmq.store.kinds import Record
 from fmq.store.scan import Finding, Scan, end_of
-from fmq.store.segment import segment_name
-from fmq.table.errors import Overtaken
+from fmq.store.segment import HEADER_BYTES, decode_header, segment_name
+from fmq.table.errors import OtherStore, Overtaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +105,44 @@ def read_index(path: str, base: int, store: bytes, disk: Disk | None) -> Segment
 
 @contextmanager
 def opened(split: Split, disk: Disk | None = None) -> Iterator[OpenSplit]:
-    """`split` with its file open; Overtaken if retention has dropped it meanwhile, Unreadable."""
+    """Open the file of `split`.
+
+    Raises OtherStore if it is not of the store that was planned, Overtaken if retention has dropped
+    it meanwhile, Unreadable.
+    """
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(opened_file(split.path, split.file, disk))
+            try:
+                file = stack.enter_context(opened_file(split.path, split.file, disk))
+            except FileNotFoundError:
+                _check_store(split, _store_at(split.path, disk))
+                raise Overtaken(split.path, split.file) from None
+            # A header that is not sound says nothing; the records' checksums have the store, too.
+            with suppress(Damaged, NewerFormat):
+                header = decode_header(file.read(0, HEADER_BYTES), split.file)
+                _check_store(split, header.store)
             yield OpenSplit(split, file, disk)
-        except FileNotFoundError:
-            raise Overtaken(split.path, split.file) from None
         except OSError as error:
             if isinstance(error, Unreadable):
                 raise
             raise Unreadable(split.path, error) from error
+
+
+def _check_store(split: Split, found: bytes | None) -> None:
+    if found != split.store:
+        raise OtherStore(split.path, split.store.hex(), None if found is None else found.hex())
+
+
+def _store_at(path: str, disk: Disk | None) -> bytes | None:
+    """Return the store whose journal is at `path` now; None if none can be read there."""
+    directory = (disk or RealDisk()).directory(path, make=False)
+    try:
+        layout = look(directory)
+        return None if layout.fresh else store_of(directory, layout)
+    except (NotAStore, Damaged, NewerFormat):
+        return None
+    finally:
+        directory.close()
 
 
 @contextmanager

@@ -1,0 +1,103 @@
+"""A part of a journal is read where its store is, or it is an error that names both stores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fmq
+from fmq.errors import FmqError
+from fmq.table.fleet import see_all
+from fmq.table.read import read_split
+from fmq.table.schema import VIEWS, schema_of
+from fmq.table.wanted import EVERYTHING
+
+SEGMENT_BYTES = 16 << 10
+
+
+def fill(path: Path, rounds: int) -> str:
+    """Make a journal of some segments; return its store as hex."""
+    with fmq.open(path, fmq.Options(segment_bytes=SEGMENT_BYTES), background=False) as engine:
+        for _ in range(rounds):
+            engine.send_many("orders", [b"x" * 100] * 20)
+    with fmq.open(path, read_only=True):
+        (journal,) = see_all([str(path)])
+    return journal.store.hex()
+
+
+def another(path: Path) -> str | None:
+    return fill(path, 40)
+
+
+def a_shorter_one(path: Path) -> str | None:
+    return fill(path, 1)
+
+
+def an_empty_directory(path: Path) -> str | None:
+    path.mkdir()
+    return None
+
+
+@pytest.mark.parametrize("permissive", [False, True])
+@pytest.mark.parametrize("there", [another, a_shorter_one, an_empty_directory])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_reader_with_another_store_at_the_path_is_refused(
+    tmp_path: Path, view: str, there: Callable[[Path], str | None], permissive: bool
+) -> None:
+    """Strict or permissive, it names the host and both stores. Nothing is left out.
+
+    Method: plan, put another directory in the place, and read each part as an executor does.
+    """
+    path = tmp_path / "shop"
+    planned = fill(path, 40)
+    (journal,) = see_all([str(path)])
+    splits = journal.splits(EVERYTHING)
+    assert len(splits) > 3
+    shutil.move(path, tmp_path / "moved")
+    found = there(path)
+    for split in splits:
+        with pytest.raises(FmqError) as caught:
+            list(read_split(split, view, schema_of(view, None, fleet=False), permissive=permissive))
+        assert type(caught.value).__name__ == "OtherStore"
+        assert os.uname().nodename in str(caught.value)
+        assert planned in str(caught.value)
+        assert (found or "there is no journal") in str(caught.value)
+
+
+@pytest.mark.parametrize("columns", [["topic", "queue", "offset"], ["body"]])
+def test_a_copy_of_the_store_at_the_path_is_read(tmp_path: Path, columns: list[str]) -> None:
+    """It is the store that counts, and not the file."""
+    path = tmp_path / "shop"
+    fill(path, 40)
+    (journal,) = see_all([str(path)])
+    shutil.move(path, tmp_path / "moved")
+    shutil.copytree(tmp_path / "moved", path)
+    schema = schema_of("messages", columns, fleet=False)
+    batches = [
+        batch
+        for each in journal.splits(EVERYTHING)
+        for batch in read_split(each, "messages", schema)
+    ]
+    assert sum(batch.num_rows for batch in batches) == 800
+
+
+def test_a_segment_whose_header_is_damaged_gives_the_rows_that_are_sound(tmp_path: Path) -> None:
+    """The checksum of each record tells that it is of the store."""
+    path = tmp_path / "shop"
+    fill(path, 40)
+    (journal,) = see_all([str(path)])
+    segment = path / f"{0:020d}.seg"
+    data = bytearray(segment.read_bytes())
+    data[20] ^= 1
+    segment.write_bytes(data)
+    schema = schema_of("messages", ["body"], fleet=False)
+    batches = [
+        batch
+        for each in journal.splits(EVERYTHING)
+        for batch in read_split(each, "messages", schema)
+    ]
+    assert sum(batch.num_rows for batch in batches) == 800
