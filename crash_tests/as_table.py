@@ -13,7 +13,7 @@ import fmq
 from crash_tests.engines import PATH, abandon, open_engine
 from crash_tests.look import ALL
 from crash_tests.oracle import Violation
-from fmq.errors import NotAStore, UnknownTransaction
+from fmq.errors import CheckpointUnusable, NotAStore, UnknownTransaction
 from fmq.options import Options
 from fmq.testing import CrashDisk
 
@@ -28,6 +28,9 @@ def check_table(state: CrashDisk, options: Options, tx_names: list[str]) -> None
         with fmq.open(PATH, options, read_only=True, disk=untouched) as reader:
             shown = shown_by(reader)
     except NotAStore:
+        shown = {}
+    except CheckpointUnusable:
+        _check_refused(state.after_kill())
         shown = {}
     else:
         _compare("read only", messages_of(state.after_kill()), shown)
@@ -51,6 +54,15 @@ def check_table(state: CrashDisk, options: Options, tx_names: list[str]) -> None
     gone = {place: row for place, row in shown.items() if after.get(place, row) != row}
     if gone:
         raise Violation("I14", f"a reader saw {gone}, and recovery shows something else there")
+
+
+def _check_refused(disk: CrashDisk) -> None:
+    """Violation unless a table refuses what a read-only engine does."""
+    try:
+        rows = messages_of(disk)
+    except CheckpointUnusable:
+        return
+    raise Violation("I14", f"an engine refuses to show how it ends, and the table has {rows}")
 
 
 def messages_of(disk: CrashDisk) -> dict[Place, Row]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import fmq
 from crash_tests.engines import PATH
 from crash_tests.oracle import Violation
@@ -70,6 +72,20 @@ def without_derived(
             directory.remove(name)
     directory.sync()
     return copy
+
+
+def with_lost_slots(disk: CrashDisk) -> Iterator[CrashDisk]:
+    """Copies of the disk whose checkpoints are gone, or have a wrong bit: both of them, or one."""
+    yield without_derived(disk, SLOTS)
+    for names in (SLOTS, SLOTS[:1], SLOTS[1:]):
+        copy = disk.after_kill()
+        directory = copy.directory(PATH, make=False)
+        for name in set(directory.names()) & set(names):
+            file = directory.open(name, write=True)
+            middle = file.size() // 2
+            (byte,) = file.read(middle, 1)
+            file.write(middle, (bytes([byte ^ 1]),), sync=True)
+        yield copy
 
 
 def journal(disk: CrashDisk) -> dict[str, bytes]:

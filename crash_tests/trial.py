@@ -15,6 +15,7 @@ from crash_tests.directories import (
     check_cut_is_kept,
     check_directory,
     journal,
+    with_lost_slots,
     without_derived,
 )
 from crash_tests.engines import PATH, abandon, open_engine
@@ -25,7 +26,7 @@ from crash_tests.opening import Opened, Opening
 from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import Run
 from crash_tests.workload import Step, Workload
-from fmq.errors import NotAStore
+from fmq.errors import CheckpointUnusable, NotAStore
 from fmq.options import Options
 from fmq.testing import CrashDisk, Loss, PowerLoss
 
@@ -82,6 +83,7 @@ class Trial:
             self.close_and_recover_again()
             self.kill_and_recover_again()
             self.rebuild()
+            self.lose_slots()
             self.live_on()
             self.power_loss_after_life()
         if chain and leads_on:
@@ -117,7 +119,7 @@ class Trial:
         with self._then({"do": "read only"}):
             disk = self._state.after_kill()
             before = disk.fingerprint()
-            with contextlib.suppress(NotAStore):
+            with contextlib.suppress(NotAStore, CheckpointUnusable):
                 with fmq.open(PATH, self._options, read_only=True, disk=disk) as engine:
                     lanes = read_lanes(engine)
                 for lane, (first, bodies) in lanes.items():
@@ -127,6 +129,17 @@ class Trial:
                         raise Violation("I6", f"a reader of {lane} saw what recovery does not show")
             if disk.fingerprint() != before:
                 raise Violation("I6", "a reader changed the directory")
+
+    def lose_slots(self) -> None:
+        """A directory at rest without its checkpoints hides nothing from a reader in silence."""
+        with self._then({"do": "checkpoints lost"}):
+            shown = self.opened.seen.lanes
+            for disk in with_lost_slots(self.opened.closed):
+                with contextlib.suppress(CheckpointUnusable):
+                    with fmq.open(PATH, self._options, read_only=True, disk=disk) as reader:
+                        lanes = read_lanes(reader)
+                    if lanes != shown:
+                        raise Violation("I1", f"a reader shows {lanes} of {shown}")
 
     def as_table(self) -> None:
         """A table shows what engines show: for the tier `tables`, as it needs more than fmq."""
@@ -300,6 +313,7 @@ AGAIN = {
     "recover, close": Trial.close_and_recover_again,
     "recover, kill": Trial.kill_and_recover_again,
     "derived files removed": Trial.rebuild,
+    "checkpoints lost": Trial.lose_slots,
     "read only": Trial.read_only,
     "as a table": Trial.as_table,
     "life": Trial.live_on,

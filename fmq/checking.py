@@ -20,6 +20,7 @@ from fmq.real_disk import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.at_rest import at_rest
 from fmq.recovery.checkpoint import Checkpoint
+from fmq.recovery.doubt import doubt
 from fmq.recovery.layout import known_segments, look
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
@@ -115,6 +116,7 @@ def _check(where: str, directory: Directory) -> Report:
         problems += _check_last(directory, segments[-1], store)
         problems += _check_checkpoint(replay, full)
         problems += _check_known(directory, replay.checkpoint, segments, store)
+        problems += _check_slots(directory, *begin(directory, layout))
         problems += _check_indexes(directory, segments, full, store)
     except FmqError as error:
         problem = _problem_of(error)
@@ -242,6 +244,18 @@ def _chain_at(directory: Directory, segment: Segment, end: int, store: bytes) ->
         file.close()
     assert scan.ending is not None
     return scan.chain if scan.ending.finding is Finding.END else None
+
+
+def _check_slots(directory: Directory, reading: Replay, store: bytes) -> Iterator[Problem]:
+    """A reader of the directory, as it is, hides nothing that a checkpoint may have proven."""
+    slots = checkpoints.read_slots(directory, store)
+    if not slots.unusable:
+        return
+    reading.run(vouched_only=True)
+    hidden = doubt(directory, slots, reading.ledger.applied_upto, reading.sound_to)
+    if hidden is not None:
+        for name in hidden.slots:
+            yield Problem(name, hidden.position, hidden.reason)
 
 
 def _state(ledger: Ledger) -> dict[str, object]:

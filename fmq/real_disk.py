@@ -305,7 +305,8 @@ class RealDirectory:
         try:
             free = _flock(kept[0], fcntl.LOCK_SH)
             if free:
-                with contextlib.suppress(FileNotFoundError):
+                # Who may not read it asks the directory alone, which an engine locks, too.
+                with contextlib.suppress(FileNotFoundError, PermissionError):
                     kept.append(os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd))
                     free = _flock(kept[1], fcntl.LOCK_SH)
         finally:
@@ -323,6 +324,7 @@ class RealDirectory:
         except FileNotFoundError:
             return Locked(self.path, f"an engine whose {name} has been removed")
         except OSError:  # LOCK is not for every user to read
+        except PermissionError:
             return Locked(self.path, "another process")
         try:
             words = os.pread(fd, WORDS_BYTES_MAX, 0)

@@ -17,7 +17,6 @@ below `applied_upto` it only collects what is open, because all else there has b
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
@@ -111,16 +110,43 @@ def _last_base(checkpoint: Checkpoint) -> int:
     return int(base)
 
 
+class Slots(NamedTuple):
+    """What the two slots say."""
+
+    newest: Checkpoint | None
+    """The newest sound checkpoint of this store, if there is one."""
+    unusable: dict[str, str]
+    """What is wrong with each slot that may have held a newer one, by name."""
+
+
 def read(directory: Directory, store: bytes) -> Checkpoint | None:
     """The newest sound checkpoint of this store, if there is one."""
-    return next((each for each in _sound(directory) if each.store == store.hex()), None)
+    return read_slots(directory, store).newest
+
+
+def read_slots(directory: Directory, store: bytes) -> Slots:
+    """Return what the slots say, also of those that cannot be used."""
+    sound, unusable, missing = _read_both(directory)
+    newest = None
+    for name in _by_generation(sound):
+        checkpoint = decode(sound[name])
+        if checkpoint is not None and checkpoint.store == store.hex():
+            newest = checkpoint
+            break
+        unusable[name] = "it is no checkpoint of this store"
+    # The first checkpoint is alone. From the second one on both slots are there.
+    if newest is None or newest.generation > 1:
+        unusable |= dict.fromkeys(missing, "it is missing")
+    return Slots(newest, dict(sorted(unusable.items())))
 
 
 def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
     """Raise Damaged if there are sound checkpoints, and all are of another store than the segment
     at `base`, which is of `store`. No engine leaves that: a file was replaced.
     """
-    others = list(_sound(directory))
+    sound, _, _ = _read_both(directory)
+    found = [decode(sound[name]) for name in _by_generation(sound)]
+    others = [checkpoint for checkpoint in found if checkpoint is not None]
     if others and all(each.store != store.hex() for each in others):
         slot, other = SLOTS[others[0].generation % 2], others[0].store
         raise Damaged(
@@ -133,34 +159,47 @@ def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
         )
 
 
-def _sound(directory: Directory) -> Iterator[Checkpoint]:
-    """The sound checkpoints of any store, the newest first; each is decoded when it is wanted."""
-    slots = [_slot(directory, name) for name in SLOTS]
-    for data in sorted(slots, key=_generation, reverse=True):
-        checkpoint = decode(data)
-        if checkpoint is not None:
-            yield checkpoint
-
-
-def _slot(directory: Directory, name: str) -> bytes:
-    """What is sound of a slot; nothing if it was never written, or cannot be read: it is a hint."""
-    try:
-        file = directory.open(name)
+def _read_both(directory: Directory) -> tuple[dict[str, bytes], dict[str, str], list[str]]:
+    """Return what the sound slots hold, what is wrong with others, and which are missing."""
+    sound: dict[str, bytes] = {}
+    unusable: dict[str, str] = {}
+    missing: list[str] = []
+    for name in SLOTS:
         try:
-            head = file.read(0, HEAD.size)
-            if len(head) < HEAD.size:
-                return b""
-            _, crc, size, *_ = HEAD.unpack(head)
-            checked = read_checked(file, CRC_END, HEAD.size - CRC_END + size, crc)
-        finally:
-            file.close()
-    except OSError:
-        return b""
-    return b"" if checked is None else head[:CRC_END] + checked
+            found = _slot(directory, name)
+        except FileNotFoundError:
+            missing.append(name)
+        except OSError as error:
+            unusable[name] = error.strerror or str(error)
+        else:
+            if found is None:
+                unusable[name] = "its checksum does not match"
+            else:
+                sound[name] = found
+    return sound, unusable, missing
+
+
+def _by_generation(sound: dict[str, bytes]) -> list[str]:
+    """Return the names of the slots, the newest first."""
+    return sorted(sound, key=lambda name: _generation(sound[name]), reverse=True)
+
+
+def _slot(directory: Directory, name: str) -> bytes | None:
+    """Return what a slot holds; None if it is not sound. Raises OSError."""
+    file = directory.open(name)
+    try:
+        head = file.read(0, HEAD.size)
+        if len(head) < HEAD.size:
+            return None
+        _, crc, size, *_ = HEAD.unpack(head)
+        checked = read_checked(file, CRC_END, HEAD.size - CRC_END + size, crc)
+    finally:
+        file.close()
+    return None if checked is None else head[:CRC_END] + checked
 
 
 def _generation(data: bytes) -> int:
-    return int(HEAD.unpack_from(data)[-1]) if len(data) >= HEAD.size else -1
+    return int(HEAD.unpack_from(data)[-1])
 
 
 class CheckpointWriter:

@@ -12,8 +12,9 @@ from threading import RLock
 from typing import NamedTuple
 
 from fmq.disk import Directory
-from fmq.errors import Damaged, EngineFailed, NotAStore
+from fmq.errors import CheckpointUnusable, Damaged, EngineFailed, NotAStore
 from fmq.recovery import checkpoint as checkpoints
+from fmq.recovery.doubt import doubt
 from fmq.recovery.layout import Layout, known_segments, look, read_header
 from fmq.recovery.recover import begin, begins_late, check_ends
 from fmq.recovery.replay import Replay, rebuild_index
@@ -83,6 +84,9 @@ class Follower:
     def _start_over(self) -> None:
         """Begin at the newest checkpoint; whatever fails leaves what was known as it is.
 
+        Raises CheckpointUnusable if there may be more that was durable, and no writer that will
+        tell.
+
         Retention may pull the ground away meanwhile, or a checkpoint speak of a segment made
         since the names were read, and a writer be between two bytes. So what is missing or
         damaged counts only if it is still so when all is begun anew.
@@ -92,7 +96,7 @@ class Follower:
             try:
                 begun = self._begin(believe=last)
                 break
-            except (FileNotFoundError, Damaged):
+            except (FileNotFoundError, Damaged, CheckpointUnusable):
                 if last:
                     raise
         ledger, segments = begun.replay.ledger, begun.replay.segments
@@ -124,7 +128,14 @@ class Follower:
             if not believe:
                 raise
             return _Begun(replay, error, error)
+        if replay.sound_to:
+            self._check_nothing_hidden(replay, checkpoints.read_slots(self._directory, self.store))
         return _Begun(replay, None, None)
+
+    def _check_nothing_hidden(self, replay: Replay, slots: checkpoints.Slots) -> None:
+        applied = replay.ledger.applied_upto
+        if (error := doubt(self._directory, slots, applied, replay.sound_to)) is not None:
+            raise error
 
     def hidden(self) -> Damaged | None:
         """What to say instead of what the first segment there is seems to begin with: the damage,
@@ -204,7 +215,8 @@ class Follower:
         if here not in layout.bases:
             self._start_over()
             return
-        checkpoint = checkpoints.read(self._directory, self.store)
+        slots = checkpoints.read_slots(self._directory, self.store)
+        checkpoint = slots.newest
         ahead = layout._replace(bases=tuple(base for base in layout.bases if base >= here))
         try:
             newest = read_header(self._directory, layout.bases[-1])
@@ -218,7 +230,9 @@ class Follower:
                 # First: whatever the run comes to know, even if it ends in an error, lies in these.
                 self.segments = [each for each in self.segments if each.base < here] + segments
             self._run()
-        except FileNotFoundError:
+            if self.damage is None:
+                self._check_nothing_hidden(self._replay, slots)
+        except (FileNotFoundError, CheckpointUnusable):
             self._start_over()
             return
         self._take_over(set(layout.names))

@@ -115,6 +115,8 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     # Of two slots the larger one is believed: what is written from now on must be above one that
     # is of no use, as it speaks of segments that were dropped since.
     newest = replay.checkpoint or checkpoints.read(directory, store)
+    if newest is None:
+        _remove_slots(directory)
     return Recovered(
         store,
         segments,
@@ -254,6 +256,13 @@ def _drop_below_floor(
     if len(kept) < len(segments):
         ledger.sealed = [index for index in ledger.sealed if index.base >= kept[0].base]
     return kept
+
+
+def _remove_slots(directory: Directory) -> None:
+    """Remove slots that say nothing: a reader would take them for some that had said more."""
+    for name in checkpoints.SLOTS:
+        with contextlib.suppress(OSError):
+            directory.remove(name)
 
 
 def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:

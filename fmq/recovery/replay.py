@@ -59,6 +59,7 @@ class Replay:
         self.segments = segments
         self.checkpoint = checkpoint
         self.durable_to = 0
+        self.sound_to = 0  # where the sound appends end, those that were left out included
         self.replayed_bytes = 0
         self.part_size = 0
         self.interrupted_by: BaseException | None = None  # in the middle of an append
@@ -165,6 +166,7 @@ class Replay:
         for append in waiting:
             if end_of(append) <= vouched:
                 self._apply(append, segment)
+        self.sound_to = end_of(waiting[-1]) if waiting else 0
         self._judge(segment, ending, vouched)
         if sealed:
             if scan.chain not in (None, segment.chain):

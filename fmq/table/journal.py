@@ -14,7 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fmq.disk import Directory, Disk, File
-from fmq.errors import Damaged, NewerFormat, NotAStore, unreadable_within
+from fmq.errors import (
+    CheckpointUnusable,
+    Damaged,
+    NewerFormat,
+    NotAStore,
+    unreadable_within,
+)
 from fmq.infos import UndecidedTransaction
 from fmq.real_disk import RealDisk
 from fmq.recovery.follow import Follower
@@ -166,7 +172,7 @@ def _seen(directory: Directory, engine: str, host: str | None, *, permissive: bo
         layout = _layout_of(directory)
         if not is_shipped(layout):
             return _followed(directory, engine, host)
-    except (Damaged, NewerFormat, OSError):
+    except (CheckpointUnusable, Damaged, NewerFormat, OSError):
         if not permissive:
             raise
     store, segments, left_out = survey(directory, permissive=permissive)

@@ -17,6 +17,7 @@ from fmq.disk import Directory
 from fmq.errors import Damaged, FmqError, NewerFormat
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import SLOTS
+from fmq.recovery.doubt import doubt
 from fmq.recovery.layout import LOCK, Layout, known_segment, look, store_of
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.catalog import SUFFIX, Catalog
@@ -63,9 +64,8 @@ class _Survey:
         except (Damaged, NewerFormat, OSError) as error:
             self._leave_out(error, getattr(error, "file", self._directory.path), 0, 0)
             return Surveyed(b"", (), tuple(self._left_out))
-        checkpoint = None
-        with suppress(OSError):  # it is only a hint
-            checkpoint = checkpoints.read(self._directory, self._store)
+        self._slots = checkpoints.read_slots(self._directory, self._store)
+        checkpoint = self._slots.newest
         self._vouched = checkpoint.applied_upto if checkpoint else 0
         # Looked at again: the checkpoint may speak of a segment that was not there before.
         self._layout = layout = look(self._directory)
@@ -129,6 +129,7 @@ class _Survey:
             file.close()
         closed = sealed or is_shipped(self._layout)
         verdict = judge(ending, durable_to)
+        sound_to = ends[-1]
         if closed:
             # All of it was durable; where its data ends the rest is zeros, if anything.
             rest = Finding.END, Finding.ZEROS
@@ -141,6 +142,8 @@ class _Survey:
             trouble = refusal(segment.name, ending, verdict, durable_to)
             # Where its data ended nobody knows: all of the rest may have been some.
             self._leave_out(trouble, segment.name, ends[-1], segment.limit)
+        elif (error := doubt(self._directory, self._slots, ends[-1], sound_to)) is not None:
+            self._leave_out(error, segment.name, ends[-1], sound_to)
 
     def _add(self, segment: Segment, end: int, *, sealed: bool) -> None:
         lanes = lanes_of(self._catalog, segment.base) if sealed else None

@@ -1,0 +1,226 @@
+"""A directory at rest whose checkpoints cannot be used hides nothing from readers in silence."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import fmq
+from fmq import ReadOnlyEngine
+from fmq.disk import Disk
+from fmq.errors import FmqError
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from tests.small import bodies, content, flip, opened, remove
+
+SLOTS = ("checkpoint.0", "checkpoint.1")
+SENT = [b"%d" % number for number in range(300)]
+QUIET: dict[str, Any] = {"checkpoint_bytes": 1 << 40, "checkpoint_idle_seconds": 1e9}
+"""An engine that takes no checkpoint but those that a test asks for."""
+
+
+def looking(disk: Disk) -> ReadOnlyEngine:
+    return fmq.open("data", read_only=True, disk=disk, clock=FakeClock())
+
+
+def at_rest(sync: str) -> CrashDisk:
+    """A closed directory of one segment, whose last checkpoint alone knows how it ends."""
+    disk = CrashDisk()
+    with opened(disk, sync=sync, segment_bytes=1 << 20, **QUIET) as engine:
+        engine.send_many("t", SENT[:50])
+        engine.checkpoint()
+        engine.send_many("t", SENT[50:100])
+        engine.checkpoint()
+        for body in SENT[100:]:
+            engine.send("t", body)
+    assert set(SLOTS) <= content(disk).keys()
+    return disk
+
+
+def newest(disk: CrashDisk) -> str:
+    """The slot with the larger generation."""
+    files = content(disk)
+    return max(SLOTS, key=lambda name: int.from_bytes(files[name][16:24], "little"))
+
+
+def flipped(disk: CrashDisk) -> Disk:
+    for name in SLOTS:
+        flip(disk, name, 40)
+    return disk
+
+
+def newest_flipped(disk: CrashDisk) -> Disk:
+    flip(disk, newest(disk), 40)
+    return disk
+
+
+def gone(disk: CrashDisk) -> Disk:
+    remove(disk, *SLOTS)
+    return disk
+
+
+def newest_gone(disk: CrashDisk) -> Disk:
+    remove(disk, newest(disk))
+    return disk
+
+
+def forbidden(disk: CrashDisk) -> Disk:
+    faults = FaultDisk(disk)
+    faults.fail("open", error=errno.EACCES, persistently=True, names="*checkpoint.?")
+    return faults
+
+
+LOSSES = {each.__name__: each for each in (flipped, newest_flipped, gone, newest_gone, forbidden)}
+
+
+def read_all(disk: Disk) -> list[bytes]:
+    with looking(disk) as reader:
+        return bodies(reader, "t")
+
+
+def as_table(disk: Disk) -> list[bytes]:
+    fmq_table = pytest.importorskip("fmq.table")
+    rows = fmq_table.read("data", columns=["body"], disk=disk).read_all()
+    return [row["body"] for row in rows.to_pylist()]
+
+
+READS: list[Callable[[Disk], list[bytes]]] = [read_all, as_table]
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("sync", ["always", "interval", "never"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_reader_names_the_slots_and_the_way_out(
+    read: Callable[[Disk], list[bytes]], loss: str, sync: str
+) -> None:
+    """Instead of showing less than was durable. One opening repairs it, and then all is shown."""
+    disk = at_rest(sync)
+    assert read(disk) == SENT
+    bad = LOSSES[loss](disk)
+    with pytest.raises(FmqError) as caught:
+        read(bad)
+    error = caught.value
+    assert type(error).__name__ == "CheckpointUnusable"
+    named = [name for name in SLOTS if name in str(error)]
+    assert len(named) == (1 if loss.startswith("newest") else 2)
+    assert "fmq.open(path).close()" in str(error)
+    opened(disk).close()
+    assert read(disk) == SENT
+    report = fmq.check("data", disk=disk)
+    assert report.ok, report.problems
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "never"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_check_reports_the_slots(loss: str, sync: str) -> None:
+    disk = at_rest(sync)
+    assert fmq.check("data", disk=disk).ok
+    report = fmq.check("data", disk=LOSSES[loss](disk))
+    assert not report.ok
+    assert {problem.file for problem in report.problems} <= set(SLOTS)
+    assert report.messages == len(SENT)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_permissive_tables_list_what_they_leave_out(loss: str) -> None:
+    """The rows that are proven come, and the view `damage` has the rest with its reason."""
+    fmq_table = pytest.importorskip("fmq.table")
+    disk = LOSSES[loss](at_rest("always"))
+    rows = fmq_table.read("data", disk=disk, permissive=True).read_all().to_pylist()
+    found = [row["body"] for row in rows]
+    assert found == SENT[: len(found)]
+    assert len(found) < len(SENT)
+    (row,) = fmq_table.read("data", "damage", disk=disk).read_all().to_pylist()
+    assert row["position"] > max(row["position"] for row in rows)
+    assert row["skipped_bytes"] > 0
+    assert "checkpoint" in row["reason"]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_bit_in_the_older_slot_costs_nothing(read: Callable[[Disk], list[bytes]]) -> None:
+    """The newer one tells how the journal ends."""
+    disk = at_rest("never")
+    (older,) = set(SLOTS) - {newest(disk)}
+    flip(disk, older, 40)
+    assert read(disk) == SENT
+    assert fmq.check("data", disk=disk).ok
+
+
+@pytest.mark.parametrize("read", READS)
+def test_what_a_kill_left_behind_sound_slots_is_shown_as_far_as_it_is_proven(
+    read: Callable[[Disk], list[bytes]],
+) -> None:
+    disk = CrashDisk()
+    with opened(disk, segment_bytes=1 << 20, **QUIET) as engine:
+        engine.send("t", b"0")
+        engine.checkpoint()
+        for number in range(1, 10):
+            engine.send("t", b"%d" % number)
+        left = disk.after_kill()
+    assert read(left) == [b"%d" % number for number in range(9)]
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_beside_a_writer_a_reader_shows_what_is_proven(
+    read: Callable[[Disk], list[bytes]], loss: str
+) -> None:
+    """The writer's next checkpoint tells the rest."""
+    disk = at_rest("always")
+    bad = LOSSES[loss](disk)
+    with opened(disk, segment_bytes=1 << 20, **QUIET) as engine:
+        engine.send("t", b"more")
+        engine.send("t", b"and more")
+        found = read(bad)
+        assert found == [*SENT, b"more", b"and more"][: len(found)]
+        engine.checkpoint()
+        assert read(disk) == [*SENT, b"more", b"and more"]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_new_journal_that_was_killed_before_its_first_checkpoint_is_refused(
+    read: Callable[[Disk], list[bytes]],
+) -> None:
+    """Nobody can tell it from one whose checkpoints were removed. One opening repairs it."""
+    disk = CrashDisk()
+    with opened(disk, **QUIET) as engine:
+        engine.send("t", b"1")
+        left = disk.after_kill()
+    assert not set(SLOTS) & content(left).keys()
+    with pytest.raises(FmqError, match=r"checkpoint.0: it is missing; checkpoint.1: it is missing"):
+        read(left)
+    opened(left).close()
+    assert read(left) == [b"1"]
+
+
+def test_a_reader_that_follows_is_told_once_the_writer_is_gone() -> None:
+    """It shows what it knew, and all once an engine has opened the directory again."""
+    disk = at_rest("never")
+    with looking(disk) as reader:
+        with opened(disk, sync="never", segment_bytes=1 << 20, **QUIET) as engine:
+            engine.send("t", b"more")
+            assert bodies(reader, "t")[: len(SENT)] == SENT
+        flipped(disk)
+        with pytest.raises(FmqError) as caught:
+            reader.refresh()
+        assert type(caught.value).__name__ == "CheckpointUnusable"
+        opened(disk).close()
+        reader.refresh()
+        assert bodies(reader, "t") == [*SENT, b"more"]
+
+
+def test_an_opening_leaves_no_slot_that_cannot_be_used() -> None:
+    """So that a kill later on is told from slots that were lost."""
+    disk = at_rest("always")
+    flipped(disk)
+    opened(disk).close()
+    with opened(disk, segment_bytes=1 << 20, **QUIET) as engine:
+        engine.send("t", b"1")
+        engine.send("t", b"2")
+        left = disk.after_kill()
+    with suppress(FmqError):
+        assert read_all(left) == [*SENT, b"1"]
+    assert read_all(left) == [*SENT, b"1"]
