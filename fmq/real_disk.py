@@ -324,8 +324,6 @@ class RealDirectory:
         except FileNotFoundError:
             return Locked(self.path, f"an engine whose {name} has been removed")
         except OSError:  # LOCK is not for every user to read
-        except PermissionError:
-            return Locked(self.path, "another process")
         try:
             words = os.pread(fd, WORDS_BYTES_MAX, 0)
         finally:

@@ -43,8 +43,12 @@ class Follower:
     catalog: Catalog
     segments: list[Segment]
 
-    def __init__(self, directory: Directory, lock: RLock) -> None:
+    def __init__(self, directory: Directory, lock: RLock, *, undecided: bool = True) -> None:
+        """Without `undecided` no more is read than lies behind the checkpoint, however far back
+        the oldest undecided transaction was prepared. What is undecided is not known then.
+        """
         self._directory = directory
+        self._knows_undecided = undecided
         self._lock = lock
         self.damage: Damaged | None = None  # what stopped it
         self._lasting: Damaged | None = None  # the same, where a look from here on would miss it
@@ -115,6 +119,8 @@ class Follower:
         layout = self._look()
         replay, store = begin(self._directory, layout)
         self._check_store(store)
+        if not self._knows_undecided and replay.checkpoint is not None:
+            replay.forgo_undecided()
         at_rest = replay.applied_from
         try:
             replay.run(vouched_only=True)

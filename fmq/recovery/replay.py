@@ -96,6 +96,14 @@ class Replay:
             self.part_size = checkpoint.part_size
         self.ledger.index = index
 
+    def forgo_undecided(self) -> None:
+        """Read nothing before the checkpoint: what was undecided there will not be known.
+
+        A decision of it is applied all the same, as if its PREPARE had been dropped.
+        """
+        self.scan_from = self.applied_from
+        self.ledger.known_from = max(self.ledger.known_from, self.applied_from)
+
     def _segment_at(self, position: int) -> Segment:
         for segment in reversed(self.segments):
             if segment.base <= position:

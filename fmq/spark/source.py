@@ -57,7 +57,9 @@ class Reader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options, found = self._options, list[InputPartition]()
         arrow_schema(options.view, self._schema)  # refused here, before anything runs
-        for journal in see_all(options.paths, permissive=options.permissive):
+        undecided = options.view == "transactions"
+        seen = see_all(options.paths, permissive=options.permissive, undecided=undecided)
+        for journal in seen:
             splits = journal.splits(
                 options.wanted, lanes=options.view == "messages", split_bytes=options.split_bytes
             )

@@ -26,18 +26,27 @@ def see_all(
     *,
     permissive: bool = False,
     waiting: bool = False,
+    undecided: bool = False,
     disk: Disk | None = None,
 ) -> Iterator[Journal]:
     """The journals that `paths` and patterns name, copies of one store as one; Diverged.
 
-    If `waiting`, what a pattern finds may be a directory whose journal is not begun yet.
+    If `waiting`, what a pattern finds may be a directory whose journal is not begun yet. With
+    `undecided` each is read from its oldest undecided transaction on, which may lie far back.
     """
     named = directories((path for path in paths if not PATTERN.intersection(path)), disk)
     by_store: dict[bytes | str, list[Journal]] = {}
     for path in directories(paths, disk):
         origin = origin_of(path)
         try:
-            journal = see(path, origin.engine, origin.host, permissive=permissive, disk=disk)
+            journal = see(
+                path,
+                origin.engine,
+                origin.host,
+                permissive=permissive,
+                undecided=undecided,
+                disk=disk,
+            )
         except NotAStore:
             if not waiting or path in named:
                 raise

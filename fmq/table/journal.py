@@ -11,7 +11,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fmq.disk import Directory, Disk, File
 from fmq.errors import (
@@ -151,27 +151,32 @@ def see(
     host: str | None = None,
     *,
     permissive: bool = False,
+    undecided: bool = False,
     disk: Disk | None = None,
 ) -> Journal:
     """The journal in the directory at `path`, now.
 
-    Damaged and the like as they are met; if `permissive`, what is not sound is left out.
+    Damaged and the like as they are met; if `permissive`, what is not sound is left out. With
+    `undecided` the journal is read from the oldest undecided transaction on, and else from the
+    checkpoint on.
     """
     name = engine if engine is not None else path.rstrip("/").rpartition("/")[2]
     with located(path), unreadable_within(path):
         directory = (disk or RealDisk()).directory(path, make=False)
         try:
             where = name, host or _host_of(directory)
-            return _seen(directory, *where, permissive=permissive)
+            return _seen(directory, *where, permissive=permissive, undecided=undecided)
         finally:
             directory.close()
 
 
-def _seen(directory: Directory, engine: str, host: str | None, *, permissive: bool) -> Journal:
+def _seen(
+    directory: Directory, engine: str, host: str | None, *, permissive: bool, undecided: bool
+) -> Journal:
     try:
         layout = _layout_of(directory)
         if not is_shipped(layout):
-            return _followed(directory, engine, host)
+            return _followed(directory, engine, host, undecided=undecided)
     except (CheckpointUnusable, Damaged, NewerFormat, OSError):
         if not permissive:
             raise
@@ -205,13 +210,14 @@ def _host_of(directory: Directory) -> str | None:
         file.close()
 
 
-def _followed(directory: Directory, engine: str, host: str | None) -> Journal:
+def _followed(directory: Directory, engine: str, host: str | None, *, undecided: bool) -> Journal:
     """A directory in which an engine is at work, or was."""
-    follower = Follower(directory, threading.RLock())
+    follower = Follower(directory, threading.RLock(), undecided=undecided)
     try:
         if follower.damage is not None:
             raise follower.damage
-        return _as_followed(directory, follower, engine, host)
+        journal = _as_followed(directory, follower, engine, host)
+        return journal if undecided else replace(journal, undecided=None)
     finally:
         follower.close()
 

@@ -45,7 +45,8 @@ def read(
     several = [paths] if isinstance(paths, str) else list(paths)
     schema = schema_of(view, columns, fleet=is_fleet(several))
     permissive = permissive or view == "damage"
-    journals = list(see_all(several, permissive=permissive, disk=disk))
+    undecided = view == "transactions"
+    journals = list(see_all(several, permissive=permissive, undecided=undecided, disk=disk))
     batches = (
         batch
         for journal in journals

@@ -20,7 +20,7 @@ def undecided_of(
 ) -> tuple[UndecidedTransaction, ...]:
     """Those that are undecided at the end of `journal`.
 
-    If it was seen without a checkpoint, all of it is read for that. Where something is left out,
+    If it was seen without them, all of it is read for that. Where something is left out,
     a decision may be, too: then only those are known that were prepared behind it.
     """
     if journal.undecided is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import fmq
+import fmq.table
 from fmq.table.fleet import see_all
 from fmq.table.read import read_split
 from fmq.table.schema import schema_of
@@ -61,6 +62,76 @@ def test_planning_reads_the_end_of_the_last_segment_and_no_other(path: str) -> N
     assert len(reading.segments()) > 20
     assert planning.segments() == reading.segments()[-1:]
     assert planning.bytes_of("") < 2 * SEGMENT_BYTES
+
+
+def planning_of(path: str, view: str) -> tuple[CountingDisk, list[Row]]:
+    """What `fmq.table.read` reads before the first row is asked for, and the rows."""
+    disk = CountingDisk()
+    reader = fmq.table.read(path, view, disk=disk)
+    planned = CountingDisk()
+    planned.read.update(disk.read)
+    return planned, reader.read_all().to_pylist()
+
+
+@pytest.mark.parametrize("view", ["messages", "records", "damage"])
+def test_an_old_undecided_transaction_costs_planning_nothing(tmp_path: Path, view: str) -> None:
+    """However much was written since it was prepared, no more is read than behind a checkpoint."""
+    sizes = []
+    for prepares in (False, True):
+        path = str(tmp_path / f"shop-{prepares}")
+        with fmq.open(path, fmq.Options(segment_bytes=SEGMENT_BYTES), background=False) as engine:
+            tx = engine.transaction(tx_id="old")
+            tx.send("orders", b"waits")
+            if prepares:
+                tx.prepare()
+            for _ in range(50):
+                engine.send_many("orders", [b"x" * BODY_BYTES] * 20)
+            engine.checkpoint()
+            engine.send("orders", b"last")
+        planned, rows = planning_of(path, view)
+        assert bool(rows) == (view != "damage")
+        sizes.append(planned.bytes_of(".seg"))
+    assert sizes[1] <= sizes[0] + SEGMENT_BYTES, sizes
+
+
+def test_an_old_undecided_transaction_is_in_the_view_transactions(tmp_path: Path) -> None:
+    path = str(tmp_path / "shop")
+    with fmq.open(path, fmq.Options(segment_bytes=SEGMENT_BYTES), background=False) as engine:
+        tx = engine.transaction(tx_id="old")
+        tx.send("orders", b"waits")
+        tx.prepare()
+        for _ in range(10):
+            engine.send_many("orders", [b"x" * BODY_BYTES] * 20)
+        engine.checkpoint()
+        _, rows = planning_of(path, "transactions")
+        assert [(row["tx_id"], row["state"]) for row in rows] == [("old", "undecided")]
+
+
+@pytest.mark.parametrize("size", [5, 5000])
+def test_a_decision_behind_the_checkpoint_shows_what_was_prepared_before_it(
+    tmp_path: Path, size: int
+) -> None:
+    """By copy or by reference, though planning has not read the PREPARE."""
+    path = str(tmp_path / "shop")
+    with fmq.open(path, fmq.Options(segment_bytes=SEGMENT_BYTES), background=False) as engine:
+        for number in range(6):
+            tx = engine.transaction(tx_id=f"T{number}")
+            tx.send("orders", b"%d" % number * size)
+            tx.prepare()
+        engine.send_many("orders", [b"x"] * 10)
+        engine.checkpoint()
+        for number in range(4):
+            engine.decide(f"T{number}", "rollback" if number % 2 else "commit")
+        engine.send("orders", b"last")
+        engine.send("orders", b"vouches for what is before it")
+        _, rows = planning_of(path, "messages")
+        expected = [b"x"] * 10 + [b"0" * size, b"2" * size, b"last"]
+        assert [row["body"] for row in rows][: len(expected)] == expected
+        states = {row["tx_id"]: row["state"] for row in planning_of(path, "transactions")[1]}
+        assert states == {
+            "T0": "committed", "T1": "rolled back", "T2": "committed", "T3": "rolled back",
+            "T4": "undecided", "T5": "undecided",
+        }  # fmt: skip
 
 
 def middle(rows: list[Row]) -> Row:
