@@ -13,7 +13,7 @@ import fmq
 from crash_tests.engines import PATH, abandon, open_engine
 from crash_tests.look import ALL
 from crash_tests.oracle import Violation
-from fmq.errors import CheckpointUnusable, NotAStore, UnknownTransaction
+from fmq.errors import CheckpointLost, NotAStore, UnknownTransaction
 from fmq.options import Options
 from fmq.testing import CrashDisk
 
@@ -29,7 +29,7 @@ def check_table(state: CrashDisk, options: Options, tx_names: list[str]) -> None
             shown = shown_by(reader)
     except NotAStore:
         shown = {}
-    except CheckpointUnusable:
+    except CheckpointLost:
         _check_refused(state.after_kill())
         shown = {}
     else:
@@ -60,7 +60,7 @@ def _check_refused(disk: CrashDisk) -> None:
     """Violation unless a table refuses what a read-only engine does."""
     try:
         rows = messages_of(disk)
-    except CheckpointUnusable:
+    except CheckpointLost:
         return
     raise Violation("I14", f"an engine refuses to show how it ends, and the table has {rows}")
 

@@ -52,6 +52,18 @@ MUTANTS = (
         "--workload checkpoint",
     ),
     Mutant(
+        "a reader that hides what only a lost checkpoint proves",
+        "if sound_to <= proven_to or not slots.unusable or _has_writer(directory):",
+        "if True:",
+        "--workload checkpoint",
+    ),
+    Mutant(
+        "a reader that believes the older slot when the newer one is lost",
+        "if sound_to <= proven_to or not slots.unusable or _has_writer(directory):",
+        "if sound_to <= proven_to or slots.newest or _has_writer(directory):",
+        "--workload checkpoint",
+    ),
+    Mutant(
         "a checkpoint in one slot",
         "name = SLOTS[checkpoint.generation % 2]",
         "name = SLOTS[0]",

@@ -26,7 +26,7 @@ from crash_tests.opening import Opened, Opening
 from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import Run
 from crash_tests.workload import Step, Workload
-from fmq.errors import CheckpointUnusable, NotAStore
+from fmq.errors import CheckpointLost, NotAStore
 from fmq.options import Options
 from fmq.testing import CrashDisk, Loss, PowerLoss
 
@@ -119,7 +119,7 @@ class Trial:
         with self._then({"do": "read only"}):
             disk = self._state.after_kill()
             before = disk.fingerprint()
-            with contextlib.suppress(NotAStore, CheckpointUnusable):
+            with contextlib.suppress(NotAStore, CheckpointLost):
                 with fmq.open(PATH, self._options, read_only=True, disk=disk) as engine:
                     lanes = read_lanes(engine)
                 for lane, (first, bodies) in lanes.items():
@@ -135,7 +135,7 @@ class Trial:
         with self._then({"do": "checkpoints lost"}):
             shown = self.opened.seen.lanes
             for disk in with_lost_slots(self.opened.closed):
-                with contextlib.suppress(CheckpointUnusable):
+                with contextlib.suppress(CheckpointLost):
                     with fmq.open(PATH, self._options, read_only=True, disk=disk) as reader:
                         lanes = read_lanes(reader)
                     if lanes != shown:

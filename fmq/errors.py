@@ -7,7 +7,7 @@
     │   ├── UnsupportedSystem   not Linux: macOS only reads, Windows does not even read
     │   ├── Locked              another engine has the directory open
     │   ├── Damaged             bytes that had been durable are wrong now
-    │   ├── CheckpointUnusable  nothing tells a reader how much of the end was durable
+    │   ├── CheckpointLost      nothing tells a reader how much of the end was durable
     │   ├── NewerFormat         written by a newer fmq
     │   ├── Unreadable          a file that the machine does not let us open or read
     │   ├── StorageFull         no room: refused whole, before a byte was written
@@ -146,7 +146,7 @@ class Damaged(StorageError):
         self.reason = reason
 
 
-class CheckpointUnusable(StorageError):
+class CheckpointLost(StorageError):
     """No writer has the directory open, and a checkpoint that may have proven more of its journal
     durable cannot be read. So a reader cannot tell how much there is to show.
     """
@@ -157,14 +157,14 @@ class CheckpointUnusable(StorageError):
         self.slots = tuple(slots)
         self.position = proven_to
         self.sound_to = sound_to
-        troubles = "; ".join(f"{name}: {trouble}" for name, trouble in slots.items())
         self.reason = (
-            f"nothing proves that the sound appends from position {proven_to} up to {sound_to} "
-            f"were durable, as the checkpoint may have that cannot be used ({troubles})"
+            "; ".join(f"{path}/{name}: {trouble}" for name, trouble in slots.items())
+            + f". So nothing proves that the sound appends from position {proven_to} up to "
+            f"{sound_to} were durable"
         )
         super().__init__(
-            f"{path}: {self.reason}. No engine has the directory open. Nothing was changed, and "
-            "nothing is shown that leaves these out in silence. Opening it for writing once "
+            f"{self.reason}, and no engine that could tell has the directory open. Nothing was "
+            "changed, and no reader leaves them out in silence. Opening it for writing once "
             "repairs this: fmq.open(path).close(). If a slot may not be read, allow it instead."
         )
 

@@ -324,6 +324,7 @@ class RealDirectory:
         except FileNotFoundError:
             return Locked(self.path, f"an engine whose {name} has been removed")
         except OSError:  # LOCK is not for every user to read
+            return Locked(self.path, "another process")
         try:
             words = os.pread(fd, WORDS_BYTES_MAX, 0)
         finally:

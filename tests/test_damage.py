@@ -16,6 +16,7 @@ import pytest
 
 import fmq
 from fmq.errors import Damaged, FmqError
+from fmq.recovery.checkpoint import SLOTS
 from fmq.testing import CrashDisk, FakeClock
 from tests.story import (
     SEGMENT_BYTES,
@@ -144,7 +145,7 @@ def explain(found: Look, store: Store) -> str:
 
 def names_a_file(error: FmqError, files: Files, wound: str) -> None:
     named = getattr(error, "file", str(error))
-    assert any(name in named for name in files) or ".seg" in named, f"{wound}: {error!r}"
+    assert any(name in named for name in (*files, ".seg", *SLOTS)), f"{wound}: {error!r}"
 
 
 def check_is_sound(disk: CrashDisk, files: Files, wound: str) -> bool:

@@ -188,6 +188,7 @@ OUTCOME = fmq.Outcome("T", "committed", None, datetime.now(UTC), 1, 2, "seal")
 SAMPLES: dict[str, Any] = {
     "str": "word",
     "str | None": None,
+    "dict[str, str]": {"checkpoint.0": "it is missing"},
     "int": 7,
     "object": "thing",
     "OSError": OSError(errno.EIO, "broken", "a.seg"),

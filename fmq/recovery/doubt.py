@@ -8,20 +8,20 @@ rest nothing else will tell, so the reader raises an error instead of showing le
 from __future__ import annotations
 
 from fmq.disk import Directory
-from fmq.errors import CheckpointUnusable
+from fmq.errors import CheckpointLost
 from fmq.recovery.checkpoint import Slots
 from fmq.recovery.layout import LOCK
 
 
 def doubt(
     directory: Directory, slots: Slots, proven_to: int, sound_to: int
-) -> CheckpointUnusable | None:
+) -> CheckpointLost | None:
     """Return the error for a reader that would show appends up to `proven_to`, of those that are
     sound up to `sound_to`; None if it hides nothing that a checkpoint may have proven.
     """
     if sound_to <= proven_to or not slots.unusable or _has_writer(directory):
         return None
-    return CheckpointUnusable(directory.path, slots.unusable, proven_to, sound_to)
+    return CheckpointLost(directory.path, slots.unusable, proven_to, sound_to)
 
 
 def _has_writer(directory: Directory) -> bool:

@@ -12,7 +12,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from fmq.disk import Directory
-from fmq.errors import CheckpointUnusable, Damaged, EngineFailed, NotAStore
+from fmq.errors import CheckpointLost, Damaged, EngineFailed, NotAStore
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.doubt import doubt
 from fmq.recovery.layout import Layout, known_segments, look, read_header
@@ -88,7 +88,7 @@ class Follower:
     def _start_over(self) -> None:
         """Begin at the newest checkpoint; whatever fails leaves what was known as it is.
 
-        Raises CheckpointUnusable if there may be more that was durable, and no writer that will
+        Raises CheckpointLost if there may be more that was durable, and no writer that will
         tell.
 
         Retention may pull the ground away meanwhile, or a checkpoint speak of a segment made
@@ -100,7 +100,7 @@ class Follower:
             try:
                 begun = self._begin(believe=last)
                 break
-            except (FileNotFoundError, Damaged, CheckpointUnusable):
+            except (FileNotFoundError, Damaged, CheckpointLost):
                 if last:
                     raise
         ledger, segments = begun.replay.ledger, begun.replay.segments
@@ -238,7 +238,7 @@ class Follower:
             self._run()
             if self.damage is None:
                 self._check_nothing_hidden(self._replay, slots)
-        except (FileNotFoundError, CheckpointUnusable):
+        except (FileNotFoundError, CheckpointLost):
             self._start_over()
             return
         self._take_over(set(layout.names))

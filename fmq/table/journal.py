@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from fmq.disk import Directory, Disk, File
 from fmq.errors import (
-    CheckpointUnusable,
+    CheckpointLost,
     Damaged,
     NewerFormat,
     NotAStore,
@@ -177,7 +177,7 @@ def _seen(
         layout = _layout_of(directory)
         if not is_shipped(layout):
             return _followed(directory, engine, host, undecided=undecided)
-    except (CheckpointUnusable, Damaged, NewerFormat, OSError):
+    except (CheckpointLost, Damaged, NewerFormat, OSError):
         if not permissive:
             raise
     store, segments, left_out = survey(directory, permissive=permissive)

@@ -96,15 +96,15 @@ READS: dict[str, tuple[Callable[[DataFrameReader, str], DataFrame], str]] = {
     "a topic of transactions": (
         lambda spark, top: spark.options(view="transactions", topic="t").load(f"{top}/shop"),
         (
-            "BadOption: the view 'transactions' has no option 'topic'. Nothing was read; the options "
-            "that choose its rows are: positionFrom, positionBefore."
+            "BadOption: the view 'transactions' has no option 'topic'. Nothing was read; the "
+            "options that choose its rows are: positionFrom, positionBefore."
         ),
     ),
     "positions of damage": (
         lambda spark, top: spark.options(view="damage", positionFrom=1).load(f"{top}/shop"),
         (
-            "BadOption: the view 'damage' has no option 'positionFrom'. Nothing was read; the options "
-            "that choose its rows are: none."
+            "BadOption: the view 'damage' has no option 'positionFrom'. Nothing was read; the "
+            "options that choose its rows are: none."
         ),
     ),
     "a column of the user's schema": (

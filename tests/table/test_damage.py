@@ -24,8 +24,8 @@ def whole(request: pytest.FixtureRequest) -> Whole:
 def test_strict_refuses_or_gives_exactly_the_right_rows(whole: Whole, seed: int) -> None:
     """Whatever file is damaged wherever, an error names it, or every row is there and right.
 
-    Only what vouched for the last append may have been damaged, a checkpoint or what a kill left
-    behind it: then that is left for the engine to decide.
+    Only what a kill left behind the last checkpoint may have been damaged: then that is left for
+    the engine to decide.
     """
     refused = 0
     for wound, files in wounds(whole, seed, 60):

@@ -36,8 +36,10 @@ class Whole:
         return begins
 
     def vouches(self, wound: str) -> bool:
-        """Whether the file that was damaged may be all that vouches for the last append."""
-        return "checkpoint" in wound or (self is killed() and self.segments[-1] in wound)
+        """Whether the file that was damaged may be all that vouches for the last append, and no
+        checkpoint, of which an error tells.
+        """
+        return self is killed() and self.segments[-1] in wound
 
     @property
     def is_shipped(self) -> bool:
