@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -224,3 +225,19 @@ def test_an_opening_leaves_no_slot_that_cannot_be_used() -> None:
     with suppress(FmqError):
         assert read_all(left) == [*SENT, b"1"]
     assert read_all(left) == [*SENT, b"1"]
+
+
+def test_an_export_without_java_is_refused(tmp_path: Path) -> None:
+    """Nothing is written, and after one opening all of it is."""
+    pytest.importorskip("pyarrow")
+    from fmq.export import export
+
+    shop, archive = tmp_path / "shop", tmp_path / "archive"
+    with fmq.open(shop, background=False) as engine:
+        engine.send_many("t", SENT)
+    for slot in shop.glob("checkpoint.?"):
+        slot.write_bytes(slot.read_bytes()[:-1] + b"?")
+    with pytest.raises(FmqError, match=r"checkpoint\.\d: its checksum does not match"):
+        export(str(shop), str(archive), engine="arrow")
+    fmq.open(shop, background=False).close()
+    assert export(str(shop), str(archive), engine="arrow").rows == len(SENT)

@@ -41,6 +41,11 @@ READS: dict[str, tuple[Callable[[DataFrameReader, str], DataFrame], str]] = {
         lambda spark, top: spark.load(f"{top}/gap"),
         "Unsound: {top}/gap/00000000000000016384.seg, position 16384: the segment is missing.",
     ),
+    "lost checkpoints": (
+        lambda spark, top: spark.load(f"{top}/lost"),
+        "CheckpointLost: {top}/lost/checkpoint.0: it is missing; "
+        "{top}/lost/checkpoint.1: its checksum does not match.",
+    ),
     "no path": (
         lambda spark, top: spark.load(),
         "BadOption: no directory was named. Nothing was read;",
@@ -124,6 +129,9 @@ def top(shop: Reader, tmp_path_factory: pytest.TempPathFactory) -> str:
     shutil.copytree(shop.path, top / "shop")
     shutil.copytree(shop.path, top / "gap")
     (top / "gap" / "00000000000000016384.seg").unlink()
+    shutil.copytree(shop.path, top / "lost")
+    for slot in (top / "lost").glob("checkpoint.?"):
+        slot.write_bytes(slot.read_bytes()[:-1] + b"?")
     (top / "empty").mkdir()
     (top / "file").write_text("x")
     return str(top)
