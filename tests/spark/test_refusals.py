@@ -43,8 +43,10 @@ READS: dict[str, tuple[Callable[[DataFrameReader, str], DataFrame], str]] = {
     ),
     "lost checkpoints": (
         lambda spark, top: spark.load(f"{top}/lost"),
-        "CheckpointLost: {top}/lost/checkpoint.0: it is missing; "
-        "{top}/lost/checkpoint.1: its checksum does not match.",
+        (
+            "CheckpointLost: {top}/lost/checkpoint.0: it is missing; "
+            "{top}/lost/checkpoint.1: its checksum does not match."
+        ),
     ),
     "no path": (
         lambda spark, top: spark.load(),
