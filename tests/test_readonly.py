@@ -460,7 +460,6 @@ def test_what_it_does_not_see_yet_it_does_not_call_never_prepared(disk: CrashDis
     """A writer is killed behind a durable prepare, which no later record vouches for."""
     with opened(disk) as engine:
         engine.send("t", b"1")
-        engine.checkpoint()
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"2")
         tx.prepare()
@@ -760,7 +759,6 @@ def test_an_offset_or_limit_that_cannot_be_is_refused(
 def test_it_needs_no_room_and_no_permission_to_write(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         engine.send("t", b"0")
-        engine.checkpoint()
         fill(engine)
         left = disk.after_kill()
     faults = FaultDisk(left)

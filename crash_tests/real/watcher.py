@@ -11,7 +11,7 @@ from pathlib import Path
 
 import fmq
 from crash_tests.oracle import Lane, Place, Violation
-from fmq.errors import Damaged, NotAStore, OffsetGone
+from fmq.errors import CheckpointLost, Damaged, NotAStore, OffsetGone
 from fmq.readonly import ReadOnlyEngine
 
 
@@ -25,11 +25,15 @@ class Watcher:
 
     def look(self) -> Iterator[tuple[Place, bytes]]:
         """What it had not been shown yet, of each queue; Violation if that cannot be read."""
-        with suppress(NotAStore):  # killed before anything was begun
+        # Killed before anything was begun, or before the first checkpoint.
+        with suppress(NotAStore, CheckpointLost):
             self._reader = self._reader or fmq.open(self._path, read_only=True)
         if self._reader is None:
             return
-        for each in self._reader.queues():
+        queues: list[fmq.QueueInfo] = []
+        with suppress(CheckpointLost):
+            queues = self._reader.queues()
+        for each in queues:
             lane = each.topic, each.queue
             start = max(each.first, self._read_to.get(lane, 0))
             if start == each.next:

@@ -134,8 +134,12 @@ def read_slots(directory: Directory, store: bytes) -> Slots:
             newest = checkpoint
             break
         unusable[name] = "it is no checkpoint of this store"
-    # The first checkpoint is alone. From the second one on both slots are there.
-    if newest is None or newest.generation > 1:
+    if newest is not None:
+        both = newest.generation > 1  # the first checkpoint is alone
+    else:
+        # A journal that was killed before its first checkpoint has neither slots nor a part.
+        both = bool(unusable) or any(name.endswith(PART) for name in directory.names())
+    if both:
         unusable |= dict.fromkeys(missing, "it is missing")
     return Slots(newest, dict(sorted(unusable.items())))
 
