@@ -362,7 +362,7 @@ def _own_words() -> bytes:
     """What LOCK says when this process writes. The host is for whoever gets a copy of the directory
     and wonders whose it is, and because every container has a process 1.
     """
-    return f"process {os.getpid()}\nhost {os.uname().nodename}\n".encode()
+    return f"process {os.getpid()}\nhost {host_name()}\n".encode()
 
 
 def _flock_alone(fd: int) -> bool:
@@ -487,6 +487,11 @@ def _remote_kind(path: str) -> str | None:
             return remote_kind(os.path.realpath(path), mounts.read())
     except OSError:
         return None  # a kernel that does not say: then nobody is refused
+
+
+def host_name() -> str:
+    """The name of this machine, as its LOCK files have it."""
+    return os.uname().nodename
 
 
 def absolute(path: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fmq.errors import Damaged, NewerFormat, StorageError
+from fmq.real_disk import host_name
 
 
 class Overtaken(StorageError):
@@ -42,7 +42,7 @@ class OtherStore(StorageError):
 
     def __init__(self, path: str, planned: str, found: str | None) -> None:
         """`planned` and `found` are stores as hex; None if no journal can be read."""
-        host = os.uname().nodename
+        host = host_name()
         there = "there is no journal to read" if found is None else f"there is the store {found}"
         super().__init__(
             f"{path}: on host {host} {there}, and the query was planned for the store {planned}. "
