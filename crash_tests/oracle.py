@@ -77,7 +77,7 @@ class Unit:
     goal: Fate = Fate.VISIBLE  # its fate if the last call about it has taken effect
     returned: bool = False
     tried_at: int = 0
-    content: int = 0  # tells apart what units of one name send and ack in different workloads
+    content: int = 0  # tells apart what units of one name send and ack, and where it was told to be
     positions: dict[Lane, int] = field(default_factory=dict)
     offsets: dict[Lane, int] = field(default_factory=dict)  # of its first messages, as it was told
 
@@ -186,13 +186,23 @@ class Oracle:
 
     def told(self, name: str, lane: Lane, offset: int, position: int) -> None:
         """A receipt: the unit's messages in the lane begin at this offset."""
-        self.reach = max(self.reach, position)
+        self._stands(name, lane, offset, position)
         unit = self.units[name]
-        unit.positions[lane], unit.offsets[lane] = position, offset
         live = list(self.content(lane, live=True))
         size = len(unit.bodies[lane])
         if live[offset : offset + size] != unit.bodies[lane]:
             raise Violation("I6", f"{name} was told offset {offset} in {lane}, {len(live)} there")
+
+    def _stands(self, name: str, lane: Lane, offset: int, position: int) -> None:
+        """Note where a unit's messages are. In a new unit, as copies of this oracle share units."""
+        self.reach = max(self.reach, position)
+        unit = self.units[name]
+        self.units[name] = replace(
+            unit,
+            content=hash((unit.content, lane, offset, position)),
+            positions={**unit.positions, lane: position},
+            offsets={**unit.offsets, lane: offset},
+        )
 
     def shown(self, lane: Lane, offset: int, body: bytes, *, to: str = "") -> None:
         """A running engine showed a message, perhaps to a group."""

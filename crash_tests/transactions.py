@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -90,32 +91,20 @@ def prepare(run: Run, name: str, runs: list[list[Any]], group: str | None) -> No
         tx.rollback()
 
 
-def commit(run: Run, name: str) -> None:
-    decide(run, name, "commit", run.transactions.pop(name, None))
+def deciding(decide: Callable[..., None]) -> dict[str, Callable[..., None]]:
+    """The steps that decide, each by a call of `decide`: as the mode says, lazy or sure."""
+    steps: dict[str, Callable[..., None]] = {}
+    for way, sync in (("", None), ("lazy ", False), ("sure ", True)):
+        for decision in ("commit", "rollback"):
+            steps[way + decision] = partial(_decide_own, decide, decision, sync)
+        steps[f"{way}decide"] = partial(decide, sync=sync)
+    return steps
 
 
-def lazy_commit(run: Run, name: str) -> None:
-    decide(run, name, "commit", run.transactions.pop(name, None), sync=False)
-
-
-def sure_commit(run: Run, name: str) -> None:
-    decide(run, name, "commit", run.transactions.pop(name, None), sync=True)
-
-
-def rollback(run: Run, name: str) -> None:
-    decide(run, name, "rollback", run.transactions.pop(name, None))
-
-
-def sure_rollback(run: Run, name: str) -> None:
-    decide(run, name, "rollback", run.transactions.pop(name, None), sync=True)
-
-
-def lazy_decide(run: Run, name: str, decision: str) -> None:
-    decide(run, name, decision, sync=False)
-
-
-def sure_decide(run: Run, name: str, decision: str) -> None:
-    decide(run, name, decision, sync=True)
+def _decide_own(
+    decide: Callable[..., None], decision: str, sync: bool | None, run: Run, name: str
+) -> None:
+    decide(run, name, decision, run.transactions.pop(name, None), sync=sync)
 
 
 def decide(

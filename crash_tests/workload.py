@@ -34,6 +34,7 @@ TINY = {
     "lease_seconds": 30.0,
 }
 GROUPS = {"g": ["a", "b"], "h": ["a"]}
+BEGINNING = ("tx", "lazy tx", "prepare")  # steps that begin a transaction, which may ack
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Workload:
         """Those that it reads as, and one that it may never have heard of."""
         steps = [*self.steps, *chain.from_iterable(self.threads)]
         reading = {step[1] for step in steps if step[0] in ("consume", "batch")}
-        acking = {step[3] for step in steps if step[0] in ("tx", "prepare") and step[3]}
+        acking = {step[3] for step in steps if step[0] in BEGINNING and step[3]}
         return {"g"} | reading | acking
 
     def as_json(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -124,22 +125,47 @@ def unmount(point: Path) -> None:
 
 @contextmanager
 def scratch_below(directory: Path, name: str) -> Iterator[Path]:
-    """A directory of our own; what a run that was killed has left mounted there goes first."""
-    scratch = directory / f"fmq-{name}"
-    scratch.mkdir(parents=True, exist_ok=True)
-    fd = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)
+    """A directory of this run alone. What killed runs have left beside it is removed first.
+
+    A run locks its directory, so that another one does not take it for a leftover.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for left in directory.glob(f"fmq-{name}-*"):
+        fd = _lock(left)
+        if fd is not None:
+            _remove(left)
+            os.close(fd)
+    fd = None
+    while fd is None:  # another run may take it for a leftover before it is locked
+        scratch = Path(tempfile.mkdtemp(prefix=f"fmq-{name}-", dir=directory))
+        fd = _lock(scratch)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise RuntimeError(f"another run is at work in {scratch}: name a --directory") from None
-    try:
-        clear(scratch)
         yield scratch
     finally:
-        clear(scratch)
-        scratch.rmdir()
+        _remove(scratch)
         os.close(fd)
+
+
+def _lock(scratch: Path) -> int | None:
+    """Lock the directory until the descriptor is closed; None if another run has locked it, or
+    has removed it.
+    """
+    try:
+        fd = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    with suppress(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if scratch.exists():
+            return fd
+    os.close(fd)
+    return None
+
+
+def _remove(scratch: Path) -> None:
+    """Unmount all that is mounted in it, and remove it."""
+    clear(scratch)
+    scratch.rmdir()
 
 
 def clear(scratch: Path) -> None:

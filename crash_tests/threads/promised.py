@@ -131,8 +131,7 @@ class ThreadsOracle(Oracle):
         if self.ordered:
             super().told(name, lane, offset, position)
             return
-        self.reach = max(self.reach, position)
-        self.units[name].positions[lane] = position
+        self._stands(name, lane, offset, position)
         self._at[name] = max(position, self._at.get(name, 0))
         for i, body in enumerate(self.units[name].bodies[lane], offset):
             self._stays((*lane, i), body)

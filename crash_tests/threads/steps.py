@@ -10,13 +10,20 @@ from crash_tests.carry_on import call, plain, told
 from crash_tests.oracle import OUTCOMES
 from crash_tests.run import Run
 from crash_tests.threads.promised import ThreadsOracle
-from crash_tests.transactions import may_decide
+from crash_tests.transactions import deciding, may_decide
 from fmq.errors import AlreadyDecided, Closed
 from fmq.message import Receipt
 from fmq.tx.transaction import Transaction
 
 
-def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) -> None:
+def decide(
+    run: Run,
+    name: str,
+    decision: str,
+    tx: Transaction | None = None,
+    *,
+    sync: bool | None = None,
+) -> None:
     """Others may be deciding the same, in the same way or the other one."""
     oracle, engine = run.oracle, run.live
     try:
@@ -28,28 +35,20 @@ def decide(run: Run, name: str, decision: str, tx: Transaction | None = None) ->
 
     def act() -> list[Receipt]:
         if tx is None:
-            return list(engine.decide(name, decision).receipts)  # type: ignore[arg-type]
+            return list(engine.decide(name, decision, sync=sync).receipts)  # type: ignore[arg-type]
         if decision == "commit":
-            return tx.commit()
-        tx.rollback()
+            return tx.commit(sync=sync)
+        tx.rollback(sync=sync)
         return []
 
     try:
-        receipts = call(run, name, act)
+        receipts = call(run, name, act, durable=sync)
     except AlreadyDecided as error:
         assert isinstance(oracle, ThreadsOracle)
         oracle.decided_otherwise(name, OUTCOMES[error.outcome.state])
     else:
         if isinstance(receipts, list):
             told(run, name, receipts)
-
-
-def commit(run: Run, name: str) -> None:
-    decide(run, name, "commit", run.transactions.pop(name, None))
-
-
-def rollback(run: Run, name: str) -> None:
-    decide(run, name, "rollback", run.transactions.pop(name, None))
 
 
 def close(run: Run) -> None:
@@ -60,9 +59,7 @@ def close(run: Run) -> None:
 
 STEPS: dict[str, Callable[..., None]] = {
     **steps.STEPS,
-    "commit": commit,
-    "rollback": rollback,
-    "decide": decide,
+    **deciding(decide),
     "close": close,
 }
 
