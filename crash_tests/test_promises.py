@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from multiprocessing import Pipe
 
 import pytest
 
 from crash_tests.oracle import Fate, Lane, Seen, Violation
-from crash_tests.real.load import GROUP
+from crash_tests.real.life import Ear
+from crash_tests.real.load import GROUP, Life
 from crash_tests.real.plan import DONE, WAYS, Unit, transforming, units
 from crash_tests.real.promises import Kept, Promises, Told
+from fmq import Options
 
 SEED, UNITS = 7, 60
 
@@ -237,3 +240,52 @@ def test_what_is_heard_after_a_cut_began_is_in_doubt(there: int) -> None:
     for unit in both[:there]:
         show(store, unit)
     store.promises.check(store.seen())
+
+
+def test_what_is_shown_after_a_cut_began_is_not_promised() -> None:
+    """A recovery that runs while the power fails may show what no disk keeps."""
+    store = PerfectStore()
+    (unit,) = next_of(store, "send")
+    store.promises.in_doubt = True
+    show(store, unit)
+    store.promises.check(store.seen())
+    store.promises.in_doubt = False
+    hide(store, unit)
+    store.promises.check(store.seen())
+
+
+def test_a_life_that_begins_after_a_cut_began_promises_nothing() -> None:
+    """The process recovers and works on in a dead file system until it finds out."""
+    store = PerfectStore()
+    store.promises.in_doubt = True
+    store.promises.check(store.seen())
+    store.promises.begin(1, 1)
+    first = next(units(SEED, 1, 0))
+    for _ in WAYS[first.kind][1:]:
+        store.promises.did(first.name, [])
+    store.promises.in_doubt = False
+    if first.is_tx:
+        store.outcomes[first.name] = "unknown"
+    store.promises.check(store.seen())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_call_counts_if_it_returned_before_the_cut_began_whenever_that_is_heard(
+    late: bool,
+) -> None:
+    store = PerfectStore()
+    (unit,) = next_of(store, "send")
+    (lane,) = unit.bodies
+    reader, writer = Pipe(duplex=False)
+    ear = Ear(reader, Life("", Options(), SEED, 0, 1, 0, [], False, False, ""), store.promises)
+    ear.ended, ear.cut_at = True, 10.0
+    receipt = lane, len(store.lanes[lane][1]), 1, 0
+    writer.send((11.0 if late else 9.0, "did", unit.name, [receipt]))
+    writer.close()
+    ear.listen_to_the_end()
+    store.promises.in_doubt = False  # of the next life
+    if late:
+        store.promises.check(store.seen())
+    else:
+        with pytest.raises(Violation, match="I1"):
+            store.promises.check(store.seen())

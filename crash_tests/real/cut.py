@@ -8,6 +8,7 @@ out of the page cache is cut away too, if it was not made durable.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from random import Random
 
@@ -82,14 +83,21 @@ def live_to_a_cut(store: Store, files: FileSystem, random: Random) -> None:
         store.live("kill")
     flush_log, linger = random.random() < 0.25, random.random() < 0.25
     what = "cut, its journal written" if flush_log else "cut"
-    store.live(what, lambda: files.cut(flush_log=flush_log), linger=linger)
+    store.live(what, lambda: cut(files, flush_log=flush_log), linger=linger)
     files.unmount()
     files.mount()
 
 
+def cut(files: FileSystem, *, flush_log: bool) -> float:
+    """The power fails. Return the time.monotonic() at which that began."""
+    began = time.monotonic()
+    files.cut(flush_log=flush_log)
+    return began
+
+
 def cut_after_a_roll(store: Store, files: FileSystem) -> None:
     """Where both lies tell: what was just written is lost, or the name of its file."""
-    store.live("cut", lambda: files.cut(flush_log=False), moment=Moment(0, rolled=True))
+    store.live("cut", lambda: cut(files, flush_log=False), moment=Moment(0, rolled=True))
     files.unmount()
     files.mount()
 

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import stat
+import time
 from enum import IntEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -76,8 +77,8 @@ def mount(point: Path) -> int:
 def serve(point: Path, durable: Path, current: Path, pipe: Connection) -> None:
     """A process: mount, answer until told to stop, and say when the power has failed.
 
-    Asked with a number, the disk fails after so many more operations; with None, what was
-    written since the last flush is told.
+    Asked with a number, the disk fails after so many more operations, and when it began to is told,
+    as time.monotonic(); with None, what was written since the last flush is told.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it unmounts, and so ends it
     fd = mount(point)
@@ -86,6 +87,7 @@ def serve(point: Path, durable: Path, current: Path, pipe: Connection) -> None:
     told = False
     while True:
         ready, _, _ = select.select([fd, pipe.fileno()], [], [])
+        now = time.monotonic()  # no later than the first refusal
         if pipe.fileno() in ready:
             asked = pipe.recv()
             if asked is None:
@@ -101,7 +103,7 @@ def serve(point: Path, durable: Path, current: Path, pipe: Connection) -> None:
                 raise
             _answer(fd, request, blocks)
         if blocks.failed and not told:
-            pipe.send("failed")
+            pipe.send(now)
             told = True
 
 

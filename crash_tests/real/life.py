@@ -64,18 +64,17 @@ def spend(
     life: Life,
     moment: Moment,
     promises: Promises,
-    end: Callable[[], None] | None = None,
+    end: Callable[[], float] | None = None,
     *,
-    doubtful: bool = True,
     linger: bool = False,
     watched: bool = False,
 ) -> bool:
     """Let `life` go on until `moment`; whether it had closed its store by then.
 
-    `end` is what happens to the store at that moment. If it is `doubtful`, what is heard after it
-    has begun is in doubt. Then the process is killed, or, to `linger`, must find out and end by
-    itself. If it is `watched`, another process looks in just before. Violation if what was seen
-    breaks a promise.
+    `end` is what happens to the store at that moment, and returns the time.monotonic() at which it
+    began: a call that returned later is in doubt. Then the process is killed, or, to `linger`, must
+    find out and end by itself. If it is `watched`, another process looks in just before. Violation
+    if what was seen breaks a promise.
     """
     reader, writer = processes.Pipe(duplex=False)
     process = processes.Process(target=load.main, args=(life, writer))
@@ -88,8 +87,8 @@ def spend(
             ear.look_in()
         if end is not None:
             ear.listen_to_what_was_said()
-            promises.in_doubt, ear.ended = doubtful, True
-            end()
+            ear.ended = True
+            ear.cut_at = end()
         ear.ended = True
         if not linger:
             process.kill()
@@ -113,6 +112,7 @@ class Ear:
         self.heard = 0
         self.closed = False
         self.ended = False  # from now on an engine may fail
+        self.cut_at = float("inf")  # when a power cut began
 
     def listen_until(self, moment: Moment) -> None:
         segment = self._segment()
@@ -156,8 +156,10 @@ class Ear:
         else:
             self._take(*event)
 
-    def _take(self, what: str, *said: Any) -> None:
+    def _take(self, at: float, what: str, *said: Any) -> None:
+        """Take an event that was told at the time `at`, after the call that it is about."""
         self.heard += 1
+        self._promises.in_doubt = at >= self.cut_at
         match what:
             case "seen":
                 self._promises.check(*said)

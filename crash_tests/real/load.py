@@ -75,9 +75,10 @@ class Teller:
         self._pipe.close()
 
     def tell(self, *event: Any) -> None:
+        now = time.monotonic()  # the same clock in all processes
         try:
             with self._lock:
-                self._pipe.send(event)
+                self._pipe.send((now, *event))
         except BrokenPipeError:
             os._exit(0)  # nobody is left to be told
 

@@ -120,18 +120,22 @@ class Device:
         self._files.mount()
         return self
 
-    def fail(self, after: int) -> None:
-        """Fail after so many more operations, or now if nobody makes so many."""
+    def fail(self, after: int) -> float:
+        """Fail after so many more operations, or now if nobody makes so many. Return the
+        time.monotonic() at which it began to fail.
+        """
         self._pipe.send(after)
         if not self._pipe.poll(FAIL_SECONDS):
             self._pipe.send(0)
-            self._pipe.poll(FAIL_SECONDS)
+        began = self._pipe.recv()
+        assert isinstance(began, float)
+        return began
 
     def pending(self) -> list[Write]:
         """What was written since the last flush."""
         self._pipe.send(None)
         while not isinstance(said := self._pipe.recv(), list):
-            pass  # that it has failed
+            pass  # that it has failed, once more
         return said
 
     def __exit__(
@@ -151,7 +155,7 @@ def live_on_a_device(store: Store, files: FileSystem, scratch: Path, random: Ran
     """A life that ends because the device fails; what it was given and had not flushed."""
     with Device(files, scratch) as device:
         after = random.randrange(OPERATIONS_MAX)
-        store.live("the device fails", lambda: device.fail(after), doubtful=False)
+        store.live("the device fails", lambda: device.fail(after))
         return device.pending()
 
 

@@ -48,15 +48,16 @@ class Store:
     def live(
         self,
         what: str,
-        end: Callable[[], None] | None = None,
+        end: Callable[[], float] | None = None,
         *,
         moment: Moment | None = None,
-        doubtful: bool = True,
         linger: bool = False,
     ) -> None:
-        """One more life, to some moment; `end` happens then, and is called `what`."""
+        """One more life, to some moment; `end` happens then, is called `what`, and returns when
+        it began.
+        """
         moment = moment or some_moment(self._random, EVENTS_MAX)
-        self._spend(moment, what, end, doubtful=doubtful, linger=linger)
+        self._spend(moment, what, end, linger=linger)
 
     def twin(self, why: str) -> Store:
         """The same store in another future."""
@@ -74,9 +75,8 @@ class Store:
         self,
         moment: Moment,
         what: str,
-        end: Callable[[], None] | None = None,
+        end: Callable[[], float] | None = None,
         *,
-        doubtful: bool = True,
         linger: bool = False,
         units_max: int = 1 << 30,
     ) -> bool:
@@ -97,7 +97,7 @@ class Store:
         self._lives += 1
         watched = self._random.random() < 0.3
         closed = spend(
-            life, moment, self.promises, end, doubtful=doubtful, linger=linger, watched=watched
+            life, moment, self.promises, end, linger=linger, watched=watched
         )
         if self._watcher is not None:
             for place, body in self._watcher.look():
