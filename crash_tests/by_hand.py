@@ -188,6 +188,15 @@ WORKLOADS = {
             {"retain_bytes": 4096, "checkpoint_bytes": 100_000},
         ),
         Workload(
+            "follower-left-behind",  # what it read from last is dropped before it looks again
+            [
+                ["prepare", "t1", [["a", 0, 1, 100]], None],
+                ["decide", "t1", "rollback"],
+                *(["send", "a", 0, 1800] for _ in range(16)),
+            ],
+            {"retain_bytes": 4096},
+        ),
+        Workload(
             "relocation",
             [
                 ["prepare", "t1", [["a", 0, 2, 80], ["b", 0, 1, 20]], None],
@@ -200,6 +209,17 @@ WORKLOADS = {
                 ["send", "b", 1, 1400],
             ],
             {"relocate_bytes": 4000, "retain_bytes": 12288},
+        ),
+        Workload(
+            "relocation-of-large",  # of which each leaves half of a segment empty
+            [
+                *(["prepare", f"t{i}", [["a", 0, 1, 4100]], None] for i in range(3)),
+                *(["send", "b", 1, 4100] for _ in range(4)),
+                ["commit", "t0"],
+                *(["decide", f"t{i}", "rollback"] for i in range(1, 3)),
+                ["send", "b", 1, 1400],
+            ],
+            {"segment_bytes": 8192, "relocate_bytes": 3000, "checkpoint_bytes": 8000},
         ),
         Workload(
             "relocation-of-acks",

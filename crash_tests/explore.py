@@ -38,6 +38,7 @@ class Depth:
     states_max: int = 400  # of one crash point
     chain: bool = True
     honest: bool = True
+    followed: bool = True  # whether read-only engines live beside the writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,10 @@ class Explorer:
 
     def start(self, crash_at: int | None = None) -> Run:
         """A run that has not begun, in a directory that was made and closed, or in none."""
-        return Run(self.workload, self.start_disk(crash_at), crash_at=crash_at)
+        run = Run(self.workload, self.start_disk(crash_at), crash_at=crash_at)
+        if self.depth.followed:
+            run.follow()
+        return run
 
     def start_disk(self, crash_at: int | None = None) -> CrashDisk:
         honest = self.depth.honest

@@ -36,6 +36,12 @@ INVARIANTS = {
     "I13": "everything undecided that a recovery finds is asked about at once, and only once",
     "I14": "a table of the journal shows what an engine shows of it",
     "I15": "however threads meet, each of their calls ends",
+    "I16": "room is reserved while something is undecided, and only then",
+    "I17": "no deleted file is kept open, and no file by an engine that is closed",
+    "I18": "a call and the chores behind it end after a bounded number of operations",
+    "I19": "a follower beside a sound writer, or a recovery, sees no damage, and nothing else than "
+    "they show",
+    "I20": "a sealed segment of another future of the journal is refused",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
 from crash_tests.planted_in_binding import FOUND_IN_BINDING
+from crash_tests.planted_mending import MENDING
 from crash_tests.threads.planted import BETWEEN_THREADS
 
 MUTANTS = (
@@ -363,6 +364,7 @@ MUTANTS = (
         "                holding, columns = self._run(piece, int(entries.holders[0]), stop)",
         "--tier tables --rounds 3",
     ),
+    *MENDING,
     *BETWEEN_THREADS,
     *FOUND_BY_TESTS,
     *FOUND_IN_BINDING,

@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 from crash_tests.carry_on import look_again, plain
 from crash_tests.engines import PATH, abandon, open_engine, options_of, rules_of
-from crash_tests.oracle import Oracle
+from crash_tests.follower import Follower
+from crash_tests.oracle import Oracle, Violation
+from crash_tests.resources import STEP_OPERATIONS_MAX, Door, check_files, check_reserved
 from crash_tests.steps import STEPS
 from crash_tests.workload import Workload
 from fmq.consume.consumer import Consumer
@@ -52,6 +54,8 @@ class Run:
         self.past: list[CrashDisk] = []  # the disks of processes that were killed
         self.transactions: dict[str, Transaction] = {}
         self.consumers: dict[str, Consumer] = {}
+        self.followers: list[Follower] = []
+        self._operations_left = STEP_OPERATIONS_MAX  # of the step that is running
         self.exported = ""  # the segment that an export is reading
         self.pin: File | None = None
 
@@ -72,18 +76,38 @@ class Run:
     def watch(self, watcher: Callable[[Run], None]) -> None:
         """Call `watcher` before each operation, as a power cut there would find the disk."""
         self._watcher = watcher
-        self.disk.watch(lambda _: watcher(self))
+
+    def follow(self) -> None:
+        """Let read-only engines live beside the writer: one looks before each operation of the
+        disk, the others ever more seldom, so that more has gone meanwhile.
+        """
+        self.followers = [Follower(self.disk, self.options, every) for every in (1, 10, 80)]
+
+    def _before_operation(self, _: str) -> None:
+        self._operations_left -= 1
+        if self._operations_left < 0:
+            self.disk.stop()
+            raise PowerLoss("it does not end")
+        if self._watcher is not None:
+            self._watcher(self)
+        for follower in self.followers:
+            follower.look(self.oracle)
 
     def go(self, between: Callable[[Run], None] | None = None) -> bool:
         """Run to the end, or until the power fails; whether it reached the end."""
+        self.disk.watch(self._before_operation)
         try:
             self.open()
             for at, step in enumerate(self.workload.steps, self.first_step):
-                self.at = at
+                self.at, self._operations_left = at, STEP_OPERATIONS_MAX
                 self._step(step[0], *step[1:])
+                self._check_resources()
                 if between is not None:
                     between(self)
         except PowerLoss as error:
+            if self._operations_left < 0:
+                step = f"step {self.at} does not end within {STEP_OPERATIONS_MAX} operations"
+                raise Violation("I18", step) from None
             self.lost = self.lost or str(error)
             return False
         except StorageFull:
@@ -105,6 +129,10 @@ class Run:
             case _:
                 STEPS[kind](self, *arguments)
 
+    def _check_resources(self) -> None:
+        check_reserved(self.live)
+        check_files(self._writers_door)
+
     def _has_power(self) -> bool:
         try:
             self.disk.directory(PATH, make=False)
@@ -118,7 +146,8 @@ class Run:
         self.engine = None
         for attempt in range(OPEN_AGAIN_MAX):
             try:
-                self.engine = open_engine(self.door, self.options, self.clock)
+                self._writers_door = Door(self.disk) if self.door is self.disk else self.door
+                self.engine = open_engine(self._writers_door, self.options, self.clock)
                 return
             except (OSError, StorageError) as error:
                 lasting = isinstance(error, (Damaged, NewerFormat))
@@ -133,10 +162,12 @@ class Run:
             self.lost = str(error)
         else:
             self.oracle.synced()
+            check_files(self._writers_door)
 
     def _reopen(self) -> None:
         if not plain(self, self.live.close):
             return  # it has been opened again
+        check_files(self._writers_door)
         if not self.survives:
             self.oracle.synced()
         self.open()
@@ -149,8 +180,9 @@ class Run:
         self.disk = old.after_kill(crash_at=left)
         self.past.append(old)
         old.stop()
-        if self._watcher is not None:
-            self.watch(self._watcher)
+        self.disk.watch(self._before_operation)
+        if self.followers:
+            self.follow()
         if self.door is old:
             self.door = self.disk
         else:

@@ -23,10 +23,15 @@ LOCK_NUMBER = -1  # other files have the number of the operation that made them
 class CrashFile:
     """An open file of a CrashDisk."""
 
-    def __init__(self, power: Power, inode: Inode, *, write: bool) -> None:
+    def __init__(
+        self, power: Power, inode: Inode, *, write: bool, handles: dict[int, Inode] | None = None
+    ) -> None:
+        """`handles` lists the open files of a directory, this one too until it is closed."""
         self._power = power
         self._inode: Inode | None = inode
         self._write = write
+        self._handles = {} if handles is None else handles
+        self._handles[id(self)] = inode
 
     def read(self, offset: int, size: int) -> bytes:
         with self._power:
@@ -83,6 +88,7 @@ class CrashFile:
         Without the lock: the garbage collector may call this while this thread holds it.
         """
         inode, self._inode = self._inode, None
+        self._handles.pop(id(self), None)
         if inode is not None and inode.pins:
             inode.pins.pop(self, None)
 
@@ -122,6 +128,15 @@ class CrashDirectory:
         self.path = path
         self._power = power
         self._folder: Folder | None = folder
+        self._handles: dict[int, Inode] = {}
+
+    def deleted(self) -> list[str]:
+        """Return the paths of files that were opened here, were deleted, and are still open; of
+        a directory that is closed those of all files that are still open.
+        """
+        with self._power:
+            named = set(self._folder.seen.values()) if self._folder is not None else set()
+            return sorted(each.path for each in self._handles.values() if each not in named)
 
     def names(self) -> list[str]:
         with self._power:
@@ -131,7 +146,7 @@ class CrashDirectory:
         with self._power as power:
             inode = self._file(name)
             power.opened.add(inode.path)
-            return CrashFile(power, inode, write=write)
+            return CrashFile(power, inode, write=write, handles=self._handles)
 
     def create(self, name: str) -> CrashFile:
         with self._power as power:
@@ -142,7 +157,7 @@ class CrashDirectory:
             inode.path = self._join(name)
             power.spend(f"create {inode.path}")
             folder.change(NameChange(inode.number, inode, name))
-            return CrashFile(power, inode, write=True)
+            return CrashFile(power, inode, write=True, handles=self._handles)
 
     def rename(self, old: str, new: str) -> None:
         with self._power as power:

@@ -1,0 +1,62 @@
+"""A read-only engine beside the writer of a workload: it must see no damage, and what was sent."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import fmq
+from crash_tests.engines import PATH
+from crash_tests.look import read_lanes
+from crash_tests.oracle import Lane, Oracle, Violation
+from crash_tests.resources import Door, check_files
+from fmq.errors import FmqError, NotAStore
+from fmq.options import Options
+from fmq.readonly import ReadOnlyEngine
+from fmq.testing import CrashDisk
+
+
+class Follower:
+    """Opened once there is a journal, and never anew."""
+
+    def __init__(self, disk: CrashDisk, options: Options, every: int = 1) -> None:
+        """It looks once in so many times that it is asked to."""
+        self._door = Door(disk)
+        self._options = options
+        self._every = every
+        self._asked = 0
+        self._engine: ReadOnlyEngine | None = None
+        self._read_to: dict[Lane, int] = {}
+
+    def look(self, oracle: Oracle) -> None:
+        """Violation if it sees damage, shows what nobody sent, or keeps what was deleted."""
+        self._asked += 1
+        if self._asked % self._every:
+            return
+        for (topic, queue), (first, bodies) in self.lanes().items():
+            known = max(first, self._read_to.get((topic, queue), 0))
+            for offset, body in enumerate(bodies[known - first :], known):
+                oracle.shown((topic, queue), offset, body)
+            self._read_to[topic, queue] = first + len(bodies)
+
+    def lanes(self) -> dict[Lane, tuple[int, list[bytes]]]:
+        """Everything that it shows; nothing before there is a journal."""
+        try:
+            if self._engine is None:
+                with suppress(NotAStore):
+                    self._engine = fmq.open(
+                        PATH, self._options, read_only=True, disk=self._door
+                    )
+            if self._engine is None:
+                return {}
+            lanes = read_lanes(self._engine)
+        except FmqError as error:
+            raise Violation("I19", f"a follower finds {type(error).__name__}: {error}") from error
+        if self._engine.damage is not None:
+            raise Violation("I19", f"a follower finds {self._engine.damage}")
+        check_files(self._door)
+        return lanes
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            check_files(self._door)

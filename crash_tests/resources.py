@@ -1,0 +1,52 @@
+"""What an engine holds, besides its data: room, open files, and the disk's time.
+
+An engine may show every message and still keep room for a decision that was made, keep a deleted
+file open, or never end its chores. None of that is seen in what it shows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crash_tests.oracle import Violation
+from fmq.disk import Disk
+from fmq.testing.crash_files import CrashDirectory
+
+if TYPE_CHECKING:
+    from fmq.engine import Engine
+    from fmq.testing import CrashDisk
+
+STEP_OPERATIONS_MAX = 1_000  # of the disk, for one call and the chores behind it
+
+
+class Door:
+    """A disk for one engine; it keeps the directories that the engine has opened."""
+
+    def __init__(self, disk: CrashDisk) -> None:
+        self._disk = disk
+        self.directories: list[CrashDirectory] = []
+
+    def directory(self, path: str, *, make: bool) -> CrashDirectory:
+        directory = self._disk.directory(path, make=make)
+        self.directories.append(directory)
+        return directory
+
+    def random(self, size: int) -> bytes:
+        return self._disk.random(size)
+
+
+def check_reserved(engine: Engine) -> None:
+    """Violation unless room is reserved exactly as long as something is undecided."""
+    stats = engine.stats()
+    if stats.failure is None and bool(stats.spares_reserved) != bool(stats.undecided):
+        raise Violation(
+            "I16", f"{stats.spares_reserved} spares reserved for {stats.undecided} undecided"
+        )
+
+
+def check_files(door: Disk) -> None:
+    """Violation if a deleted file is open, or, of an engine that is closed, any file."""
+    if isinstance(door, Door):
+        left = [path for directory in door.directories for path in directory.deleted()]
+        if left:
+            raise Violation("I17", f"deleted and still open, or not closed: {left}")
