@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from crash_tests.budget import Budget
 from crash_tests.sweep import sweep
 from crash_tests.tally import Tally
 from crash_tests.workload import Workload
+
+TWICE = 0.02  # the share of power cuts after which recovery is crashed everywhere; kills all
 
 
 class ByHand:
@@ -16,7 +19,8 @@ class ByHand:
     name = "hand"
 
     def run(self, budget: Budget) -> Tally:
-        return sweep(self.name, self._chosen(budget), budget)
+        depth = replace(budget.depth(), twice=TWICE, futures=True)
+        return sweep(self.name, self._chosen(budget), budget, depth)
 
     def _chosen(self, budget: Budget) -> Iterator[Workload]:
         yield from [WORKLOADS[budget.workload]] if budget.workload else WORKLOADS.values()
@@ -213,13 +217,13 @@ WORKLOADS = {
         Workload(
             "relocation-of-large",  # of which each leaves half of a segment empty
             [
-                *(["prepare", f"t{i}", [["a", 0, 1, 4100]], None] for i in range(3)),
-                *(["send", "b", 1, 4100] for _ in range(4)),
+                *(["prepare", f"t{i}", [["a", 0, 1, 4100]], None] for i in range(6)),
+                *(["send", "b", 1, 4100] for _ in range(2)),
                 ["commit", "t0"],
-                *(["decide", f"t{i}", "rollback"] for i in range(1, 3)),
+                *(["decide", f"t{i}", "rollback"] for i in range(1, 6)),
                 ["send", "b", 1, 1400],
             ],
-            {"segment_bytes": 8192, "relocate_bytes": 3000, "checkpoint_bytes": 8000},
+            {"segment_bytes": 8192, "relocate_bytes": 2000, "checkpoint_bytes": 100_000},
         ),
         Workload(
             "relocation-of-acks",
@@ -251,6 +255,18 @@ WORKLOADS = {
                 ["decide", "t2", "rollback"],
                 ["clock", 50.0],
                 ["kill"],
+                ["send", "a", 0, 20],
+            ],
+            {"outcome_window_seconds": 60.0},
+        ),
+        Workload(
+            "id-after-the-window",  # taken by a second transaction, and its outcome is that one's
+            [
+                ["tx", "t1", [["a", 0, 1, 20]], None],
+                *(["send", "b", 1, 1800] for _ in range(3)),
+                ["clock", 61.0],
+                ["prepare", "t1#2", [["a", 0, 1, 20]], None],
+                ["rollback", "t1#2"],
                 ["send", "a", 0, 20],
             ],
             {"outcome_window_seconds": 60.0},

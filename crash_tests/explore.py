@@ -20,6 +20,7 @@ from random import Random
 from crash_tests.directories import check_has_checkpoint
 from crash_tests.engines import PATH, abandon, open_engine, options_of, violation_of
 from crash_tests.failure import Event, Failure, power
+from crash_tests.futures import check_futures
 from crash_tests.memory import Memory, State
 from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import Run
@@ -28,6 +29,8 @@ from crash_tests.trial import Trial
 from crash_tests.workload import Workload
 from fmq.options import Options
 from fmq.testing import CrashDisk, Loss
+
+FUTURES: Event = {"do": "a segment of another future"}
 
 
 @dataclass(slots=True)
@@ -38,6 +41,8 @@ class Depth:
     states_max: int = 400  # of one crash point
     chain: bool = True
     honest: bool = True
+    twice: float = 0.0  # the share of states whose recovery is crashed everywhere; kills always
+    futures: bool = False  # whether segments of another future are put in place of ours
     followed: bool = True  # whether read-only engines live beside the writer
 
 
@@ -127,6 +132,7 @@ class Explorer:
     def tour(self, crash_at: int | None = None) -> Iterator[Tally]:
         """One crash point after the other, until one fails; what there is after each."""
         began = time.monotonic(), time.process_time()
+        path: list[Event] = []
         try:
             for point, moment in self.moments():
                 self.tally.points_there += 1
@@ -135,8 +141,11 @@ class Explorer:
                     yield self._note(began)
                 if self.tally.failures:
                     break
+            if self.depth.futures and crash_at is None and not self.tally.failures:
+                path = [FUTURES]
+                check_futures(self.start)
         except Exception as error:
-            self.failed(-1, [], error)
+            self.failed(-1, path, error)
         self._note(began)
 
     def _note(self, began: tuple[float, float]) -> Tally:
@@ -201,6 +210,9 @@ class Explorer:
     def replay(self, failure: Failure) -> Violation | None:
         """What breaks now where `failure` broke; None if nothing does."""
         try:
+            if failure.path == [FUTURES]:
+                check_futures(self.start)
+                return None
             run = self.start(None if failure.crash_at < 0 else failure.crash_at)
             if run.go():
                 run.close()
@@ -223,10 +235,13 @@ class Explorer:
         trial = Trial(self._options, state, oracle, [event], self._seed, self._memory)
         full = self._draw(state) < self.depth.full
         chain = self.depth.chain and (full or event["do"] == "kill")
+        twice = self.depth.twice > 0 and (
+            event["do"] == "kill" or self._draw(state) < self.depth.twice
+        )
         try:
             if not self.workload.fresh:
                 check_has_checkpoint(state.files(PATH), self._memory.sound)
-            trial.go(full=full, chain=chain)
+            trial.go(full=full, chain=chain, twice=twice)
         except Exception as error:
             self.failed(crash_at, trial.path, error)
             return False

@@ -9,7 +9,7 @@ from crash_tests.engines import PATH
 from crash_tests.look import read_lanes
 from crash_tests.oracle import Lane, Oracle, Violation
 from crash_tests.resources import Door, check_files
-from fmq.errors import FmqError, NotAStore
+from fmq.errors import CheckpointLost, FmqError, NotAStore
 from fmq.options import Options
 from fmq.readonly import ReadOnlyEngine
 from fmq.testing import CrashDisk
@@ -42,10 +42,9 @@ class Follower:
         """Everything that it shows; nothing before there is a journal."""
         try:
             if self._engine is None:
-                with suppress(NotAStore):
-                    self._engine = fmq.open(
-                        PATH, self._options, read_only=True, disk=self._door
-                    )
+                # A crash inside of a checkpoint may leave none: the next opening mends that.
+                with suppress(NotAStore, CheckpointLost):
+                    self._engine = fmq.open(PATH, self._options, read_only=True, disk=self._door)
             if self._engine is None:
                 return {}
             lanes = read_lanes(self._engine)

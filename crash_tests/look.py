@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from crash_tests.oracle import Lane, Place, Seen, Violation
+from crash_tests.oracle import Lane, Place, Seen, Violation, tx_id_of
 from fmq.errors import UnknownTransaction
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def look_at(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) 
     """The same of an engine that goes on running, where not everything is to be asked about."""
     lanes = read_lanes(engine)
     undecided = {tx.tx_id: tx.messages for tx in engine.undecided()}
-    outcomes = {name: outcome_of(engine, name, lanes) for name in names}
+    outcomes = {name: outcome_of(engine, tx_id_of(name), lanes) for name in names}
     delivered = {group: deliveries(engine, group, groups[group], lanes) for group in groups}
     others = {
         info.group

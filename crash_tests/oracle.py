@@ -71,6 +71,11 @@ OUTCOMES = {
 }
 
 
+def tx_id_of(name: str) -> str:
+    """The id of the transaction `name`: `t1#2` is the second one that has the id `t1`."""
+    return name.partition("#")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One call, or one transaction; whole or not at all."""
@@ -247,7 +252,13 @@ class Oracle:
         return next(iter(unit.fates)) if unit is not None and len(unit.fates) == 1 else None
 
     def tx_names(self) -> list[str]:
-        return [name for name, unit in self.units.items() if unit.is_tx]
+        """The transactions, of those with one id the last that may be there."""
+        last = {tx_id_of(name): name for name, unit in self.units.items() if self._may_be(unit)}
+        return list(last.values())
+
+    def _may_be(self, unit: Unit) -> bool:
+        absent = unit.fates == {Fate.ABSENT} and "#" in unit.name
+        return unit.is_tx and not absent
 
     def acking(self) -> dict[str, list[str]]:
         """The groups that may have acked something, and their topics."""

@@ -1,4 +1,4 @@
-"""Bugs to plant in recovery, relocation, reserve and follow, each named after the rule it breaks."""
+"""Bugs to plant in recovery, relocation, reserve and follow, each named after a rule it breaks."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ MENDING = (
         "--workload id-after-the-window",
         (
             (
-                "        for position in positions:\n"
-                "            if (decided := self._read(position, tx_id)) is not None:\n"
-                "                return self._within_window(decided)\n"
-                "        for position in self._catalog.find_outcomes(tx_id):\n",
+                (
+                    "        for position in positions:\n"
+                    "            if (decided := self._read(position, tx_id)) is not None:\n"
+                    "                return self._within_window(decided)\n"
+                    "        for position in self._catalog.find_outcomes(tx_id):\n"
+                ),
                 "        for position in [*self._catalog.find_outcomes(tx_id), *positions]:\n",
             ),
         ),
@@ -44,7 +46,7 @@ MENDING = (
         "a follower believes a checkpoint that is ahead of it",
         "if checkpoint is not None and checkpoint.applied_upto <= segments[-1].limit:",
         "if checkpoint is not None:",
-        "--workload followed-over-a-roll",
+        "--workload followed-over-a-roll --preemptions 1",
     ),
     Mutant(
         "a sealed segment need not be the one that the next one names",
@@ -57,6 +59,6 @@ MENDING = (
         "            self.files.close()  # what is opened from here on is no older than what was"
         " replayed\n",
         "",
-        "--workload retention",
+        "--workload follower-left-behind",
     ),
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from crash_tests import consuming, transactions
 from crash_tests.carry_on import call, plain, told
 from crash_tests.engines import PATH, let_go, open_engine
+from crash_tests.follower import Follower
 from crash_tests.oracle import Unit, Violation
 from crash_tests.transactions import body_of
 from fmq.store.segment import base_of, is_segment
@@ -84,6 +85,13 @@ def end_export(run: Run) -> None:
     run.pin = None
 
 
+def follow(run: Run) -> None:
+    """Look with a read-only engine, which is opened the first time."""
+    if not run.followers:
+        run.followers = [Follower(run.disk, run.options)]
+    run.followers[0].look(run.oracle)
+
+
 def checkpoint(run: Run) -> None:
     if plain(run, run.live.checkpoint):
         run.oracle.synced()
@@ -115,6 +123,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "read": consuming.read,
     "export": export,
     "end export": end_export,
+    "follow": follow,
     "checkpoint": checkpoint,
     "sync": sync,
     "clock": clock,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crash_tests.carry_on import Refused, Unknown, call, restart, told
 from crash_tests.consuming import poll
-from crash_tests.oracle import Fate, Lane, Unit, Violation
+from crash_tests.oracle import Fate, Lane, Unit, Violation, tx_id_of
 from fmq.errors import UnknownTransaction
 from fmq.tx.transaction import Transaction
 
@@ -34,7 +34,7 @@ def _begin(
     bodies: dict[Lane, list[bytes]] = {}
     acks: list[tuple[str, tuple[str, int, int]]] = []
     try:
-        tx = run.live.transaction(tx_id=name)
+        tx = run.live.transaction(tx_id=tx_id_of(name))
         number = 0
         for topic, queue, count, size in runs:
             for _ in range(count):
@@ -116,15 +116,15 @@ def decide(
     sync: bool | None = None,
 ) -> None:
     """Without `tx` the decision is made in its producer's place."""
-    oracle, engine = run.oracle, run.live
+    oracle, engine, tx_id = run.oracle, run.live, tx_id_of(name)
     if name not in oracle.units or not may_decide(run, name):
         return
     oracle.trying_decision(name, decision)
     if tx is None:
         with contextlib.suppress(UnknownTransaction, *Unknown):
-            engine.decide(name, decision, seal=NO_SEAL)  # type: ignore[arg-type]
+            engine.decide(tx_id, decision, seal=NO_SEAL)  # type: ignore[arg-type]
             raise Violation("I4", f"{name} was decided by who meant another one")
-        in_its_place = partial(engine.decide, name, decision, sync=sync)  # type: ignore[arg-type]
+        in_its_place = partial(engine.decide, tx_id, decision, sync=sync)  # type: ignore[arg-type]
         outcome = call(run, name, in_its_place, durable=sync)
         receipts = [] if outcome is None else list(outcome.receipts)
     elif decision == "commit":
@@ -142,4 +142,6 @@ def may_decide(run: Run, name: str) -> bool:
     if fate is not None:
         return fate is Fate.UNDECIDED
     unit = run.oracle.units[name]
-    return Fate.UNDECIDED in unit.fates and name in {tx.tx_id for tx in run.live.undecided()}
+    return Fate.UNDECIDED in unit.fates and tx_id_of(name) in {
+        tx.tx_id for tx in run.live.undecided()
+    }

@@ -9,7 +9,6 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-import fmq
 from crash_tests.directories import (
     INDEXES,
     check_cut_is_kept,
@@ -20,19 +19,21 @@ from crash_tests.directories import (
 )
 from crash_tests.engines import PATH, abandon, open_engine
 from crash_tests.failure import Event, power
-from crash_tests.look import read_lanes
+from crash_tests.follower import Follower
+from crash_tests.look import Lanes, read_lanes
 from crash_tests.memory import Memory
 from crash_tests.opening import Opened, Opening
 from crash_tests.oracle import Oracle, Violation
 from crash_tests.run import Run
 from crash_tests.workload import Step, Workload
-from fmq.errors import CheckpointLost, NotAStore
+from fmq.errors import CheckpointLost
 from fmq.options import Options
 from fmq.testing import CrashDisk, Loss, PowerLoss
 
 DEEP_POINTS = 2  # operations of a recovery at which it is crashed, of each state so chosen
 DEEP_STATES = 2  # states looked at of each such crash, beside the one that loses everything
 CHAIN_STATES = 4
+TWICE_STATES_MAX = 100  # tried of each crash inside a recovery that is crashed everywhere
 LIFE_TX = "life"  # the transaction that is begun after a recovery
 LOSSES_MAX = 200
 
@@ -68,8 +69,13 @@ class Trial:
         """The same, and what recovery has made of it."""
         return self._opening.open(self._state.after_kill(), self._before, closes=self._closes)
 
-    def go(self, *, full: bool, chain: bool) -> None:
-        """Recover it, and do all that follows and was not yet tried from there."""
+    def go(self, *, full: bool, chain: bool, twice: bool = False) -> None:
+        """Recover it, and do all that follows and was not yet tried from there.
+
+        With `twice` recovery crashes before each of its operations, in every way that there is.
+        """
+        if twice and self._memory.is_new("twice", self._state, self._before):
+            self.every_crash_in_recovery()
         if not (full or chain) or not self._memory.is_new(f"{full}", self._state, self._before):
             self.check()
             return
@@ -115,20 +121,28 @@ class Trial:
             self._opening.check(without_derived(self.opened.closed), self.opened.oracle)
 
     def read_only(self) -> None:
-        """Who only reads sees a prefix of what recovery will show, and writes nothing."""
+        """Who only reads sees a prefix of what recovery will show, and writes nothing. It lives
+        on beside that recovery.
+        """
         with self._then({"do": "read only"}):
             disk = self._state.after_kill()
             before = disk.fingerprint()
-            with contextlib.suppress(NotAStore, CheckpointLost):
-                with fmq.open(PATH, self._options, read_only=True, disk=disk) as engine:
-                    lanes = read_lanes(engine)
-                for lane, (first, bodies) in lanes.items():
-                    start, shown = self.opened.seen.lanes.get(lane, (0, []))
-                    skip = max(0, start - first)
-                    if shown[: len(bodies) - skip] != bodies[skip:]:
-                        raise Violation("I6", f"a reader of {lane} saw what recovery does not show")
+            follower = Follower(disk, self._options)
+            self._check_prefix(follower.lanes())
             if disk.fingerprint() != before:
                 raise Violation("I6", "a reader changed the directory")
+            engine = open_engine(disk, self._options)
+            self._check_prefix(follower.lanes())
+            follower.close()
+            disk.stop()
+            abandon(engine)
+
+    def _check_prefix(self, lanes: Lanes) -> None:
+        for lane, (first, bodies) in lanes.items():
+            start, shown = self.opened.seen.lanes.get(lane, (0, []))
+            skip = max(0, start - first)
+            if shown[: len(bodies) - skip] != bodies[skip:]:
+                raise Violation("I6", f"a reader of {lane} saw what recovery does not show")
 
     def lose_slots(self) -> None:
         """A directory at rest without its checkpoints hides nothing from a reader in silence."""
@@ -199,14 +213,29 @@ class Trial:
 
     # --- crashes inside recovery ----------------------------------------------------------------
 
-    def recovery_crashes(self) -> None:
-        """A crash inside recovery is recovered from like the first one."""
+    def _moments_of_recovery(self) -> list[CrashDisk]:
+        """The disk as it is before each operation of a recovery."""
         moments: list[CrashDisk] = []
         disk = self._state.after_kill()
         disk.watch(lambda _: moments.append(disk.stopped()))
         engine = open_engine(disk, self._options)
         disk.stop()
         abandon(engine)
+        return moments
+
+    def every_crash_in_recovery(self) -> None:
+        """Crash before each operation of the recovery, and try what each crash leaves."""
+        for point, moment in enumerate(self._moments_of_recovery()):
+            if not self._memory.is_new("inside", moment, self._before):
+                continue
+            seed = self._random_for(moment).randrange(1 << 30)
+            for loss in islice(moment.losses(seed), TWICE_STATES_MAX):
+                self._after_crash_in_recovery(point, moment, loss)
+            self._after_kill_in_recovery(point, moment)
+
+    def recovery_crashes(self) -> None:
+        """A crash inside recovery is recovered from like the first one."""
+        moments = self._moments_of_recovery()
         random = self._random_for(self._state)
         chosen = random.sample(range(len(moments)), min(DEEP_POINTS, len(moments)))
         for point in chosen:

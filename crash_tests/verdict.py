@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crash_tests.oracle import OUTCOMES, Fate, Lane, Oracle, Place, Seen, Unit, Violation
+from crash_tests.oracle import OUTCOMES, Fate, Lane, Oracle, Place, Seen, Unit, Violation, tx_id_of
 
 
 def check(oracle: Oracle, seen: Seen) -> None:
@@ -86,7 +86,9 @@ def observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fat
     if _is_dropped(unit, seen):
         return Fate.VISIBLE
     if unit.is_tx:
-        return OUTCOMES[seen.outcomes[unit.name]]
+        fate = OUTCOMES[seen.outcomes[unit.name]]
+        of_earlier = fate is Fate.VISIBLE and "#" in unit.name  # nothing of this one is there
+        return Fate.ABSENT if of_earlier else fate
     return _fate_of_ack(oracle, unit, seen) if unit.acks else Fate.ABSENT
 
 
@@ -102,7 +104,7 @@ def _is_dropped(unit: Unit, seen: Seen) -> bool:
 def _fate_of_ack(oracle: Oracle, unit: Unit, seen: Seen) -> Fate:
     """Applied if nothing of it comes again, and that for no other reason."""
     # A roll back may be lost, as sync="never" allows: then its transaction holds them again.
-    undecided = (each for each in oracle.units.values() if each.name in seen.undecided)
+    undecided = (each for each in oracle.units.values() if tx_id_of(each.name) in seen.undecided)
     held = {ack for each in undecided for ack in each.acks}
     # Where the message itself is lost, so is the later ack of it.
     open_ones = [
@@ -148,7 +150,7 @@ def _check_floor(oracle: Oracle, lane: Lane, first: int, expected: list[bytes]) 
 
 
 def _check_undecided(oracle: Oracle, seen: Seen) -> None:
-    expected = {name: oracle.units[name].messages for name in oracle.undecided()}
+    expected = {tx_id_of(name): oracle.units[name].messages for name in oracle.undecided()}
     if seen.undecided == expected:
         return
     for name in seen.undecided.keys() - expected.keys():
@@ -158,6 +160,8 @@ def _check_undecided(oracle: Oracle, seen: Seen) -> None:
 
 
 def _check_outcome(oracle: Oracle, name: str, outcome: str) -> None:
+    if "#" in name and oracle.fate(name) is Fate.ABSENT:
+        name = tx_id_of(name)  # what is told is the outcome of the earlier one
     fate = oracle.fate(name) if name in oracle.units else Fate.ABSENT
     gone = outcome == "unknown" and oracle.rules.retain_bytes is not None
     decided = fate in (Fate.VISIBLE, Fate.ROLLED_BACK)

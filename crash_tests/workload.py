@@ -6,12 +6,14 @@
     ["fill", topic, queue]                       what fills the segment to its last byte
     ["tx", name, [[topic, queue, count, size]...], group or null]      or "lazy tx", "sure tx"
     ["prepare", name, [...], group or null]      with a group: acks what it can poll
+                                                 `t1#2` is a second one with the id `t1`
     ["commit", name]  ["rollback", name]         by the transaction, or decide if it is lost
     ["lazy commit", name]  ["sure commit", name]  ["sure rollback", name]
     ["decide", name, "commit" or "rollback"]     or "lazy decide", "sure decide"
     ["consume", group, limit, acks]              polls, acks the first few one by one
     ["batch", group, limit]                      polls a batch and acks it as one
     ["export"]  ["end export"]                   pins the oldest segment, as another process may
+    ["follow"]                                   looks with a read-only engine, for threads
     ["checkpoint"]  ["sync"]  ["clock", seconds]  ["reopen"]  ["kill"]
 
 A step that makes no sense where it stands, as shrinking leaves them, does nothing. Limits are

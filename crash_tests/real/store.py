@@ -96,9 +96,7 @@ class Store:
         )
         self._lives += 1
         watched = self._random.random() < 0.3
-        closed = spend(
-            life, moment, self.promises, end, linger=linger, watched=watched
-        )
+        closed = spend(life, moment, self.promises, end, linger=linger, watched=watched)
         if self._watcher is not None:
             for place, body in self._watcher.look():
                 self.promises.shown(place, body)

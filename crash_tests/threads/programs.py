@@ -115,6 +115,23 @@ PROGRAMS = {
             {"sync": "never"},
             threads=[[["checkpoint"]], [["many", "b", 0, 2, 20]], [["lazy", "a", 0, 20], *T1]],
         ),
+        Workload(
+            "followed-over-a-roll",  # segments and checkpoints are made while a follower looks
+            [["send", "a", 0, 1200]],
+            threads=[
+                [["follow"], ["follow"]],
+                [["send", "b", 0, 1800], ["send", "b", 0, 1800], ["checkpoint"]],
+            ],
+        ),
+        Workload(
+            "followed-over-retention",  # what a follower reads is dropped meanwhile
+            [["send", "a", 0, 1800], ["send", "a", 0, 1800], ["send", "a", 0, 1800]],
+            {"retain_bytes": 4096},
+            threads=[
+                [["follow"], ["follow"]],
+                [["send", "b", 0, 1800], ["send", "b", 0, 1800], ["send", "b", 0, 1800]],
+            ],
+        ),
         Workload("checkpoint-and-close", [ONE], threads=[[["checkpoint"]], [["close"]], [ONE]]),
     )
 }
@@ -138,6 +155,8 @@ def generate(seed: int) -> Workload:
     ]
     if random.random() < 0.1:
         random.choice(threads).append(["close"])
+    if random.random() < 0.2:
+        threads.append([["follow"], ["follow"]])
     return Workload(
         f"threads {seed}",
         first,

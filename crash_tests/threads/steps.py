@@ -7,7 +7,7 @@ from typing import Any
 
 from crash_tests import steps
 from crash_tests.carry_on import call, plain, told
-from crash_tests.oracle import OUTCOMES
+from crash_tests.oracle import OUTCOMES, tx_id_of
 from crash_tests.run import Run
 from crash_tests.threads.promised import ThreadsOracle
 from crash_tests.transactions import deciding, may_decide
@@ -35,7 +35,7 @@ def decide(
 
     def act() -> list[Receipt]:
         if tx is None:
-            return list(engine.decide(name, decision, sync=sync).receipts)  # type: ignore[arg-type]
+            return list(engine.decide(tx_id_of(name), decision, sync=sync).receipts)  # type: ignore[arg-type]
         if decision == "commit":
             return tx.commit(sync=sync)
         tx.rollback(sync=sync)
