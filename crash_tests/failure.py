@@ -104,4 +104,6 @@ def tell(event: Event) -> str:
             return "recovery" + ("" if at is None else f" that crashes at its operation {at}")
         case "life":
             return "recovery, and life goes on"
+        case "first send":
+            return "recovery, and one message is sent"
     return str(event["do"])

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import fmq
 from crash_tests.engines import PATH
-from crash_tests.look import read_lanes
+from crash_tests.look import read_growing_lanes
 from crash_tests.oracle import Lane, Oracle, Violation
 from crash_tests.resources import Door, check_files
 from fmq.errors import CheckpointLost, FmqError, NotAStore
@@ -36,7 +36,7 @@ class Follower:
             known = max(first, self._read_to.get((topic, queue), 0))
             for offset, body in enumerate(bodies[known - first :], known):
                 oracle.shown((topic, queue), offset, body)
-            self._read_to[topic, queue] = first + len(bodies)
+            self._read_to[topic, queue] = max(known, first + len(bodies))
 
     def lanes(self) -> dict[Lane, tuple[int, list[bytes]]]:
         """Everything that it shows; nothing before there is a journal."""
@@ -47,7 +47,7 @@ class Follower:
                     self._engine = fmq.open(PATH, self._options, read_only=True, disk=self._door)
             if self._engine is None:
                 return {}
-            lanes = read_lanes(self._engine)
+            lanes = read_growing_lanes(self._engine)
         except FmqError as error:
             raise Violation("I19", f"a follower finds {type(error).__name__}: {error}") from error
         if self._engine.damage is not None:

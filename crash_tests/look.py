@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crash_tests.oracle import Lane, Place, Seen, Violation, tx_id_of
-from fmq.errors import UnknownTransaction
+from fmq.errors import OffsetGone, UnknownTransaction
 
 if TYPE_CHECKING:
     from fmq.engine import Engine
+    from fmq.infos import QueueInfo
     from fmq.readonly import ReadOnlyEngine
 
 ALL = 1_000_000
@@ -54,17 +56,40 @@ def read_lanes(engine: Engine | ReadOnlyEngine) -> Lanes:
     """Every queue from its first message to its last."""
     lanes = {}
     for queue in engine.queues():
-        lane, at, bodies = (queue.topic, queue.queue), queue.first, list[bytes]()
-        while batch := engine.read_batch(queue.topic, queue=queue.queue, offset=at, limit=ALL):
-            if batch.offset != at:
-                raise Violation("I6", f"{lane} gives {batch.offset} where {at} was asked for")
-            bodies += batch.bodies
-            at = batch.next
+        at, bodies = _read_lane(engine, queue)
         if at != queue.next:
-            raise Violation("I6", f"{lane} says {queue.first} to {queue.next}, and ends at {at}")
+            raise _ends_at(queue, at)
         if at:
-            lanes[lane] = queue.first, bodies
+            lanes[queue.topic, queue.queue] = queue.first, bodies
     return lanes
+
+
+def read_growing_lanes(engine: ReadOnlyEngine) -> Lanes:
+    """The same while somebody writes: there may be more by now, or a queue may have lost some."""
+    lanes = {}
+    for queue in engine.queues():
+        with suppress(OffsetGone):
+            at, bodies = _read_lane(engine, queue)
+            if at < queue.next:
+                raise _ends_at(queue, at)
+            lanes[queue.topic, queue.queue] = queue.first, bodies
+    return lanes
+
+
+def _read_lane(engine: Engine | ReadOnlyEngine, queue: QueueInfo) -> tuple[int, list[bytes]]:
+    """Where it ends, and what is in it."""
+    at, bodies = queue.first, list[bytes]()
+    while batch := engine.read_batch(queue.topic, queue=queue.queue, offset=at, limit=ALL):
+        if batch.offset != at:
+            raise Violation("I6", f"{queue} gives {batch.offset} where {at} was asked for")
+        bodies += batch.bodies
+        at = batch.next
+    return at, bodies
+
+
+def _ends_at(queue: QueueInfo, at: int) -> Violation:
+    lane = queue.topic, queue.queue
+    return Violation("I6", f"{lane} says {queue.first} to {queue.next}, and ends at {at}")
 
 
 def outcome_of(engine: Engine, name: str, lanes: Lanes) -> str:

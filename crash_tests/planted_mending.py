@@ -61,4 +61,113 @@ MENDING = (
         "",
         "--workload follower-left-behind",
     ),
+    Mutant(
+        "a follower that is opened looks for the newest segment only once",
+        "        for _ in range(ATTEMPTS - 1):\n            with suppress(FileNotFoundError):\n",
+        "        for _ in ():\n            with suppress(FileNotFoundError):\n",
+        "--workload followed-over-retention --preemptions 1",
+    ),
+    Mutant(
+        "a follower counts damage that it has seen only once",
+        "                if attempt == ATTEMPTS - 1:\n                    self.damage = error\n",
+        "                if True:\n                    self.damage = error\n                    break\n",
+        "--workload followed-while-appending --preemptions 1",
+    ),
+    Mutant(
+        "a follower shows what nothing vouches for",
+        "            if end_of(append) <= vouched:\n",
+        "            if True:\n",
+        "--workload send --full 1",
+    ),
+    Mutant(
+        "a follower keeps the file that a recovery has replaced",
+        "        for segment in self._replay.segments:\n"
+        "            self.files.forget(segment.base)\n",
+        "        pass\n",
+        "--workload two-phase --full 1",
+    ),
+    Mutant(
+        "a follower keeps files of what was dropped",
+        "                base = self.segments.pop(0).base\n"
+        "                self.files.forget(base)\n",
+        "                base = self.segments.pop(0).base\n",
+        "--workload retention",
+    ),
+    Mutant(
+        "recovery removes the newest segment below the floor first",
+        "    for segment in segments[: len(segments) - len(kept)]:\n",
+        "    for segment in reversed(segments[: len(segments) - len(kept)]):\n",
+        "--workload retention-after-a-pin",
+    ),
+    Mutant(
+        "recovery drops segments before what says so is durable",
+        "    _remove_unproven(directory, layout)  # on a full disk a copy needs their room\n",
+        "    segments = _drop_below_floor(directory, replay.segments, replay.ledger)\n"
+        "    _remove_unproven(directory, layout)  # on a full disk a copy needs their room\n",
+        "--workload retention-after-a-pin",
+        (
+            (
+                (
+                    "    segments = _drop_below_floor(directory, replay.segments, replay.ledger)\n"
+                    "    _remove_leftovers"
+                ),
+                "    _remove_leftovers",
+            ),
+        ),
+    ),
+    Mutant(
+        "recovery shows what a copy holds whose name is not durable",
+        "    directory.rename(temporary, segment.name)\n    directory.sync()\n    return cut\n",
+        "    directory.rename(temporary, segment.name)\n    return cut\n",
+        "--workload kill",
+    ),
+    Mutant(
+        "what is cut is kept under a name that is not durable",
+        "            file.close()\n        folder.sync()\n    finally:\n",
+        "            file.close()\n    finally:\n",
+        "--workload two-phase",
+    ),
+    Mutant(
+        "what is cut is kept in a folder whose name is not durable",
+        "        folder.close()\n    directory.sync()\n    return end - start\n",
+        "        folder.close()\n    return end - start\n",
+        "--workload two-phase",
+    ),
+    Mutant(
+        "recovery that copies nothing leaves names that are not durable",
+        "        # A segment may have been named just before a kill, and its name not be durable"
+        " yet.\n        directory.sync()\n",
+        "        pass\n",
+        "--workload roll",
+    ),
+    Mutant(
+        "recovery reserves nothing for what it finds undecided",
+        "        self._bytes += size\n        self._spares.needed = self._segments(self._bytes)\n",
+        "        self._bytes += size\n",
+        "--workload two-phase",
+    ),
+    Mutant(
+        "a decision gives back nothing of what was reserved",
+        "        self._reserve.give_back(entry.prepare.reserved)\n",
+        "        pass\n",
+        "--workload two-phase",
+    ),
+    Mutant(
+        "a prepare that is refused keeps what it has reserved",
+        "                self._reserve.give_back(prepare.reserved)\n                raise\n",
+        "                raise\n",
+        "--tier faults --workload relocation-of-large",
+    ),
+    Mutant(
+        "transactions that are relocated push each other without end",
+        "    far = behind > writer.options.relocate_bytes + room\n",
+        "    far = behind > writer.options.relocate_bytes\n",
+        "--workload relocation-of-large",
+    ),
+    Mutant(
+        "a relocation forgets that it replaces another PREPARE",
+        "        replaces=old.position,\n",
+        "        replaces=old.replaces,\n",
+        "--workload relocation",
+    ),
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import islice
 from random import Random
@@ -94,6 +95,8 @@ class Trial:
             self.power_loss_after_life()
         if chain and leads_on:
             self.power_loss_after_showing()
+        if twice and self._memory.is_new("first send", self.opened.killed, self.opened.oracle):
+            self.power_loss_after_first_send()
 
     # --- and once more --------------------------------------------------------------------------
 
@@ -121,28 +124,26 @@ class Trial:
             self._opening.check(without_derived(self.opened.closed), self.opened.oracle)
 
     def read_only(self) -> None:
-        """Who only reads sees a prefix of what recovery will show, and writes nothing. It lives
-        on beside that recovery.
+        """Who only reads sees a prefix of what recovery will show, also if the power fails before
+        that, and writes nothing. It lives on beside the recovery.
         """
         with self._then({"do": "read only"}):
             disk = self._state.after_kill()
             before = disk.fingerprint()
             follower = Follower(disk, self._options)
-            self._check_prefix(follower.lanes())
+            lanes = follower.lanes()
+            check_prefix(lanes, self.opened.seen.lanes)
             if disk.fingerprint() != before:
                 raise Violation("I6", "a reader changed the directory")
+            if lanes and disk.pending():
+                for loss in self._some_losses(disk, DEEP_STATES):
+                    cut = self._opening.open(disk.after(loss), self._before, closes=False)
+                    check_prefix(lanes, cut.seen.lanes)
             engine = open_engine(disk, self._options)
-            self._check_prefix(follower.lanes())
+            check_prefix(follower.lanes(), self.opened.seen.lanes)
             follower.close()
             disk.stop()
             abandon(engine)
-
-    def _check_prefix(self, lanes: Lanes) -> None:
-        for lane, (first, bodies) in lanes.items():
-            start, shown = self.opened.seen.lanes.get(lane, (0, []))
-            skip = max(0, start - first)
-            if shown[: len(bodies) - skip] != bodies[skip:]:
-                raise Violation("I6", f"a reader of {lane} saw what recovery does not show")
 
     def lose_slots(self) -> None:
         """A directory at rest without its checkpoints hides nothing from a reader in silence."""
@@ -181,7 +182,7 @@ class Trial:
     def _life(self) -> tuple[CrashDisk, Oracle]:
         """The disk after some more life, as a kill leaves it, and what is promised then."""
         with self._then(LIFE):
-            run = self._live()
+            run = self._live(self.life_steps())
             killed, oracle = run.disk.after_kill(), run.oracle.copy()
             assert run.engine is not None
             run.engine.close()
@@ -203,11 +204,13 @@ class Trial:
         ]
         return steps
 
-    def _live(self) -> Run:
-        workload = Workload("life", self.life_steps(), _options_dict(self._options))
+    def _live(self, steps: list[Step], watcher: Callable[[Run], None] | None = None) -> Run:
+        workload = Workload("life", steps, _options_dict(self._options))
         run = Run(workload, self.opened.killed.after_kill(), self.opened.oracle.copy())
         run.options = self._options
-        run.first_step = 10_000
+        run.first_step = LIFE_STEP
+        if watcher is not None:
+            run.watch(watcher)
         run.go()
         return run
 
@@ -245,7 +248,10 @@ class Trial:
 
     def _after_crash_in_recovery(self, point: int, inner: CrashDisk, loss: Loss) -> None:
         with self._then(crash_in_recovery(point), power(loss)):
-            self._opening.check(self._after(inner, loss), self._before)
+            disk = self._after(inner, loss)
+            if not self._state.pending():  # or the power may have taken what seems to be cut
+                check_cut_is_kept(self._state.files(PATH), disk)
+            self._opening.check(disk, self._before)
 
     def _after_kill_in_recovery(
         self, point: int, inner: CrashDisk, loss: Loss | None = None
@@ -281,6 +287,37 @@ class Trial:
         """And so does what it acknowledges after."""
         for loss in self._some_losses(self._life[0], CHAIN_STATES):
             self._after_living(loss)
+
+    def power_loss_after_first_send(self) -> None:
+        """The first message after a recovery survives, before anything else has synced names."""
+        for loss in self._some_losses(self._first_send[0], CHAIN_STATES):
+            self._after_first_send(loss)
+
+    @cached_property
+    def _first_send(self) -> tuple[CrashDisk, Oracle]:
+        """The disk right after the message was written and synced. A send with a thread for chores
+        has returned then; here chores come first, and would sync the names before it returns.
+        """
+        found: list[tuple[CrashDisk, Oracle]] = []
+
+        def note(run: Run) -> None:
+            history = run.disk.history
+            if not found and history and WRITTEN.fullmatch(history[-1]):
+                oracle = run.oracle.copy()
+                oracle.returned(FIRST_NAME)
+                found.append((run.disk.stopped(), oracle))
+
+        with self._then(FIRST_SEND):
+            run = self._live([FIRST_STEP], note)
+            note(run)
+            run.disk.stop()
+            abandon(run.engine)
+        return found[0]
+
+    def _after_first_send(self, loss: Loss) -> None:
+        killed, oracle = self._first_send
+        with self._then(FIRST_SEND, power(loss)):
+            self._opening.check(self._after(killed, loss), oracle)
 
     def _after_showing(self, loss: Loss) -> None:
         with self._then(RECOVER, power(loss)):
@@ -321,6 +358,8 @@ class Trial:
                 self._after_kill_in_recovery(point, self._crash_recovery(point), loss)
             case [{"do": "recover"}, {"do": "power"} as lost]:
                 self._after_showing(Loss.from_json(lost))
+            case [{"do": "first send"}, {"do": "power"} as lost]:
+                self._after_first_send(Loss.from_json(lost))
             case [{"do": "life"}, {"do": "power"} as lost]:
                 self._after_living(Loss.from_json(lost))
             case [{"do": how}]:
@@ -336,6 +375,11 @@ class Trial:
 
 
 LIFE: Event = {"do": "life"}
+FIRST_SEND: Event = {"do": "first send"}
+FIRST_STEP: Step = ["sure", "a", 0, 33]
+LIFE_STEP = 10_000  # the number of the first step after a recovery
+FIRST_NAME = f"send {LIFE_STEP}"
+WRITTEN = re.compile(r"write \S+\.seg \S+ sync")
 RECOVER: Event = {"do": "recover", "crash_at": None}
 KILL: Event = {"do": "kill", "written": True}
 AGAIN = {
@@ -346,7 +390,17 @@ AGAIN = {
     "read only": Trial.read_only,
     "as a table": Trial.as_table,
     "life": Trial.live_on,
+    "first send": Trial.power_loss_after_first_send,
 }
+
+
+def check_prefix(lanes: Lanes, recovered: Lanes) -> None:
+    """Violation unless what was read is what recovery shows, or the beginning of it."""
+    for lane, (first, bodies) in lanes.items():
+        start, shown = recovered.get(lane, (0, []))
+        skip = max(0, start - first)
+        if shown[: len(bodies) - skip] != bodies[skip:]:
+            raise Violation("I6", f"a reader of {lane} saw what recovery does not show")
 
 
 def crash_in_recovery(point: int) -> Event:

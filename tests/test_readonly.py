@@ -692,6 +692,55 @@ def test_a_retention_that_recovery_finishes_beside_a_reader_is_no_damage() -> No
     assert finished
 
 
+class Interrupted:
+    """A disk on which `work` is done once, right after the names were read for the `nth` time."""
+
+    def __init__(self, disk: CrashDisk, nth: int, work: Callable[[], None]) -> None:
+        self._disk = disk
+        self.left = nth
+        self._work = work
+
+    def directory(self, path: str, *, make: bool) -> Any:
+        directory = self._disk.directory(path, make=make)
+        names = directory.names
+
+        def names_and_then() -> list[str]:
+            found = names()
+            self.left -= 1
+            if self.left == 0:
+                self._work()
+            return found
+
+        directory.names = names_and_then  # type: ignore[method-assign]
+        return directory
+
+    def random(self, size: int) -> bytes:
+        return self._disk.random(size)
+
+
+def test_a_segment_that_is_dropped_while_a_reader_opens_is_no_error() -> None:
+    """Method: drop all segments there are, right after each of the reader's looks at the names."""
+    for nth in count(1):
+        disk = CrashDisk()
+        with opened(disk, retain_bytes=4096) as engine:
+            engine.send("t", b"x" * 500)
+            engine.checkpoint()
+
+            def drop(engine: Any = engine) -> None:
+                for _ in range(30):
+                    engine.send("t", b"x" * 500)
+
+            busy = Interrupted(disk, nth, drop)
+            with looking(busy) as reader:
+                while_opening, busy.left = busy.left <= 0, 0
+                (queue,) = reader.queues("t")
+                assert reader.damage is None, nth
+                assert bodies(reader, "t", offset=queue.first), nth
+        if not while_opening:
+            break
+    assert nth > 2
+
+
 def test_a_segment_is_missing_that_the_state_at_the_tail_does_not_speak_of() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192) as engine:

@@ -124,6 +124,11 @@ PROGRAMS = {
             ],
         ),
         Workload(
+            "followed-while-appending",  # what was zeros at one look is a record at the next
+            [ONE],
+            threads=[[["follow"], ["follow"]], [ONE, ["send", "b", 0, 30], ONE, ONE]],
+        ),
+        Workload(
             "followed-over-retention",  # what a follower reads is dropped meanwhile
             [["send", "a", 0, 1800], ["send", "a", 0, 1800], ["send", "a", 0, 1800]],
             {"retain_bytes": 4096},

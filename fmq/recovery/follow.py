@@ -8,6 +8,7 @@ successor may cut it and write something else there.
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 from threading import RLock
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ class Follower:
         self.gone: NotAStore | None = None  # why there is nothing to follow any more
         self._interrupted_by: BaseException | None = None
         self._changing = Section(self._note_interrupt)
-        self.store = read_header(directory, self._look().bases[-1]).store
+        self.store = self._read_store()
         self.seed = zlib.crc32(self.store)
         self.files = Files(directory)
         self._start_over()
@@ -70,6 +71,15 @@ class Follower:
             if not layout.fresh:
                 return layout
         raise self._no_longer("the journal has been removed")
+
+    def _read_store(self) -> bytes:
+        """Return the store's UUID. A writer may drop the newest segment after the names are read,
+        so one that is missing is looked for again.
+        """
+        for _ in range(ATTEMPTS - 1):
+            with suppress(FileNotFoundError):
+                return read_header(self._directory, self._look().bases[-1]).store
+        return read_header(self._directory, self._look().bases[-1]).store
 
     def _check_store(self, store: bytes) -> None:
         """NotAStore if the journal is no longer that which was opened."""
