@@ -70,7 +70,10 @@ MENDING = (
     Mutant(
         "a follower counts damage that it has seen only once",
         "                if attempt == ATTEMPTS - 1:\n                    self.damage = error\n",
-        "                if True:\n                    self.damage = error\n                    break\n",
+        "                self.damage = error\n"
+        "                break\n"
+        "                if attempt == ATTEMPTS - 1:\n"
+        "                    self.damage = error\n",
         "--workload followed-while-appending --preemptions 1",
     ),
     Mutant(

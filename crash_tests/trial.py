@@ -301,8 +301,8 @@ class Trial:
         found: list[tuple[CrashDisk, Oracle]] = []
 
         def note(run: Run) -> None:
-            history = run.disk.history
-            if not found and history and WRITTEN.fullmatch(history[-1]):
+            tried = FIRST_NAME in run.oracle.units
+            if tried and WRITTEN.fullmatch(run.disk.history[-1]):
                 oracle = run.oracle.copy()
                 oracle.returned(FIRST_NAME)
                 found.append((run.disk.stopped(), oracle))
@@ -312,7 +312,7 @@ class Trial:
             note(run)
             run.disk.stop()
             abandon(run.engine)
-        return found[0]
+        return found[-1]
 
     def _after_first_send(self, loss: Loss) -> None:
         killed, oracle = self._first_send
@@ -379,7 +379,7 @@ FIRST_SEND: Event = {"do": "first send"}
 FIRST_STEP: Step = ["sure", "a", 0, 33]
 LIFE_STEP = 10_000  # the number of the first step after a recovery
 FIRST_NAME = f"send {LIFE_STEP}"
-WRITTEN = re.compile(r"write \S+\.seg \S+ sync")
+WRITTEN = re.compile(r"write \S+\.seg \S+ sync|sync \S+\.seg")
 RECOVER: Event = {"do": "recover", "crash_at": None}
 KILL: Event = {"do": "kill", "written": True}
 AGAIN = {
