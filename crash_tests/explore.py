@@ -91,10 +91,7 @@ class Explorer:
 
     def start(self, crash_at: int | None = None) -> Run:
         """A run that has not begun, in a directory that was made and closed, or in none."""
-        run = Run(self.workload, self.start_disk(crash_at), crash_at=crash_at)
-        if self.depth.followed:
-            run.follow()
-        return run
+        return Run(self.workload, self.start_disk(crash_at), crash_at=crash_at)
 
     def start_disk(self, crash_at: int | None = None) -> CrashDisk:
         honest = self.depth.honest
@@ -114,9 +111,14 @@ class Explorer:
 
         run = self.start()
         run.watch(note)
-        run.go()
-        if self._since is None:
-            run.close()
+        if self.depth.followed:
+            run.follow()
+        try:
+            run.go()
+            if self._since is None:
+                run.close()
+        finally:
+            run.unfollow()
         note(run)
         run.disk.stop()
         abandon(run.engine)
@@ -214,8 +216,7 @@ class Explorer:
                 check_futures(self.start)
                 return None
             run = self.start(None if failure.crash_at < 0 else failure.crash_at)
-            if run.go():
-                run.close()
+            self._go_on(run)
             if failure.crash_at < 0:
                 return None
             first, *rest = failure.path
@@ -225,6 +226,15 @@ class Explorer:
             violation.__cause__ = error
             return violation
         return None
+
+    def _go_on(self, run: Run) -> None:
+        if self.depth.followed:
+            run.follow()
+        try:
+            if run.go():
+                run.close()
+        finally:
+            run.unfollow()
 
     def _draw(self, state: CrashDisk) -> float:
         """From 0 to 1; it depends on nothing but the disk, whoever comes to it first."""

@@ -15,7 +15,7 @@ from random import Random
 from crash_tests.budget import Budget
 from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import abandon, options_of, violation_of
-from crash_tests.explore import Depth, Explorer
+from crash_tests.explore import Explorer
 from crash_tests.failure import Failure
 from crash_tests.memory import Memory
 from crash_tests.oracle import Violation
@@ -38,7 +38,7 @@ class FaultTour:
 
     def __init__(self, workload: Workload, seed: int = 0) -> None:
         self.workload = workload
-        self._explorer = Explorer(workload, seed, Depth(followed=False))
+        self._explorer = Explorer(workload, seed)
         self._seed = seed
         self._random = Random(f"{seed} {workload.name}")
         self.orders = 0

@@ -34,7 +34,7 @@ def check_futures(start: Callable[[], Run]) -> None:
 
 
 def _end(run: Run, first_step: int) -> CrashDisk:
-    run.followers, run.first_step = [], first_step
+    run.first_step = first_step
     run.go()
     run.close()
     return run.disk

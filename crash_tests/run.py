@@ -55,6 +55,7 @@ class Run:
         self.transactions: dict[str, Transaction] = {}
         self.consumers: dict[str, Consumer] = {}
         self.followers: list[Follower] = []
+        self.step_operations_max = STEP_OPERATIONS_MAX
         self._operations_left = STEP_OPERATIONS_MAX  # of the step that is running
         self.exported = ""  # the segment that an export is reading
         self.pin: File | None = None
@@ -83,6 +84,12 @@ class Run:
         """
         self.followers = [Follower(self.disk, self.options, every) for every in (1, 10, 80)]
 
+    def unfollow(self) -> None:
+        """Close the followers; they must have closed all their files then."""
+        for follower in self.followers:
+            follower.close()
+        self.followers = []
+
     def _before_operation(self, _: str) -> None:
         self._operations_left -= 1
         if self._operations_left < 0:
@@ -99,15 +106,15 @@ class Run:
         try:
             self.open()
             for at, step in enumerate(self.workload.steps, self.first_step):
-                self.at, self._operations_left = at, STEP_OPERATIONS_MAX
+                self.at, self._operations_left = at, self.step_operations_max
                 self._step(step[0], *step[1:])
                 self._check_resources()
                 if between is not None:
                     between(self)
         except PowerLoss as error:
             if self._operations_left < 0:
-                step = f"step {self.at} does not end within {STEP_OPERATIONS_MAX} operations"
-                raise Violation("I18", step) from None
+                limit = f"{self.step_operations_max} operations"
+                raise Violation("I18", f"step {self.at} does not end within {limit}") from None
             self.lost = self.lost or str(error)
             return False
         except StorageFull:
@@ -182,6 +189,7 @@ class Run:
         old.stop()
         self.disk.watch(self._before_operation)
         if self.followers:
+            self.unfollow()
             self.follow()
         if self.door is old:
             self.door = self.disk

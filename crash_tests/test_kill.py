@@ -13,6 +13,7 @@ from crash_tests.budget import Budget
 from crash_tests.oracle import Violation
 from crash_tests.real.kills import KILLS
 from crash_tests.real.lies import SAID_TOO_EARLY
+from crash_tests.real.load import open_below
 from crash_tests.real.store import Store
 from fmq.errors import NotAStore
 
@@ -45,3 +46,11 @@ def test_a_failure_is_kept_with_its_story_and_the_directory_as_the_crash_left_it
     assert "seed 7, and a lie: said before it is done\nlife 0: kill, " in story
     with suppress(NotAStore):  # killed before a journal was begun
         assert fmq.check(tmp_path / "kept" / "directory").ok
+
+
+def test_the_files_that_a_process_has_open_below_a_directory_are_found(tmp_path: Path) -> None:
+    """Also those that were deleted, which no listing of the directory shows."""
+    with (tmp_path / "file").open("w"):
+        (tmp_path / "file").unlink()
+        assert open_below(str(tmp_path)) == [f"{tmp_path}/file (deleted)"]
+    assert open_below(str(tmp_path)) == []

@@ -94,6 +94,7 @@ def live(life: Life, teller: Teller) -> None:
     disk = disk_that(life.lie)
     with fmq.open(life.path, life.options, disk=disk, background=life.background) as engine:
         teller.tell("seen", see(engine, life.asked))
+        check_deleted(life)
         if life.forks:
             fork(engine, teller)
         job = Hasty if life.lie == SAID_TOO_EARLY else Job
@@ -106,7 +107,26 @@ def live(life: Life, teller: Teller) -> None:
             thread.join()
         jobs[0].over.set()
         threads[-2].join()
+        check_deleted(life)
+    if left := open_below(life.path):
+        raise Violation("I17", f"a closed engine has open {left}")
     teller.tell("closed")
+
+
+def open_below(path: str) -> list[str]:
+    """Return the files below `path` that this process has open."""
+    top, found = os.path.realpath(path), []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the one that listed them
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return sorted(each for each in found if each.startswith(top))
+
+
+def check_deleted(life: Life) -> None:
+    """Violation if a deleted file is open. With a thread for chores one may be for an instant."""
+    deleted = [each for each in open_below(life.path) if each.endswith(" (deleted)")]
+    if deleted and not life.background:
+        raise Violation("I17", f"deleted and still open: {deleted}")
 
 
 def fork(engine: fmq.Engine, teller: Teller) -> None:

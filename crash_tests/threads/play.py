@@ -105,6 +105,8 @@ class Play:
             check(oracle.copy(), look_at(engine, oracle.tx_names(), oracle.acking()))
         engine.close()
         oracle.synced()
+        for run in self._runs:
+            run.unfollow()
 
     def _is_closed(self) -> bool:
         return any(step == ["close"] for steps in self._workload.threads for step in steps)

@@ -134,7 +134,7 @@ class CrashDirectory:
         """Return the paths of files that were opened here, were deleted, and are still open; of
         a directory that is closed those of all files that are still open.
         """
-        with self._power:
+        with self._power.lock:  # the power may be off
             named = set(self._folder.seen.values()) if self._folder is not None else set()
             return sorted(each.path for each in self._handles.values() if each not in named)
 
