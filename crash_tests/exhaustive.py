@@ -8,6 +8,7 @@ those of the shorter word.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from crash_tests.budget import Budget
@@ -91,6 +92,7 @@ class Exhaustive:
     def run(self, budget: Budget) -> Tally:
         length = LENGTH_OF_EVERY_RUN if budget.is_unlimited else LENGTH_MAX
         chosen = islice(workloads(length, budget.first), budget.rounds)
-        tally = sweep(self.name, chosen, budget, budget.depth(FULL), last_step_only=True)
+        depth = replace(budget.depth(FULL), followed=False)  # workloads by hand have followers
+        tally = sweep(self.name, chosen, budget, depth, last_step_only=True)
         tally.note = f"go on with --from {budget.first + tally.workloads}"
         return tally

@@ -15,8 +15,8 @@ MENDING = (
     ),
     Mutant(
         "a relocation forgets what is reserved",
-        "    new.reserved = old.reserved\n",
-        "",
+        "    new.reserved, new.kept_bytes = old.reserved, old.kept_bytes\n",
+        "    new.kept_bytes = old.kept_bytes\n",
         "--workload relocation",
     ),
     Mutant(

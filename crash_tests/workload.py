@@ -36,7 +36,7 @@ TINY = {
     "lease_seconds": 30.0,
 }
 GROUPS = {"g": ["a", "b"], "h": ["a"]}
-BEGINNING = ("tx", "lazy tx", "prepare")  # steps that begin a transaction, which may ack
+BEGINNING = ("tx", "lazy tx", "sure tx", "prepare")  # steps that begin a transaction, which may ack
 
 
 @dataclass(frozen=True, slots=True)
