@@ -68,15 +68,6 @@ MENDING = (
         "--workload followed-over-retention --preemptions 1",
     ),
     Mutant(
-        "a follower counts damage that it has seen only once",
-        "                if attempt == ATTEMPTS - 1:\n                    self.damage = error\n",
-        "                self.damage = error\n"
-        "                break\n"
-        "                if attempt == ATTEMPTS - 1:\n"
-        "                    self.damage = error\n",
-        "--workload followed-while-appending --preemptions 1",
-    ),
-    Mutant(
         "a follower shows what nothing vouches for",
         "            if end_of(append) <= vouched:\n",
         "            if True:\n",
