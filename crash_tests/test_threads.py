@@ -25,6 +25,7 @@ from crash_tests.threads.shrink import shrink
 from crash_tests.threads.steps import decide
 from crash_tests.threads.tier import Threads
 from crash_tests.threads.tour import Tour, replayed
+from crash_tests.workload import Workload
 from fmq.testing import CrashDisk
 
 FEW = (
@@ -178,3 +179,27 @@ def test_a_bug_between_threads_is_caught(name: str) -> None:
 def test_a_program_and_a_bound_choose_the_tier() -> None:
     assert arguments(["--workload", "rivals"]).tier == ["threads"]
     assert arguments(["--preemptions", "2"]).tier == ["threads"]
+
+
+@pytest.mark.parametrize("kind", ["tx", "lazy tx", "sure tx", "prepare"])
+def test_a_group_that_only_a_transaction_names_is_known(kind: str) -> None:
+    """Its acks are promises, and the oracle asks for its topics."""
+    step = [kind, "t1", [["b", 0, 1, 20]], "h"]
+    workload = Workload("", [["send", "a", 0, 20]], threads=[[step]])
+    assert "h" in workload.groups()
+    tour = Tour(workload, 1, Depth(full=0.0))
+    tour.follow(WITHOUT_SEED)
+    assert tour.failure is None, tour.failure
+
+
+@pytest.mark.parametrize("how", ["commit", "lazy commit", "sure commit", "sure rollback"])
+def test_a_decision_that_comes_after_a_close_is_refused(how: str) -> None:
+    """By another thread, and it was not known whether the transaction is undecided."""
+    workload = Workload(
+        "",
+        [["prepare", "t1", [["a", 0, 1, 150]], None]],
+        threads=[[["close"]], [[how, "t1"]]],
+    )
+    tour = Tour(workload, 1, Depth(full=0.0))
+    for _ in tour.all_of(1):
+        assert tour.failure is None, tour.failure
