@@ -23,9 +23,15 @@ def _consumer(run: Run, group: str) -> Consumer:
 def poll(run: Run, group: str, limit: int) -> list[Delivery]:
     """What the group gets, which is shown from now on."""
     found = _consumer(run, group).poll(limit=limit)
+    _polled(run, group)
     for each in found:
         run.oracle.shown((each.topic, each.queue), each.offset, each.body, to=group)
     return found
+
+
+def _polled(run: Run, group: str) -> None:
+    floors = {(each.topic, each.queue): each.first for each in run.live.queues()}
+    run.oracle.polled(group, floors)
 
 
 def consume(run: Run, group: str, limit: int, acks: int) -> None:
@@ -51,6 +57,7 @@ def batch(run: Run, group: str, limit: int) -> None:
     def poll_batch() -> None:
         got = _consumer(run, group).poll_batch(limit=limit)
         if got is not None:
+            _polled(run, group)
             for offset, body in enumerate(got.bodies, got.offset):
                 run.oracle.shown((got.topic, got.queue), offset, body, to=group)
             found.append(got)

@@ -216,7 +216,7 @@ class Explorer:
                 check_futures(self.start)
                 return None
             run = self.start(None if failure.crash_at < 0 else failure.crash_at)
-            self._go_on(run)
+            self.go(run)
             if failure.crash_at < 0:
                 return None
             first, *rest = failure.path
@@ -227,7 +227,8 @@ class Explorer:
             return violation
         return None
 
-    def _go_on(self, run: Run) -> None:
+    def go(self, run: Run) -> None:
+        """Let `run` go up to where it crashes, or to a clean close, with its followers."""
         if self.depth.followed:
             run.follow()
         try:

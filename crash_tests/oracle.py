@@ -231,6 +231,22 @@ class Oracle:
                 if open_yet and other.returned and other.tried_at <= tick:
                     self.units[other.name] = replace(other, fates=frozenset({other.goal}))
 
+    def polled(self, group: str, floors: dict[Lane, int]) -> None:
+        """A group polls. As long as it has acked nothing of a topic, retention may have dropped
+        what it was shown there before: it begins with what is left.
+        """
+        counted = {Fate.VISIBLE, Fate.UNDECIDED}
+        begun = {
+            topic
+            for unit in self.units.values()
+            if unit.fates & counted
+            for by, (topic, *_) in unit.acks
+            if by == group
+        }
+        for (reader, lane), offset in list(self.read_from.items()):
+            if reader == group and lane[0] not in begun:
+                self.read_from[reader, lane] = max(offset, floors.get(lane, 0))
+
     def content(self, lane: Lane, *, live: bool = False) -> Iterator[bytes]:
         """The lane from offset 0 on; `live`: as a process that has not crashed sees it."""
         for name in self.published:

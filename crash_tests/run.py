@@ -95,10 +95,10 @@ class Run:
         if self._operations_left < 0:
             self.disk.stop()
             raise PowerLoss("it does not end")
-        if self._watcher is not None:
-            self._watcher(self)
         for follower in self.followers:
             follower.look(self.oracle)
+        if self._watcher is not None:
+            self._watcher(self)
 
     def go(self, between: Callable[[Run], None] | None = None) -> bool:
         """Run to the end, or until the power fails; whether it reached the end."""

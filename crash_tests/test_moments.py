@@ -14,8 +14,7 @@ def test_a_moment_is_what_a_run_that_crashes_there_leaves(name: str) -> None:
     assert [number for number, _ in moments] == list(range(len(moments)))
     for number, moment in moments:
         run = explorer.start(number)
-        if run.go():
-            run.close()
+        explorer.go(run)
         assert run.disk.situation() == moment.disk.situation(), number
         assert run.oracle.promises() == moment.oracle.promises(), number
         for written in (True, False):

@@ -3,6 +3,7 @@
 from crash_tests.by_hand import WORKLOADS
 from crash_tests.engines import open_engine
 from crash_tests.explore import Depth, Explorer
+from crash_tests.workload import Workload
 from fmq.options import Options
 from fmq.testing import CrashDisk
 
@@ -44,3 +45,20 @@ def test_a_group_that_began_above_the_floor_does_not_pin_what_it_has_read() -> N
             delivery.ack()
     assert engine.stats().segments <= 3, engine.stats().kept
     engine.close()
+
+
+def test_what_a_group_saw_before_its_first_ack_may_be_dropped() -> None:
+    """It took a message in a transaction that was rolled back, so it had begun with nothing."""
+    workload = Workload(
+        "rolled back, and begun later",
+        [
+            ["send", "a", 0, 1200],
+            ["prepare", "t1", [["b", 0, 1, 20]], "h"],
+            ["rollback", "t1"],
+            *(["send", "a", 0, 1800] for _ in range(5)),
+            ["consume", "h", 2, 1],
+        ],
+        {"retain_bytes": 4096},
+    )
+    tally = Explorer(workload, depth=Depth(full=0.0)).explore()
+    assert not tally.failures, tally.failures[0]
