@@ -10,6 +10,7 @@ from itertools import islice
 from random import Random
 from typing import Any
 
+import fmq
 from crash_tests.directories import (
     INDEXES,
     check_cut_is_kept,
