@@ -181,7 +181,7 @@ def _check_contents(file: File, segment: Segment, scan: Scan) -> Iterator[Proble
         if isinstance(run, Run) and run.kind != REF_MESSAGE and _is_cut(run):
             columns = columns_of(file.read(run.position - segment.base, run.size), 0, run)
             try:
-                columns.bodies(), columns.texts(), columns.headers()
+                columns.check()
             except BadColumns as error:
                 yield Problem(segment.name, run.position, str(error))
 

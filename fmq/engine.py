@@ -137,7 +137,11 @@ class Engine:
         producer: str | None = None,
         sync: bool | None = None,
     ) -> list[Receipt]:
-        """Append bodies or Messages, all or none of them; one receipt for each run in a queue."""
+        """Append bodies or Messages, all or none of them; one receipt for each record.
+
+        A record holds at most 65,536 messages of one queue: more of them take several records,
+        which one append writes and one sync makes durable and visible.
+        """
         self._check()
         sent = self._sender.many(topic, bodies, queue, producer)
         if sent is None:

@@ -29,7 +29,6 @@ from fmq.errors import (
     TooMany,
     Unreadable,
 )
-from fmq.store.columns import COUNT_MAX
 from fmq.store.content import HEADERS_MAX, TEXT_BYTES_MAX
 from fmq.testing import FaultDisk
 from tests.small import CrashDisk, FakeClock, opened
@@ -56,13 +55,11 @@ FIXED: dict[str, Any] = {
     "headers": lambda engine: engine.send(
         "t", b"", headers={str(number): "" for number in range(HEADERS_MAX + 1)}
     ),
-    "count": lambda engine: engine.send_many("t", [b""] * (COUNT_MAX + 1)),
     "reason": lambda engine: engine.decide("T", "commit", reason="r" * 1025),
 }
 INSTEAD = {
     **dict.fromkeys(("key", "reason"), "limit: make it shorter."),
     "headers": "limit: give it fewer",
-    "count": "limit: do it in several",
 }
 
 

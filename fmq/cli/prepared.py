@@ -16,6 +16,7 @@ from fmq.store.kinds import Kind, Run
 from fmq.store.reader import Reader
 
 READ_BYTES = 1 << 16
+ROWS_AT_ONCE = 1000
 
 
 def prepared_messages(directory: Directory, position: int) -> Iterator[Row]:
@@ -37,8 +38,10 @@ def prepared_messages(directory: Directory, position: int) -> Iterator[Row]:
 
 def _rows(run: Run, data: bytes, at: int) -> Iterator[Row]:
     columns = columns_of(data, at, run)
-    keys, tags = columns.texts()
+    place = {"topic": run.topic, "queue": run.queue}
     nothing = repeat(None)
-    for body, key, tag in zip(columns.bodies(), keys or nothing, tags or nothing, strict=False):
-        place = {"topic": run.topic, "queue": run.queue}
-        yield place | {"key": key, "tag": tag, "size": len(body), "body": body}
+    for first in range(0, run.count, ROWS_AT_ONCE):
+        part = first, first + ROWS_AT_ONCE
+        bodies, (keys, tags) = columns.bodies(*part), columns.texts(*part)
+        for body, key, tag in zip(bodies, keys or nothing, tags or nothing, strict=False):
+            yield place | {"key": key, "tag": tag, "size": len(body), "body": body}

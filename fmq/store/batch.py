@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from fmq.errors import Damaged, NewerFormat
 from fmq.message import Message, Origin, messages_read, plain_messages_read
 from fmq.store.columns import CARRIED, Columns
-from fmq.store.decoding import columns_of
 from fmq.store.kinds import Kind
 from fmq.store.window import UNREADABLE, Window, refused
 
@@ -51,8 +50,7 @@ class Stretch(NamedTuple):
             origin = Origin(run.topic, run.queue, run.position, run.time_us, tx_id, producer)
             if not holder.flags & CARRIED:
                 return plain_messages_read(bodies, low, origin)
-            columns = columns_of(window.data, body_place - window.start, holder)
-            return messages_of(columns, bodies, origin, first, low)
+            return messages_of(window.columns(body_place, holder), bodies, origin, first, low)
         except UNREADABLE as error:
             raise refused(window.base, place, error) from None
 
@@ -210,15 +208,8 @@ def messages_of(
     columns: Columns, bodies: Sequence[bytes], origin: Origin, first: int, low: int
 ) -> list[Message]:
     """Messages from the offset `low` on, of the run that begins at `first`."""
-    part = slice(low - first, low - first + len(bodies))
-    keys, tags = columns.texts()
-    headers = columns.headers()
+    part = low - first, low - first + len(bodies)
+    keys, tags = columns.texts(*part)
+    headers = columns.headers(*part)
     nothing = repeat(None)
-    return messages_read(
-        bodies,
-        keys[part] if keys else nothing,
-        tags[part] if tags else nothing,
-        headers[part] if headers else nothing,
-        low,
-        origin,
-    )
+    return messages_read(bodies, keys or nothing, tags or nothing, headers or nothing, low, origin)

@@ -46,10 +46,163 @@ class BadColumns(Exception):
     """The bytes are not columns; the caller knows in which file they lie."""
 
 
-class Columns:
-    """The columns of one record, decoded as they are asked for."""
+class Part(NamedTuple):
+    """Byte strings in one piece, and the length of each: NONE for none, None if all are equal."""
 
-    __slots__ = ("_data", "_raw_bytes", "_stored", "count", "flags")
+    lengths: array[int] | None
+    data: bytes
+
+
+class Sums:
+    """The sum of the first items of an array. Asked for in order, each item is added once."""
+
+    __slots__ = ("_items", "_known")
+
+    def __init__(self, items: array[int]) -> None:
+        self._items = items
+        self._known = 0, 0
+
+    def before(self, number: int) -> int:
+        """Return the sum of the items before that number; a NONE counts nothing."""
+        known, total = self._known
+        if number < known:
+            known = total = 0
+        total += _total(self._items[known:number])
+        self._known = number, total
+        return total
+
+
+class Pieces:
+    """Byte strings that lie one after the other, cut out as they are asked for."""
+
+    __slots__ = ("_data", "_lengths", "_start", "_sums", "end")
+
+    def __init__(self, data: bytes, start: int, lengths: array[int]) -> None:
+        """The first begins at `data[start]`. The length NONE says that there is no such piece."""
+        self._data = data
+        self._lengths = lengths
+        self._start = start
+        self._sums = Sums(lengths)
+        self.end = start + _total(lengths)
+
+    def cut(self, first: int, last: int) -> list[bytes]:
+        """Return the pieces from number `first` up to, not including, `last`; all have a length."""
+        return list(map(self._from(first).read, self._lengths[first:last]))
+
+    def texts(self, first: int, last: int) -> list[str | None]:
+        """Return the same as texts, with None for what is not there. Raises BadColumns."""
+        read = self._from(first).read
+        lengths = self._lengths[first:last]
+        try:
+            return [None if size == NONE else read(size).decode() for size in lengths]
+        except UnicodeDecodeError as error:
+            raise BadColumns(f"a column of text is not UTF-8: {error}") from None
+
+    def lacks_one(self) -> bool:
+        """Whether one of them has the length NONE."""
+        return NONE in self._lengths
+
+    def part(self, first: int, last: int) -> Part:
+        """Return the same in one piece, with the length of each."""
+        before = self._sums.before
+        low, high = self._start + before(first), self._start + before(last)
+        return Part(self._lengths[first:last], self._data[low:high])
+
+    def _from(self, first: int) -> BytesIO:
+        """Return a file over the same bytes, not copied: it cuts three times faster than slices."""
+        file = BytesIO(self._data)
+        file.seek(self._start + self._sums.before(first))
+        return file
+
+
+class EqualPieces:
+    """Byte strings of one size that lie one after the other, cut out as they are asked for."""
+
+    __slots__ = ("_count", "_data", "_size", "_start")
+
+    def __init__(self, data: bytes, start: int, end: int, count: int) -> None:
+        """Raises BadColumns unless `data[start:end]` holds `count` of them."""
+        self._size, rest = divmod(end - start, count)
+        if rest:
+            raise BadColumns(f"{end - start} bytes of bodies are not {count} of equal length")
+        self._count = count
+        self._data = data
+        self._start = start
+
+    def part(self, first: int, last: int) -> Part:
+        """Return the pieces from number `first` up to, not including, `last`, in one."""
+        start, size = self._start, self._size
+        return Part(None, self._data[start + first * size : start + last * size])
+
+    def cut(self, first: int, last: int) -> list[bytes]:
+        """Return the pieces from number `first` up to, not including, `last`."""
+        size, count = self._size, min(last, self._count) - first
+        start = self._start + first * size
+        if count <= UNIFORM_COUNT_MAX:
+            return list(uniform(size, count).unpack_from(self._data, start))
+        file = BytesIO(self._data)
+        file.seek(start)
+        return list(map(file.read, repeat(size, count)))
+
+
+def pieces_of(
+    data: bytes, start: int, end: int, count: int, lengths: array[int] | None
+) -> Pieces | EqualPieces:
+    """Return the `count` bodies that `data[start:end]` holds, of equal size if `lengths` is None.
+
+    Raises BadColumns if they do not fill it.
+    """
+    if lengths is None:
+        return EqualPieces(data, start, end, count)
+    pieces = Pieces(data, start, lengths)
+    if pieces.end != end:
+        raise BadColumns("the lengths of the bodies do not add up")
+    return pieces
+
+
+class HeaderPieces:
+    """The headers of the messages of one record, decoded as they are asked for."""
+
+    __slots__ = ("_counts", "_names", "_sums", "_values")
+
+    def __init__(self, counts: array[int], names: Pieces, values: Pieces) -> None:
+        """Message number n has `counts[n]` of the names and values. Raises BadColumns."""
+        if names.lacks_one() or values.lacks_one():
+            raise BadColumns("a header without a name or a value")
+        self._counts = counts
+        self._names = names
+        self._values = values
+        self._sums = Sums(counts)
+
+    def part(self, first: int, last: int) -> tuple[array[int], Part, Part]:
+        """Return how many the messages from number `first` up to, not including, `last` have, and
+        all names and all values of these.
+        """
+        low, high = self._sums.before(first), self._sums.before(last)
+        names, values = self._names.part(low, high), self._values.part(low, high)
+        return self._counts[first:last], names, values
+
+    def cut(self, first: int, last: int) -> list[dict[str, str] | None]:
+        """Return those of the messages from number `first` up to, not including, `last`."""
+        low, high = self._sums.before(first), self._sums.before(last)
+        names, values = self._names.texts(low, high), self._values.texts(low, high)
+        pairs = list(zip(names, values, strict=True))
+        ends = accumulate(self._counts[first:last], initial=0)
+        return [dict(pairs[start:end]) or None for start, end in pairwise(ends)]  # type: ignore[arg-type]
+
+
+class Opened(NamedTuple):
+    """What is cut out of the columns of texts; None for one that is not there."""
+
+    keys: Pieces | None
+    tags: Pieces | None
+    headers: HeaderPieces | None
+
+
+class Columns:
+    """The columns of one record, decoded as they are asked for, and only as far."""
+
+    __slots__ = ("_bodies", "_data", "_opened", "_raw_bytes", "_stored", "count", "flags")
 
     def __init__(self, count: int, flags: int, data: bytes, stored: bytes, raw_bytes: int) -> None:
         """`data` holds the columns and `stored` the bodies as they lie on disk, checked."""
@@ -58,34 +211,26 @@ class Columns:
         self._data = data
         self._stored = stored
         self._raw_bytes = raw_bytes
+        self._opened: Opened | None = None
+        self._bodies: Pieces | EqualPieces | None = None
 
-    def bodies(self) -> list[bytes]:
-        """The bodies, in order."""
-        raw = self._raw()
-        count = self.count
-        if count == 1:
-            return [raw]
-        if self.flags & LENGTHS:
-            lengths = self._lengths()
-            if sum(lengths) != len(raw):
-                raise BadColumns("the lengths of the bodies do not add up")
-            # A BytesIO hands out consecutive slices at a third of the price of slicing.
-            return list(map(BytesIO(raw).read, lengths))
-        size, rest = divmod(len(raw), count)
-        if rest:
-            raise BadColumns(f"{len(raw)} bytes of bodies are not {count} of equal length")
-        if count <= UNIFORM_COUNT_MAX:
-            return list(uniform(size, count).unpack(raw))
-        return list(map(BytesIO(raw).read, repeat(size, count)))
+    def pieces(self) -> Pieces | EqualPieces:
+        """Return the bodies, to be cut out. Raises BadColumns."""
+        if self._bodies is None:
+            raw, lengths = self._raw(), self._lengths()
+            self._bodies = pieces_of(raw, 0, len(raw), self.count, lengths)
+        return self._bodies
 
-    def parts(self) -> tuple[bytes, array[int] | None]:
-        """The bodies in one piece, and the size of each; None: they are equal."""
-        raw = self._raw()
-        lengths = self._lengths() if self.flags & LENGTHS else None
-        whole = len(raw) % self.count == 0 if lengths is None else sum(lengths) == len(raw)
-        if not whole:
-            raise BadColumns("the lengths of the bodies do not add up")
-        return raw, lengths
+    def bodies(self, first: int = 0, last: int = COUNT_MAX) -> list[bytes]:
+        """Return the bodies from number `first` up to, not including, `last`. Raises BadColumns."""
+        return self.pieces().cut(first, last)
+
+    def check(self) -> None:
+        """Raise BadColumns unless every message can be read."""
+        self.pieces()
+        for first in range(0, self.count, CHECKED_AT_ONCE):
+            self.texts(first, first + CHECKED_AT_ONCE)
+            self.headers(first, first + CHECKED_AT_ONCE)
 
     def _raw(self) -> bytes:
         if not self.flags & COMPRESSED:
@@ -95,63 +240,51 @@ class Columns:
         except BadBodies as error:
             raise BadColumns(str(error)) from None
 
-    def _lengths(self) -> array[int]:
-        return _array("I", self._data, 0, self.count)
+    def _lengths(self) -> array[int] | None:
+        return array_in("I", self._data, 0, self.count) if self.flags & LENGTHS else None
 
-    def _after_lengths(self) -> int:
-        return 4 * self.count if self.flags & LENGTHS else 0
+    def texts(
+        self, first: int = 0, last: int = COUNT_MAX
+    ) -> tuple[list[str | None] | None, list[str | None] | None]:
+        """Return the keys and tags from number `first` up to, not including, `last`; None for a
+        column that is not there. Raises BadColumns.
+        """
+        keys, tags, _ = self.opened()
+        return (
+            None if keys is None else keys.texts(first, last),
+            None if tags is None else tags.texts(first, last),
+        )
 
-    def texts(self) -> tuple[list[str | None] | None, list[str | None] | None]:
-        """The keys and the tags; None for a column that is not there."""
-        at = self._after_lengths()
-        keys = tags = None
-        if self.flags & KEYS:
-            keys, at = _decode_texts(self._data, at, self.count)
-        if self.flags & TAGS:
-            tags, at = _decode_texts(self._data, at, self.count)
-        return keys, tags
+    def headers(self, first: int = 0, last: int = COUNT_MAX) -> list[dict[str, str] | None] | None:
+        """Return the headers of the same messages; None if no message of the record has any."""
+        headers = self.opened().headers
+        return None if headers is None else headers.cut(first, min(last, self.count))
 
-    def text_parts(self, flag: int) -> Texts | None:
-        """The column of KEYS or TAGS as it lies there; None if there is none."""
-        if not self.flags & flag:
-            return None
-        at = self._after_lengths()
-        if flag == TAGS and self.flags & KEYS:
-            at = _end_of_texts(self._data, at, self.count)
-        return _texts(self._data, at, self.count)[0]
+    def opened(self) -> Opened:
+        """Return what is cut out of the columns of text. Raises BadColumns."""
+        if self._opened is None:
+            self._opened = self._open_all()
+        return self._opened
 
-    def header_parts(self) -> tuple[array[int], Texts, Texts] | None:
-        """How many headers each message has, all names, all values; None: there are none."""
-        if not self.flags & HEADERS:
-            return None
-        counts, at = self._header_counts()
-        total = sum(counts)
-        names, at = _texts(self._data, at, total)
-        values, at = _texts(self._data, at, total)
-        if NONE in names.lengths or NONE in values.lengths:
-            raise BadColumns("a header without a name or a value")
-        return counts, names, values
+    def _open_all(self) -> Opened:
+        data, count, flags = self._data, self.count, self.flags
+        at = 4 * count if flags & LENGTHS else 0
+        keys = tags = headers = None
+        if flags & KEYS:
+            keys = _pieces(data, at, count)
+            at = keys.end
+        if flags & TAGS:
+            tags = _pieces(data, at, count)
+            at = tags.end
+        if flags & HEADERS:
+            counts = array_in("H", data, at, count)
+            total = sum(counts)
+            names = _pieces(data, at + 2 * count, total)
+            headers = HeaderPieces(counts, names, _pieces(data, names.end, total))
+        return Opened(keys, tags, headers)
 
-    def _header_counts(self) -> tuple[array[int], int]:
-        at = self._after_lengths()
-        for flag in (KEYS, TAGS):
-            if self.flags & flag:
-                at = _end_of_texts(self._data, at, self.count)
-        return _array("H", self._data, at, self.count), at + 2 * self.count
 
-    def headers(self) -> list[dict[str, str] | None] | None:
-        """The headers of each message; None if no message has any."""
-        if not self.flags & HEADERS:
-            return None
-        counts, at = self._header_counts()
-        total = sum(counts)
-        names, at = _decode_texts(self._data, at, total)
-        values, at = _decode_texts(self._data, at, total)
-        if None in names or None in values:
-            raise BadColumns("a header without a name or a value")
-        pairs = list(zip(names, values, strict=True))
-        ends = accumulate(counts, initial=0)
-        return [dict(pairs[start:end]) or None for start, end in pairwise(ends)]  # type: ignore[arg-type]
+CHECKED_AT_ONCE = 4096
 
 
 UNIFORM_COUNT_MAX = 4096
@@ -163,13 +296,19 @@ def uniform(size: int, count: int) -> Struct:
     return Struct(f"{size}s" * count)
 
 
-def _array(code: str, data: bytes, at: int, count: int) -> array[int]:
+def array_in(code: str, data: bytes, at: int, count: int) -> array[int]:
+    """Return the column of `count` numbers at `data[at]`. Raises BadColumns."""
     column = array(code)
     end = at + count * column.itemsize
     if end > len(data):
         raise BadColumns("a column is cut short")
-    column.frombytes(data[at:end])
+    column.frombytes(memoryview(data)[at:end])
     return column
+
+
+def _total(lengths: array[int]) -> int:
+    total = sum(lengths)
+    return total if lengths.typecode == "I" else total - NONE * lengths.count(NONE)
 
 
 def _end_of_texts(data: bytes, at: int, count: int) -> int:
@@ -180,27 +319,11 @@ def _end_of_texts(data: bytes, at: int, count: int) -> int:
     return at + U32.size + 2 * count + int(size)
 
 
-class Texts(NamedTuple):
-    """A column of text: the length of each in bytes, NONE for none, and all of them as UTF-8."""
-
-    lengths: array[int]
-    text: bytes
-
-
-def _texts(data: bytes, at: int, count: int) -> tuple[Texts, int]:
-    """The column of text at `data[at]`, and where it ends."""
+def _pieces(data: bytes, at: int, count: int) -> Pieces:
+    """Return what is cut out of the column of text at `data[at]`. Raises BadColumns."""
     end = _end_of_texts(data, at, count)
-    lengths = _array("H", data, at + U32.size, count)
-    start = at + U32.size + 2 * count
-    if end > len(data) or sum(n for n in lengths if n != NONE) != end - start:
+    lengths = array_in("H", data, at + U32.size, count)
+    pieces = Pieces(data, at + U32.size + 2 * count, lengths)
+    if end > len(data) or pieces.end != end:
         raise BadColumns("a column of text does not add up")
-    return Texts(lengths, data[start:end]), end
-
-
-def _decode_texts(data: bytes, at: int, count: int) -> tuple[list[str | None], int]:
-    (lengths, text), end = _texts(data, at, count)
-    read = BytesIO(text).read
-    try:
-        return [None if n == NONE else read(n).decode() for n in lengths], end
-    except UnicodeDecodeError as error:
-        raise BadColumns(f"a column of text is not UTF-8: {error}") from None
+    return pieces

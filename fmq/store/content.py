@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 from zlib import crc32
 
 from fmq.errors import BadName, BadOption, TooLarge
@@ -17,8 +18,14 @@ from fmq.store.compression import RAW_BYTES_MAX, compress
 
 TEXT_BYTES_MAX = NONE - 1
 HEADERS_MAX = 1000
+RECORD_MESSAGES_MAX = 1 << 16
+"""How many messages a new record holds at most, so that no reader needs much memory for one.
+
+Records written before there was this limit hold up to COUNT_MAX."""
 
 PLAIN = {bytes}
+
+T = TypeVar("T")
 
 # In the format of a buffer: of Python's objects, of C's text, and any other.
 POINTERS = frozenset("OzZP&")
@@ -56,10 +63,7 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Co
     sizes = [*map(len, bodies)]
     joined = b"".join(bodies)
     count, size, raw_bytes = len(sizes), sizes[0], len(joined)
-    if count > COUNT_MAX:
-        raise TooLarge(
-            "messages in one call", count, COUNT_MAX, "fixed by the format", "do it in several"
-        )
+    assert count <= COUNT_MAX
     flags, columns = 0, b""
     if size * count != raw_bytes or sizes.count(size) != count:
         flags, columns = LENGTHS, array("I", sizes).tobytes()
@@ -104,6 +108,14 @@ def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | Non
         messages = [item if isinstance(item, Message) else Message(item) for item in items]
         return encode_messages(messages, compress_bytes_min)
     return encode_bodies(items, compress_bytes_min)  # type: ignore[arg-type]
+
+
+def in_records(items: Sequence[T]) -> Sequence[Sequence[T]]:
+    """`items` in their order, cut into as many as one record each may hold."""
+    count = len(items)
+    if count <= RECORD_MESSAGES_MAX:
+        return (items,)
+    return [items[at : at + RECORD_MESSAGES_MAX] for at in range(0, count, RECORD_MESSAGES_MAX)]
 
 
 def as_bytes(body: object) -> bytes:

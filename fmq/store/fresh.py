@@ -32,7 +32,7 @@ class Fresh:
 
     def batch(self, limit: int) -> Batch:
         """Its first messages, at most `limit`, as a read of its record gives them."""
-        origin, bodies = self._origin, self._columns.bodies()[:limit]
+        origin, bodies = self._origin, self._columns.bodies(0, limit)
         return batch_of(origin.topic, origin.queue, self.offset, bodies, self.offset, (self,), 0)
 
     def messages(

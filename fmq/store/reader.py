@@ -2,8 +2,8 @@
 
 The entries of a batch lie close together, mostly one behind the other, so the part of the
 segment that holds them is read at once and records are cut where they lie. The last window is
-kept, and the bodies of the last run that was not taken whole: the next batch of the same
-reader mostly begins there.
+kept, and where the bodies of the last run lie: the next batch of the same reader mostly begins
+there. Of a run only those bodies are built that are asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fmq.errors import Damaged, NewerFormat
 from fmq.store.batch import Batch, Stretch, batch_of
+from fmq.store.columns import EqualPieces, Pieces
 from fmq.store.decoding import decode
 from fmq.store.files import Files
 from fmq.store.index import Lane
@@ -52,7 +53,7 @@ class Reader:
         self.seed = seed
         self._read_ahead_bytes = read_ahead_bytes
         self._window = Window(-1, 0, b"")
-        self._kept: tuple[int, int, list[bytes]] = (-1, 0, [])
+        self._kept: tuple[int, int, int, Pieces | EqualPieces | None] = (-1, 0, 0, None)
 
     def batch(
         self, topic: str, queue: int, entries: Entries, offset: int, limit: int, segment_end: int
@@ -62,15 +63,10 @@ class Reader:
         Fewer if they reach over the read-ahead or up to a bad record. `segment_end` is how far the
         segment's bytes may be kept in memory: behind it they still change.
         """
-        reading = _Reading(self, entries, segment_end)
-        skip = max(0, offset - entries.first)
-        reading.read(skip, skip + limit)
-        bodies = reading.bodies
-        if len(bodies) > skip + limit:
-            del bodies[skip + limit :]
-        if skip:
-            del bodies[:skip]
         start = max(offset, entries.first)
+        reading = _Reading(self, entries, segment_end, start - entries.first, limit)
+        reading.read()
+        bodies = reading.bodies
         if not bodies:
             reason = f"{topic}/{queue} should have its offset {start} here, and no record holds it"
             raise Damaged(segment_name(entries.base), entries.base, reason)
@@ -123,23 +119,29 @@ class Reader:
 
 
 class _Reading:
-    """One pass over the entries of a batch."""
+    """One pass over the entries of a batch: up to `limit` bodies, without the first `skip`, which
+    are some of the first entry's.
+    """
 
-    def __init__(self, reader: Reader, entries: Entries, segment_end: int) -> None:
+    def __init__(
+        self, reader: Reader, entries: Entries, segment_end: int, skip: int, limit: int
+    ) -> None:
         self._reader = reader
         self._entries = entries
         self._keep_to = segment_end - entries.base
+        self._skip = skip
+        self._limit = limit
         self.bodies: list[bytes] = []
         self.stretches: list[Stretch] = []
 
-    def read(self, skip: int, wanted: int) -> None:
-        """Cut bodies until there are `wanted`, the entries end, one window is used up, or a bad
-        record follows some that are sound; Damaged if nothing beyond `skip` lies before it.
+    def read(self) -> None:
+        """Cut bodies until there are enough, the entries end, one window is used up, or a bad
+        record follows some that are sound; Damaged if there are none before it.
         """
         entries, bodies = self._entries, self.bodies
         i, last = 0, len(entries.counts)
         ahead: Window | None = None
-        while i < last and len(bodies) < wanted:
+        while i < last and len(bodies) < self._limit:
             place = entries.bodies[i]
             if ahead is None:
                 window = ahead = self._reader.window(entries.base, place, self._keep_to)
@@ -154,7 +156,7 @@ class _Reading:
             try:
                 i = self._cut(window, i, last)
             except (*UNREADABLE, Damaged, NewerFormat) as error:
-                if len(bodies) > skip:
+                if bodies:
                     return  # it is for the batch that begins there to say so
                 if isinstance(error, UNREADABLE):
                     raise refused(entries.base, place, error) from None
@@ -179,14 +181,14 @@ class _Reading:
     def _cut_run(self, window: Window, i: int) -> None:
         entries, reader = self._entries, self._reader
         count, place, body_place = entries.counts[i], entries.records[i], entries.bodies[i]
-        base, kept_place, kept = reader._kept
-        if base == entries.base and kept_place == body_place and len(kept) == count:
-            found = kept
-        else:
+        base, kept_place, kept_count, pieces = reader._kept
+        if pieces is None or (base, kept_place, kept_count) != (entries.base, body_place, count):
             kinds = PUBLISHED if place == body_place else REFERRED
-            found = window.cut(body_place, count, reader.seed, kinds)
+            pieces = window.cut(body_place, count, reader.seed, kinds)
             if count > 1:
-                reader._kept = entries.base, body_place, found
+                reader._kept = entries.base, body_place, count, pieces
+        first = self._skip if i == 0 else 0
+        found = pieces.cut(first, min(first + self._limit - len(self.bodies), count))
         referring = None
         if place != body_place:
             referring = self._referring(window, place, count, body_place)

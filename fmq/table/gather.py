@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fmq.store.columns import HEADERS, KEYS, NONE, TAGS, Columns, Texts
+from fmq.store.columns import HEADERS, KEYS, NONE, TAGS, Columns, Part
 from fmq.store.index import LaneKey
 from fmq.store.kinds import Run
 from fmq.table.entries import Column
@@ -48,8 +48,8 @@ class Gatherer:
         self.bytes = 0
         # What only some runs have, by the number of the run.
         self._lengths: dict[int, array[int]] = {}
-        self._texts: dict[int, dict[int, Texts]] = {KEYS: {}, TAGS: {}}
-        self._headers: dict[int, tuple[array[int], Texts, Texts]] = {}
+        self._texts: dict[int, dict[int, Part]] = {KEYS: {}, TAGS: {}}
+        self._headers: dict[int, tuple[array[int], Part, Part]] = {}
         self._senders: dict[int, tuple[str | None, str | None]] = {}
 
     @property
@@ -57,28 +57,40 @@ class Gatherer:
         return self.rows >= ROWS or self.bytes >= BYTES
 
     def add(
-        self, lane: int, run: Run, place: int, columns: Columns | None, *, bodies: bool
+        self,
+        lane: int,
+        run: Run,
+        place: int,
+        columns: Columns | None,
+        first: int,
+        last: int,
+        *,
+        bodies: bool,
     ) -> None:
-        """`run`, published at `place`, with its `columns` if any of them is wanted."""
+        """Add the messages from number `first` up to, not including, `last` of `run`, which was
+        published at `place`, with its `columns` if any of them is wanted.
+        """
         number, size = self._runs, 0
         if run.tx_id or run.producer:
             self._senders[number] = run.tx_id or None, run.producer or None
         if columns is not None:
-            for flag in self._texts_wanted:
-                if (texts := columns.text_parts(flag)) is not None:
-                    self._texts[flag][number] = texts
-            if self._headers_wanted and (headers := columns.header_parts()) is not None:
-                self._headers[number] = headers
+            if self._texts_wanted or self._headers_wanted:
+                keys, tags, headers = columns.opened()
+                for flag, texts in ((KEYS, keys), (TAGS, tags)):
+                    if texts is not None and flag in self._texts_wanted:
+                        self._texts[flag][number] = texts.part(first, last)
+                if self._headers_wanted and headers is not None:
+                    self._headers[number] = headers.part(first, last)
             if bodies:
-                raw, lengths = columns.parts()
-                size = len(raw) // run.count
+                lengths, raw = columns.pieces().part(first, last)
+                size = len(raw) // (last - first)
                 if lengths is not None:
                     self._lengths[number] = lengths
                 self._bodies.append(raw)
                 self.bytes += len(raw)
-        self._single.append((lane, run.count, run.offset, place, run.time_us, size))
+        self._single.append((lane, last - first, run.offset + first, place, run.time_us, size))
         self._runs += 1
-        self.rows += run.count
+        self.rows += last - first
 
     def add_plain(self, lines: Column, bodies: list[bytes | memoryview]) -> None:
         """Runs that have nothing but bodies."""
@@ -151,7 +163,7 @@ class Gatherer:
             {run: texts.lengths for run, texts in found.items()},
             lambda run: np.full(self._counts[run], NONE, np.uint16),
         )
-        return _strings(lengths, b"".join(texts.text for texts in found.values()))
+        return _strings(lengths, b"".join(texts.data for texts in found.values()))
 
     def _header_map(self) -> pa.Array:
         found = self._headers
@@ -164,7 +176,7 @@ class Gatherer:
         names, values = (
             _strings(
                 np.concatenate([each.lengths for each in side]),
-                b"".join(each.text for each in side),
+                b"".join(each.data for each in side),
             )
             for side in zip(*(headers[1:] for headers in found.values()), strict=True)
         )

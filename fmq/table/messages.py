@@ -23,7 +23,7 @@ from fmq.store.record import (
     Misplaced,
     Newer,
 )
-from fmq.table.entries import Entries, entries_of
+from fmq.table.entries import Column, Entries, entries_of
 from fmq.table.gather import IN_COLUMNS, ROWS, Gatherer
 from fmq.table.plain import PlainRecords
 from fmq.table.split import OpenSplit
@@ -53,12 +53,22 @@ def read_messages(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Itera
 def _from_index(entries: Entries, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
     nothing = np.zeros(len(entries), np.int64)
     columns = entries.lanes, entries.counts, entries.offsets, entries.places, nothing, nothing
-    lines = np.stack(columns)
+    lines = _in_pieces(np.stack(columns))
     edges = np.flatnonzero(np.diff(np.cumsum(entries.counts) // ROWS, append=-1)) + 1
     for part in np.split(lines, edges, axis=1):
         if part.shape[1]:
             gatherer.add_plain(part, [])
             yield gatherer.take()
+
+
+def _in_pieces(lines: Column) -> Column:
+    """`lines` of runs, with those of more than ROWS messages cut into several lines."""
+    parts = -(-lines[1] // ROWS)
+    cut = np.repeat(lines, parts, axis=1)
+    before = ROWS * (np.arange(cut.shape[1]) - np.repeat(np.cumsum(parts) - parts, parts))
+    cut[1] = np.minimum(cut[1] - before, ROWS)
+    cut[2] += before
+    return cut
 
 
 class _Reading:
@@ -95,25 +105,27 @@ class _Reading:
             )
             for first, stop in (*plain.stretches(), (high, high)):
                 for i in range(low, first):
-                    self._any(piece, i)
-                    if gatherer.full:
-                        yield gatherer.take()
+                    yield from self._any(piece, i)
                 low = first
                 while low < stop:
-                    low = self._take_plain(plain, piece, low, stop)
+                    taken = self._take_plain(plain, low, stop)
+                    if not taken:
+                        yield from self._any(piece, low)  # which says what is wrong with it
+                    low += taken or 1
                     if gatherer.full:
                         yield gatherer.take()
 
-    def _take_plain(self, plain: PlainRecords, piece: Piece, low: int, stop: int) -> int:
-        """Take as many from the entry `low` on as there is room for; the entry to go on with."""
+    def _take_plain(self, plain: PlainRecords, low: int, stop: int) -> int:
+        """Take as many entries from `low` on as there is room for, and return how many: 0 if that
+        one is not sound.
+        """
         entries, gatherer = self._entries, self._gatherer
         room = np.searchsorted(np.cumsum(entries.counts[low:stop]), ROWS - gatherer.rows) + 1
         part = slice(low, min(stop, low + int(room)))
         lines, bodies = plain.sound(part.start, part.stop, self._seed)
         taken: int = lines.shape[1]
         if not taken:
-            self._any(piece, low)  # which says what is wrong with it
-            return low + 1
+            return 0
         part = slice(low, low + taken)
         gatherer.add_plain(
             np.vstack(
@@ -127,11 +139,11 @@ class _Reading:
             ),
             bodies,
         )
-        return low + taken
+        return taken
 
-    def _any(self, piece: Piece, i: int) -> None:
-        """Take the entry `i`, whatever it is."""
-        entries = self._entries
+    def _any(self, piece: Piece, i: int) -> Iterator[pa.RecordBatch]:
+        """Take the entry `i`, whatever it is, and give the batches that become full with it."""
+        entries, gatherer = self._entries, self._gatherer
         place, holder, stop = int(entries.places[i]), int(entries.holders[i]), int(entries.stops[i])
         try:
             if place == holder:
@@ -143,7 +155,12 @@ class _Reading:
                     raise BadRecord(f"does not publish what lies at {holding.position}")
             if run.offset != entries.offsets[i] or run.count != entries.counts[i]:
                 raise BadRecord("not the messages that the index names")
-            self._gatherer.add(int(entries.lanes[i]), run, place, columns, bodies=self._bodies)
+            lane = int(entries.lanes[i])
+            for first in range(0, run.count, ROWS):
+                last = min(first + ROWS, run.count)
+                gatherer.add(lane, run, place, columns, first, last, bodies=self._bodies)
+                if gatherer.full:
+                    yield gatherer.take()
         except (BadRecord, Misplaced, BadColumns) as error:
             raise Damaged(self._split.file, self._split.base + place, str(error)) from None
         except Newer as error:

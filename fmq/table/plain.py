@@ -1,6 +1,7 @@
 """Plain records, the many, a window at a time: their heads as one table, no loop over fields.
 
-A record is plain if it is a MESSAGE of bodies alone, of equal length and not compressed. What
+A record is plain if it is a MESSAGE of bodies alone, of equal length and not compressed, and not
+of more messages than a batch has rows. What
 is left to do for each is what only C can do: two checksums, and one slice.
 """
 
@@ -17,6 +18,7 @@ from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.kinds import MESSAGE
 from fmq.store.record import MAGIC, MESSAGE_HEAD, PREFIX_BYTES
 from fmq.table.entries import Column, Entries
+from fmq.table.gather import ROWS
 from fmq.table.windows import Piece
 
 NOT_PLAIN = COMPRESSED | LENGTHS | KEYS | TAGS | HEADERS
@@ -76,6 +78,7 @@ class PlainRecords:
             & (heads["position"] == places + base)
             & (heads["offset"] == entries.offsets[low:high])
             & (heads["messages"] == counts)
+            & (counts <= ROWS)
             & (sizes >= 0)
             & (sizes % counts == 0)
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from fmq.store.content import Content, encode_bodies, encode_items
+from fmq.store.content import Content, encode_bodies, encode_items, in_records
 from fmq.store.kinds import COMMIT, TX_MESSAGE, Acks, Decided, Kind, Prepare, Record, Run
 from fmq.store.segment import Segment
 from fmq.tx.ledger import Entry
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 
 
 def runs_of(kind: Kind, transaction: Transaction, compress_bytes_min: int | None) -> list[Run]:
-    """Return the messages of `transaction`, a run of `kind` for each queue."""
+    """Return the messages of `transaction`, a run of `kind` for each record."""
     tx_id, producer = transaction.names
     encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
     runs = []
     for (topic, number), items in transaction.runs.items():
-        content = encode(items, compress_bytes_min)
-        run = Run(kind, topic, number, 0, content.count, 0, 0, tx_id, producer)
-        run.content, run.raw_bytes = content, content.raw_bytes
-        run.bodies_crc = content.bodies_crc
-        run.columns_crc = crc32(content.columns) if content.columns else 0
-        runs.append(run)
+        for part in in_records(items):
+            content = encode(part, compress_bytes_min)
+            run = Run(kind, topic, number, 0, content.count, 0, 0, tx_id, producer)
+            run.content, run.raw_bytes = content, content.raw_bytes
+            run.bodies_crc = content.bodies_crc
+            run.columns_crc = crc32(content.columns) if content.columns else 0
+            runs.append(run)
     return runs
 
 

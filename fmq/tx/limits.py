@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fmq.errors import TooLarge, TooMany
 from fmq.message import Message
-from fmq.store.content import text_bytes
+from fmq.store.content import RECORD_MESSAGES_MAX, text_bytes
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
 from fmq.tx.ledger import Amount, Ledger
@@ -21,8 +21,10 @@ FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
 RUN_BYTES = 184  # a run's head without its names, with its TOPIC record and padding
 REASON_BYTES_MAX = 1024
 # What a body takes in the columns of its run, at the most: its length, and that it has no key, no
-# tag and no headers, if another one in the run has.
-COLUMNS_BYTES = 4 + 3 * 2
+# tag and no headers, if another one in the run has. And its part of the head of one more record:
+# a run of more messages than a record holds has several, each with that many bytes for its head.
+COLUMNS_BYTES = 4 + 3 * 2 + 1
+assert RECORD_MESSAGES_MAX > RUN_BYTES + 16 * NAME_BYTES_MAX
 DECISION_BYTES_MAX = FRAME_BYTES + REASON_BYTES_MAX  # what COMMIT may take beyond its PREPARE
 
 # What is limited of the undecided, in all and per producer.

@@ -13,6 +13,7 @@ from fmq.store.content import (
     encode_bodies,
     encode_messages,
     encode_one,
+    in_records,
     split_bodies,
 )
 from fmq.store.journal import Append
@@ -87,12 +88,14 @@ class Sender:
     def _of_bodies(
         self, topic: str, bodies: list[bytes], queue: int | None
     ) -> list[tuple[int, Content]]:
-        content = encode_bodies(bodies, self._compress_bytes_min)
-        if content.raw_bytes > self._message_bytes_max:  # of all; one alone may be as large
+        contents = [encode_bodies(part, self._compress_bytes_min) for part in in_records(bodies)]
+        # Of all of a record; one alone may be as large.
+        if any(content.raw_bytes > self._message_bytes_max for content in contents):
             size = max(len(as_bytes(body)) for body in bodies)
             if size > self._message_bytes_max:
                 self._refuse_size(size)
-        return [(self._writer.choose_queue(topic, None, queue), content)]
+        number = self._writer.choose_queue(topic, None, queue)
+        return [(number, content) for content in contents]
 
     def _of_items(
         self, topic: str, items: Iterable[object], queue: int | None
@@ -106,8 +109,9 @@ class Sender:
             number = self._writer.choose_queue(topic, message.key, queue)
             lanes.setdefault(number, []).append(message)
         return [
-            (number, encode_messages(messages, self._compress_bytes_min))
+            (number, encode_messages(part, self._compress_bytes_min))
             for number, messages in lanes.items()
+            for part in in_records(messages)
         ]
 
     def _refuse_size(self, size: int) -> NoReturn:
