@@ -415,8 +415,13 @@ class Engine:
         parts = self._parts
         parts.refuse_nested()
         with parts.lock:
+            topics = [*parts.ledger.topics.values()]
+        spans = [queue.next - queue.first for topic in topics for queue in topic.queues]
+        counts = len(spans), sum(spans)
+        with parts.lock:
             stats = Stats.of(
-                self._path, parts.journal, parts.ledger, parts.group, parts.chores, self._report
+                *(self._path, parts.journal, parts.ledger, parts.group, parts.chores),
+                *(self._report, *counts),
             )
         if stats.trouble is None and self._databases is not None:
             return replace(stats, trouble=self._databases.trouble)

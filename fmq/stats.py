@@ -33,7 +33,7 @@ class Stats:
     topics: int
     queues: int
     messages: int
-    """Visible ones that retention has not dropped."""
+    """Visible ones that retention has not dropped, counted while others may publish."""
     groups: int
     undecided: int
     undecided_bytes: int
@@ -62,9 +62,10 @@ class Stats:
         group: Group,
         chores: Housekeeping,
         report: RecoveryReport,
+        queues: int,
+        messages: int,
     ) -> Stats:
-        """Under the engine's lock."""
-        queues = [queue for topic in ledger.topics.values() for queue in topic.queues]
+        """Under the engine's lock, but `queues` and `messages`, which are counted before."""
         oldest = next(iter(ledger.undecided.values()), None)
         return cls(
             path=path,
@@ -74,8 +75,8 @@ class Stats:
             applied_upto=ledger.applied_upto,
             segments=len(journal.segments),
             topics=len(ledger.topics),
-            queues=len(queues),
-            messages=sum(queue.next - queue.first for queue in queues),
+            queues=queues,
+            messages=messages,
             groups=len(ledger.groups),
             undecided=len(ledger.undecided),
             undecided_bytes=ledger.undecided_in_all.bytes,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
+from fmq.consume.ready import ReadyQueues
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import GroupKey, Ledger, Queue
 
@@ -16,6 +19,7 @@ class Groups:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._queues: dict[GroupKey, QueueHolds] = {}
+        self._ready: dict[tuple[str, str], ReadyQueues] = {}  # by group and topic
         ledger.on_ack = self._acked
         ledger.on_free = self._freed
         ledger.holding = self._holding
@@ -28,8 +32,17 @@ class Groups:
         key = group, topic, queue
         holds = self._queues.get(key)
         if holds is None:
-            holds = self._queues[key] = QueueHolds(self._ledger.acked_of(*key))
+            ready = self._ready_of(group, topic)
+            holds = self._queues[key] = QueueHolds(self._ledger.acked_of(*key), ready, queue)
         return holds
+
+    def _ready_of(self, group: str, topic: str) -> ReadyQueues:
+        ready = self._ready.get((group, topic))
+        if ready is None:
+            known = self._ledger.topics.get(topic)
+            ready = ReadyQueues(0 if known is None else len(known.queues))
+            self._ready[group, topic] = ready
+        return ready
 
     def _holding(self) -> set[tuple[str, str]]:
         """Which groups have deliveries in hand, and of which topics."""
@@ -58,15 +71,29 @@ class Groups:
         """Up to `limit` messages of one queue for `owner`, beginning with queue number `turn`;
         what was held until `now` may be among them.
         """
-        queues = self._queues_of(topics)
-        for i in range(len(queues)):
-            queue = queues[(turn + i) % len(queues)]
-            holds = self._of(group, queue.topic, queue.number)
-            if now >= holds.earliest:
-                holds.expire(now)
-            hold = holds.claim(queue.next, queue.first, limit, owner, deadline)
-            if hold is not None:
-                return queue, holds, hold
+        known = [topic for name in topics if (topic := self._ledger.topics.get(name)) is not None]
+        start = turn % (sum(len(topic.queues) for topic in known) or 1)
+        first = 0
+        while first < len(known) and start >= len(known[first].queues):
+            start -= len(known[first].queues)
+            first += 1
+        for topic in (*known[first:], *known[:first]):
+            ready = self._ready_of(group, topic.name)
+            ready.expire(now)
+            i = bisect_left(ready.numbers, start)
+            start = 0  # of the topics that follow
+            for _ in range(len(ready.numbers)):
+                i = 0 if i >= len(ready.numbers) else i
+                queue = topic.queues[ready.numbers[i]]
+                holds = self._of(group, queue.topic, queue.number)
+                if now >= holds.earliest:
+                    holds.expire(now)
+                hold = holds.claim(queue.next, queue.first, limit, owner, deadline)
+                if hold is not None:
+                    return queue, holds, hold
+                if ready.add not in queue.idle:
+                    queue.idle.append(ready.add)
+                ready.idle(i, holds.earliest)
         return None
 
     def _queues_of(self, topics: tuple[str, ...]) -> list[Queue]:
@@ -84,15 +111,20 @@ class Groups:
                 yield holds
 
     def next_deadline(self, group: str, topics: tuple[str, ...]) -> float:
-        """When the next lease in these topics ends."""
-        return min(
-            (holds.next_deadline() for holds in self._known(group, topics)),
-            default=float("inf"),
-        )
+        """A time before which no lease in these topics ends, once a claim has found nothing."""
+        ready = (self._ready.get((group, name)) for name in topics)
+        return min((each.next_due() for each in ready if each is not None), default=math.inf)
 
     def await_transactions(self, group: str, topics: tuple[str, ...]) -> bool:
         """Whether something of these topics is held as long as a transaction needs."""
-        return any(holds.await_transactions() for holds in self._known(group, topics))
+        for name in topics:
+            ready = self._ready.get((group, name))
+            reserved = set() if ready is None else ready.reserved
+            for holds in [*reserved]:
+                if holds.await_transactions():
+                    return True
+                reserved.discard(holds)
+        return False
 
     def release(self, group: str, topics: tuple[str, ...], member: object) -> None:
         """Redeliver all that `member`, which leaves `group`, holds."""

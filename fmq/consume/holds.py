@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fmq.consume.held import Claim, Held, Hold
+from fmq.consume.ready import ReadyQueues
 from fmq.tx.acks import Acked
 
 if TYPE_CHECKING:
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 class QueueHolds:
     """One group's view of one queue."""
 
-    def __init__(self, acked: Acked) -> None:
+    def __init__(self, acked: Acked, ready: ReadyQueues | None = None, number: int = 0) -> None:
+        """`ready` is told whenever the queue with that number may have something again."""
         from sortedcontainers import SortedDict  # here, for the reason in fmq/tx/acks.py
 
+        self._ready = ReadyQueues(1) if ready is None else ready
+        self._number = number
         self.acked = acked
         self.cursor = acked.floor
         self._held = Held()
@@ -86,6 +90,7 @@ class QueueHolds:
 
     def reserve(self, first: int, end: int, owner: object) -> None:
         """A transaction from before a restart holds the range."""
+        self._ready.reserved.add(self)
         self._held.put(Hold(first, end, owner, math.inf))
 
     def held_by(self, first: int, end: int, owner: object) -> bool:
@@ -117,6 +122,7 @@ class QueueHolds:
             assert hold is not None
         if hold.owner is not owner:
             return False
+        self._ready.reserved.add(self)
         hold.owner, hold.deadline = heir, math.inf
         return True
 
@@ -126,6 +132,7 @@ class QueueHolds:
         assert hold is not None, "only what is held can be handed over"
         if deadline < self.earliest:
             self.earliest = deadline
+        self._ready.add(self._number)
         hold.owner, hold.deadline = owner, deadline
 
     def done(self, first: int, end: int) -> None:
@@ -152,6 +159,7 @@ class QueueHolds:
 
     def give_back(self, first: int, end: int) -> None:
         """The range comes again, to whoever asks next."""
+        self._ready.add(self._number)
         hold = self.split(first, end)
         if hold is not None:
             self._held.remove(first)

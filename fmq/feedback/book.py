@@ -154,6 +154,18 @@ class Book:
         self._take_in_new()
         return self._open[tx]
 
+    def snapshot(self) -> tuple[list[Open], list[tuple[Entry, float]]]:
+        """Return all of them, in no order, for `in_order`: the least that needs the lock."""
+        return [*self._open.values()], [*self._new.values()]
+
+    @staticmethod
+    def in_order(snapshot: tuple[list[Open], list[tuple[Entry, float]]]) -> list[Open]:
+        """Return all of a snapshot, the oldest first. Also without the engine's lock."""
+        known, new = snapshot
+        everything = {entry.tx: Open(entry) for entry, _ in new}
+        everything.update((each.entry.tx, each) for each in known)
+        return [everything[tx] for tx in sorted(everything)]
+
     def oldest_first(self) -> list[Open]:
         """All of them, in the order of their numbers: also when some were relocated."""
         self._take_in_new()

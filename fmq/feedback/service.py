@@ -283,17 +283,19 @@ class Feedback:
     def undecided(self) -> list[fmq.UndecidedTransaction]:
         """All that wait for their decision, the oldest first, and how asking stands."""
         self.catch_up()
-        with self._lock, self._changing:
-            return [
-                replace(undecided_view(each.entry), answers=each.answers, parked=each.parked)
-                for each in self.book.oldest_first()
-            ]
+        with self._lock:
+            snapshot = self.book.snapshot()
+        return [
+            replace(undecided_view(each.entry), answers=each.answers, parked=each.parked)
+            for each in self.book.in_order(snapshot)
+        ]
 
     def has_bound(self, producer: str) -> bool:
         """Whether something of `producer` is undecided that is bound to a database."""
-        with self._lock, self._changing:
-            mine = (each for each in self.book.oldest_first() if each.producer == producer)
-            return any(each.entry.prepare.bound for each in mine)
+        with self._lock:
+            snapshot = self.book.snapshot()
+        mine = (each for each in self.book.in_order(snapshot) if each.producer == producer)
+        return any(each.entry.prepare.bound for each in mine)
 
     # --- all at once ----------------------------------------------------------------------------
 

@@ -211,6 +211,8 @@ def publish_run(ledger: Ledger, run: Run) -> None:
     queue.next = run.offset + run.count
     if queue.next > queue.assigned:
         queue.assigned = queue.next
+    if queue.idle:
+        queue.end_idle()
     ledger.index.add(run)
     if topic.waiting:
         _arrived(ledger, topic, queue, run)

@@ -22,7 +22,7 @@ from fmq.tx.state import State
 class Queue:
     """One ordered lane of a topic: messages from `first` up to `next` are visible."""
 
-    __slots__ = ("assigned", "first", "fresh", "next", "number", "settled", "topic")
+    __slots__ = ("assigned", "first", "fresh", "idle", "next", "number", "settled", "topic")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
@@ -32,6 +32,13 @@ class Queue:
         self.assigned = 0
         self.settled = True  # False: the first record that is met says where it begins
         self.fresh: Fresh | None = None  # the last run for which somebody was woken
+        self.idle: list[Callable[[int], None]] = []  # called once with its number at a message
+
+    def end_idle(self) -> None:
+        """A message has arrived: tell the groups that had found nothing to hand out."""
+        for found_nothing in self.idle:
+            found_nothing(self.number)
+        self.idle.clear()
 
 
 class Topic:

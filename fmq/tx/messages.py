@@ -160,23 +160,31 @@ class Messages:
         from fmq.infos import QueueInfo
 
         with self.lock:
-            return [
-                QueueInfo(each.name, queue.number, queue.first, queue.next)
-                for each in self.ledger.made_topics()
-                if topic is None or each.name == topic
+            found = self.ledger.topics
+            topics = found.values() if topic is None else filter(None, (found.get(topic),))
+            # Only numbers: the rest is made outside the lock.
+            numbers = [
+                (each.name, queue.number, queue.first, queue.next)
+                for each in topics
+                if each.made
                 for queue in each.queues
             ]
+        return [QueueInfo(*each) for each in numbers]
 
     def groups(self, group: str | None) -> list[GroupInfo]:
-        """All groups, or one, with every queue of the topics that they have taken from."""
+        """All groups, or one, with every queue of the topics that they have taken from. Each queue
+        is as it is at one instant: between two of them others have the lock.
+        """
         with self.lock:
-            taken = {key[:2] for key in self.ledger.acked if group is None or key[0] == group}
-            return [
-                self._group_info(name, queue)
-                for name, topic in sorted(taken)
-                if topic in self.ledger.topics
-                for queue in self.ledger.topics[topic].queues
-            ]
+            keys = [*self.ledger.acked]
+        taken = sorted({key[:2] for key in keys if group is None or key[0] == group})
+        found = []
+        for name, topic in taken:
+            known = self.ledger.topics.get(topic)
+            for queue in [] if known is None else known.queues:
+                with self.lock:
+                    found.append(self._group_info(name, queue))
+        return found
 
     def _group_info(self, group: str, queue: Queue) -> GroupInfo:
         from fmq.infos import GroupInfo
@@ -230,7 +238,8 @@ class Messages:
 
     def wake_all(self) -> None:
         """Wake everybody, because the engine closes or has failed. Under the lock."""
-        self.ledger.arrived.update(self.ledger.topics, self.ledger.awaited)
+        waited_for = (topic.name for topic in self.ledger.topics.values() if topic.waiting)
+        self.ledger.arrived.update(waited_for, self.ledger.awaited)
         self.wake()
 
 
