@@ -215,10 +215,10 @@ class Decisions:
         whatever the disk did.
         """
         with self._group.lock:
-            soon = any(entry.is_decided_soon for entry in self._ledger.undecided.values())
-            if soon:
+            undecided = [*self._ledger.undecided.values()]
+        if any(entry.is_decided_soon for entry in undecided):
+            with self._group.lock:
                 self._refuse_to_guess()
-        if soon:
             self._group.flush()
 
     def _refuse_to_guess(self) -> None:
