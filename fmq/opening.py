@@ -231,13 +231,32 @@ def _log_other_numbers_of_queues(
             )  # fmt: skip
 
 
+CALLS_NEED = (
+    "fmq.bind.begin",
+    "fmq.bind.databases",
+    "fmq.bind.kinds",
+    "fmq.feedback.local",
+    "fmq.feedback.loop",
+    "fmq.feedback.question",
+    "fmq.feedback.settle",
+    "fmq.infos",
+    "fmq.recovery.replay",
+    "fmq.stats",
+    "fmq.store.scan",
+    "logging",
+    "lz4.block",
+    "random",
+    "sortedcontainers",
+)
+
+
 def _import_what_calls_need() -> None:
-    """What the first checkpoint, seal and decision would import, while calls run in other threads.
+    """Import all that the calls of an engine need, so that none of them imports anything.
 
     An interrupt in the middle of an import can leave Python's lock of imports taken, and a fork the
     lock of a module: who imports next waits for ever. Here nobody waits yet. And where too many
     files are open nothing can be imported; a decision must not be refused for that.
     """
-    have("fmq.infos", "lz4.block")
+    have(*CALLS_NEED)
     to_json(None)
     blake2b()

@@ -93,7 +93,7 @@ SHAPES: dict[str, tuple[int, int, bytes, bytes]] = {
         b"",
     ),
 }
-CALLS: dict[str, Callable[[fmq.Engine, int], Any]] = {
+CALLS: dict[str, Callable[[fmq.Engine | fmq.ReadOnlyEngine, int], Any]] = {
     "read": lambda engine, offset: engine.read("t", offset=offset, limit=1),
     "read_batch": lambda engine, offset: messages_of(
         engine.read_batch("t", offset=offset, limit=1)
