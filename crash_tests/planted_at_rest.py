@@ -11,6 +11,56 @@ OTHER = "tests/test_other_store.py"
 
 FOUND_BY_TESTS = (
     Mutant(
+        "a record holds more than 65,536 messages",
+        "RECORD_MESSAGES_MAX = 1 << 16",
+        "RECORD_MESSAGES_MAX = 1 << 17",
+        tests="tests/test_large_records.py -k 65536",
+    ),
+    Mutant(
+        "a read builds more of a record than it returns",
+        "return list(map(file.read, repeat(size, count)))",
+        "return list(map(file.read, repeat(size, self._count)))[:count]",
+        more=(
+            (
+                "        if count <= UNIFORM_COUNT_MAX:\n",
+                "        if False:\n",
+            ),
+        ),
+        tests="tests/test_large_records.py -k read_of_one",
+    ),
+    Mutant(
+        "the undecided are listed under the lock",
+        "            snapshot = self.book.snapshot()\n        return [",
+        "            snapshot = self.book.snapshot()\n            self.book.in_order(snapshot)\n"
+        "            [undecided_view(each.entry) for each in self.book.oldest_first()]\n"
+        "        return [",
+        tests="tests/test_steps.py -k undecided",
+    ),
+    Mutant(
+        "a queue that was idle does not hear of a message",
+        "    if queue.idle:\n        queue.end_idle()\n",
+        "",
+        tests="tests/test_steps.py -k message_in_any_queue",
+    ),
+    Mutant(
+        "a queue that was idle does not hear that a lease has ended",
+        "            ready.expire(now)\n",
+        "",
+        tests="tests/test_steps.py -k comes_again",
+    ),
+    Mutant(
+        "an idle poll looks at every queue",
+        "        del self.numbers[i]\n",
+        "        self.numbers.append(self.numbers.pop(i))\n",
+        tests="tests/test_steps.py -k idle_poll",
+    ),
+    Mutant(
+        "a call of an engine imports what it needs",
+        '    "sortedcontainers",\n)',
+        ")",
+        tests="tests/test_imports.py",
+    ),
+    Mutant(
         "a check does not ask at its end who was here",
         "        locked = _locked_since(directory, before)\n",
         "        locked = None\n",
