@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import fmq
-from fmq.real_disk import RealFile
+from fmq.posix import RealFile
 
 HOME = str(Path(fmq.__file__).parent) + "/"
 WRITE = RealFile.write.__code__

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fmq.real_disk import ZEROS_BYTES
+from fmq.posix import ZEROS_BYTES
 
 FILE_BYTES = 16 << 20
 PIECES = (4 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20, FILE_BYTES)

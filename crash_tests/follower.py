@@ -11,7 +11,7 @@ from crash_tests.oracle import Lane, Oracle, Violation
 from crash_tests.resources import Door, check_files
 from fmq.errors import CheckpointLost, FmqError, NotAStore
 from fmq.options import Options
-from fmq.readonly import ReadOnlyEngine
+from fmq.read_only_engine import ReadOnlyEngine
 from fmq.testing import CrashDisk
 
 

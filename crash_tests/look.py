@@ -11,8 +11,8 @@ from fmq.errors import OffsetGone, UnknownTransaction
 
 if TYPE_CHECKING:
     from fmq.engine import Engine
-    from fmq.infos import QueueInfo
-    from fmq.readonly import ReadOnlyEngine
+    from fmq.read_only_engine import ReadOnlyEngine
+    from fmq.results import QueueInfo
 
 ALL = 1_000_000
 Lanes = dict[Lane, tuple[int, list[bytes]]]  # first offset, bodies from there on

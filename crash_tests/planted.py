@@ -138,8 +138,8 @@ MUTANTS = (
     ),
     Mutant(
         "retention ignores who has not acked yet in a queue",
-        "done = acked.get((group, topic, number)) or Acked()",
-        "done = acked.get((group, topic, number)) or Acked(lane.next)",
+        "done = acked.get((group, topic, number)) or AckSet()",
+        "done = acked.get((group, topic, number)) or AckSet(lane.next)",
         "--workload retention-of-another-queue",
     ),
     Mutant(

@@ -1,6 +1,6 @@
 """The one door to files, as protocols: what the engine asks of a machine.
 
-`Disk`, `Directory` and `File` have a few methods each; `fmq/real_disk.py` serves them with
+`Disk`, `Directory` and `File` have a few methods each; `fmq/posix.py` serves them with
 system calls, `fmq.testing.CrashDisk` from memory, with power cuts. They promise what POSIX
 promises and no more: bytes are durable after a synced write or `File.sync`, names after
 `Directory.sync`, and nothing else orders anything.

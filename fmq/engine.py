@@ -8,16 +8,28 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
-import fmq
-from fmq.background import HousekeepingThread
-from fmq.bounds import SECONDS_MAX
-from fmq.checkpointing import no_checkpoint
+from fmq.bind.begin import begin_bound
+from fmq.bind.databases import Databases
+from fmq.bind.find import asked_at
+from fmq.bind.transaction import BoundTransaction
+from fmq.chores.checkpointer import no_checkpoint
+from fmq.chores.thread import HousekeepingThread
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
-from fmq.ending import (
+from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
+from fmq.feedback.answers import Answer, Checker, check_callable
+from fmq.feedback.checkers import Checkers
+from fmq.feedback.local_transaction import send_with
+from fmq.feedback.service import Feedback
+from fmq.message import Body, Decision, Message, Receipt
+from fmq.options import SECONDS_MAX, Options
+from fmq.parts import Parts
+from fmq.recovery.recover import Claimed
+from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.shutdown import (
     Closing,
     drain,
     forget,
@@ -25,26 +37,14 @@ from fmq.ending import (
     refusals_of_close,
     remember,
 )
-from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
-from fmq.feedback.answers import Answer, Checker, check_callable
-from fmq.feedback.checkers import Checkers
-from fmq.feedback.service import Feedback
-from fmq.imported import have
-from fmq.message import Body, Decision, Message, Receipt
-from fmq.options import Options
-from fmq.parts import Parts
+from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.committer import Committer
 from fmq.store.section import is_mine
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import check_name, check_names, check_place, check_seconds, check_text
-from fmq.tx.receipts import receipts_of
+from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Transaction
-
-if TYPE_CHECKING:
-    from fmq.bind.databases import Databases
-    from fmq.bind.transaction import BoundTransaction
-    from fmq.recovery.recover import Claimed
 
 
 class Engine:
@@ -80,9 +80,9 @@ class Engine:
         self._clock = clock
         self._databases: Databases | None = None
         if background:
-            self._committer = Committer(parts.group)
+            self._committer = Committer(parts.commit_queue)
             self._thread = HousekeepingThread(parts.chores, clock, options)
-            parts.watch, parts.group.on_pending = self._thread, self._thread.kick_if_waiting
+            parts.watch, parts.commit_queue.on_pending = self._thread, self._thread.kick_if_waiting
             self._start_threads(self._committer, self._thread)
         remember(self)
 
@@ -123,7 +123,7 @@ class Engine:
             self._check()
         sent = self._sender.one(topic, body, key, tag, headers, queue, producer)
         writer = self._writer
-        self._parts.group.submit(writer.send, sent, sync)
+        self._parts.commit_queue.submit(writer.send, sent, sync)
         if not self._background:
             self._after()
         return receipts_of(sent.records)[0]
@@ -145,10 +145,10 @@ class Engine:
         self._check()
         sent = self._sender.many(topic, bodies, queue, producer)
         if sent is None:
-            self._parts.group.waits(sync)
+            self._parts.commit_queue.waits(sync)
             return []
         writer = self._writer
-        self._parts.group.submit(writer.send, sent, sync)
+        self._parts.commit_queue.submit(writer.send, sent, sync)
         self._after()
         return receipts_of(sent.records)
 
@@ -191,9 +191,6 @@ class Engine:
         self._check()
         if bind is None:
             return self._manager.begin(tx_id, producer, check_after)
-        have("fmq.bind.begin", "fmq.bind.databases", "fmq.feedback.loop")
-        from fmq.bind.begin import begin_bound
-
         feedback, checkers = self._parts.feedback, self._checkers
         names = tx_id, "" if producer is None else producer
         strict = self._options.strict_bind
@@ -206,22 +203,18 @@ class Engine:
         """Those that producers are bound to; there are none before the first is named or met."""
         with self._checkers.lock:
             if self._databases is None:
-                from fmq.bind.databases import Databases
-
                 self._databases = Databases(self, self._clock, background=self._background)
             return self._databases
 
     def _resolve(self, addresses: Mapping[str, object]) -> None:
         """Have the databases at `addresses` asked what their producers' transactions became."""
-        from fmq.bind.find import asked_at
-
         databases = self._with_databases()
         for producer, address in addresses.items():
             self.checker(producer)(databases.named(producer, asked_at(address)))
         self.settle()
         databases.start()
 
-    def outcome(self, tx_id: str) -> fmq.Outcome:
+    def outcome(self, tx_id: str) -> Outcome:
         """What became of a transaction: undecided, committed or rolled back, when and by whom."""
         self._enter()
         try:
@@ -230,7 +223,7 @@ class Engine:
             self._check_open()
             raise
 
-    def undecided(self) -> list[fmq.UndecidedTransaction]:
+    def undecided(self) -> list[UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
         self._enter()
         return self._parts.feedback.undecided()
@@ -244,7 +237,7 @@ class Engine:
         decided_by: str | None = None,
         seal: str | None = None,
         sync: bool | None = None,
-    ) -> fmq.Outcome:
+    ) -> Outcome:
         """Commit or roll back an undecided transaction, in its producer's place.
 
         The same decision again is a success; the opposite one is AlreadyDecided. With `seal`
@@ -269,13 +262,11 @@ class Engine:
         It takes a Question and returns "commit", "rollback" or "unknown".
         """
         self._check()
-        have("fmq.feedback.loop")
         return self._checkers.decorator(producer)
 
-    def settle(self, *, timeout: float = 30.0) -> fmq.Settled:
+    def settle(self, *, timeout: float = 30.0) -> Settled:
         """Ask the registered checkers about everything that is undecided now, and report."""
         self._check()
-        have("fmq.feedback.settle")
         return self._checkers.settle(check_seconds("timeout", timeout))
 
     def send_in_transaction(
@@ -286,14 +277,11 @@ class Engine:
         producer: str | None = None,
         tx_id: str | None = None,
         check_after: float | None = None,
-    ) -> fmq.Outcome:
+    ) -> Outcome:
         """Prepare `messages`, pairs of topic and body, call `local`, and decide by what it says.
 
         It returns "commit", "rollback" or "unknown"; an exception leaves it to the checker.
         """
-        have("fmq.feedback.local")
-        from fmq.feedback.local import send_with
-
         check_callable("local", local)
         tx = self.transaction(tx_id=tx_id, producer=producer, check_after=check_after)
         return send_with(tx, messages, local, self._parts.feedback)
@@ -338,7 +326,6 @@ class Engine:
     ) -> Consumer:
         """A member of `group`, which shares the messages of `topics`; a new one starts earliest."""
         self._check()
-        have("sortedcontainers")  # in which it is noted what is handed out, and acked
         names = check_names("topic", topics)
         group = check_name("group", group)
         if not names:
@@ -362,14 +349,14 @@ class Engine:
             self._after,
         )
 
-    def queues(self, topic: str | None = None) -> list[fmq.QueueInfo]:
+    def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """All queues, or those of one topic, with the offsets they hold at this instant."""
         self._enter()
         if topic is not None:
             check_text("topic", topic)
         return self._parts.messages.queues(topic)
 
-    def groups(self, group: str | None = None) -> list[fmq.GroupInfo]:
+    def groups(self, group: str | None = None) -> list[GroupInfo]:
         """How far all groups are, or one, in each queue of the topics they have taken from."""
         self._enter()
         if group is not None:
@@ -390,14 +377,14 @@ class Engine:
     def sync(self) -> None:
         """Make everything sent so far durable, whatever the mode."""
         self._check()
-        self._parts.group.flush(force=True)
+        self._parts.commit_queue.flush(force=True)
         self._after()
 
     def checkpoint(self) -> None:
         """Save where recovery can start; it happens by itself, too."""
         self._check()
         self._parts.refuse_nested()
-        self._parts.group.flush(force=True)
+        self._parts.commit_queue.flush(force=True)
         try:
             self._parts.chores.checkpoint()
         except StorageError:
@@ -405,11 +392,8 @@ class Engine:
         except OSError as error:
             raise no_checkpoint(self._path, error) from error
 
-    def stats(self) -> fmq.Stats:
+    def stats(self) -> Stats:
         """A snapshot of what the engine knows of itself."""
-        have("fmq.stats")
-        from fmq.stats import Stats
-
         if isinstance(self._refusal, Forked):
             raise self._refusal.with_traceback(None)
         parts = self._parts
@@ -420,7 +404,7 @@ class Engine:
         counts = len(spans), sum(spans)
         with parts.lock:
             stats = Stats.of(
-                *(self._path, parts.journal, parts.ledger, parts.group, parts.chores),
+                *(self._path, parts.journal, parts.ledger, parts.commit_queue, parts.chores),
                 *(self._report, *counts),
             )
         if stats.trouble is None and self._databases is not None:
@@ -432,14 +416,14 @@ class Engine:
         if self._refusal is not None:
             # The trace of each earlier time would keep what its callers had in their hands.
             raise self._refusal.with_traceback(None)
-        if self._parts.group.failure is not None:
-            self._parts.group.check()
+        if self._parts.commit_queue.failure is not None:
+            self._parts.commit_queue.check()
 
     def _check_open(self) -> None:
         """Raise if nothing can be read any more; a failed engine still shows what was visible."""
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
-        if self._parts.group.failure is not None:
+        if self._parts.commit_queue.failure is not None:
             self._parts.check_whole()
 
     def _enter(self) -> None:
@@ -477,7 +461,7 @@ class Engine:
 
     def _process_ends(self) -> None:
         with suppress(Closed):  # by another thread, since it was looked at
-            self._parts.group.process_ends()
+            self._parts.commit_queue.process_ends()
 
     def _let_go(self) -> None:
         for let_go in self._lettings_go():
@@ -489,17 +473,17 @@ class Engine:
 
         def end() -> None:
             nonlocal begun
-            group = self._parts.group
-            had_failed = group.broken()
+            queue = self._parts.commit_queue
+            had_failed = queue.broken()
             # The checkpoint is a hint: without it, or if it was broken off, the next open replays
             # a little more.
             clean = drain(self._parts, refusal) and not begun
             begun = True
             with suppress(OSError):
                 self._parts.chores.end(clean=clean)
-            if group.broken() and not had_failed:
+            if queue.broken() and not had_failed:
                 # Calls that did not wait may have lost what they planned, and no error said so.
-                raise group.failed_error() from group.failure
+                raise queue.failed_error() from queue.failure
 
         def wake() -> None:
             with self._parts.lock:
@@ -521,7 +505,7 @@ class Engine:
 
     def _forked(self) -> None:
         """This is the child of a fork: the engine is the parent's, and this copy is dead."""
-        self._refusal = self._parts.group.failure = Forked(self._path)
+        self._refusal = self._parts.commit_queue.failure = Forked(self._path)
         let_go_of_locks(self._parts)
         self._closing = Closing()  # who was at it does not exist
         self._thread = self._committer = None

@@ -30,9 +30,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import fmq
+if TYPE_CHECKING:
+    from fmq.results import Outcome
 from fmq.clock import as_text
 
 
@@ -378,7 +379,7 @@ class RollBack(TransactionError):
 class AlreadyDecided(TransactionError):
     """The opposite decision is durable; `outcome` has it."""
 
-    def __init__(self, outcome: fmq.Outcome) -> None:
+    def __init__(self, outcome: Outcome) -> None:
         at, by = outcome.decided_at, outcome.decided_by
         super().__init__(
             f"transaction {outcome.tx_id!r} was {outcome.state}"

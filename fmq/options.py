@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from fmq.bounds import QUEUES_MAX, SECONDS_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from fmq.errors import BadOption
 
 SyncMode = Literal["always", "interval", "never"]
@@ -17,6 +16,11 @@ OnUndecided = Literal["ask", "park", "rollback"]
 
 KIB = 1024
 MIB = 1024 * KIB
+
+SEGMENT_BYTES_MIN = 2 * 1024  # what a decision may take fits it, and a message beside it
+SEGMENT_BYTES_MAX = 1024 << 20
+QUEUES_MAX = 4096
+SECONDS_MAX = 100 * 365 * 86400  # a wait of three times as long is more than Python's locks take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,20 +8,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from fmq.checkpointing import Checkpointer
+from fmq.chores.checkpointer import Checkpointer
+from fmq.chores.runner import Housekeeping
 from fmq.clock import Clock
 from fmq.consume.groups import Groups
 from fmq.disk import Directory
 from fmq.errors import Nested
 from fmq.feedback.service import Feedback
-from fmq.housekeeping import Housekeeping
 from fmq.options import Options
 from fmq.recovery.layout import FAILED
+from fmq.recovery.recover import Recovered
+from fmq.recovery.replay import rebuild_index
 from fmq.store.catalog import Catalog
+from fmq.store.commit_queue import CommitQueue
 from fmq.store.files import Files
-from fmq.store.group import Group
 from fmq.store.index import SegmentIndex
 from fmq.store.journal import Append, Journal
 from fmq.store.reader import Reader
@@ -36,9 +38,6 @@ from fmq.tx.outcomes import Outcomes
 from fmq.tx.reserve import size_of_all
 from fmq.tx.sender import Sender
 from fmq.tx.writer import Writer
-
-if TYPE_CHECKING:
-    from fmq.recovery.recover import Recovered
 
 
 def _segment_bytes(found: Recovered, options: Options) -> int:
@@ -101,8 +100,8 @@ class Parts:
             spares.close()
             raise
         modes = {"synced": options.sync != "never", "waits": options.sync != "interval"}
-        self.group = group = Group(lock, journal, self._publish, **modes)
-        self.writer = writer = Writer(lock, journal, group, ledger, clock, options)
+        self.commit_queue = queue = CommitQueue(lock, journal, self._publish, **modes)
+        self.writer = writer = Writer(lock, journal, queue, ledger, clock, options)
         self.sender = Sender(writer)
         self.catalog = catalog = Catalog(directory, found.store, self._rebuild)
         self._fill_catalog()
@@ -121,7 +120,7 @@ class Parts:
             check_open,
             after,
         )
-        group.on_failure = self._has_failed
+        queue.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
         self.chores = Housekeeping(directory, writer, self.manager, catalog, checkpointer)
         self.watch: Watch | None = None
@@ -138,8 +137,6 @@ class Parts:
 
     def _rebuild(self, base: int) -> SegmentIndex:
         """The index of a sealed segment whose file is missing or not sound."""
-        from fmq.recovery.replay import rebuild_index
-
         segment = self.journal.segment_of(base)
         if segment is None:
             raise FileNotFoundError(segment_name(base))
@@ -188,14 +185,14 @@ class Parts:
         With or without the lock.
         """
         written = self.journal.written_to  # and that stays so: nothing is written any more
-        if self.group.broken() and written > max(self._opened_at, self.ledger.applied_upto):
-            raise self.group.failed_error()
+        if self.commit_queue.broken() and written > max(self._opened_at, self.ledger.applied_upto):
+            raise self.commit_queue.failed_error()
 
     def refuse_nested(self) -> None:
         """Raise Nested if a signal handler makes the call inside of one that this thread has to go
         on with first.
         """
-        self.group.refuse_nested(threading.get_ident())
+        self.commit_queue.refuse_nested(threading.get_ident())
         if self.chores.is_running_here():
             raise Nested
 

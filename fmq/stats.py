@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fmq.housekeeping import Housekeeping
+from fmq.chores.runner import Housekeeping
 from fmq.recovery.recover import RecoveryReport
-from fmq.store.group import Group
+from fmq.store.commit_queue import CommitQueue
 from fmq.store.journal import Journal
 from fmq.tx.ledger import Ledger
 
@@ -59,7 +59,7 @@ class Stats:
         path: str,
         journal: Journal,
         ledger: Ledger,
-        group: Group,
+        commit_queue: CommitQueue,
         chores: Housekeeping,
         report: RecoveryReport,
         queues: int,
@@ -81,13 +81,13 @@ class Stats:
             undecided=len(ledger.undecided),
             undecided_bytes=ledger.undecided_in_all.bytes,
             oldest_undecided=oldest.prepare.tx_id if oldest else None,
-            syncs=group.syncs,
+            syncs=commit_queue.syncs,
             checkpoints=chores.checkpointer.taken,
             checkpointed_upto=max(chores.checkpointer.upto, 0),
             spares=journal.spares.count(),
             spares_reserved=journal.spares.needed,
             kept=Kept(*chores.retention.kept) if chores.retention.kept else None,
             trouble=chores.trouble or journal.spares.failed,
-            failure=str(group.failure) if group.failure is not None else None,
+            failure=str(commit_queue.failure) if commit_queue.failure is not None else None,
             recovery=report,
         )

@@ -16,7 +16,7 @@ import pytest
 import fmq
 from fmq.disk import Disk
 from fmq.errors import Locked, NotAStore
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.testing import CrashDisk, FakeClock
 from tests.small import flip, segments
 

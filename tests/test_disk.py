@@ -16,7 +16,7 @@ import pytest
 
 from fmq.disk import Buffer, Directory, Disk
 from fmq.errors import Locked, NotAStore
-from fmq.real_disk import RealDisk, RealFile
+from fmq.posix import RealDisk, RealFile
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 
 DISKS: dict[str, Callable[[], Disk]] = {

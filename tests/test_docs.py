@@ -190,6 +190,7 @@ def test_every_option_of_the_data_source_is_documented() -> None:
 
 MAPPED = (
     "fmq",
+    "fmq/chores",
     "fmq/store",
     "fmq/tx",
     "fmq/recovery",

@@ -104,7 +104,7 @@ for delivery in engine.consumer("u", group="g").poll():
 def test_every_engine_of_the_process_is_synced_also_after_one_that_fails(tmp_path: Path) -> None:
     """stderr has its error, and no second one of an engine that had failed before."""
     script = """
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.testing import FaultDisk
 engines = []
 for name in ("a", "failed", "failing", "z"):

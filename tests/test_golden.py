@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import fmq
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.recovery import checkpoint
 from fmq.recovery.layout import look, read_header
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS

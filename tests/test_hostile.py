@@ -26,7 +26,7 @@ from fmq.recovery import checkpoint as checkpoints
 from fmq.store.columns import COMPRESSED
 from fmq.store.content import Content
 from fmq.store.encoding import encode, size_of
-from fmq.store.kinds import Kind, Record, Run, State, TopicMade
+from fmq.store.kinds import Carryover, Kind, Record, Run, TopicMade
 from fmq.store.record import FIRST, LAST, aligned
 from fmq.store.segment import HEADER_BYTES, MAGIC, Header, segment_name
 from fmq.testing import CrashDisk, FakeClock
@@ -150,7 +150,7 @@ def test_a_state_of_any_json_is_refused_or_taken_over() -> None:
     body = newest_checkpoint().ledger
     assert body["acks"]
     for each in [json.dumps(each).encode() for each in variants(body)] + DEEP:
-        files = journal(State(each, 5), capacity=HEADER_BYTES + 200_000)
+        files = journal(Carryover(each, 5), capacity=HEADER_BYTES + 200_000)
         try:
             must_be_bounded(files)
         except BaseException as error:

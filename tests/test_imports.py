@@ -108,7 +108,13 @@ with fmq.open({path!r}, read_only=True, background={background}) as engine:
 }
 
 OF_DRIVERS = {
-    "a writer bound to a database": {"fmq.bind.sqlite", "ipaddress", "urllib", "urllib.parse"}
+    "a writer bound to a database": {
+        "fmq.bind.dialects",
+        "fmq.bind.sqlite",
+        "ipaddress",
+        "urllib",
+        "urllib.parse",
+    }
 }
 
 

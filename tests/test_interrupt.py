@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 import fmq
-import fmq.feedback.local
+import fmq.feedback.local_transaction
 import fmq.feedback.loop
 import fmq.feedback.question
 import fmq.feedback.settle  # all of these an engine imports when it is first asked to
-import fmq.infos
+import fmq.results
 from fmq.clock import Waitable
 from fmq.errors import AlreadyDecided, Closed, EngineFailed
 from fmq.testing import CrashDisk, FakeClock
-from fmq.tx.collecting import Phase
+from fmq.tx.buffer import Phase
 from tests.interrupts import Interrupt, in_thread
 from tests.small import opened
 

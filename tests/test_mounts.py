@@ -9,7 +9,7 @@ import pytest
 import fmq
 from fmq.errors import RemoteFileSystem
 from fmq.mounts import REMOTE, remote_kind
-from fmq.real_disk import RealDirectory, RealDisk
+from fmq.posix import RealDirectory, RealDisk
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw

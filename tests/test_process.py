@@ -123,7 +123,7 @@ def test_whoever_looks_for_an_engine_keeps_none_from_opening(
             flock(looking, fcntl.LOCK_UN)
             raise
 
-    monkeypatch.setattr("fmq.real_disk.fcntl.flock", refused_once)
+    monkeypatch.setattr("fmq.posix.fcntl.flock", refused_once)
     with fmq.open(tmp_path / "d", SMALL):
         assert refused == [fcntl.LOCK_EX | fcntl.LOCK_NB]
     os.close(looking)
@@ -150,7 +150,7 @@ def test_where_a_directory_cannot_be_locked_its_lock_file_alone_is(
             raise OSError(errno.EBADF, "a directory")
         flock(fd, how)
 
-    monkeypatch.setattr("fmq.real_disk.fcntl.flock", of_files_alone)
+    monkeypatch.setattr("fmq.posix.fcntl.flock", of_files_alone)
     with fmq.open(tmp_path / "d", SMALL):
         for call in (fmq.open, fmq.check):
             with pytest.raises(Locked, match=str(os.getpid())):
@@ -385,7 +385,7 @@ def test_a_lock_is_given_back_at_once_and_by_its_owner_alone(tmp_path: Path) -> 
     script = """
 import os, sys
 from fmq.errors import Locked
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 directory = RealDisk().directory(sys.argv[1], make=True)
 release = directory.lock("LOCK")
 hold, go = os.pipe()

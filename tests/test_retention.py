@@ -18,7 +18,7 @@ from fmq.cli.walk import Walk
 from fmq.errors import Damaged, OffsetGone, StorageFull, UnknownTransaction
 from fmq.recovery.checkpoint import decode, encode
 from fmq.store.journal import Append
-from fmq.store.kinds import State
+from fmq.store.kinds import Carryover
 from fmq.testing import FaultDisk, PowerLoss
 from tests.small import (
     CrashDisk,
@@ -378,7 +378,7 @@ def test_what_is_carried_of_acks_is_bounded_by_what_is_stored() -> None:
         states = 0
         for append in Walk(disk.directory("data", make=False)):
             for record in append:
-                if isinstance(record, State):
+                if isinstance(record, Carryover):
                     carried = json.loads(record.json)
                     ((first, _),) = carried["topics"]["t"]
                     ((*_, floor, ranges),) = carried["acks"]
@@ -500,13 +500,13 @@ def assert_nothing_is_stale(engine: Engine) -> None:
 def append_stale_state(engine: Engine) -> None:
     writer = engine._parts.writer
 
-    def plan(state: State) -> None:
+    def plan(state: Carryover) -> None:
         carried = writer.ledger.carried()
         stale(carried)
         state.json = json.dumps(carried).encode()
         writer.send(Append([state]))
 
-    writer.group.submit(plan, State(b"", 0), True)
+    writer.commit_queue.submit(plan, Carryover(b"", 0), True)
 
 
 def test_what_an_older_fmq_left_in_a_state_is_gone_when_it_is_replayed() -> None:

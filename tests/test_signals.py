@@ -21,7 +21,7 @@ import pytest
 import fmq
 from fmq.errors import Closed, EngineFailed, Nested
 from fmq.testing import CrashDisk, FakeClock
-from fmq.tx.collecting import Phase
+from fmq.tx.buffer import Phase
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, check, opened
 from tests.test_process import run

@@ -27,7 +27,7 @@ from fmq.errors import (
     TxIdInUse,
     Unreadable,
 )
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, content, fill, flip, opened, remove, segments

@@ -17,8 +17,8 @@ import pytest
 
 import fmq
 from fmq import CheckLoop, Engine
-from fmq.bounds import SECONDS_MAX
 from fmq.errors import BadName, BadOption, NotAStore
+from fmq.options import SECONDS_MAX
 from tests.small import CrashDisk, bodies, check, opened
 
 Call = Callable[[Any], Any]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import fmq.bind
 from crash_tests.bound.steps import Stage
-from fmq.bind.kinds import key_of
+from fmq.bind.dialects import key_of
 from fmq.bind.sqlite import SAY
 
 

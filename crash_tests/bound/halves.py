@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from crash_tests.bound.steps import Stage
 from fmq.disk import Buffer
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 
 
 class Halves(RealDisk):

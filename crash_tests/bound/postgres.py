@@ -11,7 +11,7 @@ import psycopg
 
 import fmq.bind
 from crash_tests.bound.steps import Stage
-from fmq.bind.kinds import key_of
+from fmq.bind.dialects import key_of
 from fmq.bind.postgres import SAY
 
 Query = psycopg.abc.Query

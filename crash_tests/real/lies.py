@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from fmq.disk import Buffer, Disk
-from fmq.real_disk import RealDirectory, RealDisk, RealFile
+from fmq.posix import RealDirectory, RealDisk, RealFile
 
 
 def write_without_sync(fd: int, buffers: Sequence[Buffer], offset: int, flags: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import fmq
 from crash_tests.oracle import Lane, Place, Violation
 from fmq.errors import CheckpointLost, Damaged, NotAStore, OffsetGone
-from fmq.readonly import ReadOnlyEngine
+from fmq.read_only_engine import ReadOnlyEngine
 
 
 class Watcher:

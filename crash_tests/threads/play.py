@@ -132,5 +132,5 @@ class Play:
         self._disk.stop()
         parts = self._main.engine._parts
         with parts.lock, suppress(PowerLoss):  # it would note that, on a disk that has no power
-            parts.group.fail(Abandoned())
+            parts.commit_queue.fail(Abandoned())
         abandon(self._main.engine)

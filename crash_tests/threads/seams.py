@@ -30,9 +30,10 @@ OPERATIONS = {
 }
 # Where threads meet; what only encodes, decodes or computes is left out, as nobody else sees it.
 MEETING = (
-    "background.py", "checkpointing.py", "ending.py", "engine.py", "housekeeping.py", "parts.py",
+    "chores/thread.py", "chores/checkpointer.py", "shutdown.py", "engine.py", "chores/runner.py",
+    "parts.py",
     "consume/consumer.py", "consume/delivery.py", "consume/groups.py", "store/committer.py",
-    "store/group.py", "store/journal.py", "store/spares.py", "tx/ids.py", "tx/manager.py",
+    "store/commit_queue.py", "store/journal.py", "store/spares.py", "tx/ids.py", "tx/manager.py",
     "tx/messages.py", "tx/publication.py", "tx/relocation.py", "tx/transaction.py", "tx/writer.py",
 )  # fmt: skip
 

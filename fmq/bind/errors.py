@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fmq.bind.marker import DEADLINE_SECONDS
 from fmq.errors import TransactionError
-from fmq.infos import Outcome
+from fmq.results import Outcome
 
 
 class BindError(TransactionError):

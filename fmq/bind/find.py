@@ -14,7 +14,7 @@ from fmq.errors import BadOption
 from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
-from fmq.infos import UndecidedTransaction
+from fmq.results import UndecidedTransaction
 from fmq.tx.names import check_seconds
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from fmq.bind.errors import wrong_with
 from fmq.bind.transaction import BoundTransaction
 from fmq.errors import add_note
-from fmq.tx.collecting import Phase
+from fmq.tx.buffer import Phase
 
 T = TypeVar("T")
 

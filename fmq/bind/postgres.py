@@ -12,7 +12,8 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from fmq.bind import kinds
+from fmq.bind import dialects
+from fmq.bind.dialects import POSTGRES, POSTGRES_SCHEMA, key_of, rolled_back_by_server
 from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
@@ -27,7 +28,6 @@ from fmq.bind.errors import (
     unusable,
     work_open,
 )
-from fmq.bind.kinds import POSTGRES, POSTGRES_SCHEMA, key_of, rolled_back_by_server
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
@@ -235,7 +235,7 @@ def purge(
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
     commit = connection.commit
-    return kinds.purge(_plain(connection), commit, SAY, store, undecided, older_seconds)
+    return dialects.purge(_plain(connection), commit, SAY, store, undecided, older_seconds)
 
 
 def _plain(connection: Connection) -> psycopg.Cursor[Any]:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Literal
 from urllib.parse import quote
 
-from fmq.bind import kinds
+from fmq.bind import dialects
+from fmq.bind.dialects import BLOCK, SQLITE, is_gone, key_of, sqlite_path
 from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
@@ -22,7 +23,6 @@ from fmq.bind.errors import (
     unusable,
     work_open,
 )
-from fmq.bind.kinds import BLOCK, SQLITE, is_gone, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
@@ -217,7 +217,7 @@ def purge(
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
     commit = connection.commit
-    return kinds.purge(_plain(connection), commit, SAY, store, undecided, older_seconds)
+    return dialects.purge(_plain(connection), commit, SAY, store, undecided, older_seconds)
 
 
 def path_of(connection: sqlite3.Connection) -> str:

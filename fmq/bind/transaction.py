@@ -24,9 +24,9 @@ from fmq.bind.errors import (
 from fmq.bind.find import Binding, of_bound
 from fmq.errors import TransactionError, WrongState, add_note
 from fmq.feedback.service import Feedback
-from fmq.infos import Outcome
 from fmq.message import Receipt
-from fmq.tx.collecting import Phase
+from fmq.results import Outcome
+from fmq.tx.buffer import Phase
 from fmq.tx.transaction import Transaction
 
 

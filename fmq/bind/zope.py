@@ -22,7 +22,7 @@ from fmq.bind.errors import BindError
 from fmq.bind.sqlalchemy.binding import Side, database_of
 from fmq.bind.sqlalchemy.events import Following
 from fmq.bind.transaction import BoundTransaction
-from fmq.tx.collecting import Phase
+from fmq.tx.buffer import Phase
 
 NUMBERS = count()  # who joins first is first in the queues
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentTypeError
 
-from fmq.bounds import SECONDS_MAX
 from fmq.cli.text import printable
+from fmq.options import SECONDS_MAX
 
 
 def text(word: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from fmq.disk import Directory
 from fmq.errors import NotAStore
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.recovery.layout import LOCK, LOCK_BYTES, QUARANTINE, lock_says, look
 
 LOCKS = "/proc/locks"

@@ -22,7 +22,7 @@ from fmq.cli.text import exact, plain, printable
 from fmq.cli.walk import Append, Walk
 from fmq.clock import as_datetime
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
-from fmq.store.kinds import Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.kinds import Acks, Carryover, Decided, Kind, Prepare, Record, Run, TopicMade
 from fmq.store.record import BOUND, FIRST, LAST
 
 FLAGS = {
@@ -184,7 +184,7 @@ def _own(record: Record) -> dict[str, Any]:
         return {"acks": [_ack(ack) for ack in record.ranges]}
     if isinstance(record, TopicMade):
         return {"topic": record.name, "queues": record.queues}
-    assert isinstance(record, State)
+    assert isinstance(record, Carryover)
     return {"bytes": len(record.json)}
 
 

@@ -23,8 +23,8 @@ from fmq.consume.delivery import (
     delivery_batch_of,
 )
 from fmq.consume.groups import Groups
-from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
+from fmq.consume.ranges import Claim, Hold
 from fmq.errors import BadOption, Closed, Damaged, LeaseLost, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.store.batch import Batch
@@ -91,7 +91,7 @@ class Consumer:
         now = clock.monotonic()
         deadline = now + timeout
         claim = Claim(self._member)
-        group = self._writer.group
+        group = self._writer.commit_queue
         group.refuse_nested(get_ident())
         while True:
             wakeup = None
@@ -215,7 +215,7 @@ class Consumer:
             writer.send(ack)
             self._exchange(lease, ack)
 
-        writer.group.submit(plan, Append([Acks((lease._range(),), 0)]), sync)
+        writer.commit_queue.submit(plan, Append([Acks((lease._range(),), 0)]), sync)
         after = self._after
         after()
 

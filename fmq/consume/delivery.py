@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from fmq.consume.held import Claim
 from fmq.consume.holds import QueueHolds
+from fmq.consume.ranges import Claim
 from fmq.message import Message
 from fmq.store.batch import Batch, set_slots
 from fmq.store.kinds import AckRange

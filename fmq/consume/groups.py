@@ -6,9 +6,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from fmq.consume.held import Claim, Hold
 from fmq.consume.holds import QueueHolds
-from fmq.consume.ready import ReadyQueues
+from fmq.consume.ranges import Claim, Hold
+from fmq.consume.ready_queues import ReadyQueues
 from fmq.store.kinds import AckRange
 from fmq.tx.ledger import GroupKey, Ledger, Queue
 

@@ -8,28 +8,24 @@ Guarded by the engine's lock.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from fmq.consume.held import Claim, Held, Hold
-from fmq.consume.ready import ReadyQueues
-from fmq.tx.acks import Acked
+from sortedcontainers import SortedDict
 
-if TYPE_CHECKING:
-    from sortedcontainers import SortedDict
+from fmq.consume.ranges import Claim, HeldRanges, Hold
+from fmq.consume.ready_queues import ReadyQueues
+from fmq.tx.acks import AckSet
 
 
 class QueueHolds:
     """One group's view of one queue."""
 
-    def __init__(self, acked: Acked, ready: ReadyQueues | None = None, number: int = 0) -> None:
+    def __init__(self, acked: AckSet, ready: ReadyQueues | None = None, number: int = 0) -> None:
         """`ready` is told whenever the queue with that number may have something again."""
-        from sortedcontainers import SortedDict  # here, for the reason in fmq/tx/acks.py
-
         self._ready = ReadyQueues(1) if ready is None else ready
         self._number = number
         self.acked = acked
         self.cursor = acked.floor
-        self._held = Held()
+        self._held = HeldRanges()
         self._again: SortedDict[int, int] = SortedDict()  # first -> end
         self.earliest = math.inf  # no lease ends before: then there is nothing to `expire`
 

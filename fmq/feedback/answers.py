@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    import fmq
+from fmq.feedback.question import Question
 
 Answer = Literal["commit", "rollback", "unknown"]
 """What a checker may say."""
 ANSWERS = ("commit", "rollback", "unknown")
 
-Checker = Callable[["fmq.Question"], Answer]
+Checker = Callable[[Question], Answer]
 """The user's function that knows what its database did."""
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.errors import BadOption
 from fmq.feedback.answers import Checker, check_callable
+from fmq.feedback.loop import CheckLoop
 from fmq.feedback.service import Feedback
+from fmq.feedback.settle import settle
+from fmq.results import Settled
 from fmq.tx.names import check_producer
-
-if TYPE_CHECKING:
-    from fmq.feedback.loop import CheckLoop
-    from fmq.infos import Settled
 
 JOIN_SECONDS = 5.0
 
@@ -90,8 +88,6 @@ class Checkers:
         return registered
 
     def _restart(self) -> None:
-        from fmq.feedback.loop import CheckLoop
-
         for loop in self._loops:
             loop.stop()
         self._loops = [
@@ -125,6 +121,4 @@ class Checkers:
 
     def settle(self, timeout: float) -> Settled:
         """Ask about everything that is undecided now, in the caller's thread, and report."""
-        from fmq.feedback.settle import settle
-
         return settle(self._feedback, self._checkers, self._clock, timeout)

@@ -5,10 +5,12 @@ It knows two calls, `ask` and `answer`, so it serves in process and over a netwo
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from logging import Logger
+from typing import Protocol
 
 from fmq.clock import Clock, SystemClock
 from fmq.errors import (
@@ -20,20 +22,14 @@ from fmq.errors import (
 )
 from fmq.feedback.answers import ANSWERS, Answer, check_callable, is_answer
 from fmq.feedback.question import Question
-from fmq.infos import Outcome
+from fmq.results import Outcome
 from fmq.tx.names import check_count, check_names, check_seconds
-
-if TYPE_CHECKING:
-    from logging import Logger
-
 
 TROUBLE_SECONDS = 1.0  # between two calls when one has failed
 
 
 def log() -> Logger:
     """Where what goes wrong in a thread of ours is told; imported when something does."""
-    import logging
-
     return logging.getLogger("fmq.feedback")
 
 

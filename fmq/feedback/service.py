@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-import fmq
 from fmq.clock import as_datetime
 from fmq.errors import AlreadyDecided, BadOption, LeaseLost, UnknownTransaction
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
-from fmq.feedback.book import Book, Key, Open
-from fmq.feedback.waiting import Asker, Waiting
-from fmq.imported import have
+from fmq.feedback.question import Question
+from fmq.feedback.schedule import Key, OpenQuestion, Schedule
+from fmq.feedback.waiters import Asker, Waiters
 from fmq.options import Options
+from fmq.results import Outcome, UndecidedTransaction
 from fmq.tx.decisions import Decisions, check_reason
 from fmq.tx.ledger import Entry, Ledger, seal_text
 from fmq.tx.messages import Messages, Wakeup
@@ -33,7 +33,7 @@ Producers = str | Iterable[str]
 class Asked(NamedTuple):
     """An undecided transaction, and how often it had been asked about at some moment."""
 
-    open: Open
+    open: OpenQuestion
     tries: int
 
 
@@ -63,9 +63,9 @@ class Feedback:
         self.store = store.hex()
         self._check, self._check_open = check, check_open
         self._after = after
-        self._waiting = Waiting()
+        self._waiting = Waiters()
         self._calls = 0  # who waits comes back when it changes
-        self.book = Book(options, seed)
+        self.book = Schedule(options, seed)
         now = self._clock.monotonic()
         for entry in self._ledger.undecided.values():
             self.book.add(entry, now)  # whoever prepared it here has died with its process
@@ -95,7 +95,7 @@ class Feedback:
         *,
         limit: int = 32,
         wait: float = 5.0,
-    ) -> list[fmq.Question]:
+    ) -> list[Question]:
         """Up to `limit` questions about what `producer` prepared, as soon as one is due.
 
         Empty after `wait` seconds, and now and then sooner: ask again. With `topics` only
@@ -103,7 +103,6 @@ class Feedback:
         those that prepared without a name.
         """
         self._decisions.refuse_nested()
-        have("fmq.feedback.question")
         limit, wait = check_count("limit", limit), check_seconds("wait", wait)
         keys = _keys(producer, topics)
         now = self._clock.monotonic()
@@ -131,11 +130,10 @@ class Feedback:
                     self._waiting.forget(asker)
             now = self._clock.monotonic()
 
-    def ask_about(self, tx_id: str) -> list[fmq.Question]:
+    def ask_about(self, tx_id: str) -> list[Question]:
         """The question about this one transaction, whoever has it now; none if it is decided."""
         self._decisions.refuse_nested()
         check_tx_id(tx_id)
-        have("fmq.feedback.question")
         with self._lock, self._changing:
             each = self._undecided(tx_id)
             if each is None:
@@ -143,14 +141,12 @@ class Feedback:
             self.book.lease(each, self._clock.monotonic())
             return [self._question(each)]
 
-    def _undecided(self, tx_id: str) -> Open | None:
+    def _undecided(self, tx_id: str) -> OpenQuestion | None:
         self._check()
         entry = self._ledger.by_tx_id.get(tx_id)
         return None if entry is None else self.book.open(entry.tx)
 
-    def _question(self, each: Open) -> fmq.Question:
-        from fmq.feedback.question import Question
-
+    def _question(self, each: OpenQuestion) -> Question:
         prepare = each.entry.prepare
         return Question(
             prepare.tx_id,
@@ -180,9 +176,7 @@ class Feedback:
 
     # --- answering ------------------------------------------------------------------------------
 
-    def answer(
-        self, question: fmq.Question, decision: Answer, *, reason: str = ""
-    ) -> fmq.Outcome | None:
+    def answer(self, question: Question, decision: Answer, *, reason: str = "") -> Outcome | None:
         """Decide what `question` asks about; None if "unknown" leaves it undecided.
 
         The same decision made by another caller meanwhile is a success, the opposite one is
@@ -219,7 +213,7 @@ class Feedback:
                 return self._decide(question, "rollback", why)
         return None
 
-    def _decide(self, question: fmq.Question, decision: Answer, reason: str) -> fmq.Outcome:
+    def _decide(self, question: Question, decision: Answer, reason: str) -> Outcome:
         assert decision != "unknown"
         outcome = self._decisions.decide(
             question.tx_id, decision, reason=reason, decided_by="checker", seal=question.seal
@@ -227,7 +221,7 @@ class Feedback:
         self._after()
         return outcome
 
-    def _unknown(self, question: fmq.Question) -> bool:
+    def _unknown(self, question: Question) -> bool:
         with self._lock, self._changing:
             each = self._asked_about(question)
             if each is None:
@@ -237,7 +231,7 @@ class Feedback:
             self._waiting.ended()
             return too_often
 
-    def _asked_about(self, question: fmq.Question) -> Open | None:
+    def _asked_about(self, question: Question) -> OpenQuestion | None:
         """What `question` asks about; None if it has been decided. Under the lock."""
         # By its id, as the decision finds it: one that has the id of an earlier one, and maybe its
         # seal, too, has not its token.
@@ -246,7 +240,7 @@ class Feedback:
             raise _lost(question)
         return each
 
-    def give_up(self, question: fmq.Question) -> None:
+    def give_up(self, question: Question) -> None:
         """Its checker failed: it comes again when the lease ends, and nobody waits for it."""
         with self._lock, self._changing, suppress(LeaseLost):
             each = self._asked_about(question)
@@ -270,7 +264,7 @@ class Feedback:
                 )
             self._hurry(each, self._clock.monotonic())
 
-    def _hurry(self, each: Open, now: float) -> None:
+    def _hurry(self, each: OpenQuestion, now: float) -> None:
         self.book.hurry(each, now)
         self._waiting.due(self.book.keys_of(each), now)
 
@@ -280,7 +274,7 @@ class Feedback:
         self._check_open()
         self._decisions.check_undecided()
 
-    def undecided(self) -> list[fmq.UndecidedTransaction]:
+    def undecided(self) -> list[UndecidedTransaction]:
         """All that wait for their decision, the oldest first, and how asking stands."""
         self.catch_up()
         with self._lock:
@@ -338,7 +332,7 @@ class Feedback:
                 self._waiting.forget_watcher(watcher)
 
 
-def _lost(question: fmq.Question) -> LeaseLost:
+def _lost(question: Question) -> LeaseLost:
     return LeaseLost(
         f"the question about transaction {question.tx_id!r} is no longer yours: its lease of "
         f"{question.lease_seconds:g} s ended, or the engine was opened again, and it may be "

@@ -8,7 +8,7 @@ from fmq.clock import Clock
 from fmq.feedback.answers import Checker
 from fmq.feedback.loop import CheckLoop
 from fmq.feedback.service import Asked, Feedback
-from fmq.infos import Settled
+from fmq.results import Settled
 from fmq.tx.state import State
 
 

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from fmq.disk import Directory, File
 from fmq.errors import Damaged
-from fmq.store.checked import read_checked
+from fmq.store.checksums import read_checked
 from fmq.store.segment import CAPACITY_MAX, HEADER_BYTES, segment_name
-from fmq.tx.carried import check_carried, check_list, check_number, check_text, from_json, to_json
+from fmq.tx.carryover import check_carried, check_list, check_number, check_text, from_json, to_json
 
 MAGIC = b"fmqC"
 FORMAT = 1

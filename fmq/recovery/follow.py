@@ -15,8 +15,8 @@ from typing import NamedTuple
 from fmq.disk import Directory
 from fmq.errors import CheckpointLost, Damaged, EngineFailed, NotAStore
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.doubt import doubt
 from fmq.recovery.layout import Layout, known_segments, look, read_header
+from fmq.recovery.lost_slots import doubt
 from fmq.recovery.recover import begin, begins_late, check_ends
 from fmq.recovery.replay import Replay, rebuild_index
 from fmq.store.catalog import SUFFIX, Catalog

@@ -15,8 +15,8 @@ from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import BadIndex, decode_blocks
-from fmq.store.kinds import Decided, Kind, Record, Run, State
-from fmq.store.scan import Ending, Finding, Scan, end_of, vouched_beyond
+from fmq.store.kinds import Carryover, Decided, Kind, Record, Run
+from fmq.store.scan import Finding, Scan, ScanEnd, end_of, vouched_beyond
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.apply import apply, collect, floor_of
 from fmq.tx.ledger import Ledger
@@ -193,7 +193,7 @@ class Replay:
             return 0
         for append in waiting:
             for record in append:
-                if isinstance(record, State) and floor_of(record) >= self.first:
+                if isinstance(record, Carryover) and floor_of(record) >= self.first:
                     return end_of(append)
         return 0
 
@@ -255,7 +255,7 @@ class Replay:
             raise
         raise Damaged(segment.name, position, reason)
 
-    def _judge(self, segment: Segment, ending: Ending, durable_to: int) -> None:
+    def _judge(self, segment: Segment, ending: ScanEnd, durable_to: int) -> None:
         verdict = judge(ending, durable_to)
         if verdict not in SOUND:
             raise refusal(segment.name, ending, verdict, durable_to)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum
 
 from fmq.errors import Damaged, FmqError, NewerFormat
-from fmq.store.scan import Ending, Finding
+from fmq.store.scan import Finding, ScanEnd
 
 
 class Verdict(Enum):
@@ -44,7 +44,7 @@ TAIL = {
 }
 
 
-def judge(ending: Ending, durable_to: int) -> Verdict:
+def judge(ending: ScanEnd, durable_to: int) -> Verdict:
     """What to do about `ending`, when the journal is known durable up to `durable_to`."""
     verdict = TAIL[ending.finding, ending.append_start < durable_to]
     if verdict is Verdict.ENDS and ending.append_start != ending.position:
@@ -58,7 +58,7 @@ def judge(ending: Ending, durable_to: int) -> Verdict:
 SOUND = (Verdict.GOES_ON, Verdict.ENDS, Verdict.CUT)
 
 
-def refusal(file: str, ending: Ending, verdict: Verdict, durable_to: int) -> FmqError:
+def refusal(file: str, ending: ScanEnd, verdict: Verdict, durable_to: int) -> FmqError:
     """What `file` is refused for, when the verdict is none of SOUND."""
     if verdict is Verdict.NEWER:
         return NewerFormat(file, ending.position, ending.reason)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import threading
 
-from fmq.store.group import Group, Waiter, wake
+from fmq.store.commit_queue import CommitQueue, Waiter, wake
 
 
 class Committer:
     """Leads one group while more threads than one have something to write."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, commit_queue: CommitQueue) -> None:
+        self._commit_queue = commit_queue
         self._heir = Waiter(0, 0)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="fmq committer", daemon=True)
@@ -27,26 +27,26 @@ class Committer:
         self._thread.start()
         assert self._thread.ident is not None
         self._heir.thread = self._thread.ident
-        self._group.committer = self._heir
+        self._commit_queue.committer = self._heir
 
     def stop(self) -> None:
         """End the thread. A lead that it has goes to one of those who wait."""
-        with self._group.lock:
-            self._group.committer = None
+        with self._commit_queue.lock:
+            self._commit_queue.committer = None
         self._stopping = True
         wake(self._heir)
         self._thread.join()
 
     def _run(self) -> None:
-        group, heir = self._group, self._heir
+        queue, heir = self._commit_queue, self._heir
         try:
             stopping = False
             while not stopping:
                 heir.lock.acquire()
                 # Looked at before: once it is said, no lead comes here any more but this one.
                 stopping = self._stopping
-                group.lead_for_others(heir.thread)
+                queue.lead_for_others(heir.thread)
         except BaseException as error:
             # Nobody called this thread: who waits is told, and so is the next call.
-            with group.lock:
-                group.fail(error)
+            with queue.lock:
+                queue.fail(error)

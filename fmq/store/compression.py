@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+import lz4.block
 
 RAW_BYTES_MAX = 1 << 30
 LZ4_RATIO_MAX = 255  # of a block: no byte of it stands for more
 
 
-@cache
-def _lz4() -> Any:
-    """The module: who opens an engine has it, and who imports names only does without."""
-    import lz4.block
-
-    return lz4.block
-
-
 def compress(raw: bytes) -> bytes:
     """`raw` as a block, which does not say how long it was."""
-    packed: bytes = _lz4().compress(raw, store_size=False)
+    packed: bytes = lz4.block.compress(raw, store_size=False)
     return packed
 
 
@@ -32,12 +23,11 @@ def decompress(stored: bytes, raw_bytes: int) -> bytes:
     if raw_bytes > min(RAW_BYTES_MAX, LZ4_RATIO_MAX * len(stored)):
         # Refused before anything is allocated.
         raise BadBodies(f"{len(stored)} bytes cannot hold {raw_bytes}")
-    block = _lz4()
     try:
-        raw: bytes = block.decompress(stored, uncompressed_size=raw_bytes)
+        raw: bytes = lz4.block.decompress(stored, uncompressed_size=raw_bytes)
     except MemoryError:
         raise BadBodies(f"no memory for the {raw_bytes:,} bytes of its bodies") from None
-    except (block.LZ4BlockError, ValueError, OverflowError) as error:
+    except (lz4.block.LZ4BlockError, ValueError, OverflowError) as error:
         raise BadBodies(f"the bodies do not decompress: {error}") from None
     if len(raw) != raw_bytes:
         raise BadBodies(f"{len(raw)} bytes decompressed where {raw_bytes} were named")

@@ -14,12 +14,12 @@ from fmq.store.kinds import (
     REF_MESSAGE,
     AckRange,
     Acks,
+    Carryover,
     Decided,
     Kind,
     Prepare,
     Record,
     Run,
-    State,
     TopicMade,
 )
 from fmq.store.record import (
@@ -241,9 +241,11 @@ def _decode_ack_ranges(data: bytes, at: int, head_end: int, count: int) -> list[
     return ranges
 
 
-def _decode_state(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> State:
+def _decode_state(
+    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
+) -> Carryover:
     _, time_us = TIME_HEAD.unpack_from(data, at)
-    return State(data[head_end:end], time_us)
+    return Carryover(data[head_end:end], time_us)
 
 
 def _decode_topic(

@@ -11,12 +11,12 @@ from fmq.store.kinds import (
     MESSAGE,
     AckRange,
     Acks,
+    Carryover,
     Decided,
     Kind,
     Prepare,
     Record,
     Run,
-    State,
     TopicMade,
 )
 from fmq.store.record import (
@@ -258,7 +258,7 @@ def _encode_ack_range(ack: AckRange) -> bytes:
     return ack_names_of(ack.group, ack.topic, ack.queue) + ACK_RANGE.pack(ack.first, ack.end)
 
 
-def _encode_state(state: State, lag: int) -> tuple[bytes, bytes]:
+def _encode_state(state: Carryover, lag: int) -> tuple[bytes, bytes]:
     return _common(state, lag, state.json) + TIME_HEAD.pack(0, state.time_us), state.json
 
 

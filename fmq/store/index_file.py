@@ -8,7 +8,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from fmq.disk import File
-from fmq.store.checked import read_checked
+from fmq.store.checksums import read_checked
 from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import (
     CRC_END,

@@ -258,7 +258,7 @@ class Acks:
         self.flags = 0
 
 
-class State:
+class Carryover:
     """STATE: truth carried over retention, as JSON."""
 
     kind = Kind.STATE
@@ -287,4 +287,4 @@ class TopicMade:
         self.flags = 0
 
 
-Record = Run | Prepare | Decided | Acks | State | TopicMade
+Record = Run | Prepare | Decided | Acks | Carryover | TopicMade

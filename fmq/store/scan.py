@@ -44,7 +44,7 @@ class Finding(Enum):
     NEWER = "a record from the future"
 
 
-class Ending(NamedTuple):
+class ScanEnd(NamedTuple):
     """Where the sound, whole appends end, and why."""
 
     finding: Finding
@@ -93,7 +93,7 @@ class Scan:
         self._rest_was_zeros = rest_was_zeros
         self.chain: int | None = None
         self.durable_to = 0
-        self.ending: Ending | None = None
+        self.ending: ScanEnd | None = None
 
     def __iter__(self) -> Iterator[list[Record]]:
         append: list[Record] = []
@@ -105,12 +105,12 @@ class Scan:
             try:
                 record = self._next()
             except _Stop as stop:
-                self.ending = Ending(stop.finding, self._position, start, str(stop))
+                self.ending = ScanEnd(stop.finding, self._position, start, str(stop))
                 return
             if bool(record.flags & FIRST) == bool(append):
                 # Never written by any fmq, so no crash can have left it.
                 reason = "an append begins inside another" if append else "an append lacks its head"
-                self.ending = Ending(Finding.MISPLACED, record.position, start, reason)
+                self.ending = ScanEnd(Finding.MISPLACED, record.position, start, reason)
                 return
             append.append(record)
             self._position = record.position + aligned(record.size)

@@ -18,9 +18,9 @@ import threading
 from collections.abc import Iterable
 from itertools import count
 
-from fmq.bounds import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from fmq.disk import Directory, File, free, is_full
 from fmq.errors import StorageFull, Unreadable
+from fmq.options import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from fmq.store.record import ALIGNMENT
 from fmq.store.segment import HEADER_BYTES
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fmq.errors import Damaged, NewerFormat, StorageError
-from fmq.real_disk import host_name
+from fmq.posix import host_name
 
 
 class Overtaken(StorageError):

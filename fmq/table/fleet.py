@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from fmq.disk import Disk
 from fmq.errors import NotAStore
-from fmq.real_disk import absolute
+from fmq.posix import absolute
 from fmq.table.copies import as_one
 from fmq.table.journal import Journal, see
 

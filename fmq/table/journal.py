@@ -21,10 +21,10 @@ from fmq.errors import (
     NotAStore,
     unreadable_within,
 )
-from fmq.infos import UndecidedTransaction
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.recovery.follow import Follower
 from fmq.recovery.layout import LOCK, LOCK_BYTES, Layout, lock_says, look
+from fmq.results import UndecidedTransaction
 from fmq.store.decoding import decode
 from fmq.store.index import SegmentIndex
 from fmq.store.record import FIRST, BadRecord, Misplaced, Newer

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from fmq.disk import Directory, Disk
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.store.segment import segment_name
 from fmq.table.fleet import directories
 from fmq.table.journal import see

@@ -14,7 +14,17 @@ import pyarrow as pa
 
 from fmq.errors import FmqError
 from fmq.store.decoding import columns_of
-from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.kinds import (
+    AckRange,
+    Acks,
+    Carryover,
+    Decided,
+    Kind,
+    Prepare,
+    Record,
+    Run,
+    TopicMade,
+)
 from fmq.table.gather import ROWS
 from fmq.table.split import OpenSplit
 from fmq.tx.ledger import seal_text
@@ -119,7 +129,7 @@ def _of_acks(acks: Acks) -> dict[str, Any]:
     return {"tx": acks.tx or None, "acks": _acks(acks.ranges)}
 
 
-def _of_state(state: State) -> dict[str, Any]:
+def _of_state(state: Carryover) -> dict[str, Any]:
     return {"bytes": len(state.json)}
 
 
@@ -132,7 +142,7 @@ SAYS: dict[type, Any] = {
     Prepare: _of_prepare,
     Decided: _of_decided,
     Acks: _of_acks,
-    State: _of_state,
+    Carryover: _of_state,
     TopicMade: _of_topic,
 }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fmq.disk import Disk, File
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.recovery.layout import look, store_of
 from fmq.recovery.replay import index_append
 from fmq.store.catalog import SUFFIX

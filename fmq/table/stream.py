@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fmq.disk import Disk
 from fmq.errors import Damaged
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.recovery.layout import read_header
 from fmq.store.segment import HEADER_BYTES
 from fmq.table.boundaries import Boundaries

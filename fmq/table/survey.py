@@ -17,8 +17,8 @@ from fmq.disk import Directory
 from fmq.errors import Damaged, FmqError, NewerFormat
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import SLOTS
-from fmq.recovery.doubt import doubt
 from fmq.recovery.layout import LOCK, Layout, known_segment, look, store_of
+from fmq.recovery.lost_slots import doubt
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary, SegmentIndex

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fmq.infos import UndecidedTransaction
+from fmq.results import UndecidedTransaction
 from fmq.store.kinds import Decided, Kind, Run
 from fmq.table.records import Row, in_batches
 from fmq.table.split import OpenSplit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fmq.disk import Disk
 from fmq.errors import Damaged, NewerFormat, Unreadable
-from fmq.infos import UndecidedTransaction
+from fmq.results import UndecidedTransaction
 from fmq.store.segment import HEADER_BYTES
 from fmq.table.errors import located
 from fmq.table.journal import Journal

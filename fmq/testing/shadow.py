@@ -28,11 +28,11 @@ class Shadow:
     def __init__(self, engine: Engine) -> None:
         parts = engine._parts
         self._seed = parts.journal.seed
-        self._group = parts.group
+        self._group = parts.commit_queue
         with parts.lock:
             self._theirs = parts.ledger
             self._ledger = copy_of(parts.ledger)
-            parts.group.on_published = self._published
+            parts.commit_queue.on_published = self._published
 
     def _published(self, pending: Pending) -> None:
         """Apply what was written. Raises AssertionError if the engine remembers anything else."""

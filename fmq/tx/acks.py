@@ -7,21 +7,17 @@ message that there is. So the ranges, and what is carried of them, are bounded b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sortedcontainers import SortedDict
+from sortedcontainers import SortedDict
 
 
-class Acked:
+class AckSet:
     """A set of offsets of one queue, kept as a floor and disjoint ranges."""
 
     __slots__ = ("_ranges", "floor", "is_empty")
 
     def __init__(self, floor: int = 0) -> None:
         """Of a queue that begins at `floor`."""
-        from sortedcontainers import SortedDict  # here: slow to import, and many only send
-
         self.floor = floor
         self.is_empty = True
         """Whether the group has acked nothing, so that it counts nowhere. What was dropped is no

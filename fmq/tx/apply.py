@@ -14,23 +14,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fmq.bounds import QUEUES_MAX
 from fmq.message import Origin
-from fmq.store.fresh import FRESH_BYTES_MAX, Fresh
+from fmq.options import QUEUES_MAX
 from fmq.store.kinds import (
     COMMIT,
     PRE_MESSAGE,
     AckRange,
     Acks,
+    Carryover,
     Decided,
     Kind,
     Prepare,
     Record,
     Run,
-    State,
     TopicMade,
 )
-from fmq.tx.carried import check_carried, from_json
+from fmq.store.latest_run import FRESH_BYTES_MAX, LatestRun
+from fmq.tx.carryover import check_carried, from_json
 from fmq.tx.ledger import Amount, Entry, Ledger, Queue, Topic
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
@@ -225,7 +225,7 @@ def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
     if content is not None and len(content.bodies) <= FRESH_BYTES_MAX:
         place = topic.name, queue.number, run.position
         origin = Origin(*place, run.time_us, run.tx_id or None, run.producer or None)
-        queue.fresh = Fresh(run.offset, content, origin)
+        queue.fresh = LatestRun(run.offset, content, origin)
 
 
 def queue_begins(queue: Queue, offset: int) -> None:
@@ -281,7 +281,7 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
         on_ack(ack)
 
 
-def floor_of(state: State) -> int:
+def floor_of(state: Carryover) -> int:
     """Below what position nothing is kept, as `state` says; 0 if it is of an unknown shape."""
     try:
         return int(_carried_by(state)["floor"])
@@ -289,11 +289,11 @@ def floor_of(state: State) -> int:
         return 0
 
 
-def _carried_by(state: State) -> dict[str, Any]:
+def _carried_by(state: Carryover) -> dict[str, Any]:
     return check_carried(from_json(state.json))
 
 
-def _state(ledger: Ledger, state: State) -> None:
+def _state(ledger: Ledger, state: Carryover) -> None:
     carried = _carried_by(state)
     if carried["floor"] > ledger.index.base:
         raise IllegalStep(f"a STATE that drops its own segment: all below {carried['floor']}")

@@ -7,38 +7,40 @@ from __future__ import annotations
 
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING
 
 from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
 from fmq.message import Decision
+from fmq.results import Outcome
 from fmq.store.content import text_bytes
 from fmq.store.journal import Append
 from fmq.store.kinds import COMMIT, Decided, Kind
 from fmq.tx.appends import Ending, decision_on
 from fmq.tx.ids import IdsInUse
-from fmq.tx.kept import Kept
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
 from fmq.tx.names import check_name, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
-from fmq.tx.receipts import receipts_of
+from fmq.tx.prepared_bytes import PreparedBytes
 from fmq.tx.reserve import Reserve, size_of_all
+from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Receipts, Transaction
 from fmq.tx.writer import Writer
-
-if TYPE_CHECKING:
-    from fmq.infos import Outcome
 
 
 class Decisions:
     """The decisions of one engine."""
 
     def __init__(
-        self, writer: Writer, outcomes: Outcomes, in_use: IdsInUse, reserve: Reserve, kept: Kept
+        self,
+        writer: Writer,
+        outcomes: Outcomes,
+        in_use: IdsInUse,
+        reserve: Reserve,
+        kept: PreparedBytes,
     ) -> None:
         self._writer = writer
-        self._group = writer.group
-        self.changing = writer.group.changing
+        self._commit_queue = writer.commit_queue
+        self.changing = writer.commit_queue.changing
         self._ledger = writer.ledger
         self._outcomes = outcomes
         self._in_use = in_use
@@ -98,8 +100,8 @@ class Decisions:
         """
         self.refuse_nested()
         while True:
-            with self._group.lock:
-                self._group.check()
+            with self._commit_queue.lock:
+                self._commit_queue.check()
                 entry = self._ledger.by_tx_id.get(tx_id)
                 busy = entry is not None and entry.busy
             if entry is None:
@@ -120,7 +122,7 @@ class Decisions:
                 if ending is not None:
                     return ending
             # Somebody else is at it: once that is durable, look again.
-            self._group.flush()
+            self._commit_queue.flush()
 
     def _is_ending(self, entry: Entry) -> bool:
         """Whether somebody else is at it, or was faster. Under the lock."""
@@ -130,13 +132,13 @@ class Decisions:
         """Append what ends `entry`; None if somebody else was faster."""
         writer, journal = self._writer, self._writer.journal
         ending = Ending(entry, decided, self._outcomes, writer.options.reference_bytes_min)
-        with self._group.lock:
+        with self._commit_queue.lock:
             prepare, runs = entry.prepare, [*entry.runs]
         try:
             ending.read_ahead(journal.current, runs)
         except (OSError, Damaged):
-            with self._group.lock:
-                self._group.check()  # closed since then, and its files with it
+            with self._commit_queue.lock:
+                self._commit_queue.check()  # closed since then, and its files with it
                 if entry.prepare is not prepare or self._is_ending(entry):
                     return None  # it was written again, and where it was retention has dropped it
             raise
@@ -159,7 +161,7 @@ class Decisions:
             self._kept.let_go(entry.prepare)
             return True
 
-        done = self._group.submit(plan, ending, sync)
+        done = self._commit_queue.submit(plan, ending, sync)
         return ending if done else None
 
     def _decided_before(
@@ -180,7 +182,7 @@ class Decisions:
 
     def refuse_nested(self) -> None:
         """Raise Nested if a signal handler makes the call inside of another one."""
-        self._group.refuse_nested(get_ident())
+        self._commit_queue.refuse_nested(get_ident())
 
     # --- asking ---------------------------------------------------------------------------------
 
@@ -196,11 +198,11 @@ class Decisions:
         if outcome is None:
             # It may be on its way, from a call that was interrupted or does not wait.
             if not self._idle():
-                self._group.flush()
+                self._commit_queue.flush()
             outcome = self._known_outcome(tx_id, number)
         if outcome is not None:
             return outcome
-        with self._group.lock:
+        with self._commit_queue.lock:
             self._refuse_to_guess()
         if self._in_use.is_open(tx_id):
             raise UnknownTransaction(
@@ -214,34 +216,34 @@ class Decisions:
         his side. EngineFailed if they have failed. One that nobody was deciding is undecided,
         whatever the disk did.
         """
-        with self._group.lock:
+        with self._commit_queue.lock:
             undecided = [*self._ledger.undecided.values()]
         if any(entry.is_decided_soon for entry in undecided):
-            with self._group.lock:
+            with self._commit_queue.lock:
                 self._refuse_to_guess()
-            self._group.flush()
+            self._commit_queue.flush()
 
     def _refuse_to_guess(self) -> None:
         """Under the lock."""
-        if self._group.broken():
-            raise self._group.failed_error() from self._group.failure
+        if self._commit_queue.broken():
+            raise self._commit_queue.failed_error() from self._commit_queue.failure
 
     def flush(self) -> None:
         """Make durable what is on its way, whoever has planned it."""
-        self._group.flush()
+        self._commit_queue.flush()
 
     def make_durable(self, sync: bool | None) -> None:
         """What was decided without waiting is durable on return, if this call waits."""
-        if self._group.waits(sync):
-            self._group.flush(force=sync is True)
+        if self._commit_queue.waits(sync):
+            self._commit_queue.flush(force=sync is True)
 
     def _idle(self) -> bool:
-        with self._group.lock:
-            return self._group.idle()
+        with self._commit_queue.lock:
+            return self._commit_queue.idle()
 
     def _known_outcome(self, tx_id: str, number: int) -> Outcome | None:
         while True:
-            with self._group.lock:
+            with self._commit_queue.lock:
                 entry = self._ledger.by_tx_id.get(tx_id)
                 if entry is None:
                     break
@@ -250,7 +252,7 @@ class Decisions:
                     return undecided_outcome(entry)
                 self._refuse_to_guess()
             # Its decision is on its way, and whoever has made it may have been told so.
-            self._group.flush()
+            self._commit_queue.flush()
         decided = self._outcomes.find(tx_id)
         if decided is None:
             return None

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fmq.store.fresh import Fresh
 from fmq.store.index import LaneKey, SegmentIndex
 from fmq.store.kinds import AckRange, Prepare, Run
-from fmq.tx.acks import Acked
+from fmq.store.latest_run import LatestRun
+from fmq.tx.acks import AckSet
 from fmq.tx.state import State
 
 
@@ -31,7 +31,7 @@ class Queue:
         self.next = 0
         self.assigned = 0
         self.settled = True  # False: the first record that is met says where it begins
-        self.fresh: Fresh | None = None  # the last run for which somebody was woken
+        self.fresh: LatestRun | None = None  # the last run for which somebody was woken
         self.idle: list[Callable[[int], None]] = []  # called once with its number at a message
 
     def end_idle(self) -> None:
@@ -106,7 +106,7 @@ class Ledger:
         self.by_tx_id: dict[str, Entry] = {}
         self.undecided_in_all = Amount()
         self.undecided_of: dict[str, Amount] = {}  # by producer
-        self.acked: dict[GroupKey, Acked] = {}
+        self.acked: dict[GroupKey, AckSet] = {}
         self.groups: set[str] = set()
         self.on_ack: Callable[[AckRange], None] | None = None
         self.on_undecided: Callable[[Entry], None] | None = None
@@ -160,13 +160,13 @@ class Ledger:
             topic.queues.append(queue := Queue(topic.name, number))
             queue.settled = False
 
-    def acked_of(self, group: str, topic: str, queue: int) -> Acked:
+    def acked_of(self, group: str, topic: str, queue: int) -> AckSet:
         """What `group` is done with in the queue; nothing, for a group not heard of before."""
         key = group, topic, queue
         acked = self.acked.get(key)
         if acked is None:
             lane = self.queue(topic, queue)
-            acked = self.acked[key] = Acked(0 if lane is None else lane.first)
+            acked = self.acked[key] = AckSet(0 if lane is None else lane.first)
             self.groups.add(group)
         return acked
 

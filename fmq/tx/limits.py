@@ -7,10 +7,11 @@ refused at the send that exceeds it. Sizes are counted a little too large rather
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from fmq.errors import TooLarge, TooMany
 from fmq.message import Message
+from fmq.options import Options
 from fmq.store.content import RECORD_MESSAGES_MAX, text_bytes
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
@@ -39,9 +40,6 @@ OF_PRODUCER = (
     "producer_undecided_messages_max",
     "producer_undecided_bytes_max",
 )
-
-if TYPE_CHECKING:
-    from fmq.options import Options
 
 
 class Limits:

@@ -16,13 +16,13 @@ from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided
 from fmq.tx.appends import one_phase, prepare_of, runs_of
 from fmq.tx.decisions import Decisions
 from fmq.tx.ids import IdsInUse, TxIds
-from fmq.tx.kept import Kept
 from fmq.tx.limits import Limits
 from fmq.tx.names import check_name, check_seconds, check_tx_id
 from fmq.tx.outcomes import Outcomes
-from fmq.tx.receipts import receipts_of
+from fmq.tx.prepared_bytes import PreparedBytes
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve, size_of_all
+from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Receipts, Transaction
 from fmq.tx.writer import Writer
 
@@ -49,14 +49,14 @@ class TransactionManager:
         self.after = after
         self._outcomes = outcomes
         self._ledger = writer.ledger
-        self._group = writer.group
+        self._commit_queue = writer.commit_queue
         options, journal = writer.options, writer.journal
         self._compress_bytes_min = options.compress_bytes_min
         self.limits = Limits(options, journal.append_bytes_max)
         self._ids = TxIds(drawn)
         self.in_use = IdsInUse(self._ledger, outcomes)
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
-        self._kept = Kept(options.reference_bytes_min)
+        self._kept = PreparedBytes(options.reference_bytes_min)
         self.decisions = Decisions(writer, outcomes, self.in_use, self._reserve, self._kept)
         for entry in self._ledger.undecided.values():
             entry.prepare.reserved = Reserve.needed_for(size_of_all([entry.prepare, *entry.runs]))
@@ -94,8 +94,8 @@ class TransactionManager:
                 "a name of its own"
             )
         transaction = make(self, tx_id, producer or "", check_after_ms, named=True)
-        with self._group.lock:
-            self._group.check()
+        with self._commit_queue.lock:
+            self._commit_queue.check()
             self.in_use.hold(transaction)
         try:
             self.in_use.refuse_decided(tx_id)
@@ -110,7 +110,7 @@ class TransactionManager:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
         runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
         append = Append(one_phase(transaction, runs))
-        self._group.submit(self._plan_at_once, (transaction, append), sync)
+        self._commit_queue.submit(self._plan_at_once, (transaction, append), sync)
         if transaction.named:
             self.in_use.let_go(transaction)
         return partial(receipts_of, runs)
@@ -160,7 +160,7 @@ class TransactionManager:
                 in_use.note_planned(tx_id, append.position)
             in_use.preparing[tx_id] = prepare
 
-        self._group.submit(plan, Append([prepare, *runs]), True)
+        self._commit_queue.submit(plan, Append([prepare, *runs]), True)
         in_use.let_go(transaction)
 
     def relocate_oldest(self) -> bool:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock, RLock
-from typing import TYPE_CHECKING
 
 from fmq.clock import Clock
 from fmq.errors import Damaged, OffsetGone
 from fmq.message import Message
+from fmq.results import GroupInfo, QueueInfo
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
 from fmq.store.index import SegmentIndex
 from fmq.store.reader import Entries, Reader, entries_of
 from fmq.store.segment import segment_name
-from fmq.tx.acks import Acked
+from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Ledger, Queue
 from fmq.tx.names import check_place, check_seconds, no_queue
-
-if TYPE_CHECKING:
-    from fmq.infos import GroupInfo, QueueInfo
 
 
 class Wakeup:
@@ -157,8 +154,6 @@ class Messages:
 
     def queues(self, topic: str | None) -> list[QueueInfo]:
         """All queues, or those of one topic, as they are at one instant."""
-        from fmq.infos import QueueInfo
-
         with self.lock:
             found = self.ledger.topics
             topics = found.values() if topic is None else filter(None, (found.get(topic),))
@@ -187,9 +182,7 @@ class Messages:
         return found
 
     def _group_info(self, group: str, queue: Queue) -> GroupInfo:
-        from fmq.infos import GroupInfo
-
-        acked = self.ledger.acked.get((group, queue.topic, queue.number)) or Acked(queue.first)
+        acked = self.ledger.acked.get((group, queue.topic, queue.number)) or AckSet(queue.first)
         unread = sum(end - first for first, end in acked.gaps(queue.first, queue.next))
         return GroupInfo(
             group, queue.topic, queue.number, acked.floor, acked.count_beyond(), unread

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import lru_cache
+from numbers import Real
 from operator import index
 
 from fmq.errors import BadName, BadOption
@@ -130,8 +131,6 @@ def check_seconds(what: str, seconds: object) -> float:
 
 
 def _is_real(value: object) -> bool:
-    from numbers import Real  # numpy's are such, too, and a Decimal is none
-
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

@@ -8,11 +8,13 @@ only for the segment being written.
 from __future__ import annotations
 
 from threading import RLock
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from fmq.clock import Clock, as_datetime
 from fmq.errors import Damaged, UnknownTransaction
 from fmq.message import Receipt
+from fmq.options import Options
+from fmq.results import Outcome, UndecidedTransaction
 from fmq.store.catalog import Catalog
 from fmq.store.content import Content
 from fmq.store.decoding import content_of
@@ -21,10 +23,6 @@ from fmq.store.reader import Reader
 from fmq.store.record import aligned
 from fmq.store.segment import Segment, segment_name
 from fmq.tx.ledger import Entry, Ledger, seal_text
-
-if TYPE_CHECKING:
-    from fmq.infos import Outcome, UndecidedTransaction
-    from fmq.options import Options
 
 
 class Located(Protocol):
@@ -158,8 +156,6 @@ class Outcomes:
 
 def undecided_view(entry: Entry) -> UndecidedTransaction:
     """An undecided transaction as users see it."""
-    from fmq.infos import UndecidedTransaction
-
     prepare = entry.prepare
     return UndecidedTransaction(
         prepare.tx_id,
@@ -175,8 +171,6 @@ def undecided_view(entry: Entry) -> UndecidedTransaction:
 
 def undecided_outcome(entry: Entry) -> Outcome:
     """The same, as the answer to what became of it."""
-    from fmq.infos import Outcome
-
     prepare = entry.prepare
     return Outcome(
         prepare.tx_id,
@@ -193,8 +187,6 @@ def undecided_outcome(entry: Entry) -> Outcome:
 
 def outcome_of(decided: Decided, receipts: list[Receipt]) -> Outcome:
     """A decision's record as users see it."""
-    from fmq.infos import Outcome
-
     return Outcome(
         decided.tx_id,
         "committed" if decided.kind == Kind.COMMIT else "rolled back",

@@ -21,7 +21,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
     `room` is what all of them together may take, twice over. Were it not added to the distance,
     each one written again could push the next one too far behind, for ever.
     """
-    journal, group, ledger = writer.journal, writer.group, writer.ledger
+    journal, group, ledger = writer.journal, writer.commit_queue, writer.ledger
     with group.lock:
         entry = next(iter(ledger.undecided.values()), None)
         if entry is None or entry.busy:

@@ -6,10 +6,9 @@ nor a late answer can ever make half a transaction, or another one, of what was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Iterable
+from hashlib import blake2b
 from struct import Struct
-from typing import Any
 
 from fmq.store.kinds import Run
 from fmq.store.record import utf8
@@ -24,13 +23,4 @@ def seal_of(runs: Iterable[Run]) -> bytes:
     for run in runs:
         parts.append(SEALED.pack(run.queue, run.count, run.bodies_crc, run.columns_crc))
         parts.append(utf8(run.topic))
-    made: bytes = blake2b()(b"".join(parts), digest_size=SEAL_BYTES).digest()
-    return made
-
-
-@cache
-def blake2b() -> Callable[..., Any]:
-    """The function, imported by who opens an engine to write: it brings OpenSSL."""
-    from hashlib import blake2b
-
-    return blake2b
+    return blake2b(b"".join(parts), digest_size=SEAL_BYTES).digest()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from fmq.errors import TooLarge
-from fmq.message import Body, Message
+from fmq.message import Body, Message, Receipt, receipt
 from fmq.store.content import (
     Content,
     as_bytes,
@@ -17,7 +17,7 @@ from fmq.store.content import (
     split_bodies,
 )
 from fmq.store.journal import Append
-from fmq.store.kinds import MESSAGE, Run
+from fmq.store.kinds import MESSAGE, Record, Run
 from fmq.tx.names import check_name, check_producer, no_text
 from fmq.tx.writer import Writer
 
@@ -116,3 +116,14 @@ class Sender:
 
     def _refuse_size(self, size: int) -> NoReturn:
         raise TooLarge("a message in bytes", size, self._message_bytes_max, "message_bytes_max")
+
+
+def receipts_of(published: Iterable[Record | Receipt]) -> list[Receipt]:
+    """Return a Receipt for each run, made now unless it was read from the journal."""
+    receipts = []
+    for each in published:
+        if isinstance(each, Run):
+            receipts.append(receipt(each.topic, each.queue, each.offset, each.position, each.count))
+        elif isinstance(each, Receipt):
+            receipts.append(each)
+    return receipts

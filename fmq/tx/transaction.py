@@ -7,7 +7,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-import fmq
 from fmq.errors import (
     AlreadyDecided,
     EngineFailed,
@@ -16,8 +15,9 @@ from fmq.errors import (
     add_note,
 )
 from fmq.message import Receipt
+from fmq.results import Outcome
 from fmq.store.section import is_refusal
-from fmq.tx.collecting import IN_DOUBT, OPEN, Collecting, Phase
+from fmq.tx.buffer import IN_DOUBT, OPEN, Phase, TransactionBuffer
 
 if TYPE_CHECKING:
     from fmq.tx.manager import TransactionManager
@@ -28,7 +28,7 @@ PREPARED, COMMITTED = Phase.PREPARED, Phase.COMMITTED
 Receipts = Callable[[], list[Receipt]]
 
 
-class Transaction(Collecting):
+class Transaction(TransactionBuffer):
     """Many messages, topics and queues: all or nothing. One thread at a time uses it.
 
     As a context manager it commits at the end of the block. A block that raises rolls back,
@@ -51,7 +51,7 @@ class Transaction(Collecting):
         named: bool,
     ) -> None:
         """`named` says whether the user gave the id, so that somebody may ask for it again."""
-        Collecting.__init__(self, manager.writer, manager.limits, tx_id, producer)
+        TransactionBuffer.__init__(self, manager.writer, manager.limits, tx_id, producer)
         self._manager = manager
         self.check_after_ms = check_after_ms
         self.named = named
@@ -94,7 +94,7 @@ class Transaction(Collecting):
         `sync` says, as that of `commit`, whether the roll back of a prepared one is waited for.
         """
         decisions = self._manager.decisions
-        self._writer.group.waits(sync)  # or a TypeError, in any phase
+        self._writer.commit_queue.waits(sync)  # or a TypeError, in any phase
         if self._undecided():
             self._sync = sync
             self._step(Phase.ROLLED_BACK, partial(decisions.roll_back_prepared, sync=sync))
@@ -118,7 +118,7 @@ class Transaction(Collecting):
 
     def _wait_for_it(self, sync: bool | None) -> None:
         """It has ended by a call that may not have waited; now it is durable, if this one waits."""
-        self._writer.group.waits(sync)  # or a TypeError
+        self._writer.commit_queue.waits(sync)  # or a TypeError
         if not self._writer.makes_durable(self._sync):
             self._manager.decisions.make_durable(sync)
             self._sync = sync
@@ -148,7 +148,7 @@ class Transaction(Collecting):
         """Whether it was prepared; a decision whose call did not return may be made again."""
         return self.phase is PREPARED or (self.phase is IN_DOUBT and self._prepared)
 
-    def outcome(self) -> fmq.Outcome:
+    def outcome(self) -> Outcome:
         """What has become of it, as `engine.outcome` says; once it is prepared or committed."""
         manager = self._manager
         manager.check_open()

@@ -10,19 +10,17 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from fmq.clock import Clock
+from fmq.options import Options
+from fmq.store.commit_queue import CommitQueue
 from fmq.store.content import text_bytes
-from fmq.store.group import Group
 from fmq.store.journal import Append, Journal, measure
 from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Run, TopicMade
 from fmq.tx.apply import Step
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
-
-if TYPE_CHECKING:
-    from fmq.options import Options
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -36,14 +34,14 @@ class Writer:
         self,
         lock: RLock,
         journal: Journal,
-        group: Group,
+        commit_queue: CommitQueue,
         ledger: Ledger,
         clock: Clock,
         options: Options,
     ) -> None:
         self._lock = lock
         self.journal = journal
-        self.group = group
+        self.commit_queue = commit_queue
         self.ledger = ledger
         self.clock = clock
         self.options = options
@@ -56,7 +54,7 @@ class Writer:
 
     def makes_durable(self, sync: bool | None) -> bool:
         """Return whether what a call wrote that was given this `sync` was durable on its return."""
-        return self.group.waits(sync) and (sync is True or self.options.sync == "always")
+        return self.commit_queue.waits(sync) and (sync is True or self.options.sync == "always")
 
     def now_us(self) -> int:
         """The time for a record planned now, never before an earlier one's. Under the lock."""
@@ -108,9 +106,9 @@ class Writer:
 
     def change(self, change: Callable[[], T]) -> T:
         """Call `change` under the lock."""
-        group = self.group
-        group.refuse_nested(get_ident())
-        with self._lock, group.changing:
+        queue = self.commit_queue
+        queue.refuse_nested(get_ident())
+        with self._lock, queue.changing:
             self.release_dropped()
             return change()
 

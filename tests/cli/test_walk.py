@@ -6,7 +6,7 @@ import pytest
 
 import fmq
 from fmq.cli.walk import Walk
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from tests.cli.conftest import SMALL
 from tests.recovery.interrupted import InterruptedDisk
 

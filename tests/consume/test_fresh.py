@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fmq
 from fmq.errors import OffsetGone
-from fmq.store.fresh import FRESH_BYTES_MAX
+from fmq.store.latest_run import FRESH_BYTES_MAX
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 
 TEXTS = st.none() | st.sampled_from(["", "k", "käse"])

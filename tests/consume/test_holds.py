@@ -7,9 +7,9 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fmq.consume.held import Claim
 from fmq.consume.holds import QueueHolds
-from fmq.tx.acks import Acked
+from fmq.consume.ranges import Claim
+from fmq.tx.acks import AckSet
 
 OWNERS = (Claim("anna"), Claim("ben"))
 
@@ -21,7 +21,7 @@ class Model:
         self.first = 0
         self.now = 0.0
         self.messages: list[object] = []
-        self.acked = Acked()
+        self.acked = AckSet()
         self.holds = QueueHolds(self.acked)
 
     def unheld(self) -> list[int]:
@@ -159,7 +159,7 @@ def test_every_message_is_free_held_by_one_or_acked(steps: list[tuple[object, in
 
 
 def test_what_a_transaction_from_before_a_restart_holds_is_passed_over() -> None:
-    acked = Acked()
+    acked = AckSet()
     holds = QueueHolds(acked)
     transaction = object()
     holds.reserve(2, 4, transaction)
@@ -178,7 +178,7 @@ def test_what_a_transaction_from_before_a_restart_holds_is_passed_over() -> None
 
 def test_what_is_given_back_one_by_one_is_handed_out_together() -> None:
     """A transaction holds each delivery by itself; rolled back, they are one batch again."""
-    holds = QueueHolds(Acked())
+    holds = QueueHolds(AckSet())
     holds.claim(100, 0, 100, "anna", 5.0)
     for offset in range(100):
         holds.give_back(offset, offset + 1)

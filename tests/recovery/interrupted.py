@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from fmq.real_disk import RealDirectory, RealDisk
+from fmq.posix import RealDirectory, RealDisk
 
 
 class Interrupted(RealDirectory):

@@ -17,7 +17,7 @@ from fmq.cli.walk import Walk
 from fmq.errors import Damaged, NewerFormat
 from fmq.recovery.tail import TAIL, Verdict, judge
 from fmq.store.kinds import Kind, Prepare
-from fmq.store.scan import Ending, Finding
+from fmq.store.scan import Finding, ScanEnd
 from fmq.testing import CrashDisk
 from fmq.tx.seal import seal_of
 from tests.recovery.planting import Tail, checkpoint, left_by, send, tail_of
@@ -54,15 +54,15 @@ def is_refused(tail: Tail, error: type[Exception], match: str, place: int | None
 def test_the_table_has_a_verdict_for_everything_that_a_scan_can_find() -> None:
     assert set(TAIL) == set(product(Finding, (False, True)))
     for (finding, known), verdict in TAIL.items():
-        assert judge(Ending(finding, 64, 64, ""), 65 if known else 64) is verdict
+        assert judge(ScanEnd(finding, 64, 64, ""), 65 if known else 64) is verdict
     refusals = {Verdict.SHORTER, Verdict.DAMAGED, Verdict.MISPLACED, Verdict.NEWER}
     assert {TAIL[finding, True] for finding in Finding if finding is not Finding.END} == refusals
 
 
 @pytest.mark.parametrize("finding", [Finding.END, Finding.ZEROS])
 def test_an_end_inside_an_append_cuts_it_at_its_first_record(finding: Finding) -> None:
-    assert judge(Ending(finding, 200, 100, ""), 100) is Verdict.CUT
-    assert judge(Ending(finding, 200, 100, ""), 101) is not Verdict.CUT
+    assert judge(ScanEnd(finding, 200, 100, ""), 100) is Verdict.CUT
+    assert judge(ScanEnd(finding, 200, 100, ""), 101) is not Verdict.CUT
 
 
 # --- a sound record ------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from fmq.disk import Directory, Disk
 from fmq.store.files import Files
 from fmq.store.journal import Append, Journal, create_first_segment, measure
-from fmq.store.kinds import Record, State
+from fmq.store.kinds import Carryover, Record
 from fmq.store.record import aligned
-from fmq.store.scan import Ending, Finding, Scan
+from fmq.store.scan import Finding, Scan, ScanEnd
 from fmq.store.segment import HEADER_BYTES, Segment, decode_header, is_segment
 from fmq.store.spares import Spares
 from tests.store.samples import SEED, STORE
@@ -32,10 +32,10 @@ def make_journal(disk: Disk, capacity: int = CAPACITY) -> Journal:
     )
 
 
-def note(text: str | bytes, size: int = 0) -> State:
+def note(text: str | bytes, size: int = 0) -> Carryover:
     """A record that says `text`, padded with blanks to `size` bytes of it."""
     data = text.encode() if isinstance(text, str) else text
-    return State(data.ljust(size), 1)
+    return Carryover(data.ljust(size), 1)
 
 
 def append_notes(journal: Journal, records: list[Record]) -> None:
@@ -72,7 +72,7 @@ class Found:
         directory = directory_of(disk)
         self.segments: list[Segment] = []
         self.appends: list[list[Record]] = []
-        self.endings: list[Ending] = []
+        self.endings: list[ScanEnd] = []
         self.chains: list[int | None] = []
         for name in sorted(filter(is_segment, directory.names())):
             file = directory.open(name)
@@ -108,7 +108,7 @@ class Found:
 
 
 def text_of(record: Record) -> str:
-    assert isinstance(record, State)
+    assert isinstance(record, Carryover)
     return record.json.decode().rstrip()
 
 

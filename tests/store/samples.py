@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from fmq.message import Message
 from fmq.store.content import Content, encode_messages
 from fmq.store.encoding import encode, size_of
-from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, State, TopicMade
+from fmq.store.kinds import (
+    AckRange,
+    Acks,
+    Carryover,
+    Decided,
+    Kind,
+    Prepare,
+    Record,
+    Run,
+    TopicMade,
+)
 from fmq.store.record import FIRST, LAST
 
 STORE = bytes(range(16))
@@ -58,7 +68,7 @@ def examples() -> dict[str, Record]:
             "ada", "ticket 4711 — ü", 4000,
         )  # fmt: skip
     records["ACK"] = Acks(acks, 1_700, 64)
-    records["STATE"] = State(b'{"floor": 64}', 1_700)
+    records["STATE"] = Carryover(b'{"floor": 64}', 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
     return records
 
@@ -183,6 +193,6 @@ records: st.SearchStrategy[Record] = st.one_of(
     prepares,
     decisions,
     st.builds(Acks, st.lists(acks, max_size=5), times, u64),
-    st.builds(State, st.binary(max_size=200), times),
+    st.builds(Carryover, st.binary(max_size=200), times),
     st.builds(TopicMade, texts(), u16, times),
 )

@@ -1,4 +1,4 @@
-"""Threads that share a Group, step by step: who writes waits at a gate until the test opens it."""
+"""Threads that share a CommitQueue, step by step: the writer waits at a gate of the test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from fmq.disk import Buffer, Directory, Disk, File
+from fmq.store.commit_queue import CommitQueue
 from fmq.store.committer import Committer
-from fmq.store.group import Group
 from fmq.store.journal import Append, measure
 from fmq.store.kinds import Record
 from fmq.store.section import is_mine
@@ -92,7 +92,7 @@ class GatedDisk:
 
 
 class Call:
-    """One thread's call of Group.run, and what came of it: `answer`, once there is one."""
+    """One thread's call of CommitQueue.run, and what came of it: `answer`, once there is one."""
 
     def __init__(self, work: Callable[[], object], changed: Callable[[], None]) -> None:
         self.answer: object = None
@@ -132,7 +132,7 @@ class Shared:
         self.lock = threading.RLock()
         self.journal = make_journal(GatedDisk(self.disk, self.gate))
         self.published: list[str] = []
-        self.group = Group(self.lock, self.journal, self._publish, synced=synced)
+        self.group = CommitQueue(self.lock, self.journal, self._publish, synced=synced)
         self.committer = Committer(self.group) if committer else None
         if self.committer is not None:
             self.committer.start()

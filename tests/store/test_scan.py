@@ -13,9 +13,9 @@ from fmq.store.kinds import AckRange, Acks, Record
 from fmq.store.record import COMMON, FIRST, LAST, MAGIC, PREFIX
 from fmq.store.scan import (
     BLOCK_BYTES,
-    Ending,
     Finding,
     Scan,
+    ScanEnd,
     last_byte,
     vouched_beyond,
     zeros_from,
@@ -89,7 +89,7 @@ class Bytes:
 class Scanned:
     texts: list[list[str]]
     appends: list[list[Record]]
-    ending: Ending
+    ending: ScanEnd
     chain: int | None
     durable_to: int
 

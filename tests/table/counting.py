@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from fmq.disk import Directory
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.store.segment import HEADER_BYTES
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.testing import FaultDisk
 from tests.testing.outcomes import content, failing, made, outcomes, without_faults
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmq.tx.acks import Acked
+from fmq.tx.acks import AckSet
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda pair: (pair[0], sum(pair))),
@@ -13,8 +13,8 @@ RANGES = st.lists(
 )
 
 
-def made(ranges: list[tuple[int, int]], floor: int = 0) -> tuple[Acked, set[int]]:
-    acked, model = Acked(floor), set(range(floor))
+def made(ranges: list[tuple[int, int]], floor: int = 0) -> tuple[AckSet, set[int]]:
+    acked, model = AckSet(floor), set(range(floor))
     for first, end in ranges:
         acked.add(first, end)
         model |= set(range(first, end))
@@ -89,7 +89,7 @@ def test_what_was_dropped_is_below_the_floor_whatever_was_acked_of_it(
 @given(RANGES, st.integers(0, 60))
 def test_only_an_ack_makes_a_group_that_counts(ranges: list[tuple[int, int]], first: int) -> None:
     """Nothing that is dropped does, and an ack of what is dropped does, too."""
-    acked = Acked(first)
+    acked = AckSet(first)
     assert acked.is_empty
     acked.drop_below(first + 5)
     assert acked.is_empty

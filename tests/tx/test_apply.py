@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from fmq.store.kinds import AckRange, Acks, Decided, Kind, Prepare, Record, Run, TopicMade
-from fmq.store.kinds import State as StateRecord
+from fmq.store.kinds import (
+    AckRange,
+    Acks,
+    Carryover,
+    Decided,
+    Kind,
+    Prepare,
+    Record,
+    Run,
+    TopicMade,
+)
 from fmq.tx.apply import apply
 from fmq.tx.ledger import Ledger
 from fmq.tx.seal import seal_of
@@ -270,7 +279,7 @@ def test_an_ack_that_ends_before_it_begins_is_refused(steps: Steps) -> None:
 def test_a_state_that_contradicts_the_records_before_it_is_refused(steps: Steps) -> None:
     steps.apply(run(Kind.MESSAGE, 0))
     carried = {"floor": 0, "last_us": 0, "topics": {"t": [[0, 9], [0, 0]]}, "acks": []}
-    steps.refuses(StateRecord(json.dumps(carried).encode(), 1), match="ends at 9, not 2")
+    steps.refuses(Carryover(json.dumps(carried).encode(), 1), match="ends at 9, not 2")
 
 
 def test_a_decision_may_meet_a_transaction_from_below_the_floor(steps: Steps) -> None:

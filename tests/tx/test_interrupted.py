@@ -13,7 +13,7 @@ from fmq import Engine
 from fmq.errors import EngineFailed, UnknownTransaction
 from fmq.store import index as index_module
 from fmq.tx import apply as apply_module
-from fmq.tx import collecting as collecting_module
+from fmq.tx import buffer as buffer_module
 from fmq.tx.transaction import Transaction
 from tests.small import CrashDisk, bodies, opened
 from tests.store.lines import Lines
@@ -59,7 +59,7 @@ def test_a_send_that_was_interrupted_was_made_or_not(
             tx.send("t", b"A")
             if counted:
                 tx.savepoint()
-            if not interrupted(collecting_module, at, partial(send, tx)):
+            if not interrupted(buffer_module, at, partial(send, tx)):
                 assert at > 10
                 return
             tx.send("t", b"B")
@@ -76,7 +76,7 @@ def test_a_topic_that_an_interrupt_kept_from_its_message_does_not_come_into_bein
     for at in range(LINES_MAX):
         with opened(CrashDisk()) as engine:
             tx = engine.transaction()
-            done = not interrupted(collecting_module, at, partial(tx.send, "new", b"x"))
+            done = not interrupted(buffer_module, at, partial(tx.send, "new", b"x"))
             tx.commit()
             assert [queue.topic for queue in engine.queues() if not queue.next] == [], at
             if done:

@@ -109,7 +109,7 @@ def outcomes_of(engine: Engine, nth: int, happen: Callable[[], None]) -> Outcome
     """The outcomes that `engine` knows, read through a ReaderThatWaits."""
     parts = engine._parts
     return Outcomes(
-        parts.group.lock,
+        parts.commit_queue.lock,
         parts.journal,
         parts.ledger,
         parts.catalog,

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError, UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
+from fmq.bind.dialects import BLOCK, POSTGRES, SQLITE, is_gone, rolled_back_by_server
 from fmq.bind.errors import (
     BindError,
     each_by_itself,
@@ -18,7 +19,6 @@ from fmq.bind.errors import (
     work_open,
 )
 from fmq.bind.find import Binding
-from fmq.bind.kinds import BLOCK, POSTGRES, SQLITE, is_gone, rolled_back_by_server
 from fmq.bind.sqlalchemy.database import Database
 
 

@@ -18,7 +18,8 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import NullPool
 
-from fmq.bind import kinds
+from fmq.bind import dialects
+from fmq.bind.dialects import MYSQL, POSTGRES, POSTGRES_SCHEMA, SQLITE, Dialect, key_of, sqlite_path
 from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
@@ -29,7 +30,6 @@ from fmq.bind.errors import (
     WrongDatabase,
     strangers,
 )
-from fmq.bind.kinds import MYSQL, POSTGRES, POSTGRES_SCHEMA, SQLITE, Kind, key_of, sqlite_path
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.errors import BadOption
 from fmq.feedback.answers import Answer
@@ -176,7 +176,7 @@ class Database:
         say = self.kind.statements
 
         def work(own: Connection) -> int:
-            return kinds.purge(_Cursor(own), own.commit, say, store, undecided, older_seconds)
+            return dialects.purge(_Cursor(own), own.commit, say, store, undecided, older_seconds)
 
         with self._needing_table():
             return self.apart(work)
@@ -220,7 +220,7 @@ class _Cursor:
         return self._connection.execute(text(statement), values)
 
 
-def kind_of(dialect: str) -> Kind:
+def kind_of(dialect: str) -> Dialect:
     """Which kind of database that is, by SQLAlchemy's name for it."""
     if dialect not in KINDS:
         raise BindError(
@@ -231,7 +231,7 @@ def kind_of(dialect: str) -> Kind:
     return KINDS[dialect]
 
 
-def _path_of(connection: Connection, kind: Kind) -> str:
+def _path_of(connection: Connection, kind: Dialect) -> str:
     if kind is SQLITE:
         return sqlite_path(connection.exec_driver_sql)
     url = connection.engine.url

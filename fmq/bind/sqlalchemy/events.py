@@ -10,11 +10,11 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionmaker
 
+from fmq.bind.dialects import SQLITE
 from fmq.bind.errors import BindError, InDoubt
-from fmq.bind.kinds import SQLITE
 from fmq.bind.sqlalchemy.binding import Side, database_of
 from fmq.bind.transaction import BoundTransaction
-from fmq.tx.collecting import Phase
+from fmq.tx.buffer import Phase
 from fmq.tx.transaction import Transaction
 
 FLUSHES_MAX = 100  # as many as SQLAlchemy tries itself; then its commit raises

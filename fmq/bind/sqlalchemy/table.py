@@ -20,7 +20,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from fmq.bind.kinds import SQLITE_NOW
+from fmq.bind.dialects import SQLITE_NOW
 from fmq.bind.marker import DDL, TABLE
 from fmq.bind.sqlalchemy.database import kind_of
 

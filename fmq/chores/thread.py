@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 
+from fmq.chores.runner import Housekeeping
 from fmq.clock import Clock
-from fmq.housekeeping import Housekeeping
 from fmq.options import Options
 
 

@@ -26,7 +26,7 @@ class Hold:
         self.deadline = deadline
 
 
-class Held:
+class HeldRanges:
     """The holds of one group in one queue, by their first offset.
 
     A list keeps the order: almost everything is added at its end and removed near an end, and

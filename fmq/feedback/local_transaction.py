@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fmq.errors import BadOption, FmqError, RollBack, add_note
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Message
-from fmq.tx.collecting import Phase
+from fmq.results import Outcome
+from fmq.tx.buffer import Phase
 from fmq.tx.transaction import Transaction
-
-if TYPE_CHECKING:
-    from fmq.infos import Outcome
 
 Local = Callable[[Transaction], Answer]
 """The program's own part, which knows whether it happened."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fmq.errors import Closed, FmqError, StorageError
 from fmq.parts import Parts
-from fmq.real_disk import after_fork_in_child
+from fmq.posix import after_fork_in_child
 from fmq.store.section import is_mine
 
 OWN_THREADS = "fmq "  # what their names begin with
@@ -85,17 +85,17 @@ class Closing:
 
 def drain(parts: Parts, refusal: Closed) -> bool:
     """Let all that was planned become durable, and refuse the rest; False if it failed."""
-    group, journal = parts.group, parts.journal
+    queue, journal = parts.commit_queue, parts.journal
     while True:
         with parts.lock:
-            if group.broken():
+            if queue.broken():
                 return False
             # With sync="never" an idle engine may have written what it has not synced.
-            if group.idle() and journal.durable_to == journal.position:
-                group.close(refusal)
+            if queue.idle() and journal.durable_to == journal.position:
+                queue.close(refusal)
                 return True
         with suppress(FmqError):
-            group.flush(force=True)
+            queue.flush(force=True)
 
 
 def let_go_of_locks(parts: Parts) -> None:

@@ -55,7 +55,7 @@ def _let_go(taken: Iterable[Taken]) -> None:
         ackable.release_under_lock(holder)
 
 
-class Collecting:
+class TransactionBuffer:
     """Messages by topic and queue, and acks: the part of a transaction before its first step."""
 
     _savepoints: list[object] | None = None  # what it can be rolled back to, the oldest first

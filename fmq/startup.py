@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Protocol, overload
+from typing import Literal, Protocol, overload
 
-import fmq
 from fmq.clock import Clock, SystemClock
 from fmq.disk import Directory, Disk, is_full
+from fmq.engine import Engine
 from fmq.errors import BadName, StorageFull, Unreadable
-from fmq.imported import have
-from fmq.tx.carried import to_json
+from fmq.options import Options
+from fmq.posix import RealDisk
+from fmq.read_only_engine import ReadOnlyEngine
+from fmq.recovery.recover import claim
+from fmq.tx.ids import DRAWN_BYTES
+from fmq.tx.ledger import Topic
 from fmq.tx.names import check_name, check_producer
-from fmq.tx.seal import blake2b
-
-if TYPE_CHECKING:
-    from fmq.tx.ledger import Topic
 
 
 class PathLike(Protocol):
@@ -28,44 +29,44 @@ class PathLike(Protocol):
 @overload
 def open(
     path: str | PathLike,
-    options: fmq.Options | None = ...,
+    options: Options | None = ...,
     *,
     read_only: Literal[False] = ...,
     disk: Disk | None = ...,
     clock: Clock | None = ...,
     background: bool = ...,
     resolve: Mapping[str, object] | None = ...,
-) -> fmq.Engine: ...
+) -> Engine: ...
 @overload
 def open(
     path: str | PathLike,
-    options: fmq.Options | None = ...,
+    options: Options | None = ...,
     *,
     read_only: Literal[True],
     disk: Disk | None = ...,
     clock: Clock | None = ...,
     background: bool = ...,
-) -> fmq.ReadOnlyEngine: ...
+) -> ReadOnlyEngine: ...
 @overload
 def open(
     path: str | PathLike,
-    options: fmq.Options | None = ...,
+    options: Options | None = ...,
     *,
     read_only: bool,
     disk: Disk | None = ...,
     clock: Clock | None = ...,
     background: bool = ...,
-) -> fmq.Engine | fmq.ReadOnlyEngine: ...
+) -> Engine | ReadOnlyEngine: ...
 def open(
     path: str | PathLike,
-    options: fmq.Options | None = None,
+    options: Options | None = None,
     *,
     read_only: bool = False,
     disk: Disk | None = None,
     clock: Clock | None = None,
     background: bool = True,
     resolve: Mapping[str, object] | None = None,
-) -> fmq.Engine | fmq.ReadOnlyEngine:
+) -> Engine | ReadOnlyEngine:
     """Open the directory at `path`, made if it is not there; recovery needs no other call.
 
     One engine writes at a time: a second one gets Locked. With `read_only` it takes no lock,
@@ -82,8 +83,6 @@ def open(
     if resolve is not None:
         _check_resolve(resolve, read_only=read_only)
     if disk is None:
-        from fmq.real_disk import RealDisk
-
         disk = RealDisk(
             hold_gil=options.hold_gil,
             allow_remote=options.allow_remote,
@@ -99,9 +98,6 @@ def open(
         directory = disk.directory(where, make=not read_only)
         try:
             if read_only:
-                from fmq.readonly import ReadOnlyEngine
-
-                have("lz4.block")
                 return ReadOnlyEngine(where, directory, options, clock)
             engine = _open(where, directory, options, clock, disk, background=background)
         except BaseException:
@@ -175,9 +171,7 @@ def _check_resolve(resolve: object, *, read_only: bool) -> None:
         check_producer(producer)
 
 
-def _checked(options: fmq.Options | None) -> fmq.Options:
-    from fmq.options import Options
-
+def _checked(options: Options | None) -> Options:
     if options is None:
         return Options()
     if not isinstance(options, Options):
@@ -193,18 +187,12 @@ def _checked(options: fmq.Options | None) -> fmq.Options:
 def _open(
     path: str,
     directory: Directory,
-    options: fmq.Options,
+    options: Options,
     clock: Clock,
     disk: Disk,
     *,
     background: bool,
-) -> fmq.Engine:
-    # Here: whoever imports names only never opens anything.
-    from fmq.engine import Engine
-    from fmq.recovery.recover import claim
-    from fmq.tx.ids import DRAWN_BYTES
-
-    _import_what_calls_need()
+) -> Engine:
     claimed = claim(directory, disk, options.segment_bytes)
     try:
         drawn = disk.random(DRAWN_BYTES)
@@ -215,48 +203,13 @@ def _open(
         raise
 
 
-def _log_other_numbers_of_queues(
-    path: str, topics: Mapping[str, Topic], options: fmq.Options
-) -> None:
+def _log_other_numbers_of_queues(path: str, topics: Mapping[str, Topic], options: Options) -> None:
     """Log a warning for each topic that exists with another number of queues than is asked for."""
     for name, wanted in options.topic_queues.items():
         count = len(topics[name].queues) if name in topics else wanted
         if count != wanted:
-            import logging
-
             logging.getLogger("fmq.engine").warning(
                 "%s: the topic %r was made with %d queues and keeps them: "
                 "Options(topic_queues={%r: %d}) is for topics that are new",
                 path, name, count, name, wanted,
             )  # fmt: skip
-
-
-CALLS_NEED = (
-    "fmq.bind.begin",
-    "fmq.bind.databases",
-    "fmq.bind.kinds",
-    "fmq.feedback.local",
-    "fmq.feedback.loop",
-    "fmq.feedback.question",
-    "fmq.feedback.settle",
-    "fmq.infos",
-    "fmq.recovery.replay",
-    "fmq.stats",
-    "fmq.store.scan",
-    "logging",
-    "lz4.block",
-    "random",
-    "sortedcontainers",
-)
-
-
-def _import_what_calls_need() -> None:
-    """Import all that the calls of an engine need, so that none of them imports anything.
-
-    An interrupt in the middle of an import can leave Python's lock of imports taken, and a fork the
-    lock of a module: who imports next waits for ever. Here nobody waits yet. And where too many
-    files are open nothing can be imported; a decision must not be refused for that.
-    """
-    have(*CALLS_NEED)
-    to_json(None)
-    blake2b()

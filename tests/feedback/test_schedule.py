@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq import Options
-from fmq.feedback.book import BUSY_SECONDS, PASSED_MAX, Book, Key, Open
+from fmq.feedback.schedule import BUSY_SECONDS, PASSED_MAX, Key, OpenQuestion, Schedule
 from fmq.store.kinds import Kind, Prepare, Run
 from fmq.tx.ledger import Entry
 
@@ -55,7 +55,7 @@ class Model:
     """The book beside a plain list."""
 
     def __init__(self) -> None:
-        self.book = Book(OPTIONS, b"seed")
+        self.book = Schedule(OPTIONS, b"seed")
         self.rows: list[Row] = []
         self.now = 0.0
         self.number = 0
@@ -65,7 +65,7 @@ class Model:
         self.number += 1
         row.due, row.turn = due, self.number
 
-    def some(self, a: int) -> tuple[Row, Open] | None:
+    def some(self, a: int) -> tuple[Row, OpenQuestion] | None:
         if not self.rows:
             return None
         row = self.rows[a % len(self.rows)]
@@ -201,14 +201,14 @@ def test_it_knows_what_a_list_would_know(
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def places(book: Book) -> int:
+def places(book: Schedule) -> int:
     """How much of anything the book keeps."""
     return sum(len(line.places) for line in book._lines.values())
 
 
 def test_what_was_decided_leaves_nothing_behind() -> None:
     """Though somebody asked each time before it was."""
-    book = Book(OPTIONS, b"seed")
+    book = Schedule(OPTIONS, b"seed")
     book.add(entry(1, "p", "a"), 60.0)
     for tx in range(2, 2000):
         book.add(entry(tx, "p", "a", "b"), 60.0 + tx)
@@ -222,7 +222,7 @@ def test_what_was_decided_leaves_nothing_behind() -> None:
 
 def test_what_is_decided_before_anybody_asks_was_in_no_line() -> None:
     """Most transactions are decided by who prepared them; what is left is asked about."""
-    book = Book(OPTIONS, b"seed")
+    book = Schedule(OPTIONS, b"seed")
     for tx in range(1, 100):
         book.add(entry(tx, "p", "a"), float(tx))
         if tx != 50:
@@ -235,7 +235,7 @@ def test_what_is_decided_before_anybody_asks_was_in_no_line() -> None:
 
 def test_a_line_that_nobody_asks_for_does_not_grow() -> None:
     """Asked about under one topic again and again, it is one member of its other lines still."""
-    book = Book(OPTIONS, b"seed")
+    book = Schedule(OPTIONS, b"seed")
     book.add(entry(1, "p", "a", "b"), 0.0)
     for turn in range(2000):
         assert book.take([("p", "a")], 1, turn * 10.0)
@@ -277,7 +277,7 @@ EACH_MAX = 64  # times compared for one question: a push and a pop, of up to 14 
 
 def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None:
     """Batches of 32 out of 10,000, each decided before the next one is asked for."""
-    book = Book(Options(), b"seed")
+    book = Schedule(Options(), b"seed")
     for tx in range(1, MANY + 1):
         book.add(entry(tx, "p"), Moment(tx))
     now = Moment(2 * MANY)
@@ -299,7 +299,7 @@ def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None
 
 def test_a_question_costs_no_more_though_nobody_ever_can_tell() -> None:
     """Whoever is put off leaves a place behind, which is passed over once, and then forgotten."""
-    book = Book(Options(), b"seed")
+    book = Schedule(Options(), b"seed")
     for tx in range(1, 1001):
         book.add(entry(tx, "p"), Moment(tx))
     counts = []

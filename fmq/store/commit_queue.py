@@ -46,7 +46,7 @@ class Waiter:
         self.leads = False
 
 
-class Group:
+class CommitQueue:
     """The threads that share one journal's syncs."""
 
     def __init__(

@@ -19,14 +19,11 @@ from collections.abc import Iterable
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from random import Random
 
 from fmq.options import Options
 from fmq.tx.ledger import Entry
 from fmq.tx.state import State
-
-if TYPE_CHECKING:
-    from random import Random
 
 BUSY_SECONDS = 1.0  # a decision is on its way to the disk: look again if it does not get there
 PASSED_MAX = 64  # places in a line that may be over before it is worth a look at their share
@@ -35,7 +32,7 @@ Key = tuple[str, str | None]
 """A producer, and one topic or None for all."""
 
 
-class Open:
+class OpenQuestion:
     """One undecided transaction, as far as asking goes."""
 
     __slots__ = ("answers", "due", "entry", "parked", "token", "tries", "turn")
@@ -71,11 +68,11 @@ class Open:
 
 
 NO_TURN = -1
-Place = tuple[float, int, Open]
+Place = tuple[float, int, OpenQuestion]
 """When it is due, the number of its turn, and what is."""
 
 
-class _Line:
+class _Row:
     """Those under one key, the soonest first."""
 
     __slots__ = ("members", "places")
@@ -102,15 +99,15 @@ class _Line:
         return places[0] if places else None
 
 
-class Book:
+class Schedule:
     """All undecided transactions of one engine."""
 
     def __init__(self, options: Options, seed: bytes) -> None:
         self._options = options
         self._seed = seed
         self._new: dict[int, tuple[Entry, float]] = {}  # by number, with when it is due
-        self._open: dict[int, Open] = {}  # by number
-        self._lines: dict[Key, _Line] = {}  # each has members
+        self._open: dict[int, OpenQuestion] = {}  # by number
+        self._lines: dict[Key, _Row] = {}  # each has members
         self._by_topic = False  # whether there are lines for topics, too
         self._turns = count()
         self.met_busy = False  # whether the last `take` came to one whose decision is on its way
@@ -122,9 +119,9 @@ class Book:
     def _take_in_new(self) -> None:
         """Index what has become undecided since the last call asked."""
         for tx, (entry, due) in self._new.items():
-            each = self._open[tx] = Open(entry)
+            each = self._open[tx] = OpenQuestion(entry)
             for key in self.keys_of(each):
-                self._lines.setdefault(key, _Line()).members.add(tx)
+                self._lines.setdefault(key, _Row()).members.add(tx)
             self._put_off(each, due)
         self._new.clear()
 
@@ -143,41 +140,43 @@ class Book:
             else:
                 del self._lines[key]
 
-    def keys_of(self, each: Open) -> tuple[Key, ...]:
+    def keys_of(self, each: OpenQuestion) -> tuple[Key, ...]:
         """The lines that it stands in."""
         if self._by_topic:
             return (each.producer, None), *((each.producer, topic) for topic in each.topics)
         return ((each.producer, None),)
 
-    def open(self, tx: int) -> Open:
+    def open(self, tx: int) -> OpenQuestion:
         """The undecided transaction of this number."""
         self._take_in_new()
         return self._open[tx]
 
-    def snapshot(self) -> tuple[list[Open], list[tuple[Entry, float]]]:
+    def snapshot(self) -> tuple[list[OpenQuestion], list[tuple[Entry, float]]]:
         """Return all of them, in no order, for `in_order`: the least that needs the lock."""
         return [*self._open.values()], [*self._new.values()]
 
     @staticmethod
-    def in_order(snapshot: tuple[list[Open], list[tuple[Entry, float]]]) -> list[Open]:
+    def in_order(
+        snapshot: tuple[list[OpenQuestion], list[tuple[Entry, float]]],
+    ) -> list[OpenQuestion]:
         """Return all of a snapshot, the oldest first. Also without the engine's lock."""
         known, new = snapshot
-        everything = {entry.tx: Open(entry) for entry, _ in new}
+        everything = {entry.tx: OpenQuestion(entry) for entry, _ in new}
         everything.update((each.entry.tx, each) for each in known)
         return [everything[tx] for tx in sorted(everything)]
 
-    def oldest_first(self) -> list[Open]:
+    def oldest_first(self) -> list[OpenQuestion]:
         """All of them, in the order of their numbers: also when some were relocated."""
         self._take_in_new()
         return [self._open[tx] for tx in sorted(self._open)]
 
-    def take(self, keys: Iterable[Key], limit: int, now: float) -> list[Open]:
+    def take(self, keys: Iterable[Key], limit: int, now: float) -> list[OpenQuestion]:
         """Up to `limit` that are due, each with a new token; nobody else gets them for a while.
 
         Who has been due for longest comes first, whichever its key: none holds back another.
         """
         lines = self._lines_of(keys)
-        taken: list[Open] = []
+        taken: list[OpenQuestion] = []
         self.met_busy = False
         while len(taken) < limit:
             place = _soonest(lines)
@@ -192,7 +191,7 @@ class Book:
             taken.append(each)
         return taken
 
-    def lease(self, each: Open, now: float) -> None:
+    def lease(self, each: OpenQuestion, now: float) -> None:
         """Whoever asked has it for a while, and nobody had it before; what is parked stays so."""
         each.token = f"{self._random.getrandbits(64):016x}"
         until = now + self._options.check_lease_seconds
@@ -206,7 +205,7 @@ class Book:
         place = _soonest(self._lines_of(keys))
         return math.inf if place is None else place[0]
 
-    def unknown(self, each: Open, now: float) -> bool:
+    def unknown(self, each: OpenQuestion, now: float) -> bool:
         """Its producer could not tell; whether that was once too often."""
         options = self._options
         each.token = ""
@@ -224,7 +223,7 @@ class Book:
         self._put_off(each, now + longest * self._random.uniform(0.5, 1.0))
         return False
 
-    def hurry(self, each: Open, now: float) -> None:
+    def hurry(self, each: OpenQuestion, now: float) -> None:
         """Let it be asked about, now or when nobody is; one that was parked, from the beginning."""
         is_out = each.is_out(now)
         if each.parked:
@@ -235,11 +234,9 @@ class Book:
 
     @cached_property
     def _random(self) -> Random:
-        from random import Random  # here: many an engine never has anything undecided
-
         return Random(self._seed)
 
-    def _lines_of(self, keys: Iterable[Key]) -> list[_Line]:
+    def _lines_of(self, keys: Iterable[Key]) -> list[_Row]:
         self._take_in_new()
         keys = tuple(keys)
         if not self._by_topic and any(topic is not None for _, topic in keys):
@@ -251,12 +248,12 @@ class Book:
         self._by_topic = True
         for each in self._open.values():
             for topic in each.topics:
-                line = self._lines.setdefault((each.producer, topic), _Line())
+                line = self._lines.setdefault((each.producer, topic), _Row())
                 line.members.add(each.entry.tx)
                 if each.turn != NO_TURN:
                     line.put((each.due, each.turn, each))
 
-    def _put_off(self, each: Open, due: float) -> None:
+    def _put_off(self, each: OpenQuestion, due: float) -> None:
         each.due, each.turn, each.parked = due, next(self._turns), False
         for key in self.keys_of(each):
             self._lines[key].put((due, each.turn, each))
@@ -274,6 +271,6 @@ class Book:
             assert len(line.places) <= 2 * len(line.members) + PASSED_MAX + 1
 
 
-def _soonest(lines: Iterable[_Line]) -> Place | None:
+def _soonest(lines: Iterable[_Row]) -> Place | None:
     places = (place for line in lines if (place := line.soonest()) is not None)
     return min(places, default=None)

@@ -16,7 +16,7 @@ from fmq.store.content import Content
 FRESH_BYTES_MAX = 64 << 10
 
 
-class Fresh:
+class LatestRun:
     """The messages of one record, as they were sent, and where they stand."""
 
     __slots__ = ("_columns", "_origin", "counts", "offset")

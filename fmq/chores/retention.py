@@ -15,10 +15,11 @@ from fmq.options import Options
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary
 from fmq.store.journal import Append, Journal
-from fmq.store.kinds import State
+from fmq.store.kinds import Carryover
+from fmq.store.scan import Scan
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
-from fmq.tx.acks import Acked
-from fmq.tx.carried import to_json
+from fmq.tx.acks import AckSet
+from fmq.tx.carryover import to_json
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
@@ -64,7 +65,7 @@ class Retention:
         """The oldest segments that may be dropped now, and at once; why not more is in `kept`."""
         self.kept, self.looked = None, True
         chosen: list[Segment] = []
-        with self._writer.group.lock:
+        with self._writer.commit_queue.lock:
             segments = list(self._journal.segments)
         for i, segment in enumerate(segments[:-1]):
             if i == AT_ONCE_MAX or not self._over_limits(segments[i:]):
@@ -110,8 +111,6 @@ class Retention:
 
     def _began_us(self, segment: Segment) -> int:
         """When its first record was written; now, if there is none yet."""
-        from fmq.store.scan import Scan  # whoever writes needs it for nothing else
-
         try:
             file = self._directory.open(segment.name)
         except FileNotFoundError:
@@ -125,7 +124,7 @@ class Retention:
         return self._writer.clock.time_us()
 
     def _summary(self, segment: Segment) -> dict[LaneKey, LaneSummary]:
-        with self._writer.group.lock:
+        with self._writer.commit_queue.lock:
             for index in (self._ledger.index, *self._ledger.sealed):
                 if index.base == segment.base:
                     return index.summary()
@@ -134,7 +133,7 @@ class Retention:
         return self._catalog.summary(segment.base)
 
     def _needed_by(self, segment: Segment, scan_from: int) -> str | None:
-        with self._writer.group.lock:
+        with self._writer.commit_queue.lock:
             oldest = next(iter(self._ledger.undecided.values()), None)
             if oldest is not None and oldest.prepare.position < segment.limit:
                 return f"undecided transaction {oldest.prepare.tx_id!r}"
@@ -148,7 +147,7 @@ class Retention:
 
     def _unread_in(self, segment: Segment) -> str | None:
         summary = self._catalog.summary(segment.base)
-        with self._writer.group.lock:
+        with self._writer.commit_queue.lock:
             acked = self._ledger.acked
             # Who takes from a topic takes from all its queues, also before its first ack in one.
             taking = {key[:2] for key, done in acked.items() if not done.is_empty}
@@ -157,7 +156,7 @@ class Retention:
                 for (topic, number), lane in summary.items():
                     if topic != taken:
                         continue
-                    done = acked.get((group, topic, number)) or Acked()
+                    done = acked.get((group, topic, number)) or AckSet()
                     # Only what lies in the segment: a group may have begun above offset 0.
                     if any(done.gaps(lane.first, lane.next)):
                         return (
@@ -192,7 +191,7 @@ class Retention:
                 firsts[key] = lane.next
         writer, ledger = self._writer, self._ledger
 
-        def plan(state: State) -> None:
+        def plan(state: Carryover) -> None:
             # Everything planned so far will be applied before this record.
             carried = ledger.carried(firsts)
             carried["floor"] = floor
@@ -204,13 +203,13 @@ class Retention:
             writer.make_room(append.size, ordinary=True, makes_room=True)
             writer.send(append)
 
-        writer.group.flush(force=True)
-        writer.group.submit(plan, State(b"", 0), True)
+        writer.commit_queue.flush(force=True)
+        writer.commit_queue.submit(plan, Carryover(b"", 0), True)
 
     def forget(self, segments: list[Segment]) -> None:
         """Let memory drop `segments`: nothing of them is readable any more."""
-        group = self._writer.group
-        with group.lock, group.changing:
+        queue = self._writer.commit_queue
+        with queue.lock, queue.changing:
             for segment in segments:
                 dropped = self._journal.drop_first()
                 assert dropped is segment

@@ -6,33 +6,23 @@ value is checked before anything believes it; what is wrong is a ValueError.
 
 from __future__ import annotations
 
-from functools import cache
+import json
 from typing import Any
 
-from fmq.bounds import QUEUES_MAX
+from fmq.options import QUEUES_MAX
 
 NUMBER_MAX = 1 << 63
 
 
 def to_json(value: Any) -> bytes:
     """`value` as a checkpoint or a STATE record has it."""
-    data: str = _json().dumps(value, separators=(",", ":"))
+    data: str = json.dumps(value, separators=(",", ":"))
     return data.encode()
 
 
 def from_json(data: bytes) -> Any:
     """What `data` says; ValueError or RecursionError if it is no JSON."""
-    return _json().loads(data)
-
-
-@cache
-def _json() -> Any:
-    """The module: not all that import fmq come to it, and who closes at the end of the process can
-    import nothing any more.
-    """
-    import json
-
-    return json
+    return json.loads(data)
 
 
 def check_number(what: str, value: Any, low: int = 0, high: int = NUMBER_MAX) -> int:

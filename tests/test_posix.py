@@ -15,7 +15,7 @@ import pytest
 import fmq
 from fmq.disk import Buffer, Directory, is_full
 from fmq.errors import EngineFailed
-from fmq.real_disk import RealDisk, RealFile
+from fmq.posix import RealDisk, RealFile
 from fmq.testing import FaultDisk
 from fmq.testing.faults import Operation
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fmq.feedback.book import Key
+from fmq.feedback.schedule import Key
 from fmq.tx.messages import Wakeup
 
 
@@ -22,7 +22,7 @@ class Asker(Wakeup):
         self.until = 0.0  # when it looks again by itself
 
 
-class Waiting:
+class Waiters:
     """All who wait at one feedback service."""
 
     def __init__(self) -> None:

@@ -109,7 +109,7 @@ def purge(
 
 
 @dataclass(frozen=True)
-class Kind:
+class Dialect:
     """One kind of database."""
 
     ddl: str  # its name in marker.DDL
@@ -167,7 +167,7 @@ def _sqlite_deadline(execute: Execute, path: str) -> tuple[int, str, str]:
 
 
 SQLITE_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
-SQLITE = Kind(
+SQLITE = Dialect(
     "sqlite",
     # Not any fmq_tx that an attached file or a temporary table has: each file commits by itself.
     Statements(SQLITE_NOW, table=f"main.{TABLE}", text="CAST({} AS BLOB)"),
@@ -205,7 +205,7 @@ def rolled_back_by_server(sqlstate: str | None) -> bool:
     return sqlstate is not None and sqlstate[:2] in ("23", "25", "40") and sqlstate != "40003"
 
 
-POSTGRES = Kind(
+POSTGRES = Dialect(
     "postgres",
     Statements(
         "clock_timestamp()",
@@ -234,7 +234,7 @@ def _mysql_deadline(execute: Execute, path: str) -> tuple[int, str, str]:
     return int(deadline), "", loss
 
 
-MYSQL = Kind(
+MYSQL = Dialect(
     "mysql",
     Statements(
         "unix_timestamp()",

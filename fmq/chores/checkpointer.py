@@ -8,17 +8,14 @@ has; then the part of the index, durable; then the slot.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from fmq.disk import Directory, is_full
 from fmq.errors import StorageError, StorageFull, Unreadable
 from fmq.recovery.checkpoint import PART, Checkpoint, CheckpointWriter
+from fmq.recovery.recover import Recovered
 from fmq.store.index_blocks import encode_unsaved
 from fmq.store.segment import base_of, belongs, segment_name
 from fmq.tx.writer import Writer
-
-if TYPE_CHECKING:
-    from fmq.recovery.recover import Recovered
 
 
 class Checkpointer:
@@ -29,7 +26,7 @@ class Checkpointer:
         self._store = found.store
         self._journal = writer.journal
         self._ledger = writer.ledger
-        self._group = writer.group
+        self._commit_queue = writer.commit_queue
         self._syncs = writer.options.sync == "never"  # what is applied may not be durable yet
         last = found.checkpoint
         self._slots = CheckpointWriter(directory, found.generation)
@@ -43,14 +40,14 @@ class Checkpointer:
     def take(self, *, clean: bool) -> None:
         """Make a checkpoint of this instant durable."""
         try:
-            with self._group.lock, self._group.changing:
-                if self._group.broken():
+            with self._commit_queue.lock, self._commit_queue.changing:
+                if self._commit_queue.broken():
                     # Not even a checkpoint: after a failed sync nothing on the disk is certain.
-                    raise self._group.failed_error()
+                    raise self._commit_queue.failed_error()
                 checkpoint, part, part_at, part_base = self._note(clean)
             if self._syncs and not clean:
                 # Only now: what others have written since an earlier sync is noted, too.
-                self._group.flush(force=True)
+                self._commit_queue.flush(force=True)
             if part:
                 self._append_part(part_base, part, part_at)
             self._slots.write(checkpoint)

@@ -268,7 +268,7 @@ class RealDirectory:
             kept.append(self._open_lock(name))
             if self._is_local and _is_locked(kept[0]) and _is_only_shared(kept[1]):
                 # By `fmq.check`, which keeps it for as long as it reads. A new file keeps no engine
-                # waiting, and tells the check that one was here: see recovery/at_rest.py. Only
+                # waiting, and tells the check that one was here: see recovery/lock_check.py. Only
                 # where the directory's own lock keeps every other engine away.
                 _close(kept.pop())
                 os.unlink(name, dir_fd=self._fd)

@@ -7,7 +7,7 @@ from fmq.store.kinds import Prepare, Run
 KEPT_BYTES_MAX = 16 << 20
 
 
-class Kept:
+class PreparedBytes:
     """How much is kept of one engine's transactions. Under the engine's lock."""
 
     def __init__(self, reference_bytes_min: int) -> None:

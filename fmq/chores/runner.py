@@ -12,7 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from fmq.checkpointing import Checkpointer
+from fmq.chores.checkpointer import Checkpointer
+from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.clock import Clock
 from fmq.disk import Directory, is_full
 from fmq.errors import (
@@ -26,7 +27,6 @@ from fmq.errors import (
     Unreadable,
 )
 from fmq.options import Options
-from fmq.retention import AT_ONCE_MAX, Retention
 from fmq.store.catalog import Catalog
 from fmq.store.section import is_mine
 from fmq.store.spares import ZEROED_BYTES_PER_SECOND_MAX
@@ -51,7 +51,7 @@ class Housekeeping:
         self._writer = writer
         self._journal = writer.journal
         self._ledger = writer.ledger
-        self._group = writer.group
+        self._commit_queue = writer.commit_queue
         self._clock: Clock = writer.clock
         self._options: Options = writer.options
         self.retention = Retention(directory, writer, catalog, writer.options)
@@ -76,8 +76,8 @@ class Housekeeping:
 
     def _check(self) -> None:
         """Once `end` is done the directory may be somebody else's."""
-        with self._group.lock:
-            self._group.check()
+        with self._commit_queue.lock:
+            self._commit_queue.check()
 
     def _round(self) -> None:
         self._check()
@@ -141,28 +141,28 @@ class Housekeeping:
             return False
         except BaseException as error:
             # Nobody foresaw it: better no engine than a wrong one.
-            with self._group.lock:
-                self._group.fail(error)
+            with self._commit_queue.lock:
+                self._commit_queue.fail(error)
             if not isinstance(error, Exception):
                 raise
             return False
         return True
 
     def _flush_pending(self) -> None:
-        with self._group.lock:
+        with self._commit_queue.lock:
             left_over = self._journal.pending_bytes
         if left_over:
-            self._group.flush()
+            self._commit_queue.flush()
 
     def _release_dropped(self) -> None:
-        with self._group.lock, self._group.changing:
+        with self._commit_queue.lock, self._commit_queue.changing:
             self._writer.release_dropped()
 
     def _write_indexes(self) -> None:
         while self._ledger.sealed:
             index = self._ledger.sealed[0]
             self._catalog.write(index)
-            with self._group.lock, self._group.changing:
+            with self._commit_queue.lock, self._commit_queue.changing:
                 self._catalog.add(index.base)
                 self._ledger.sealed.pop(0)
 

@@ -1,7 +1,7 @@
 """Whatever line of the group an interrupt or a failure meets, nobody hangs and nobody is lied to.
 
 Each test runs one thread, the victim, in one of the roles that there are, and does something
-at every line of fmq/store/group.py that it comes to: first at line 0, then at line 1, and so
+at every line of fmq/store/commit_queue.py that it comes to: first at line 0, then at line 1, and so
 on until it gets through. After each time every other call has its one answer, what was
 acknowledged is durable, and the engine has failed or goes on.
 """
@@ -16,7 +16,7 @@ from itertools import pairwise
 import pytest
 
 from fmq.errors import BadName, EngineFailed, Nested
-from fmq.store import group as group_module
+from fmq.store import commit_queue as commit_queue_module
 from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, FaultDisk
 from tests.store.journals import failing
@@ -107,7 +107,7 @@ def test_an_interrupt_at_any_line_leaves_no_hang_and_no_lie(
         shared = Shared(faults, committer=led)
         if fails:
             faults.fail("write", nth=1, error=errno.EIO, names="*.seg", persistently=True)
-        lines = Lines(group_module, at, interrupt)
+        lines = Lines(commit_queue_module, at, interrupt)
         calls = in_time(role, shared, lines)
         verify(shared, calls, lines)
         shared.let_go()
@@ -135,7 +135,7 @@ def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(
                 shared.group.fail(ZeroDivisionError())
                 shared.lock.release()
 
-        lines = Lines(group_module, at, fail)
+        lines = Lines(commit_queue_module, at, fail)
         calls = in_time(role, shared, lines)
         verify(shared, calls, lines)
         shared.let_go()
@@ -150,7 +150,7 @@ def test_a_signal_handler_that_sends_in_the_middle_of_a_send_does_not_hang() -> 
         shared = Shared()
         told: list[BaseException | None] = []
 
-        lines = Lines(group_module, at, lambda: None)
+        lines = Lines(commit_queue_module, at, lambda: None)
 
         def handle(
             shared: Shared = shared,
@@ -187,7 +187,7 @@ def test_the_append_of_an_interrupted_waiter_is_written_in_the_background() -> N
     left = 0
     for at in range(LINES_MAX):
         shared, told = Shared(), False
-        lines = Lines(group_module, at, interrupt)
+        lines = Lines(commit_queue_module, at, interrupt)
 
         def tell() -> None:
             nonlocal told
@@ -250,7 +250,7 @@ def test_the_lines_of_a_module_are_counted_and_met() -> None:
     shared = Shared()
     seen = []
     for at in range(LINES_MAX):
-        lines = Lines(group_module, at, lambda: None)
+        lines = Lines(commit_queue_module, at, lambda: None)
         shared.call(partial(lines.run, partial(shared.send, "x"))).ended()
         if lines.count <= at:
             break

@@ -15,16 +15,16 @@ from itertools import chain
 
 from fmq.disk import Directory, Disk, File
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
-from fmq.opening import PathLike, check_door, text_of
-from fmq.real_disk import RealDisk
+from fmq.posix import RealDisk
 from fmq.recovery import checkpoint as checkpoints
-from fmq.recovery.at_rest import at_rest
 from fmq.recovery.checkpoint import Checkpoint
-from fmq.recovery.doubt import doubt
 from fmq.recovery.layout import known_segments, look
+from fmq.recovery.lock_check import at_rest
+from fmq.recovery.lost_slots import doubt
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import OTHER_RECORDS, Replay
+from fmq.startup import PathLike, check_door, text_of
 from fmq.store.catalog import SUFFIX
 from fmq.store.columns import BadColumns
 from fmq.store.decoding import columns_of

@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from fmq.clock import Clock
 from fmq.disk import Directory
-from fmq.ending import forget, refusals_of_close, remember
 from fmq.errors import (
     Closed,
     Damaged,
@@ -27,11 +26,12 @@ from fmq.errors import (
     Unreadable,
     unreadable_within,
 )
-from fmq.infos import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.message import Message
 from fmq.options import Options
 from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look
+from fmq.results import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
+from fmq.shutdown import forget, refusals_of_close, remember
 from fmq.store.batch import Batch
 from fmq.store.reader import Reader
 from fmq.tx.messages import Messages, read_in_batches

@@ -1,0 +1,1 @@
+"""What an engine does beside its calls: indexes, spares, checkpoints, relocation, retention."""
