@@ -215,8 +215,8 @@ MUTANTS = (
     ),
     Mutant(
         "a commit that refers is to be durable, and is not",
-        "self._group.submit(plan, ending, sync)",
-        "self._group.submit(plan, ending, None)",
+        "self._commit_queue.submit(plan, ending, sync)",
+        "self._commit_queue.submit(plan, ending, None)",
         "--workload asked-to-sync",
     ),
     Mutant(

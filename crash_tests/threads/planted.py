@@ -87,12 +87,12 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a checkpoint notes what others wrote behind its sync",
-        "            with self._group.lock, self._group.changing:\n"
-        "                if self._group.broken():",
+        "            with self._commit_queue.lock, self._commit_queue.changing:\n"
+        "                if self._commit_queue.broken():",
         "            if self._syncs and not clean:\n"
-        "                self._group.flush(force=True)\n"
-        "            with self._group.lock, self._group.changing:\n"
-        "                if self._group.broken():",
+        "                self._commit_queue.flush(force=True)\n"
+        "            with self._commit_queue.lock, self._commit_queue.changing:\n"
+        "                if self._commit_queue.broken():",
         "--workload checkpoint-of-unsynced --rounds 100",
         (
             (
