@@ -93,11 +93,11 @@ class Messages:
         ledger = self.ledger
         key = topic, queue
         lane = ledger.index.lanes.get(key)
-        if lane is not None and offset >= lane.first:
+        if lane is not None and lane.first <= offset < lane.next:
             return entries_of(ledger.index.base, lane, offset, limit)
         for index in reversed(ledger.sealed):
             lane = index.lanes.get(key)
-            if lane is not None and lane.first <= offset:
+            if lane is not None and lane.first <= offset < lane.next:
                 return entries_of(index.base, lane, offset, limit)
         return None
 
@@ -107,7 +107,7 @@ class Messages:
             index: SegmentIndex | None = self._catalog.find(key, offset)
         except FileNotFoundError:
             index = None
-        if index is None:
+        if index is None or offset >= index.lanes[key].next:
             self._raise_gone(queue, offset)
             first = next(iter(self._catalog.bases()), self.ledger.index.base)
             reason = (
