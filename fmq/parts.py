@@ -149,11 +149,12 @@ class Parts:
 
     def _publish(self, appends: list[Append]) -> None:
         """What is durable now becomes visible, all of it at one instant. Under the lock."""
-        ledger, watch = self.ledger, self.watch
+        ledger, frontier, watch = self.ledger, self.writer.frontier, self.watch
         for append in appends:
             if append.position >= self._limit:
                 self._enter_segment(append.position)
             apply(ledger, append.records, append.step)
+            frontier.settle(append.records)
         if ledger.arrived:
             self.messages.wake()
         if watch is not None and ledger.applied_upto >= watch.look_at:

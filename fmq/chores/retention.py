@@ -196,8 +196,8 @@ class Retention:
             carried = ledger.carried(firsts)
             carried["floor"] = floor
             for name, ranges in carried["topics"].items():
-                for queue, bounds in zip(ledger.topics[name].queues, ranges, strict=True):
-                    bounds[1] = queue.assigned
+                for number, bounds in enumerate(ranges):
+                    bounds[1] = writer.frontier.next_offset(name, number)
             state.json = to_json(carried)
             append = Append([state])
             writer.make_room(append.size, ordinary=True, makes_room=True)

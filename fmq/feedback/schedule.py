@@ -15,7 +15,7 @@ engine's lock.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -102,8 +102,9 @@ class _Row:
 class Schedule:
     """All undecided transactions of one engine."""
 
-    def __init__(self, options: Options, seed: bytes) -> None:
+    def __init__(self, options: Options, seed: bytes, is_deciding: Callable[[Entry], bool]) -> None:
         self._options = options
+        self._is_deciding = is_deciding
         self._seed = seed
         self._new: dict[int, tuple[Entry, float]] = {}  # by number, with when it is due
         self._open: dict[int, OpenQuestion] = {}  # by number
@@ -183,7 +184,7 @@ class Schedule:
             if place is None or place[0] > now:
                 break
             each = place[2]
-            if each.entry.is_decided_soon:
+            if self._is_deciding(each.entry):
                 self.met_busy = True
                 self._put_off(each, now + BUSY_SECONDS)
                 continue

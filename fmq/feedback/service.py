@@ -65,7 +65,7 @@ class Feedback:
         self._after = after
         self._waiting = Waiters()
         self._calls = 0  # who waits comes back when it changes
-        self.book = Schedule(options, seed)
+        self.book = Schedule(options, seed, decisions.is_deciding)
         now = self._clock.monotonic()
         for entry in self._ledger.undecided.values():
             self.book.add(entry, now)  # whoever prepared it here has died with its process

@@ -109,9 +109,6 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     _remove_leftovers(directory, segments)
     clean = bool(replay.checkpoint and replay.checkpoint.clean and not copied)
     report = RecoveryReport(clean, replay.replayed_bytes, len(replay.ledger.undecided), cut, copied)
-    for topic in replay.ledger.topics.values():
-        for queue in topic.queues:
-            queue.assigned = queue.next
     # Of two slots the larger one is believed: what is written from now on must be above one that
     # is of no use, as it speaks of segments that were dropped since.
     newest = replay.checkpoint or checkpoints.read(directory, store)

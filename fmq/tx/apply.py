@@ -209,8 +209,6 @@ def publish_run(ledger: Ledger, run: Run) -> None:
     if run.offset != queue.next or not queue.settled:
         queue_begins(queue, run.offset)
     queue.next = run.offset + run.count
-    if queue.next > queue.assigned:
-        queue.assigned = queue.next
     if queue.idle:
         queue.end_idle()
     ledger.index.add(run)
@@ -251,7 +249,6 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
         mine.add(prepare)
     is_new = entry.prepare is prepare  # and not written again
     entry.prepare, entry.runs, entry.start = prepare, runs, start
-    entry.busy = entry.moving = False
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry
     if is_new and ledger.on_undecided is not None:

@@ -42,6 +42,7 @@ class Decisions:
         self._commit_queue = writer.commit_queue
         self.changing = writer.commit_queue.changing
         self._ledger = writer.ledger
+        self._frontier = writer.frontier
         self._outcomes = outcomes
         self._in_use = in_use
         self._reserve = reserve
@@ -103,7 +104,7 @@ class Decisions:
             with self._commit_queue.lock:
                 self._commit_queue.check()
                 entry = self._ledger.by_tx_id.get(tx_id)
-                busy = entry is not None and entry.busy
+                is_ending = entry is not None and self._frontier.is_ending(entry)
             if entry is None:
                 before = self._decided_before(tx_id, kind, seal, number)
                 if before is None:
@@ -116,7 +117,7 @@ class Decisions:
                     f"transaction {tx_id!r} has the seal {seal_text(entry.prepare.seal)}, not "
                     f"{seal}: the decision is for another one, and nothing was changed"
                 )
-            if not busy:
+            if not is_ending:
                 decided = decision_on(entry.prepare, kind, decided_by, reason, entry.asked)
                 ending = self._end(entry, decided, sync)
                 if ending is not None:
@@ -124,9 +125,13 @@ class Decisions:
             # Somebody else is at it: once that is durable, look again.
             self._commit_queue.flush()
 
+    def is_deciding(self, entry: Entry) -> bool:
+        """Return whether a decision of `entry` is planned and not yet durable."""
+        return self._frontier.is_deciding(entry)
+
     def _is_ending(self, entry: Entry) -> bool:
         """Whether somebody else is at it, or was faster. Under the lock."""
-        return entry.busy or self._ledger.undecided.get(entry.tx) is not entry
+        return self._frontier.is_ending(entry) or self._ledger.undecided.get(entry.tx) is not entry
 
     def _end(self, entry: Entry, decided: Decided, sync: bool | None) -> Ending | None:
         """Append what ends `entry`; None if somebody else was faster."""
@@ -156,7 +161,7 @@ class Decisions:
             writer.place(append, ordinary=False)
             decided.append_start = append.position
             writer.append(append)
-            entry.busy = True
+            self._frontier.add_ending(entry, decides=True)
             self._reserve.give_back(entry.prepare.reserved)
             self._kept.let_go(entry.prepare)
             return True
@@ -218,7 +223,7 @@ class Decisions:
         """
         with self._commit_queue.lock:
             undecided = [*self._ledger.undecided.values()]
-        if any(entry.is_decided_soon for entry in undecided):
+        if any(map(self.is_deciding, undecided)):
             with self._commit_queue.lock:
                 self._refuse_to_guess()
             self._commit_queue.flush()
@@ -248,7 +253,7 @@ class Decisions:
                 if entry is None:
                     break
                 _check_number(tx_id, number, entry.tx)
-                if not entry.is_decided_soon:
+                if not self._frontier.is_deciding(entry):
                     return undecided_outcome(entry)
                 self._refuse_to_guess()
             # Its decision is on its way, and whoever has made it may have been told so.

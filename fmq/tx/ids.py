@@ -8,7 +8,8 @@ from weakref import WeakValueDictionary
 
 from fmq.clock import as_datetime, as_text
 from fmq.errors import Damaged, TxIdInUse
-from fmq.store.kinds import Kind, Prepare
+from fmq.store.kinds import Kind
+from fmq.tx.frontier import Frontier
 from fmq.tx.ledger import Ledger
 from fmq.tx.outcomes import Outcomes
 
@@ -65,18 +66,17 @@ class IdsInUse:
     the window.
     """
 
-    def __init__(self, ledger: Ledger, outcomes: Outcomes) -> None:
+    def __init__(self, ledger: Ledger, frontier: Frontier, outcomes: Outcomes) -> None:
         self._ledger = ledger
+        self._frontier = frontier
         self._outcomes = outcomes
         self._open: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
-        self.preparing: dict[str, Prepare] = {}  # the applied ones go when all are asked for
-        self._planned: dict[str, int] = {}  # ids on their way: where the PREPARE will stand
 
     def hold(self, transaction: Transaction) -> None:
         """Hold the id that a user gave; TxIdInUse if another one has it. Under the lock."""
         tx_id = transaction.tx_id
         self.check_unused(tx_id)
-        if self._on_its_way(tx_id):
+        if self._frontier.has_id(tx_id):
             raise TxIdInUse(f"transaction {tx_id!r} is just being written; engine.outcome() tells")
         if tx_id in self._open:
             raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
@@ -93,36 +93,10 @@ class IdsInUse:
 
     def check_unused(self, tx_id: str) -> None:
         """Whoever made the id, and however often: no second one is prepared. Under the lock."""
-        if tx_id in self._ledger.by_tx_id or (self.preparing and self._is_preparing(tx_id)):
+        if tx_id in self._ledger.by_tx_id or self._frontier.is_preparing(tx_id):
             raise TxIdInUse(
                 f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
             )
-
-    def _is_preparing(self, tx_id: str) -> bool:
-        prepare = self.preparing.get(tx_id)
-        return prepare is not None and prepare.position >= self._ledger.applied_upto
-
-    def all_preparing(self) -> list[Prepare]:
-        """What is planned and not applied yet; the others are forgotten. Under the lock."""
-        applied = self._ledger.applied_upto
-        for prepare in [*self.preparing.values()]:
-            if prepare.position < applied:
-                del self.preparing[prepare.tx_id]
-        return [*self.preparing.values()]
-
-    def note_planned(self, tx_id: str, position: int) -> None:
-        """Until what is there is applied, the journal does not answer for the id that a user gave.
-        Under the lock.
-        """
-        self._planned.pop(tx_id, None)
-        self._planned[tx_id] = position
-
-    def _on_its_way(self, tx_id: str) -> bool:
-        planned = self._planned
-        # In the order of their positions.
-        while planned and planned[first := next(iter(planned))] < self._ledger.applied_upto:
-            del planned[first]
-        return tx_id in planned
 
     def refuse_decided(self, tx_id: str) -> None:
         """TxIdInUse if it was decided within the window, which may have to be read."""

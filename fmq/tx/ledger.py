@@ -1,8 +1,7 @@
 """What the journal says, up to the last record applied: topics, queues, who waits for a decision.
 
 Everything here can be built again from the journal, and is: by `tx/apply`, in a replay and in the
-running engine. Beside it stand the few numbers that run ahead of the disk (`assigned`), because
-what is planned now will be published after what is being written.
+running engine. What is planned and not yet durable is not here but in `tx/frontier`.
 
 All of it is guarded by the engine's lock.
 """
@@ -22,14 +21,13 @@ from fmq.tx.state import State
 class Queue:
     """One ordered lane of a topic: messages from `first` up to `next` are visible."""
 
-    __slots__ = ("assigned", "first", "fresh", "idle", "next", "number", "settled", "topic")
+    __slots__ = ("first", "fresh", "idle", "next", "number", "settled", "topic")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
         self.number = number
         self.first = 0
         self.next = 0
-        self.assigned = 0
         self.settled = True  # False: the first record that is met says where it begins
         self.fresh: LatestRun | None = None  # the last run for which somebody was woken
         self.idle: list[Callable[[int], None]] = []  # called once with its number at a message
@@ -44,20 +42,19 @@ class Queue:
 class Topic:
     """A name with its queues."""
 
-    __slots__ = ("made", "name", "queues", "turn", "waiting")
+    __slots__ = ("made", "name", "queues", "waiting")
 
     def __init__(self, name: str, queues: int) -> None:
         self.name = name
         self.queues = [Queue(name, number) for number in range(queues)]
         self.made = False  # whether its TOPIC record is durable
-        self.turn = 0
         self.waiting: list[Callable[[], None]] = []  # called once when a message arrives
 
 
 class Entry:
     """A sealed transaction that waits for its decision."""
 
-    __slots__ = ("asked", "busy", "moving", "prepare", "runs", "start", "state", "tx")
+    __slots__ = ("asked", "prepare", "runs", "start", "state", "tx")
 
     def __init__(self, prepare: Prepare) -> None:
         self.tx = prepare.tx
@@ -65,14 +62,7 @@ class Entry:
         self.runs: list[Run] = []  # its PRE_MESSAGEs
         self.start = prepare.position  # of its append: TOPIC records may stand before PREPARE
         self.state = State.UNDECIDED
-        self.busy = False  # an append about it is planned and not yet durable
-        self.moving = False  # and that is no decision, but a relocation
         self.asked = 0  # questions about it that were answered, since the engine was opened
-
-    @property
-    def is_decided_soon(self) -> bool:
-        """Whether what is planned about it decides it."""
-        return self.busy and not self.moving
 
 
 class Amount:
@@ -222,7 +212,6 @@ class Ledger:
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
                 queue.first = max(queue.first, first)
                 queue.next = max(queue.next, after)
-                queue.assigned = max(queue.assigned, queue.next)
                 queue.settled = True
         for group, name, number, floor, ranges in state["acks"]:
             acked = self.acked_of(group, name, number)

@@ -54,7 +54,7 @@ class TransactionManager:
         self._compress_bytes_min = options.compress_bytes_min
         self.limits = Limits(options, journal.append_bytes_max)
         self._ids = TxIds(drawn)
-        self.in_use = IdsInUse(self._ledger, outcomes)
+        self.in_use = IdsInUse(self._ledger, writer.frontier, outcomes)
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
         self._kept = PreparedBytes(options.reference_bytes_min)
         self.decisions = Decisions(writer, outcomes, self.in_use, self._reserve, self._kept)
@@ -129,7 +129,7 @@ class TransactionManager:
         self.writer.append(append)
         transaction.number = number
         if transaction.named:
-            self.in_use.note_planned(transaction.tx_id, append.position)
+            self.writer.frontier.add_commit(transaction.tx_id)
 
     # --- two phases -----------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class TransactionManager:
 
         def plan(append: Append) -> None:
             in_use.check_unused(tx_id)
-            self.limits.check_open(self._ledger, in_use.all_preparing(), prepare)
+            self.limits.check_open(self._ledger, writer.frontier.preparing(), prepare)
             prepare.reserved = Reserve.needed_for(append.size)
             self._reserve.take(prepare.reserved)
             try:
@@ -156,9 +156,7 @@ class TransactionManager:
             writer.append(append)
             self._kept.keep(prepare, runs, append.size)
             transaction.number = number
-            if transaction.named:
-                in_use.note_planned(tx_id, append.position)
-            in_use.preparing[tx_id] = prepare
+            writer.frontier.add_prepare(prepare)
 
         self._commit_queue.submit(plan, Append([prepare, *runs]), True)
         in_use.let_go(transaction)

@@ -2,7 +2,7 @@
 
 Otherwise one that nobody decides would keep every segment from its PREPARE on. The new append
 names the PREPARE that it replaces; unfinished, it is cut and the old one stands. Relocation
-and decision of one transaction exclude each other by `entry.busy`.
+and decision of one transaction exclude each other: the frontier knows both.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
     `room` is what all of them together may take, twice over. Were it not added to the distance,
     each one written again could push the next one too far behind, for ever.
     """
-    journal, group, ledger = writer.journal, writer.commit_queue, writer.ledger
-    with group.lock:
+    journal, frontier, ledger = writer.journal, writer.frontier, writer.ledger
+    with writer.commit_queue.lock:
         entry = next(iter(ledger.undecided.values()), None)
-        if entry is None or entry.busy:
+        if entry is None or frontier.is_ending(entry):
             return False
         prepare, runs = entry.prepare, entry.runs
         behind = journal.position - prepare.position
@@ -35,19 +35,19 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
     contents = [outcomes.content(run.position) for run in runs]
 
     def plan(entry: Entry) -> bool:
-        if entry.busy or ledger.undecided.get(entry.tx) is not entry:
+        if frontier.is_ending(entry) or ledger.undecided.get(entry.tx) is not entry:
             return False
         again = _again(prepare)
         copies = [_copy(run, content) for run, content in zip(runs, contents, strict=True)]
         append = Append([again, *copies])
         writer.place(append, ordinary=False)
         writer.append(append)
-        entry.busy = entry.moving = True
+        frontier.add_ending(entry, decides=False)
         for run, old in zip(copies, runs, strict=True):
             run.content = old.content  # kept in memory or not, as before
         return True
 
-    return group.submit(plan, entry, True)
+    return writer.commit_queue.submit(plan, entry, True)
 
 
 def _again(old: Prepare) -> Prepare:

@@ -19,6 +19,7 @@ from fmq.store.content import text_bytes
 from fmq.store.journal import Append, Journal, measure
 from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Run, TopicMade
 from fmq.tx.apply import Step
+from fmq.tx.frontier import Frontier
 from fmq.tx.ledger import Ledger
 from fmq.tx.names import as_index, check_name, no_queue, no_text
 
@@ -45,8 +46,9 @@ class Writer:
         self.ledger = ledger
         self.clock = clock
         self.options = options
+        self.frontier = Frontier(ledger)
         self._topics, self._spares, self._time_us = ledger.topics, journal.spares, clock.time_us
-        self._last_us = ledger.last_us
+        self._turns: dict[str, int] = {}  # the queue of a topic that had the last message
         # What to call under the lock for transactions and consumers that were dropped without an
         # end. The garbage collector may find one inside of any call, whatever locks that has: so a
         # finalizer only appends here, and the next call that consumes takes it.
@@ -60,10 +62,9 @@ class Writer:
         """The time for a record planned now, never before an earlier one's. Under the lock."""
         time_us = self._time_us  # called as a function: CPython 3.11 is slow to look it up
         now = time_us()
-        if now < self._last_us:
-            now = self._last_us
-        # Not the ledger's, which a checkpoint takes as it is: it knows what has been written.
-        self._last_us = now
+        if now < self.frontier.last_us:
+            now = self.frontier.last_us
+        self.frontier.last_us = now
         return now
 
     def name_of(self, topic: str) -> str:
@@ -92,9 +93,9 @@ class Writer:
             return 0
         if key is not None:
             return zlib.crc32(text_bytes("key", key)) % count
-        if known is None:
+        if known is None and not self.frontier.has_topic(topic):
             return 0
-        known.turn = turn = (known.turn + 1) % count
+        self._turns[topic] = turn = (self._turns.get(topic, 0) + 1) % count
         return turn
 
     def check_target(self, topic: str, queue: int | None) -> None:
@@ -124,24 +125,21 @@ class Writer:
         position of its first record, before which there may be TOPIC records for topics that
         nobody has heard of. Raises TooLarge or StorageFull, and nothing was changed.
         """
-        journal, topics = self.journal, self._topics
+        journal, frontier = self.journal, self.frontier
         now, records = self.now_us(), append.records
         made: list[TopicMade] = []
         for record in records:
-            if type(record) is Run and record.topic not in topics:
+            if type(record) is Run and not frontier.has_topic(record.topic):
                 made = self._topics_of(append)
                 break
         if self._spares.needed or journal.position + append.size > journal.segments[-1].limit:
             self.make_room(append.size, ordinary=ordinary)
-        for each in made:
-            self.ledger.topic(each.name, each.queues)
+        frontier.add_topics(made)
         append.position = at = journal.position
         for record in append.records:
             record.position, record.time_us = at, now
             if record.kind in PUBLISHING:
-                queue = topics[record.topic].queues[record.queue]
-                record.offset = queue.assigned
-                queue.assigned += record.count
+                frontier.give_offsets(record)
             at += (record.size + 7) & ~7
         return records[0].position  # type: ignore[no-any-return]
 
@@ -151,7 +149,7 @@ class Writer:
         new = [
             TopicMade(name, self.options.queues_of(name), 0)
             for name in names
-            if name not in self._topics
+            if not self.frontier.has_topic(name)
         ]
         append.size += measure(new)
         append.records = [*new, *append.records]

@@ -278,10 +278,11 @@ def test_one_that_is_just_written_again_is_asked_about_at_once(clock: FakeClock)
     with opened(disk, clock, relocate_bytes=5000) as engine:
         tx = prepared(engine, "T")
         entry = engine._parts.ledger.undecided[tx.number]
+        frontier = engine._parts.writer.frontier
         clock.advance(1000)
 
         def ask(line: str) -> None:
-            if entry.moving and not met:
+            if frontier.is_ending(entry) and not met:
                 lock = engine._parts.lock
                 assert not is_mine(lock), "it is being written, and nobody has the lock"
                 met.append(in_thread(partial(asked, engine), line))

@@ -26,6 +26,11 @@ TOPICS = ("a", "b", "c")
 KEYS: list[Key] = [(producer, topic) for producer in PRODUCERS for topic in (None, *TOPICS)]
 
 
+def is_undecided(entry: Entry) -> bool:
+    """No decision is on its way."""
+    return False
+
+
 def entry(tx: int, producer: str, *topics: str) -> Entry:
     """An undecided transaction with a message for each of `topics`."""
     made = Entry(Prepare(f"T{tx}", producer, 0, len(topics), len(topics), 0, b"", tx=tx))
@@ -55,7 +60,8 @@ class Model:
     """The book beside a plain list."""
 
     def __init__(self) -> None:
-        self.book = Schedule(OPTIONS, b"seed")
+        self.deciding: set[int] = set()
+        self.book = Schedule(OPTIONS, b"seed", lambda entry: entry.tx in self.deciding)
         self.rows: list[Row] = []
         self.now = 0.0
         self.number = 0
@@ -147,7 +153,8 @@ class Model:
         """A decision is on its way; or it was a relocation, and is over."""
         if found := self.some(a):
             row, each = found
-            row.busy = each.entry.busy = bool(b % 2)
+            row.busy = bool(b % 2)
+            (self.deciding.add if row.busy else self.deciding.discard)(each.entry.tx)
 
     # --- what must hold -------------------------------------------------------------------------
 
@@ -208,7 +215,7 @@ def places(book: Schedule) -> int:
 
 def test_what_was_decided_leaves_nothing_behind() -> None:
     """Though somebody asked each time before it was."""
-    book = Schedule(OPTIONS, b"seed")
+    book = Schedule(OPTIONS, b"seed", is_undecided)
     book.add(entry(1, "p", "a"), 60.0)
     for tx in range(2, 2000):
         book.add(entry(tx, "p", "a", "b"), 60.0 + tx)
@@ -222,7 +229,7 @@ def test_what_was_decided_leaves_nothing_behind() -> None:
 
 def test_what_is_decided_before_anybody_asks_was_in_no_line() -> None:
     """Most transactions are decided by who prepared them; what is left is asked about."""
-    book = Schedule(OPTIONS, b"seed")
+    book = Schedule(OPTIONS, b"seed", is_undecided)
     for tx in range(1, 100):
         book.add(entry(tx, "p", "a"), float(tx))
         if tx != 50:
@@ -235,7 +242,7 @@ def test_what_is_decided_before_anybody_asks_was_in_no_line() -> None:
 
 def test_a_line_that_nobody_asks_for_does_not_grow() -> None:
     """Asked about under one topic again and again, it is one member of its other lines still."""
-    book = Schedule(OPTIONS, b"seed")
+    book = Schedule(OPTIONS, b"seed", is_undecided)
     book.add(entry(1, "p", "a", "b"), 0.0)
     for turn in range(2000):
         assert book.take([("p", "a")], 1, turn * 10.0)
@@ -277,7 +284,7 @@ EACH_MAX = 64  # times compared for one question: a push and a pop, of up to 14 
 
 def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None:
     """Batches of 32 out of 10,000, each decided before the next one is asked for."""
-    book = Schedule(Options(), b"seed")
+    book = Schedule(Options(), b"seed", is_undecided)
     for tx in range(1, MANY + 1):
         book.add(entry(tx, "p"), Moment(tx))
     now = Moment(2 * MANY)
@@ -299,7 +306,7 @@ def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None
 
 def test_a_question_costs_no_more_though_nobody_ever_can_tell() -> None:
     """Whoever is put off leaves a place behind, which is passed over once, and then forgotten."""
-    book = Schedule(Options(), b"seed")
+    book = Schedule(Options(), b"seed", is_undecided)
     for tx in range(1, 1001):
         book.add(entry(tx, "p"), Moment(tx))
     counts = []

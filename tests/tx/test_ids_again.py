@@ -52,14 +52,13 @@ def test_ids_of_that_shape_are_names_like_others() -> None:
 def test_one_that_was_refused_leaves_alone_who_uses_its_id() -> None:
     """What is being prepared is marked; a refusal takes away only its own mark."""
     with opened(CrashDisk()) as engine:
-        preparing = engine._parts.manager.in_use.preparing
+        frontier = engine._parts.writer.frontier
         one = engine.transaction()
-        prepare = preparing[one.tx_id] = Prepare(one.tx_id, "", 0, 0, 0, 0, b"")
-        prepare.position = 1 << 40
+        frontier.add_prepare(prepare := Prepare(one.tx_id, "", 0, 0, 0, 0, b""))
         with pytest.raises(TxIdInUse):
             one.prepare()
-        assert [*preparing] == [one.tx_id]
-        preparing.clear()
+        assert [*frontier.preparing()] == [prepare]
+        frontier.settle([prepare])
         one.prepare()
         one.commit()
 

@@ -1,0 +1,107 @@
+"""What is planned and not yet durable, which later plans build on.
+
+A plan gives out offsets, makes topics and ends transactions before the disk has any of it. The
+ledger says only what is durable. So `plan` notes here what it has given out, and `settle` drops
+the note once the ledger says the same. A replay needs none of it.
+
+All of it is guarded by the engine's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fmq.store.index import LaneKey
+from fmq.store.kinds import Decided, Prepare, Record, Run, TopicMade
+from fmq.tx.ledger import Entry, Ledger
+
+
+class Frontier:
+    """The plans of one engine that run ahead of its ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.last_us = ledger.last_us
+        self._offsets: dict[LaneKey, int] = {}  # the next one of each queue
+        self._topics: dict[str, int] = {}  # the number of queues of each new one
+        self._preparing: dict[str, Prepare] = {}  # by tx_id
+        self._committing: set[str] = set()  # in one phase, under ids that users gave
+        self._ending: dict[int, bool] = {}  # by tx: whether it is decided, or else relocated
+
+    # --- offsets and topics -----------------------------------------------------------------
+
+    def next_offset(self, topic: str, queue: int) -> int:
+        """Return the offset that the next message of the queue gets."""
+        offset = self._offsets.get((topic, queue))
+        if offset is None:
+            known = self._ledger.queue(topic, queue)
+            return 0 if known is None else known.next
+        return offset
+
+    def give_offsets(self, run: Run) -> None:
+        """Give `run` the next offsets of its queue."""
+        run.offset = offset = self.next_offset(run.topic, run.queue)
+        self._offsets[run.topic, run.queue] = offset + run.count
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether the topic exists, or is about to be made."""
+        return name in self._ledger.topics or name in self._topics
+
+    def add_topics(self, made: Iterable[TopicMade]) -> None:
+        """Note topics that an append makes."""
+        for each in made:
+            self._topics[each.name] = each.queues
+
+    # --- transactions -----------------------------------------------------------------------
+
+    def add_prepare(self, prepare: Prepare) -> None:
+        """Note a transaction that is being prepared."""
+        self._preparing[prepare.tx_id] = prepare
+
+    def add_commit(self, tx_id: str) -> None:
+        """Note a commit in one phase, under an id that a user gave."""
+        self._committing.add(tx_id)
+
+    def add_ending(self, entry: Entry, *, decides: bool) -> None:
+        """Note that a decision of `entry`, or its relocation, is planned."""
+        self._ending[entry.tx] = decides
+
+    def has_id(self, tx_id: str) -> bool:
+        """Return whether a transaction that was given this id is being written."""
+        return tx_id in self._preparing or tx_id in self._committing
+
+    def is_preparing(self, tx_id: str) -> bool:
+        """Return whether a transaction with this id is being prepared."""
+        return tx_id in self._preparing
+
+    def preparing(self) -> Iterable[Prepare]:
+        """Return the transactions that are being prepared."""
+        return self._preparing.values()
+
+    def is_ending(self, entry: Entry) -> bool:
+        """Return whether a decision or a relocation of `entry` is planned."""
+        return entry.tx in self._ending
+
+    def is_deciding(self, entry: Entry) -> bool:
+        """Return whether a decision of `entry` is planned."""
+        return self._ending.get(entry.tx, False)
+
+    # --- when it is durable -----------------------------------------------------------------
+
+    def settle(self, append: Sequence[Record]) -> None:
+        """Drop what was noted of `append`, which the ledger has applied."""
+        for record in append:
+            if isinstance(record, Run):
+                key = record.topic, record.queue
+                if self._offsets.get(key) == record.offset + record.count:
+                    del self._offsets[key]
+            elif isinstance(record, TopicMade):
+                del self._topics[record.name]
+            elif isinstance(record, Prepare):
+                if record.replaces:
+                    del self._ending[record.tx]
+                else:
+                    del self._preparing[record.tx_id]
+            elif isinstance(record, Decided):
+                self._ending.pop(record.tx, None)  # of what was prepared
+                self._committing.discard(record.tx_id)  # in one phase
