@@ -209,14 +209,14 @@ MUTANTS = (
     ),
     Mutant(
         "a send that is to be durable, and is not",
-        "submit(writer.send, sent, sync)\n        if not",
+        "run(writer.send, sent, sync)\n        if not",
         "submit(writer.send, sent, None)\n        if not",
         "--workload asked-to-sync",
     ),
     Mutant(
         "a commit that refers is to be durable, and is not",
-        "self._commit_queue.submit(plan, ending, sync)",
-        "self._commit_queue.submit(plan, ending, None)",
+        "self._commit_queue.run(plan, ending, sync)",
+        "self._commit_queue.run(plan, ending, None)",
         "--workload asked-to-sync",
     ),
     Mutant(

@@ -123,7 +123,7 @@ class Engine:
             self._check()
         sent = self._sender.one(topic, body, key, tag, headers, queue, producer)
         writer = self._writer
-        self._parts.commit_queue.submit(writer.send, sent, sync)
+        self._parts.commit_queue.run(writer.send, sent, sync)
         if not self._background:
             self._after()
         return receipts_of(sent.records)[0]
@@ -148,7 +148,7 @@ class Engine:
             self._parts.commit_queue.waits(sync)
             return []
         writer = self._writer
-        self._parts.commit_queue.submit(writer.send, sent, sync)
+        self._parts.commit_queue.run(writer.send, sent, sync)
         self._after()
         return receipts_of(sent.records)
 

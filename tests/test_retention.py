@@ -506,7 +506,7 @@ def append_stale_state(engine: Engine) -> None:
         state.json = json.dumps(carried).encode()
         writer.send(Append([state]))
 
-    writer.commit_queue.submit(plan, Carryover(b"", 0), True)
+    writer.commit_queue.run(plan, Carryover(b"", 0), True)
 
 
 def test_what_an_older_fmq_left_in_a_state_is_gone_when_it_is_replayed() -> None:

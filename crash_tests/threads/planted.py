@@ -7,14 +7,14 @@ from crash_tests.mutant import Mutant
 BETWEEN_THREADS = (
     Mutant(
         "who planned during a write is answered with it",
-        "                    self._wake_served(turn)\n                    self._hand_on()",
+        "                    self._serve(turn)\n                    self._hand_on()",
         "                    self._wake_served(turn + 1)\n                    self._hand_on()",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
         "the lead is not handed on",
-        "                    self._wake_served(turn)\n                    self._hand_on()",
-        "                    self._wake_served(turn)\n                    self._leader = 0",
+        "                    self._serve(turn)\n                    self._hand_on()",
+        "                    self._serve(turn)\n                    self._leader = 0",
         "--workload shared-sync --rounds 40",
     ),
     Mutant(
@@ -25,7 +25,7 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "the committer takes the place of one who waits",
-        "        if heir is not self.committer:\n            self._waiters.popleft()",
+        "        if heir is not self.committer:\n            self._waiters.remove(heir)",
         "        self._waiters.popleft()",
         "--workload shared-sync --rounds 40",
     ),
@@ -69,7 +69,7 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a decision does not look whether another one was faster",
-        "return entry.busy or self._ledger.undecided.get(entry.tx) is not entry",
+        "return self._frontier.is_ending(entry) or self._ledger.undecided.get(entry.tx) is not entry",
         "return False",
         "--workload rivals --rounds 40",
     ),

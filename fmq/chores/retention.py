@@ -204,7 +204,7 @@ class Retention:
             writer.send(append)
 
         writer.commit_queue.flush(force=True)
-        writer.commit_queue.submit(plan, Carryover(b"", 0), True)
+        writer.commit_queue.run(plan, Carryover(b"", 0), True)
 
     def forget(self, segments: list[Segment]) -> None:
         """Let memory drop `segments`: nothing of them is readable any more."""

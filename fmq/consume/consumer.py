@@ -215,7 +215,7 @@ class Consumer:
             writer.send(ack)
             self._exchange(lease, ack)
 
-        writer.commit_queue.submit(plan, Append([Acks((lease._range(),), 0)]), sync)
+        writer.commit_queue.run(plan, Append([Acks((lease._range(),), 0)]), sync)
         after = self._after
         after()
 

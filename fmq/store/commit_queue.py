@@ -1,14 +1,18 @@
-"""Sharing syncs: one thread writes for all that have planned, and hands the lead on.
+"""The one way in for everything that is written, and how its callers share syncs.
 
-Who plans while nobody leads becomes the leader: it takes everything pending, writes and syncs
-it, publishes it, and wakes those it has served. If others planned meanwhile it hands the lead
-to the committer, a thread that leads until nobody waits, or, where there is none, to one of
-them. Each waiter sleeps on a lock of its own, so nobody is woken for nothing; alone, a thread
-pays for no switch at all.
+A command is planned under the lock and becomes durable with a later write. Its caller waits for
+that in one of two ways: `run` is for a thread, which sleeps; `submit` is for an event loop or a
+server, which is called back. Nothing else in fmq knows how a caller waits.
+
+One thread at a time leads: it takes everything that is pending, writes and syncs it, publishes it,
+and serves those who wait for it. A thread that plans while no thread leads becomes the leader. If
+others have planned meanwhile, it hands the lead to the committer, a thread that leads until no
+caller waits, or, without a committer, to one of the waiting threads. Each waiting thread sleeps on
+a lock of its own, so it is woken only when it is served or leads.
 
 From the first change that a plan makes until the lead is handed on, a thread is inside of an
-append. Whatever exception meets it there, KeyboardInterrupt included, ends the engine, because
-memory may be half changed, and the bytes may or may not be on the disk (section.py). Every waiter
+append. Any exception there, KeyboardInterrupt included, ends the engine, because memory may be
+half changed, and the bytes may or may not be on the disk (section.py). Every caller that waits
 gets exactly one answer.
 """
 
@@ -32,8 +36,24 @@ Taken = tuple[int, bool, Pending]
 PENDING_BYTES_MAX = 8 << 20
 
 
+class Callback:
+    """A caller that is called once its append is durable, or the engine has failed."""
+
+    __slots__ = ("_then", "turn")
+
+    def __init__(self, then: Callable[[BaseException | None], None], turn: int) -> None:
+        self._then: Callable[[BaseException | None], None] | None = then
+        self.turn = turn
+
+    def serve(self, failure: BaseException | None) -> None:
+        """Call it, once. Under the engine's lock."""
+        then, self._then = self._then, None
+        if then is not None:
+            then(failure)
+
+
 class Waiter:
-    """One thread that waits for its append to be durable; or the committer, for the lead."""
+    """A thread that waits for its append to be durable; or the committer, which waits to lead."""
 
     __slots__ = ("failed", "leads", "lock", "thread", "turn")
 
@@ -44,6 +64,11 @@ class Waiter:
         self.turn = turn  # the write that serves it, or a later one
         self.failed = False
         self.leads = False
+
+    def serve(self, failure: BaseException | None) -> None:
+        """Wake it, with what became of its append. Under the engine's lock."""
+        self.failed = failure is not None
+        wake(self)
 
 
 class CommitQueue:
@@ -70,7 +95,7 @@ class CommitQueue:
         self._leader = 0  # the thread that leads; 0: none
         self._writing = False  # from taking what is pending until it is published
         self._turn = 0  # the number of the next write
-        self._waiters: deque[Waiter] = deque()
+        self._waiters: deque[Waiter | Callback] = deque()
         self._sync_wanted = False
         self._ends = False  # no later sync is certain, as the process ends
         self.committer: Waiter | None = None  # who leads while others wait; None: one of them
@@ -85,6 +110,37 @@ class CommitQueue:
         return not self._leader and not self._journal.is_pending
 
     def submit(
+        self,
+        plan: Callable[[A], T],
+        what: A,
+        then: Callable[[BaseException | None], None],
+        sync: bool | None = None,
+    ) -> T:
+        """Call `plan(what)` under the lock and return what it returns, without waiting.
+
+        `then` is called once, under the lock and by the thread that writes: with None when what
+        was planned is durable, or with the error that ended the engine. It must not wait, call the
+        engine or raise. The committer writes; without one the next `flush` does.
+        """
+        self.refuse_nested(get_ident())
+        with self.lock, self.changing:
+            result = self._plan(plan, what, sync)
+            self._waiters.append(Callback(then, self._turn))
+            if not self._leader:
+                self._hand_on()
+        if self._ends:
+            self.flush()
+        return result
+
+    def _plan(self, plan: Callable[[A], T], what: A, sync: bool | None) -> T:
+        if self.failure is not None:
+            self.check()
+        result = plan(what)
+        if sync:
+            self._sync_wanted = True
+        return result
+
+    def run(
         self, plan: Callable[[A], T], what: A, sync: bool | None = None, *, wait: bool | None = None
     ) -> T:
         """Call `plan(what)` under the lock; return what it returns once all it planned is durable.
@@ -100,11 +156,7 @@ class CommitQueue:
         waiter = taken = None
         try:
             with self.lock, self.changing:
-                if self.failure is not None:
-                    self.check()
-                result = plan(what)
-                if sync:
-                    self._sync_wanted = True
+                result = self._plan(plan, what, sync)
                 if not (wait or self._ends) and self._journal.pending_bytes < PENDING_BYTES_MAX:
                     self.on_pending()
                     return result
@@ -142,8 +194,10 @@ class CommitQueue:
         """
         if is_mine(self.lock) or self._leader == me:
             raise Nested
-        if self.committer is None and any(each.thread == me for each in [*self._waiters]):
-            raise Nested
+        if self.committer is None:
+            for each in [*self._waiters]:
+                if isinstance(each, Waiter) and each.thread == me:
+                    raise Nested
 
     def _wait(self, waiter: Waiter) -> Taken | None:
         """Sleep until `waiter` is served; return what it has to write if it was given the lead."""
@@ -203,7 +257,7 @@ class CommitQueue:
 
     def flush(self, *, force: bool = False) -> None:
         """Write everything planned so far; it is durable then as the mode says, or by `force`."""
-        self.submit(_nothing, None, True if force else None, wait=True)
+        self.run(_nothing, None, True if force else None, wait=True)
 
     def process_ends(self) -> None:
         """Make everything planned so far durable. From now on every call waits, as no later sync
@@ -218,18 +272,25 @@ class CommitQueue:
             self.flush()
 
     def _hand_on(self) -> None:
-        """Give the lead to the committer or, without one, to who has waited longest; if nobody
-        waits, to nobody. Under the lock.
+        """Give the lead to the committer or, without one, to the thread that has waited longest; to
+        none if no caller waits. Under the lock.
         """
+        heir = self.committer
         if not self._waiters:
+            heir = None
+        elif heir is None:
+            threads = (each for each in self._waiters if isinstance(each, Waiter))
+            heir = next(threads, None)
+            if heir is None:
+                self.on_pending()  # only callbacks wait, and they cannot write
+        if heir is None:
             self._leader = 0
             return
-        heir = self.committer or self._waiters[0]
         heir.leads = True
         self._leader = heir.thread
         wake(heir)
         if heir is not self.committer:
-            self._waiters.popleft()
+            self._waiters.remove(heir)
 
     def _take(self, me: int) -> Taken:
         """Become the leader, of everything that is pending. Under the lock."""
@@ -270,21 +331,21 @@ class CommitQueue:
                     self.on_published(pending)
                 self._writing = False
                 if self._waiters:
-                    self._wake_served(turn)
+                    self._serve(turn)
                     self._hand_on()
                 else:
                     self._leader = 0
         except BaseException as error:
-            # `run` does the same once more, for an interrupt that comes in here.
+            # `run` does the same once more, for an interrupt that meets it in here.
             self._stop(me, None, error)
             raise
 
-    def _wake_served(self, turn: int) -> None:
-        """Wake those that planned before the write of `turn` began. Under the lock."""
+    def _serve(self, turn: int) -> None:
+        """Serve those that planned before the write of `turn` began. Under the lock."""
         waiters = self._waiters
         while waiters and waiters[0].turn <= turn:
-            wake(waiters[0])
-            waiters.popleft()  # after it was woken, so that `fail` leaves out nobody
+            waiters[0].serve(self.failure)
+            waiters.popleft()  # after it was served, so that `fail` leaves out no caller
 
     def fail(self, error: BaseException) -> None:
         """Plan and write nothing any more, because of `error`, and tell all who wait. Under the
@@ -293,9 +354,7 @@ class CommitQueue:
         first = self.failure is None
         if first:
             self.failure = error
-        for waiter in self._waiters:
-            waiter.failed = True
-        self._wake_served(self._turn)
+        self._serve(self._turn)
         self._leader = 0
         if first:
             self.on_failure()

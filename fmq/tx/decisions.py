@@ -166,7 +166,7 @@ class Decisions:
             self._kept.let_go(entry.prepare)
             return True
 
-        done = self._commit_queue.submit(plan, ending, sync)
+        done = self._commit_queue.run(plan, ending, sync)
         return ending if done else None
 
     def _decided_before(

@@ -110,7 +110,7 @@ class TransactionManager:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
         runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
         append = Append(one_phase(transaction, runs))
-        self._commit_queue.submit(self._plan_at_once, (transaction, append), sync)
+        self._commit_queue.run(self._plan_at_once, (transaction, append), sync)
         if transaction.named:
             self.in_use.let_go(transaction)
         return partial(receipts_of, runs)
@@ -158,7 +158,7 @@ class TransactionManager:
             transaction.number = number
             writer.frontier.add_prepare(prepare)
 
-        self._commit_queue.submit(plan, Append([prepare, *runs]), True)
+        self._commit_queue.run(plan, Append([prepare, *runs]), True)
         in_use.let_go(transaction)
 
     def relocate_oldest(self) -> bool:

@@ -47,7 +47,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
             run.content = old.content  # kept in memory or not, as before
         return True
 
-    return writer.commit_queue.submit(plan, entry, True)
+    return writer.commit_queue.run(plan, entry, True)
 
 
 def _again(old: Prepare) -> Prepare:

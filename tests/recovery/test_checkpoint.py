@@ -277,7 +277,7 @@ def test_a_checkpoint_is_sound_if_all_of_the_newest_segment_is_still_planned() -
         # Planned, and not yet on its way: as another thread's send may be at that moment.
         writer = engine._writer
         append = engine._sender.one("t", b"z", None, None, None, None, None)
-        writer.commit_queue.submit(writer.send, append, False)
+        writer.commit_queue.run(writer.send, append, False)
         engine._parts.chores.checkpointer.take(clean=False)
         assert engine.stats().checkpoints == before.checkpoints + 1
         engine.sync()

@@ -119,8 +119,21 @@ class Call:
         return self.answer
 
 
+class Answers:
+    """What a callback was given, and what was durable at that moment."""
+
+    def __init__(self, lock: threading.RLock, durable: Callable[[], list[str]]) -> None:
+        self.given: list[tuple[BaseException | None, list[str]]] = []
+        self._lock = lock
+        self._durable = durable
+
+    def add(self, failure: BaseException | None) -> None:
+        assert is_mine(self._lock)
+        self.given.append((failure, self._durable()))
+
+
 class Shared:
-    """A group, its journal on a disk of ours, and what has been published."""
+    """A commit queue, its journal on a disk of ours, and what has been published."""
 
     def __init__(
         self, disk: Disk | None = None, *, synced: bool = True, committer: bool = False
@@ -132,8 +145,8 @@ class Shared:
         self.lock = threading.RLock()
         self.journal = make_journal(GatedDisk(self.disk, self.gate))
         self.published: list[str] = []
-        self.group = CommitQueue(self.lock, self.journal, self._publish, synced=synced)
-        self.committer = Committer(self.group) if committer else None
+        self.queue = CommitQueue(self.lock, self.journal, self._publish, synced=synced)
+        self.committer = Committer(self.queue) if committer else None
         if self.committer is not None:
             self.committer.start()
         self.waited = True  # whether every call of `send` was to wait until it was durable
@@ -150,8 +163,17 @@ class Shared:
 
     def send(self, text: str, *, wait: bool = True, force: bool = False, size: int = 0) -> str:
         """Append a note; `text` once it is durable."""
-        journal = self.journal
         self.waited &= wait
+        return self.queue.run(self._plan(size), text, True if force else None, wait=wait)
+
+    def submit(self, text: str) -> Answers:
+        """Append a note without waiting; return what it is called back with."""
+        answers = Answers(self.lock, self.durable)
+        assert self.queue.submit(self._plan(0), text, answers.add) == text
+        return answers
+
+    def _plan(self, size: int) -> Callable[[str], str]:
+        journal = self.journal
 
         def plan(text: str) -> str:
             records: list[Record] = [note(text, size)]
@@ -164,7 +186,7 @@ class Shared:
                 self._changed()
             return text
 
-        return self.group.submit(plan, text, True if force else None, wait=wait)
+        return plan
 
     def call(self, work: Callable[[], object]) -> Call:
         """A thread that does `work`."""

@@ -42,7 +42,7 @@ def test_what_run_returned_for_is_durable_and_published(share: Share) -> None:
         assert shared.send(text) == text
         assert shared.durable()[-1] == text
         assert shared.published[-1] == text
-    assert shared.group.syncs == 3
+    assert shared.queue.syncs == 3
 
 
 def test_all_who_plan_during_a_write_share_the_next_one(share: Share) -> None:
@@ -52,7 +52,7 @@ def test_all_who_plan_during_a_write_share_the_next_one(share: Share) -> None:
         assert shared.published == []
     assert leader.ended() == "leader"
     assert {other.ended() for other in others} == set(map(str, range(10)))
-    assert shared.group.syncs == 2
+    assert shared.queue.syncs == 2
     assert sorted(shared.durable()) == sorted(shared.published)
     assert len(shared.published) == 11
 
@@ -94,17 +94,17 @@ def test_who_does_not_wait_returns_at_once_and_is_served_with_the_next(share: Sh
     shared = share()
     assert shared.send("later", wait=False) == "later"
     assert (shared.published, shared.durable()) == ([], [])
-    assert not shared.group.idle()
+    assert not shared.queue.idle()
     shared.send("now")
     assert shared.published == ["later", "now"] == shared.durable()
-    assert shared.group.idle()
+    assert shared.queue.idle()
 
 
 def test_flush_makes_everything_planned_durable(share: Share) -> None:
     shared = share()
     shared.send("a", wait=False)
     shared.send("b", wait=False)
-    shared.group.flush()
+    shared.queue.flush()
     assert shared.published == ["a", "b"] == shared.durable()
 
 
@@ -116,7 +116,7 @@ def test_without_syncs_what_is_written_is_published_and_force_makes_it_durable(
     assert (shared.published, shared.durable()) == (["a"], [])
     shared.send("b", force=True)
     assert shared.published == ["a", "b"] == shared.durable()
-    assert shared.group.syncs == 1
+    assert shared.queue.syncs == 1
 
 
 def test_without_syncs_a_sealed_segment_is_durable_and_known_to_be(share: Share) -> None:
@@ -140,8 +140,8 @@ def test_a_plan_that_is_refused_changes_nothing(share: Share) -> None:
     def plan(_: None) -> None:
         raise refusal
 
-    assert failing(lambda: shared.group.submit(plan, None)) is refusal
-    assert shared.group.idle()
+    assert failing(lambda: shared.queue.run(plan, None)) is refusal
+    assert shared.queue.idle()
     shared.send("goes on")
     assert shared.published == ["goes on"] == shared.durable()
 
@@ -154,7 +154,7 @@ def test_a_plan_refused_while_another_writes_disturbs_nobody(share: Share) -> No
 
     with shared.writing(lambda: shared.send("a")) as leader:
         (waiter,) = shared.waiting("b")
-        assert isinstance(shared.call(lambda: shared.group.submit(plan, None)).ended(), BadName)
+        assert isinstance(shared.call(lambda: shared.queue.run(plan, None)).ended(), BadName)
     assert (leader.ended(), waiter.ended()) == ("a", "b")
 
 
@@ -168,7 +168,7 @@ def test_a_plan_that_breaks_off_ends_the_engine(share: Share, error: BaseExcepti
     def plan(_: None) -> None:
         raise error
 
-    assert failing(lambda: shared.group.submit(plan, None)) is error
+    assert failing(lambda: shared.queue.run(plan, None)) is error
     assert isinstance(failing(lambda: shared.send("x")), EngineFailed)
     assert shared.published == []
 
@@ -177,14 +177,12 @@ def fail_in_plan(shared: Shared) -> None:
     def plan(_: None) -> None:
         raise ZeroDivisionError
 
-    assert isinstance(
-        shared.call(lambda: shared.group.submit(plan, None)).ended(), ZeroDivisionError
-    )
+    assert isinstance(shared.call(lambda: shared.queue.run(plan, None)).ended(), ZeroDivisionError)
 
 
 def fail_from_outside(shared: Shared) -> None:
     with shared.lock:
-        shared.group.fail(ZeroDivisionError())
+        shared.queue.fail(ZeroDivisionError())
 
 
 @pytest.mark.parametrize("fail", [fail_in_plan, fail_from_outside])
@@ -234,7 +232,7 @@ def test_a_failed_write_fails_everybody_who_waits_and_the_engine(share: Share, e
     for call in (*served, *later):
         answer = call.ended()
         assert isinstance(answer, EngineFailed), answer
-    assert shared.group.broken()
+    assert shared.queue.broken()
     assert isinstance(failing(lambda: shared.send("x")), EngineFailed)
     assert shared.published == ["first"] == shared.durable()
 
@@ -281,7 +279,7 @@ def test_an_error_in_publication_ends_the_engine(share: Share) -> None:
     def publish(appends: object) -> None:
         raise ZeroDivisionError
 
-    shared.group._publish = publish
+    shared.queue._publish = publish
     assert isinstance(failing(lambda: shared.send("x")), ZeroDivisionError)
     assert isinstance(failing(lambda: shared.send("y")), EngineFailed)
 
@@ -291,9 +289,9 @@ def test_a_closed_group_refuses_with_the_reason_that_it_was_given(share: Share) 
     shared.send("x")
     refusal = Closed("gone fishing")
     with shared.lock:
-        shared.group.close(refusal)
+        shared.queue.close(refusal)
     assert failing(lambda: shared.send("y")) is refusal
-    assert not shared.group.broken()
+    assert not shared.queue.broken()
 
 
 @contextmanager
@@ -353,7 +351,7 @@ def test_a_committer_woken_for_nothing_does_not_write_beside_who_leads(share: Sh
     shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:
         (waiter,) = shared.waiting("waits")
-        woken = shared.call(lambda: shared.group.lead_for_others(threading.get_ident()))
+        woken = shared.call(lambda: shared.queue.lead_for_others(threading.get_ident()))
         assert woken.ended() is None
         assert shared.gate.waiting == 1
     assert (leader.ended(), waiter.ended()) == ("leader", "waits")
@@ -383,4 +381,75 @@ def test_a_thread_alone_wakes_and_creates_nobody(share: Share) -> None:
     for _ in range(5):
         shared.send("x")
     assert threading.active_count() == before
-    assert shared.group.syncs == 5
+    assert shared.queue.syncs == 5
+
+
+# --- callers that are called back ---------------------------------------------------------------
+
+
+def test_a_callback_is_called_once_when_its_append_is_durable() -> None:
+    """Without a committer the next flush writes what callbacks wait for."""
+    shared = Shared()
+    pending: list[str] = []
+    shared.queue.on_pending = lambda: pending.append("a write is needed")
+    first, second = shared.submit("a"), shared.submit("b")
+    assert pending
+    assert (first.given, second.given, shared.published) == ([], [], [])
+    shared.queue.flush()
+    assert shared.published == ["a", "b"]
+    assert shared.queue.syncs == 1
+    shared.send("c")
+    assert first.given == second.given == [(None, ["a", "b"])]
+
+
+def test_the_committer_writes_for_callbacks() -> None:
+    """No thread of the caller's has to wait or to write."""
+    shared = Shared(committer=True)
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        answers = shared.submit("called back")
+        assert answers.given == []
+    assert leader.ended() == "leader"
+    shared.send("later")
+    ((failure, durable),) = answers.given
+    assert failure is None
+    assert "called back" in durable
+    shared.let_go()
+
+
+def test_threads_and_callbacks_share_a_sync(share: Share) -> None:
+    shared = share()
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        answers = [shared.submit("a"), shared.submit("b")]
+        threads = shared.waiting("c")
+        answers.append(shared.submit("d"))
+    assert [call.ended() for call in (leader, *threads)] == ["leader", "c"]
+    with shared.lock:  # the section in which the thread was woken is over
+        assert shared.queue.syncs == 2
+    assert [each.given[0][0] for each in answers] == [None] * 3
+    assert shared.published == ["leader", *"abcd"]
+
+
+def test_a_refused_plan_is_never_called_back(share: Share) -> None:
+    shared = share()
+    given: list[BaseException | None] = []
+
+    def plan(_: None) -> None:
+        raise BadName("refused")
+
+    with pytest.raises(BadName):
+        shared.queue.submit(plan, None, given.append)
+    shared.send("goes on")
+    assert given == []
+
+
+def test_a_failure_is_given_to_each_callback_once(share: Share) -> None:
+    faults = FaultDisk(CrashDisk())
+    shared = share(faults)
+    with shared.writing(lambda: shared.send("leader")) as leader:
+        answers = [shared.submit("a"), shared.submit("b")]
+        faults.fail("write", names="*.seg")
+    assert isinstance(leader.ended(), EngineFailed)
+    assert [len(each.given) for each in answers] == [1, 1]
+    assert all(isinstance(each.given[0][0], OSError) for each in answers)
+    with pytest.raises(EngineFailed):
+        shared.submit("c")

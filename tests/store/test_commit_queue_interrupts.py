@@ -59,8 +59,8 @@ def served(shared: Shared, watch: Watch) -> list[Call]:
 
 def committer(shared: Shared, watch: Watch) -> list[Call]:
     """The victim leads for others, and then for those who planned meanwhile."""
-    lead = shared.group.lead_for_others
-    shared.group.lead_for_others = lambda me: watch(lambda: lead(me))  # type: ignore[method-assign, assignment]
+    lead = shared.queue.lead_for_others
+    shared.queue.lead_for_others = lambda me: watch(lambda: lead(me))  # type: ignore[method-assign, assignment]
     with shared.writing(lambda: shared.send("first")) as first:
         others = shared.waiting("served", "served, too")
         shared.gate.let_one_pass()
@@ -77,7 +77,7 @@ def refused(shared: Shared, watch: Watch) -> list[Call]:
         raise BadName("no")
 
     with shared.writing(lambda: shared.send("first")) as first:
-        victim = shared.call(lambda: watch(lambda: shared.group.submit(plan, None)))
+        victim = shared.call(lambda: watch(lambda: shared.queue.run(plan, None)))
         victim.ended()
     return [first, victim]
 
@@ -132,7 +132,7 @@ def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(
 
         def fail(shared: Shared = shared) -> None:
             if not is_mine(shared.lock) and shared.lock.acquire(blocking=False):
-                shared.group.fail(ZeroDivisionError())
+                shared.queue.fail(ZeroDivisionError())
                 shared.lock.release()
 
         lines = Lines(commit_queue_module, at, fail)
@@ -193,10 +193,10 @@ def test_the_append_of_an_interrupted_waiter_is_written_in_the_background() -> N
             nonlocal told
             told = True
 
-        shared.group.on_pending = tell
+        shared.queue.on_pending = tell
         for call in in_time(only_heir, shared, lines):
             call.ended()
-        if not shared.group.broken() and not shared.group.idle():
+        if not shared.queue.broken() and not shared.queue.idle():
             left += 1
             assert told, lines.line
         shared.let_go()
@@ -228,14 +228,14 @@ def verify(shared: Shared, calls: list[Call], lines: Lines) -> None:
     free = shared.lock.acquire(timeout=PATIENCE_SECONDS)
     assert free, f"nobody lets go of the lock after {lines.line}"
     shared.lock.release()
-    if not shared.group.broken():
+    if not shared.queue.broken():
         after = shared.call(lambda: failing(lambda: shared.send("after"))).ended()
         assert after is None or isinstance(after, EngineFailed), (after, lines.line)
     durable = shared.durable()
     acknowledged = [answer for answer in answers if isinstance(answer, str)]
-    if not shared.group.broken():
+    if not shared.queue.broken():
         assert durable[-1] == "after", lines.line
-        assert shared.group.idle(), lines.line
+        assert shared.queue.idle(), lines.line
         acknowledged.append("after")
     elif "victim" in acknowledged and "victim" not in durable:
         acknowledged.remove("victim")
