@@ -237,7 +237,7 @@ class Ear:
         if not self._pipe.poll(SECONDS_MAX):
             raise Violation("alive", f"nothing was heard for {SECONDS_MAX} seconds")
         try:
-            what, *said = self._pipe.recv()
+            _, what, *said = self._pipe.recv()  # when it was told counts only at a power cut
         except (EOFError, OSError):  # the latter in the middle of a word
             raise Silence("alive", "the process ended, and nothing had happened to it") from None
         promises = self._promises
