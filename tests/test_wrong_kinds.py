@@ -124,7 +124,7 @@ def test_a_check_after_what_is_too_late(engine: Engine, seconds: float) -> None:
 def test_numbers_of_numpy_are_seconds(engine: Engine) -> None:
     """An int8 has no room for the milliseconds."""
     one: Any = np.int8(1)
-    assert engine.transaction(check_after=one).check_after_ms == 1000
+    assert engine.transaction(check_after=one)._buffer.check_after_ms == 1000
     engine.consumer("t", group="g", lease_seconds=one).poll()
 
 

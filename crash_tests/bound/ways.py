@@ -56,7 +56,7 @@ def rolled_back_if_it_raised(shop: Shop, order: str) -> None:
     """Everything as it should be, but for what is believed of an error."""
     binding = binding_of(shop.connection)
     tx = shop.engine.transaction(tx_id=order, producer=PRODUCER)
-    tx.bound = True
+    tx._buffer.bound = True
     binding.begin()
     shop.database.insert(shop.connection, order)
     shop.send(tx, order)

@@ -69,7 +69,8 @@ BETWEEN_THREADS = (
     ),
     Mutant(
         "a decision does not look whether another one was faster",
-        "return self._frontier.is_ending(entry) or self._ledger.undecided.get(entry.tx) is not entry",
+        "return self._frontier.is_ending(entry) or "
+        "self._ledger.undecided.get(entry.tx) is not entry",
         "return False",
         "--workload rivals --rounds 40",
     ),

@@ -33,7 +33,6 @@ from fmq.tx.transaction import Transaction
 class BoundTransaction(Transaction):
     """As a `with` block: begins the database's transaction, and ends both."""
 
-    bound = True
     _binding: Binding
     _feedback: Feedback
     _strict: bool
@@ -50,6 +49,7 @@ class BoundTransaction(Transaction):
         strict: bool,
     ) -> BoundTransaction:
         """`place` is where in its database the checker looks; `ended` is called when it is over."""
+        self._buffer.bound = True
         self._ended = ended
         self._binding, self._feedback, self._strict = binding, feedback, strict
         self._place = place
@@ -119,7 +119,7 @@ class BoundTransaction(Transaction):
 
     def seal(self) -> None:
         """Mark, as the last statement of the database's transaction, and prepare."""
-        self._require(Phase.OPEN, "prepare")
+        self._buffer.require(Phase.OPEN, "prepare")
         try:
             if self._binding.mark(self._feedback.store, self.tx_id) != self._place:
                 raise marked_elsewhere(self._binding.path, self.producer)

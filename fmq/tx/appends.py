@@ -8,23 +8,22 @@ once they are durable.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from fmq.store.content import Content, encode_bodies, encode_items, in_records
 from fmq.store.kinds import COMMIT, TX_MESSAGE, Acks, Decided, Kind, Prepare, Record, Run
 from fmq.store.segment import Segment
+from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.ledger import Entry
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.seal import seal_of
 
-if TYPE_CHECKING:
-    from fmq.tx.transaction import Transaction
 
-
-def runs_of(kind: Kind, transaction: Transaction, compress_bytes_min: int | None) -> list[Run]:
+def runs_of(
+    kind: Kind, transaction: TransactionBuffer, compress_bytes_min: int | None
+) -> list[Run]:
     """Return the messages of `transaction`, a run of `kind` for each record."""
-    tx_id, producer = transaction.names
+    tx_id, producer = transaction.tx_id, transaction.producer
     encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
     runs = []
     for (topic, number), items in transaction.runs.items():
@@ -38,9 +37,9 @@ def runs_of(kind: Kind, transaction: Transaction, compress_bytes_min: int | None
     return runs
 
 
-def one_phase(transaction: Transaction, runs: list[Run]) -> list[Record]:
+def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
     """Return TX_MESSAGEs, an ACK if it acks, and the COMMIT that states and seals them."""
-    tx_id, producer = transaction.names
+    tx_id, producer = transaction.tx_id, transaction.producer
     commit = Decided(
         COMMIT,
         0,
@@ -57,7 +56,7 @@ def one_phase(transaction: Transaction, runs: list[Run]) -> list[Record]:
     return [*runs, *acks, commit]
 
 
-def prepare_of(transaction: Transaction, runs: list[Run]) -> Prepare:
+def prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
     """Return the PREPARE that states and seals `runs`."""
     prepare = Prepare(
         transaction.tx_id,

@@ -1,4 +1,4 @@
-"""What an open transaction is given: messages and acks, kept in memory within the limits."""
+"""What an open transaction holds: messages and acks, in memory and within the limits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
 from fmq.tx.names import check_name, no_text
 from fmq.tx.writer import Writer
 
-NAME_BYTES = 4 * 2  # of each character of a topic's name, which may come twice
+NAME_BYTES = 4 * 2  # of each character of a topic's name, which may be written twice
 
 
 class Phase(Enum):
-    """Where the user is with it."""
+    """How far a transaction has come for its user."""
 
     OPEN = "open"
     PREPARED = "prepared"
@@ -34,115 +34,89 @@ OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
 
 
 class Ackable(Protocol):
-    """A delivery, or a batch of them, as a transaction sees it."""
+    """A delivery, or a batch of deliveries, as a transaction sees it."""
 
     def hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
-        """What an ack with `writer` would say; from now on `holder` has it, and no lease ends."""
+        """Hold it for `holder` instead of its consumer, without a lease; return what to ack."""
 
     def release_under_lock(self, holder: object) -> None:
-        """The transaction was rolled back: the lease runs again, if it is `holder` that has it.
-        By whoever has the engine's lock.
-        """
+        """Give it back to its consumer, if `holder` still holds it. Under the engine's lock."""
 
 
-# What one transaction acks, and what holds it meanwhile: no other one's hold is given back with it.
-Taken = tuple[Ackable, object]
+# A delivery that a transaction acks, and the object in whose name it is held meanwhile. Each has
+# its own, so that giving back one transaction's hold never touches that of another one.
+Held = tuple[Ackable, object]
 
 
-def _let_go(taken: Iterable[Taken]) -> None:
-    """The transaction does not ack it after all. Under the engine's lock."""
-    for ackable, holder in taken:
+def _release(held: Iterable[Held]) -> None:
+    """Give deliveries back to their consumers. Under the engine's lock."""
+    for ackable, holder in held:
         ackable.release_under_lock(holder)
 
 
 class TransactionBuffer:
-    """Messages by topic and queue, and acks: the part of a transaction before its first step."""
+    """Messages by topic and queue, and acks: a transaction as the layers below its user see it."""
 
-    _savepoints: list[object] | None = None  # what it can be rolled back to, the oldest first
-
-    def __init__(self, writer: Writer, limits: Limits, tx_id: str, producer: str) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        limits: Limits,
+        tx_id: str,
+        producer: str,
+        check_after_ms: int,
+        *,
+        named: bool,
+    ) -> None:
+        """`named` says whether the user gave the id, and so may ask for it again."""
         self._writer = writer
         self._topics = writer.ledger.topics
         self._limits = limits
-        self.names = tx_id, producer
-        self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
+        self.tx_id = tx_id
+        self.producer = producer
+        self.check_after_ms = check_after_ms
+        self.named = named
+        self.bound = False  # to a database, which has a mark if it committed: see fmq.bind
+        self.number = 0  # the position of its first record; 0: nothing is written yet
         self.phase = OPEN
-        self._bytes = 0  # of all but what has been taken from `_room` since it was given
-        self._at_most = 0  # as many messages; it is counted when that comes to the limit
-        self._room = self._given = limits.first_room
+        self.messages = 0
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
         self.plain = True  # whether all messages are bodies without key, tag and headers
-        # How to add a body to the run of a topic with one queue, as long as there is room.
-        self._begun: dict[str, Callable[[bytes], None]] = {}
-        self.ackables: list[Taken] = []
         self.acks: list[AckRange] = []
+        self._held: list[Held] = []
         self._if_dropped: Any = None  # a finalizer, for the deliveries that it would ack
+        self._savepoints: list[object] = []  # the oldest first
+        self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
+        self._bytes = 0
+        self._bytes_max = limits.bytes_max(self._names_bytes)
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        # Each of two copies would commit, under one id.
-        raise TypeError(f"transaction {self.tx_id!r} cannot be copied or pickled; begin another")
-
-    @property
-    def tx_id(self) -> str:
-        """The id by which the transaction can be asked about."""
-        return self.names[0]
-
-    @property
-    def producer(self) -> str:
-        return self.names[1]
-
-    @property
-    def _bytes_max(self) -> int:
-        return self._limits.bytes_max(self._names_bytes)
-
-    @property
-    def messages(self) -> int:
-        """How many have been added."""
-        return sum(map(len, self.runs.values()))
+    # --- messages -----------------------------------------------------------------------------
 
     def send(
         self,
         topic: str,
         body: Body,
-        *,
-        key: str | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        queue: int | None = None,
+        key: str | None,
+        tag: str | None,
+        headers: Mapping[str, str] | None,
+        queue: int | None,
     ) -> None:
-        """Add a message; nobody sees it before commit."""
-        if (
-            key is None
-            and tag is None
-            and (headers is None or (type(headers) is dict and not headers))
-        ):
-            if type(body) is not bytes:
-                body = as_bytes(body)
-            size = len(body) + COLUMNS_BYTES
-            if queue is None:
-                # What `_add` would do, at a third of its price: most messages come this way.
-                try:
-                    add = self._begun.get(topic)
-                except TypeError:
-                    raise no_text("topic", topic) from None
-                if add is not None and (room := self._room - size) >= 0:
-                    self._room = room
-                    add(body)
-                    return
-            self._add(topic, None, queue, body, size)
+        """Add a message."""
+        body = body if type(body) is bytes else as_bytes(body)
+        no_headers = headers is None or (type(headers) is dict and not headers)
+        if key is None and tag is None and no_headers:
+            self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES)
         else:
-            self._add_message(topic, Message(as_bytes(body), key, tag, headers), queue)
+            self._add_message(topic, Message(body, key, tag, headers), queue)
 
     def send_many(
-        self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None
+        self, topic: str, bodies: Iterable[Body | Message], queue: int | None = None
     ) -> None:
-        """Add several, bodies or Messages: all of them, or none if one is refused."""
+        """Add several messages: all of them, or none if one is refused."""
         items, _ = split_bodies(bodies)
         if not items:
-            self._require(OPEN, "send")
+            self.require(OPEN, "send")
             self._writer.check_target(topic, queue)
-        self._end_room()
-        before = self._bytes, {place: len(run) for place, run in self.runs.items()}
+        back = self._mark()
         try:
             for item in items:
                 if isinstance(item, Message):
@@ -151,29 +125,21 @@ class TransactionBuffer:
                     body = as_bytes(item)
                     self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES)
         except BaseException:
-            self._take_back(*before)
+            back()
             raise
 
-    def _take_back(self, size: int, runs: dict[tuple[str, int], int]) -> None:
-        self._end_room()
-        self._bytes = size
-        self.runs = {place: self.runs[place][:count] for place, count in runs.items()}
-        self._begun.clear()
-
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
-        body = as_bytes(message.body)
-        if len(body) > self._limits.message_bytes_max:
-            self._limits.refuse_message(len(body))
-        # As it is now: the caller may fill the same buffer and the same dict again.
+        # A copy: the caller may fill the same buffer and the same dict again.
         headers = None if message.headers is None else copied_headers(message.headers)
-        message = Message(body, message.key, message.tag, headers)
-        size = self._limits.size_of(message)
+        message = Message(as_bytes(message.body), message.key, message.tag, headers)
         self.plain = False  # also if it is refused
-        self._add(topic, message.key, queue, message, size)
+        self._add(topic, message.key, queue, message, self._limits.size_of(message))
 
     def _add(
         self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
     ) -> None:
+        if self.phase is not OPEN:
+            self.refuse("send")
         try:
             known = self._topics.get(topic)
         except TypeError:
@@ -181,101 +147,56 @@ class TransactionBuffer:
         topic = check_name("topic", topic) if known is None else known.name
         alone = queue is None and known is not None and len(known.queues) == 1
         place = topic, 0 if alone else self._writer.choose_queue(topic, key, queue)
+        body = item if type(item) is bytes else item.body  # type: ignore[union-attr]
+        if len(body) > self._limits.message_bytes_max:
+            self._limits.refuse_message(len(body))
         run = self.runs.get(place)
         if run is None:
             size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
-        room = self._room - size
-        if room < 0:
-            if type(item) is bytes and len(item) > self._limits.message_bytes_max:
-                self._limits.refuse_message(len(item))
-            room = self._more_room(size)
-        self._room = room
-        if run is not None:
-            run.append(item)
-        else:
-            self.runs[place] = run = [item]
-        if alone:
-            self._begun[topic] = run.append
-
-    def _more_room(self, size: int) -> int:
-        """What is left once a message of `size` has been added, and taken for those that follow:
-        so much that no body that fits exceeds any limit, that of messages included.
-        """
-        if self.phase is not OPEN:
-            self._refuse("send")
-        self._end_room()
-        limits = self._limits
         size += self._bytes
-        bytes_max = self._bytes_max
-        if self._at_most >= limits.messages_max:
-            self._at_most = self.messages
-        if size > bytes_max or self._at_most >= limits.messages_max:
-            limits.refuse(self.tx_id, size, bytes_max, self.messages + 1)
-        self._bytes = size
-        self._at_most += 1
-        self._given = self._room = room = min(
-            bytes_max - size,
-            limits.message_bytes_max,
-            (limits.messages_max - self._at_most) * COLUMNS_BYTES,
-        )
-        return room
+        count = self.messages + 1
+        if size > self._bytes_max or count > self._limits.messages_max:
+            self._limits.refuse(self.tx_id, size, self._bytes_max, count)
+        if run is None:
+            self.runs[place] = [item]
+        else:
+            run.append(item)
+        self._bytes, self.messages = size, count
 
-    def _end_room(self) -> None:
-        """What has been taken from it is counted; the next message is looked at more closely."""
-        taken = self._given - self._room
-        self._bytes += taken
-        self._at_most += taken // COLUMNS_BYTES
-        self._given = self._room = 0
+    def _mark(self) -> Callable[[], None]:
+        """Return a function that drops all messages that are added from now on."""
+        lengths = {place: len(run) for place, run in self.runs.items()}
+        size, count = self._bytes, self.messages
+
+        def back() -> None:
+            self.runs = {place: self.runs[place][:length] for place, length in lengths.items()}
+            self._bytes, self.messages = size, count
+
+        return back
+
+    # --- acks ---------------------------------------------------------------------------------
 
     def ack(self, delivery: Ackable) -> None:
-        """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
-        self._require(OPEN, "ack")
+        """Add the ack of `delivery`, and hold it until the transaction has ended."""
+        self.require(OPEN, "ack")
         if not hasattr(delivery, "hold_for_transaction"):
             raise TypeError(
                 f"tx.ack takes a delivery or a batch of them, not {type(delivery).__name__}"
             )
-        self._end_room()
-        taken = delivery, object()
-        self.ackables.append(taken)
+        held = delivery, object()
+        self._held.append(held)
         self._watch_over_acks()
         try:
-            size = self._add_ack(delivery.hold_for_transaction(self._writer, taken[1]))
+            size = self._add_ack(delivery.hold_for_transaction(self._writer, held[1]))
         except BaseException:
-            self._give_back(len(self.ackables) - 1)
+            self.give_back(len(self._held) - 1)
             raise
         if size > self._bytes_max:
-            self._give_back(len(self.ackables) - 1)
+            self.give_back(len(self._held) - 1)
             self._limits.refuse(self.tx_id, size, self._bytes_max, self.messages)
 
-    def _give_back(self, keep: int = 0) -> None:
-        """Return the deliveries that it would ack to their consumers, but for the first `keep`."""
-        taken = self.ackables[keep:]
-        if taken:
-            self._writer.change(partial(_let_go, taken))
-            del self.ackables[keep:]
-
-    def _watch_over_acks(self) -> None:
-        """If nobody ends the transaction, what it would ack shall not be held for ever."""
-        if self._if_dropped is None and self.ackables:
-            let_go = partial(_let_go, self.ackables)
-            self._if_dropped = finalize(self, self._writer.dropped.append, let_go)
-            self._if_dropped.atexit = False
-
-    def planned(self) -> None:
-        """Its append joins what is pending: from now on that decides what becomes of its acks."""
-        self.phase = IN_DOUBT
-        if self._if_dropped is not None:
-            self._if_dropped.detach()
-            self._if_dropped = None
-
-    def refused(self, phase: Phase) -> None:
-        """The step was refused: everything is as it was in `phase`."""
-        self.phase = phase
-        if phase is OPEN:
-            self._watch_over_acks()
-
     def _add_ack(self, ack: AckRange) -> int:
-        """How large the transaction is with it; added if that is not too large."""
+        """Add `ack` unless that makes the transaction too large; return how large it is with it."""
         joined = self.acks[-1].joined(ack) if self.acks else None
         if joined is not None:
             self.acks[-1] = joined
@@ -286,37 +207,68 @@ class TransactionBuffer:
             self.acks.append(ack)
         return size
 
+    def give_back(self, keep: int = 0) -> None:
+        """Give all held deliveries back to their consumers, except the first `keep`."""
+        held = self._held[keep:]
+        if held:
+            self._writer.change(partial(_release, held))
+            del self._held[keep:]
+
+    def leave_acks_to_the_journal(self) -> None:
+        """Hold no delivery any more: a ROLLBACK gives them back when it is applied."""
+        self._held.clear()
+
+    def _watch_over_acks(self) -> None:
+        """See that the deliveries are given back if the transaction is dropped without an end."""
+        if self._if_dropped is None and self._held:
+            release = partial(_release, self._held)
+            self._if_dropped = finalize(self, self._writer.dropped.append, release)
+            self._if_dropped.atexit = False
+
+    # --- savepoints -----------------------------------------------------------------------------
+
     def savepoint(self) -> Callable[[], None]:
-        """Where it stands; calling what this returns drops all that was added since, again and
-        again, and the savepoints since then with it: of those it is WrongState.
-        """
-        runs = {place: len(run) for place, run in self.runs.items()}
-        self._end_room()
-        size, acks, ackables = self._bytes, [*self.acks], len(self.ackables)
-        if self._savepoints is None:
-            self._savepoints = []
+        """Return a function that drops all that is added from now on, and later savepoints."""
+        drop_messages, acks, held = self._mark(), [*self.acks], len(self._held)
         savepoints, mine, number = self._savepoints, object(), len(self._savepoints)
         savepoints.append(mine)
 
         def back() -> None:
-            self._require(OPEN, "rolling back to a savepoint")
+            self.require(OPEN, "rolling back to a savepoint")
             if savepoints[number : number + 1] != [mine]:
                 raise WrongState(
                     f"transaction {self.tx_id!r} was rolled back to an earlier savepoint, and this "
-                    "one with it. Nothing was changed; make another one where it stands now."
+                    "one with it. Nothing was changed; make another one."
                 )
             del savepoints[number + 1 :]
-            self._take_back(size, runs)
+            drop_messages()
             self.acks[:] = acks
-            self._give_back(ackables)
+            self.give_back(held)
 
         return back
 
-    def _require(self, phase: Phase, step: str) -> None:
-        if self.phase is not phase:
-            self._refuse(step)
+    # --- phases -----------------------------------------------------------------------------------
 
-    def _refuse(self, step: str) -> NoReturn:
+    def planned(self) -> None:
+        """Note that its append is pending: what becomes of that decides about the acks."""
+        self.phase = IN_DOUBT
+        if self._if_dropped is not None:
+            self._if_dropped.detach()
+            self._if_dropped = None
+
+    def refused(self, phase: Phase) -> None:
+        """Note that a step was refused: everything is as it was in `phase`."""
+        self.phase = phase
+        if phase is OPEN:
+            self._watch_over_acks()
+
+    def require(self, phase: Phase, step: str) -> None:
+        """Raise WrongState unless the transaction is in `phase`, in which `step` is possible."""
+        if self.phase is not phase:
+            self.refuse(step)
+
+    def refuse(self, step: str) -> NoReturn:
+        """Raise WrongState: `step` is not possible now."""
         advice = "begin another transaction for what is still to be sent"
         if self.phase is IN_DOUBT:
             advice = f"engine.outcome({self.tx_id!r}) tells, if need be after opening again"

@@ -15,6 +15,7 @@ from fmq.store.content import text_bytes
 from fmq.store.journal import Append
 from fmq.store.kinds import COMMIT, Decided, Kind
 from fmq.tx.appends import Ending, decision_on
+from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.ids import IdsInUse
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
@@ -23,7 +24,7 @@ from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.prepared_bytes import PreparedBytes
 from fmq.tx.reserve import Reserve, size_of_all
 from fmq.tx.sender import receipts_of
-from fmq.tx.transaction import Receipts, Transaction
+from fmq.tx.transaction import Receipts
 from fmq.tx.writer import Writer
 
 
@@ -48,13 +49,13 @@ class Decisions:
         self._reserve = reserve
         self._kept = kept
 
-    def commit_prepared(self, transaction: Transaction, sync: bool | None = None) -> Receipts:
+    def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """Commit, for the one who has prepared it."""
         decided = self._decide(transaction.tx_id, COMMIT, sync, number=transaction.number)
         found = decided.runs if isinstance(decided, Ending) else decided.receipts
         return partial(receipts_of, found)
 
-    def roll_back_prepared(self, transaction: Transaction, sync: bool | None = None) -> None:
+    def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
         """Roll back, for the one who has prepared it."""
         self._decide(transaction.tx_id, Kind.ROLLBACK, sync, number=transaction.number)
 

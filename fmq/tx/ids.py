@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fmq.clock import as_datetime, as_text
 from fmq.errors import Damaged, TxIdInUse
 from fmq.store.kinds import Kind
+from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.frontier import Frontier
 from fmq.tx.ledger import Ledger
 from fmq.tx.outcomes import Outcomes
-
-if TYPE_CHECKING:
-    from fmq.tx.transaction import Transaction
 
 DRAWN_BYTES = 10  # 80 bits, of which the 74 that a UUID has room for are used
 COUNTER = (1 << 48) - 1
@@ -70,9 +67,9 @@ class IdsInUse:
         self._ledger = ledger
         self._frontier = frontier
         self._outcomes = outcomes
-        self._open: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
+        self._open: WeakValueDictionary[str, TransactionBuffer] = WeakValueDictionary()
 
-    def hold(self, transaction: Transaction) -> None:
+    def hold(self, transaction: TransactionBuffer) -> None:
         """Hold the id that a user gave; TxIdInUse if another one has it. Under the lock."""
         tx_id = transaction.tx_id
         self.check_unused(tx_id)
@@ -82,7 +79,7 @@ class IdsInUse:
             raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
         self._open[tx_id] = transaction
 
-    def let_go(self, transaction: Transaction) -> None:
+    def let_go(self, transaction: TransactionBuffer) -> None:
         """The transaction is over, or the journal knows of it: its id is no longer held here."""
         if transaction.named:
             self._open.pop(transaction.tx_id, None)

@@ -51,13 +51,6 @@ class Limits:
         self._runs_bytes_max = append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX
         self.messages_max = options.transaction_messages_max
         self.message_bytes_max = options.message_bytes_max
-        # Of any transaction, so much that no body that fits exceeds a limit, that of messages
-        # included.
-        self.first_room = min(
-            self.bytes_max(2 * NAME_BYTES_MAX),
-            self.message_bytes_max,
-            self.messages_max * COLUMNS_BYTES,
-        )
 
     def bytes_max(self, names_bytes: int) -> int:
         """What the runs and acks of a transaction may take whose names take so much."""

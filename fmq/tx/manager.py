@@ -14,6 +14,7 @@ from fmq.errors import BadOption, FmqError, TxIdInUse
 from fmq.store.journal import Append
 from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided
 from fmq.tx.appends import one_phase, prepare_of, runs_of
+from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.decisions import Decisions
 from fmq.tx.ids import IdsInUse, TxIds
 from fmq.tx.limits import Limits
@@ -86,27 +87,34 @@ class TransactionManager:
             check_after_ms = round(after * 1000)
         if tx_id is None:
             made = self._ids.make(self.writer.clock.time_us())
-            return make(self, made, producer or "", check_after_ms, named=False)
+            return make(self, self._buffer(made, producer, check_after_ms, named=False))
         tx_id = check_tx_id(tx_id)
         if self._ids.has_made(tx_id):
             raise TxIdInUse(
                 f"transaction {tx_id!r} is one that this engine has named itself; give another one "
                 "a name of its own"
             )
-        transaction = make(self, tx_id, producer or "", check_after_ms, named=True)
+        buffer = self._buffer(tx_id, producer, check_after_ms, named=True)
         with self._commit_queue.lock:
             self._commit_queue.check()
-            self.in_use.hold(transaction)
+            self.in_use.hold(buffer)
         try:
             self.in_use.refuse_decided(tx_id)
         except BaseException:
-            self.in_use.let_go(transaction)
+            self.in_use.let_go(buffer)
             raise
-        return transaction
+        return make(self, buffer)
+
+    def _buffer(
+        self, tx_id: str, producer: str | None, check_after_ms: int, *, named: bool
+    ) -> TransactionBuffer:
+        return TransactionBuffer(
+            self.writer, self.limits, tx_id, producer or "", check_after_ms, named=named
+        )
 
     # --- one phase ------------------------------------------------------------------------------
 
-    def commit_at_once(self, transaction: Transaction, sync: bool | None = None) -> Receipts:
+    def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
         runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
         append = Append(one_phase(transaction, runs))
@@ -115,7 +123,7 @@ class TransactionManager:
             self.in_use.let_go(transaction)
         return partial(receipts_of, runs)
 
-    def _plan_at_once(self, what: tuple[Transaction, Append]) -> None:
+    def _plan_at_once(self, what: tuple[TransactionBuffer, Append]) -> None:
         transaction, append = what
         self.in_use.check_unused(transaction.tx_id)
         records = append.records
@@ -133,7 +141,7 @@ class TransactionManager:
 
     # --- two phases -----------------------------------------------------------------------------
 
-    def prepare(self, transaction: Transaction) -> None:
+    def prepare(self, transaction: TransactionBuffer) -> None:
         """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
         tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
         runs = runs_of(PRE_MESSAGE, transaction, self._compress_bytes_min)

@@ -1,8 +1,8 @@
-"""A transaction as its user holds it: its steps, and what becomes of it at the end of a block."""
+"""A transaction as its user sees it: its steps, and what happens at the end of a block."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -14,21 +14,21 @@ from fmq.errors import (
     UnknownTransaction,
     add_note,
 )
-from fmq.message import Receipt
+from fmq.message import Body, Message, Receipt
 from fmq.results import Outcome
 from fmq.store.section import is_refusal
-from fmq.tx.buffer import IN_DOUBT, OPEN, Phase, TransactionBuffer
+from fmq.tx.buffer import IN_DOUBT, OPEN, Ackable, Phase, TransactionBuffer
 
 if TYPE_CHECKING:
     from fmq.tx.manager import TransactionManager
 
 T = TypeVar("T")
 
-PREPARED, COMMITTED = Phase.PREPARED, Phase.COMMITTED
+PREPARED, COMMITTED, ROLLED_BACK = Phase.PREPARED, Phase.COMMITTED, Phase.ROLLED_BACK
 Receipts = Callable[[], list[Receipt]]
 
 
-class Transaction(TransactionBuffer):
+class Transaction:
     """Many messages, topics and queues: all or nothing. One thread at a time uses it.
 
     As a context manager it commits at the end of the block. A block that raises rolls back,
@@ -36,38 +36,82 @@ class Transaction(TransactionBuffer):
     nothing about the user's database.
     """
 
-    bound = False  # to a database, which has a mark if it committed: see fmq.bind
-    number = 0  # the position of its PREPARE or, in one phase, of its first record; 0: none yet
-    _prepared = False
-    _sync: bool | None = None  # what its end was given: whether that was waited for
-
-    def __init__(
-        self,
-        manager: TransactionManager,
-        tx_id: str,
-        producer: str,
-        check_after_ms: int,
-        *,
-        named: bool,
-    ) -> None:
-        """`named` says whether the user gave the id, so that somebody may ask for it again."""
-        TransactionBuffer.__init__(self, manager.writer, manager.limits, tx_id, producer)
+    def __init__(self, manager: TransactionManager, buffer: TransactionBuffer) -> None:
         self._manager = manager
-        self.check_after_ms = check_after_ms
-        self.named = named
+        self._buffer = buffer
+        self._was_prepared = False
+        self._sync: bool | None = None  # the argument of its commit or roll back
         self._receipts: Receipts = list
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        # Each of two copies would commit, under one id.
+        raise TypeError(f"transaction {self.tx_id!r} cannot be copied or pickled; begin another")
+
+    @property
+    def tx_id(self) -> str:
+        """The id by which the transaction can be asked about."""
+        return self._buffer.tx_id
+
+    @property
+    def producer(self) -> str:
+        """The name whose checkers are asked about it; empty if it has none."""
+        return self._buffer.producer
+
+    @property
+    def messages(self) -> int:
+        """How many messages were added."""
+        return self._buffer.messages
+
+    @property
+    def phase(self) -> Phase:
+        """How far it has come."""
+        return self._buffer.phase
+
+    # --- what it is given -----------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        queue: int | None = None,
+    ) -> None:
+        """Add a message; no reader sees it before commit."""
+        self._buffer.send(topic, body, key, tag, headers, queue)
+
+    def send_many(
+        self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None
+    ) -> None:
+        """Add several, bodies or Messages: all of them, or none if one is refused."""
+        self._buffer.send_many(topic, bodies, queue)
+
+    def ack(self, delivery: Ackable) -> None:
+        """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
+        self._buffer.ack(delivery)
+
+    def savepoint(self) -> Callable[[], None]:
+        """Return a function that drops all that was added since, as often as it is called.
+
+        It drops later savepoints, too: calling one of those raises WrongState.
+        """
+        return self._buffer.savepoint()
+
+    # --- its steps --------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Make it durable and sealed: invisible, undecided, and never ended silently."""
-        self._require(OPEN, "prepare")
+        self._buffer.require(OPEN, "prepare")
         self._step(PREPARED, self._manager.prepare)
         self._manager.after()
 
     def commit(self, *, sync: bool | None = None) -> list[Receipt]:
-        """Show all messages at once; again, the same receipts.
+        """Show all messages at once; if called again, return the same receipts.
 
-        With `sync=False` that becomes durable, and the messages visible, with the next sync of
-        anybody; with `sync=True` it is durable on return whatever the options say.
+        With `sync=False` it becomes durable, and the messages visible, with the next sync of any
+        call; with `sync=True` it is durable on return whatever the options say.
         """
         self._commit(sync)
         return self._receipts()
@@ -76,92 +120,93 @@ class Transaction(TransactionBuffer):
         manager = self._manager
         if self.phase is OPEN:
             take = manager.commit_at_once
-        elif self._undecided():
+        elif self._is_undecided():
             take = manager.decisions.commit_prepared
         elif self.phase is COMMITTED:
-            self._wait_for_it(sync)
+            self._wait_until_durable(sync)
             return
         else:
             self._refuse_decision("commit")
         self._sync = sync
         self._receipts = self._step(COMMITTED, take if sync is None else partial(take, sync=sync))
-        after = manager.after
-        after()
+        manager.after()
 
     def rollback(self, *, sync: bool | None = None) -> None:
         """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again.
 
         `sync` says, as that of `commit`, whether the roll back of a prepared one is waited for.
         """
-        decisions = self._manager.decisions
-        self._writer.commit_queue.waits(sync)  # or a TypeError, in any phase
-        if self._undecided():
+        manager, buffer = self._manager, self._buffer
+        manager.writer.commit_queue.waits(sync)  # or a TypeError, in any phase
+        if self._is_undecided():
             self._sync = sync
-            self._step(Phase.ROLLED_BACK, partial(decisions.roll_back_prepared, sync=sync))
-            self.ackables.clear()  # they come again when ROLLBACK is applied, and not before
+            self._step(ROLLED_BACK, partial(manager.decisions.roll_back_prepared, sync=sync))
+            buffer.leave_acks_to_the_journal()
         elif self.phase is OPEN:
-            self._end_room()
-            self._manager.in_use.let_go(self)
-            self.phase = Phase.ROLLED_BACK
-        elif self.phase is not Phase.ROLLED_BACK:
+            manager.in_use.let_go(buffer)
+            buffer.phase = ROLLED_BACK
+        elif self.phase is not ROLLED_BACK:
             self._refuse_decision("rollback")
-        elif self._prepared:
-            self._wait_for_it(sync)
-        self._give_back()
-        self._manager.after()
+        elif self._was_prepared:
+            self._wait_until_durable(sync)
+        buffer.give_back()
+        manager.after()
 
     def _refuse_decision(self, step: str) -> NoReturn:
-        """AlreadyDecided, with the outcome, where the opposite one is in the journal."""
-        if self.phase is COMMITTED or (self.phase is Phase.ROLLED_BACK and self._prepared):
+        """Raise AlreadyDecided if the opposite decision is in the journal, else WrongState."""
+        if self.phase is COMMITTED or (self.phase is ROLLED_BACK and self._was_prepared):
             raise AlreadyDecided(self.outcome())
-        self._refuse(step)
+        self._buffer.refuse(step)
 
-    def _wait_for_it(self, sync: bool | None) -> None:
-        """It has ended by a call that may not have waited; now it is durable, if this one waits."""
-        self._writer.commit_queue.waits(sync)  # or a TypeError
-        if not self._writer.makes_durable(self._sync):
+    def _wait_until_durable(self, sync: bool | None) -> None:
+        """Make durable what an earlier call has decided without waiting, if this call waits."""
+        writer = self._manager.writer
+        writer.commit_queue.waits(sync)  # or a TypeError
+        if not writer.makes_durable(self._sync):
             self._manager.decisions.make_durable(sync)
             self._sync = sync
 
-    def _step(self, after: Phase, take: Callable[[Transaction], T]) -> T:
-        """Take a step to `after`. A typed refusal leaves everything as it was; anything else may
-        have come before or after the bytes were durable.
+    def _step(self, after: Phase, take: Callable[[TransactionBuffer], T]) -> T:
+        """Take a step to the phase `after`. A typed refusal leaves everything as it was; any other
+        exception may have come before or after the bytes were durable.
         """
-        self._end_room()
-        before = self.phase
+        buffer = self._buffer
+        before = buffer.phase
         if before is not OPEN:
-            self.phase = IN_DOUBT  # an open one is in doubt once its append is planned
+            buffer.phase = IN_DOUBT  # an open one is in doubt once its append is planned
         try:
-            result = take(self)
+            result = take(buffer)
         except EngineFailed:
             raise
         except BaseException as error:
             if is_refusal(error):
-                self.refused(before)
+                buffer.refused(before)
             raise
-        self.phase = after
+        buffer.phase = after
         if after is PREPARED:
-            self._prepared = True
+            self._was_prepared = True
         return result
 
-    def _undecided(self) -> bool:
-        """Whether it was prepared; a decision whose call did not return may be made again."""
-        return self.phase is PREPARED or (self.phase is IN_DOUBT and self._prepared)
+    def _is_undecided(self) -> bool:
+        """Return whether it waits for a decision; one that did not return may be made again."""
+        return self.phase is PREPARED or (self.phase is IN_DOUBT and self._was_prepared)
 
     def outcome(self) -> Outcome:
-        """What has become of it, as `engine.outcome` says; once it is prepared or committed."""
+        """Return what became of it, as `engine.outcome` does; once it is prepared or committed."""
         manager = self._manager
         manager.check_open()
-        if self.phase is Phase.ROLLED_BACK and not self._prepared:
-            raise UnknownTransaction(  # and not what became of another one that took its id
+        if self.phase is ROLLED_BACK and not self._was_prepared:
+            raise UnknownTransaction(  # another transaction may have taken its id since
                 f"transaction {self.tx_id!r} was rolled back before it was prepared, so nothing of "
                 "it is in the journal"
             )
         try:
-            return manager.decisions.outcome(self.tx_id, self.number)
+            return manager.decisions.outcome(self.tx_id, self._buffer.number)
         except OSError:
-            manager.check_open()  # closed since then, and its files with it
+            manager.check_open()  # it may have been closed meanwhile, and its files with it
             raise
+
+    # --- as a block -------------------------------------------------------------------------------
 
     def __enter__(self) -> Transaction:
         return self
@@ -176,33 +221,33 @@ class Transaction(TransactionBuffer):
             if self.phase is OPEN or self.phase is PREPARED:
                 self._commit_at_end()
             elif self.phase is IN_DOUBT:
-                # The block has kept to itself what a step of it raised. Whoever goes on behind it
-                # would take the transaction for committed.
-                self._refuse("the end of its block")
+                # The block has swallowed the error of a step. The code after it would take the
+                # transaction for committed.
+                self._buffer.refuse("the end of its block")
         elif self.phase is OPEN:
             self.rollback()
         else:
-            self._say_what_becomes_of_it(error)
+            self._note_what_becomes_of_it(error)
 
     def _commit_at_end(self) -> None:
         try:
             self._commit()
         except BaseException as error:
             if self.phase is OPEN:
-                self.rollback()  # refused, and nobody is left who could try again
-            elif not isinstance(error, TransactionError):  # such a one says itself what became
-                self._say_what_becomes_of_it(error)
+                self.rollback()  # it was refused, and no code is left that could try again
+            elif not isinstance(error, TransactionError):  # which says itself what became of it
+                self._note_what_becomes_of_it(error)
             raise
 
-    def _say_what_becomes_of_it(self, error: BaseException) -> None:
-        """In a note on `error`, which leaves the block, unless the transaction is over."""
+    def _note_what_becomes_of_it(self, error: BaseException) -> None:
+        """Add a note to `error`, which leaves the block, unless the transaction has ended."""
         if self.phase is PREPARED:
             add_note(
                 error,
                 f"transaction {self.tx_id!r} was prepared before this exception and stays "
                 "undecided, because the exception says nothing about your database. Decide it "
-                f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback'), unless a checker or "
-                f"somebody else has done so already: engine.outcome({self.tx_id!r}) tells.",
+                f"with engine.decide({self.tx_id!r}, 'commit' or 'rollback'), unless a checker has "
+                f"done so already: engine.outcome({self.tx_id!r}) tells.",
             )
         elif self.phase is IN_DOUBT:
             add_note(

@@ -40,7 +40,7 @@ def leave_prepared(engine: fmq.Engine, tx_id: str, body: bytes = b"one") -> None
     unless the test commits one.
     """
     tx = engine.transaction(tx_id=tx_id, producer=PRODUCER)
-    tx.bound = True  # as all that fmq.bind begins
+    tx._buffer.bound = True  # as all that fmq.bind begins
     tx.send("orders", body)
     tx.prepare()
 

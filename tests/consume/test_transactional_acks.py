@@ -277,7 +277,7 @@ def test_too_many_acks_are_refused_and_the_delivery_stays_the_consumers() -> Non
             with pytest.raises(TooLarge):
                 for delivery in deliveries[::2]:
                     tx.ack(delivery)
-            acked = range(0, 2 * len(tx.acks), 2)
+            acked = range(0, 2 * len(tx._buffer.acks), 2)
             deliveries[acked.stop].ack()
             tx.commit()
             others = [n for n in range(600) if n not in range(0, acked.stop + 1, 2)]
@@ -295,7 +295,7 @@ def test_neighbours_acked_one_by_one_take_one_range_and_come_again_one_and_all(
         tx = engine.transaction(tx_id="T")
         for delivery in consumer.poll():
             tx.ack(delivery)
-        assert [ack.key() for ack in tx.acks] == [("g", "in", 0, 0, 3)]
+        assert [ack.key() for ack in tx._buffer.acks] == [("g", "in", 0, 0, 3)]
         tx.prepare()
         after_kill = disk.after_kill()
         assert offsets(consumer) == []

@@ -277,7 +277,7 @@ def test_one_that_is_just_written_again_is_asked_about_at_once(clock: FakeClock)
     met: list[list[str]] = []
     with opened(disk, clock, relocate_bytes=5000) as engine:
         tx = prepared(engine, "T")
-        entry = engine._parts.ledger.undecided[tx.number]
+        entry = engine._parts.ledger.undecided[tx._buffer.number]
         frontier = engine._parts.writer.frontier
         clock.advance(1000)
 

@@ -103,7 +103,7 @@ def test_a_savepoint_is_over_once_an_earlier_one_was_rolled_back_to(engine: Engi
             tx.send("t", b"2")
             with pytest.raises(WrongState, match="Nothing was changed"):
                 inner()
-            assert (tx.messages, tx.acks) == (2, [])
+            assert (tx.messages, tx._buffer.acks) == (2, [])
             again = tx.savepoint()
             tx.send("t", b"3")
             again()

@@ -293,7 +293,7 @@ def _nothing() -> None:
 
 
 def _sends(tx: Transaction) -> bool:
-    return bool(tx.messages or tx.acks)
+    return bool(tx.messages or tx._buffer.acks)
 
 
 def _flush(session: Session) -> None:
