@@ -1,7 +1,7 @@
-"""What a group is done with in one queue: everything below a floor, and ranges above it.
+"""The acks of a group in one queue: all offsets below a floor, and ranges above it.
 
-What retention has dropped nobody can be done with any more: the floor is never below the first
-message that there is. So the ranges, and what is carried of them, are bounded by what is stored.
+The floor is never below the first message that is stored. So the number of ranges, in memory and
+in checkpoints, is bounded by the number of messages that are stored.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ class AckSet:
     __slots__ = ("_ranges", "floor", "is_empty")
 
     def __init__(self, floor: int = 0) -> None:
-        """Of a queue that begins at `floor`."""
+        """Make an empty set for a queue whose first message is at `floor`."""
         self.floor = floor
         self.is_empty = True
-        """Whether the group has acked nothing, so that it counts nowhere. What was dropped is no
-        ack of its, and what it acked stays one when it is dropped."""
+        """Whether the group has never acked anything. Then retention does not wait for it."""
         self._ranges: SortedDict[int, int] = SortedDict()  # first -> end
 
     def add(self, first: int, end: int) -> None:
-        """`first` up to, not including, `end` are done; any part of it may have been before, or be
-        dropped.
+        """Add the offsets from `first` up to, not including, `end`.
+
+        Some of them may be in the set already, or below the first message.
         """
         if first < end:
             self.is_empty = False
@@ -39,10 +39,10 @@ class AckSet:
             self.floor = max(self.floor, ranges.popitem(0)[1])
 
     def drop_below(self, first: int) -> None:
-        """The queue begins at `first` now."""
+        """Raise the floor to `first`, because retention has dropped the messages below it."""
         if first > self.floor:
             self.floor = first
-            self.add(first, first)  # no ack, but ranges that the floor has come to join it
+            self.add(first, first)  # adds nothing, but joins ranges that the floor has reached
 
     def _insert(self, first: int, end: int) -> None:
         ranges = self._ranges
@@ -62,7 +62,7 @@ class AckSet:
         return i >= 0 and bool(self._ranges.peekitem(i)[1] > offset)
 
     def gaps(self, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """The ranges from `first` up to `end` that are not done."""
+        """Yield the ranges between `first` and `end` that are not acked."""
         at = max(first, self.floor)
         for start, stop in self._ranges.items():
             if start >= end:
@@ -74,18 +74,18 @@ class AckSet:
             yield at, end
 
     def gap(self, first: int, end: int) -> tuple[int, int] | None:
-        """The first of them."""
+        """Return the first range between `first` and `end` that is not acked."""
         if self._ranges:
             return next(self.gaps(first, end), None)
         first = max(first, self.floor)
         return (first, end) if first < end else None
 
     def count_beyond(self) -> int:
-        """How many above the floor are done."""
+        """Return how many offsets above the floor are acked."""
         return sum(end - first for first, end in self._ranges.items())
 
     def beyond(self, first: int) -> tuple[int, list[list[int]]]:
-        """The floor and the ranges above it, as `drop_below(first)` would leave them."""
+        """Return the floor and the ranges as `drop_below(first)` would leave them."""
         floor, ranges = max(self.floor, first), []
         for start, end in self._ranges.items():
             if start <= floor:

@@ -1,12 +1,12 @@
-"""What a durable append changes in memory, in a replay and in the running engine alike.
+"""The transitions: how a durable append changes the ledger, in a replay and in the running engine.
 
-`apply` takes whole appends, so COMMIT alone publishes: the runs and acks before it in the same
-append are held until it is met, and nothing without it.
+`apply` takes a whole append. Of a transaction, only COMMIT publishes anything: the runs and acks
+before it in the same append take effect when COMMIT is reached, and never without it.
 
-Every rule that a sound record could break is checked here, and breaking one is IllegalStep. In a
-replay it means that the directory was damaged or mixed up: recovery stops there. The running
-engine makes the Step of each append before that is written, so what recovery would refuse never
-reaches the disk.
+A sound record can still break a rule, and each rule is checked here by raising IllegalStep. In a
+replay it means that the directory was damaged or mixed up, and recovery stops there. The running
+engine makes the Step of each append before the append is written. So the engine never writes what
+recovery would refuse.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
 def apply(ledger: Ledger, append: Sequence[Record], step: Step | None = None) -> None:
-    """Let memory say what the journal says, `append` included.
+    """Change `ledger` as `append` says.
 
-    `step` is what it does to its transaction, if that was checked before it was written.
+    `step` is the Step of the append, if it was made and checked before the append was written.
     """
     for record in append:
         kind = record.kind
@@ -58,8 +58,10 @@ def apply(ledger: Ledger, append: Sequence[Record], step: Step | None = None) ->
 
 
 class Step:
-    """What one append does to the one transaction that it is about. Making it raises IllegalStep
-    if that does not follow from where the transaction is; nothing is changed yet.
+    """The change that one append makes to its transaction.
+
+    Making a Step raises IllegalStep if the state of the transaction does not allow the change. It
+    changes nothing; `change` does.
     """
 
     __slots__ = ("acks", "decided", "entry", "messages", "prepare", "runs", "state", "tx")
@@ -96,7 +98,7 @@ class Step:
             if self.entry is not None:
                 self.state = self.entry.state
             elif tx < ledger.known_from:
-                self.state = UNDECIDED  # prepared before what is left of the journal
+                self.state = UNDECIDED  # its PREPARE was in a segment that retention has dropped
             elif tx != record.position and kind != Kind.PREPARE:
                 raise IllegalStep(
                     f"{Kind(kind).name} cannot follow absent: {tx} was never prepared, and begins "
@@ -119,7 +121,7 @@ class Step:
         self.acks += acks.ranges
 
     def take_prepare(self, ledger: Ledger, prepare: Prepare) -> None:
-        """Check what a PREPARE says before its messages are met."""
+        """Check what a PREPARE says about its transaction; its messages come after it."""
         if prepare.replaces:
             if self.entry is not None and self.entry.prepare.position != prepare.replaces:
                 raise IllegalStep(
@@ -134,7 +136,7 @@ class Step:
         self.prepare = prepare
 
     def _check_sealed(self, prepare: Prepare) -> None:
-        """All of what a PREPARE states follows it and is sealed."""
+        """Check that all messages that a PREPARE states follow it, and that its seal fits them."""
         if self.messages != prepare.messages or len(self.runs) != prepare.records:
             raise IllegalStep(
                 f"{self.messages} messages prepared where {prepare.messages} were stated"
@@ -143,7 +145,7 @@ class Step:
             raise IllegalStep("the seal does not match what was prepared")
 
     def take_decided(self, ledger: Ledger, decided: Decided) -> None:
-        """Check that COMMIT or ROLLBACK ends what was prepared, or stated here, and as a whole."""
+        """Check that COMMIT or ROLLBACK fits what was prepared, and covers all of it."""
         stated = self.entry.prepare if self.entry is not None else self.prepare
         if stated is not None and (stated.seal != decided.seal or stated.tx_id != decided.tx_id):
             raise IllegalStep(f"a decision for {decided.tx_id!r} that does not fit its PREPARE")
@@ -152,7 +154,7 @@ class Step:
         if decided.kind == COMMIT:
             self._check_complete(decided, stated)
             if stated is None and decided.tx >= ledger.known_from:
-                # Without a PREPARE it is COMMIT alone that states and seals what stands before it.
+                # In one phase there is no PREPARE. COMMIT itself states and seals its runs.
                 if decided.tx_id in ledger.by_tx_id:
                     raise IllegalStep(f"a COMMIT in one phase of the undecided {decided.tx_id!r}")
                 if seal_of(self.runs) != decided.seal:
@@ -160,7 +162,7 @@ class Step:
         self.decided = decided
 
     def _check_complete(self, decided: Decided, stated: Prepare | None) -> None:
-        """A COMMIT publishes all that was prepared, and acks it: never a part."""
+        """Check that a COMMIT publishes and acks all that was prepared."""
         records, messages = len(self.runs), self.messages
         if records != decided.records or messages != decided.messages:
             raise IllegalStep("a COMMIT that does not publish what was prepared")
@@ -170,7 +172,7 @@ class Step:
                 raise IllegalStep("a COMMIT that does not publish or ack what its PREPARE stated")
 
     def change(self, ledger: Ledger, start: int) -> None:
-        """Let `ledger` know what the append, which begins at `start`, did."""
+        """Apply the change to `ledger`. The append begins at `start`."""
         decided, entry = self.decided, self.entry
         if decided is None:
             if self.prepare is not None and self.state is UNDECIDED:
@@ -217,7 +219,7 @@ def publish_run(ledger: Ledger, run: Run) -> None:
 
 
 def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
-    """Note whom `run` wakes. They need not read it from the disk: it is still in memory."""
+    """Note that consumers are waiting for `run`. They will be handed it from memory."""
     ledger.arrived.add(topic.name)
     content = run.content
     if content is not None and len(content.bodies) <= FRESH_BYTES_MAX:
@@ -227,7 +229,7 @@ def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
 
 
 def queue_begins(queue: Queue, offset: int) -> None:
-    """Messages from `offset` on are the first that are met of `queue`, or IllegalStep."""
+    """Let `queue` begin at `offset`; raise IllegalStep if it is known to go on elsewhere."""
     if offset != queue.next:
         if queue.settled:
             raise IllegalStep(
@@ -238,7 +240,7 @@ def queue_begins(queue: Queue, offset: int) -> None:
 
 
 def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: int) -> None:
-    """All of `runs` is prepared, or written again, by an append that begins at `start`."""
+    """Apply a PREPARE with its `runs`, new or relocated, of an append that begins at `start`."""
     entry = ledger.undecided.pop(prepare.tx, None)
     if entry is None:
         entry = Entry(prepare)
@@ -247,7 +249,7 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
         if mine is None:
             mine = ledger.undecided_of[prepare.producer] = Amount()
         mine.add(prepare)
-    is_new = entry.prepare is prepare  # and not written again
+    is_new = entry.prepare is prepare  # else it was relocated
     entry.prepare, entry.runs, entry.start = prepare, runs, start
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry
@@ -256,7 +258,7 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
 
 
 def forget(ledger: Ledger, entry: Entry) -> None:
-    """The transaction is undecided no more."""
+    """Remove a transaction that is no longer undecided."""
     del ledger.undecided[entry.tx]
     del ledger.by_tx_id[entry.prepare.tx_id]
     if ledger.on_decided is not None:
@@ -279,7 +281,7 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
 
 
 def floor_of(state: Carryover) -> int:
-    """Below what position nothing is kept, as `state` says; 0 if it is of an unknown shape."""
+    """Return the floor that `state` carries, or 0. No record below it is kept."""
     try:
         return int(_carried_by(state)["floor"])
     except (ValueError, RecursionError):
@@ -306,7 +308,7 @@ def _state(ledger: Ledger, state: Carryover) -> None:
 
 
 def topic_applied(ledger: Ledger, made: TopicMade) -> None:
-    """A topic came into being."""
+    """Apply a TOPIC record."""
     if not 1 <= made.queues <= QUEUES_MAX:
         raise IllegalStep(f"the topic {made.name!r} is made with {made.queues} queues")
     topic = ledger.topic(made.name, made.queues)
@@ -318,7 +320,7 @@ def topic_applied(ledger: Ledger, made: TopicMade) -> None:
 
 
 def _acks(ledger: Ledger, acks: Acks) -> None:
-    if not acks.tx:  # those of a transaction wait for its COMMIT
+    if not acks.tx:  # the acks of a transaction take effect with its COMMIT
         for ack in acks.ranges:
             ack_applied(ledger, ack)
 
@@ -333,7 +335,7 @@ OUTSIDE: dict[int, Callable[..., None]] = {
 
 
 def collect(ledger: Ledger, append: Sequence[Record]) -> None:
-    """Remember only what is still open: for appends that a checkpoint has applied already."""
+    """Apply only what may still be undecided. The checkpoint holds everything else of `append`."""
     prepare: Prepare | None = None
     runs: list[Run] = []
     for record in append:

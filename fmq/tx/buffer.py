@@ -75,8 +75,8 @@ class TransactionBuffer:
         self.producer = producer
         self.check_after_ms = check_after_ms
         self.named = named
-        self.bound = False  # to a database, which has a mark if it committed: see fmq.bind
-        self.number = 0  # the position of its first record; 0: nothing is written yet
+        self.bound = False  # whether a database has a mark if it committed (see fmq.bind)
+        self.number = 0  # the position of its first record, once it is written
         self.phase = OPEN
         self.messages = 0
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}

@@ -1,7 +1,7 @@
-"""Whether what a checkpoint or a STATE record carries has the shape that a ledger takes over.
+"""The JSON that checkpoints and STATE records carry, and the checks of its shape.
 
-A checksum says that the bytes are those that were written, not that we wrote them. So each
-value is checked before anything believes it; what is wrong is a ValueError.
+A checksum shows that the bytes are the bytes that were written, not that fmq wrote them. So each
+value is checked before a ledger takes it over. A wrong value raises ValueError.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ NUMBER_MAX = 1 << 63
 
 
 def to_json(value: Any) -> bytes:
-    """`value` as a checkpoint or a STATE record has it."""
+    """Return `value` as the bytes of a checkpoint or a STATE record."""
     data: str = json.dumps(value, separators=(",", ":"))
     return data.encode()
 
 
 def from_json(data: bytes) -> Any:
-    """What `data` says; ValueError or RecursionError if it is no JSON."""
+    """Return the value in `data`; raise ValueError or RecursionError if it is no JSON."""
     return json.loads(data)
 
 
 def check_number(what: str, value: Any, low: int = 0, high: int = NUMBER_MAX) -> int:
-    """`value`, if it is a whole number from `low` up to, not including, `high`."""
+    """Return `value` if it is an int from `low` up to, not including, `high`."""
     if type(value) is not int or not low <= value < high:
         raise ValueError(f"{what} is {str(value)[:40]}")
     return value
@@ -45,7 +45,7 @@ def check_text(what: str, value: Any) -> str:
 
 
 def check_carried(state: Any) -> dict[str, Any]:
-    """`state`, if it is what `Ledger.carried` makes."""
+    """Return `state` if it has the shape that `Ledger.carried` makes."""
     if type(state) is not dict or type(state.get("topics")) is not dict:
         raise ValueError(f"no topics in {str(state)[:40]}")
     for name in ("floor", "last_us"):

@@ -1,6 +1,7 @@
-"""How what was prepared is ended: decided once, by its producer or in his place; and asking how.
+"""Decisions: committing or rolling back what was prepared, once, and asking for the outcome.
 
-The first durable decision wins. Whoever decides or asks while one is on its way waits for it.
+The first durable decision wins. A call that decides or asks while a decision is planned waits until
+that one is durable.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ class Decisions:
         self._kept = kept
 
     def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
-        """Commit, for the one who has prepared it."""
+        """Commit a prepared transaction, for its own handle; return how to get its receipts."""
         decided = self._decide(transaction.tx_id, COMMIT, sync, number=transaction.number)
         found = decided.runs if isinstance(decided, Ending) else decided.receipts
         return partial(receipts_of, found)
 
     def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
-        """Roll back, for the one who has prepared it."""
+        """Roll back a prepared transaction, for its own handle."""
         self._decide(transaction.tx_id, Kind.ROLLBACK, sync, number=transaction.number)
 
     def decide(
@@ -69,9 +70,9 @@ class Decisions:
         seal: str | None = None,
         sync: bool | None = None,
     ) -> Outcome:
-        """Commit or roll back; the same decision again is a success."""
+        """Commit or roll back a transaction; return its outcome, also if it was decided so before."""
         check_tx_id(tx_id)
-        said: object = decision  # so far only declared to be what it is
+        said: object = decision  # only its annotation says that it is a Decision
         if not isinstance(said, str) or said not in ("commit", "rollback"):
             raise BadOption(
                 f"decision {decision!r}: must be 'commit' or 'rollback'. Nothing was changed."
@@ -97,8 +98,10 @@ class Decisions:
         seal: str | None = None,
         number: int = 0,
     ) -> Ending | Outcome:
-        """What was written, or the outcome of the same decision made before. With `number` it
-        is for that transaction alone: the id may be another one's by now.
+        """Write a decision, or return the outcome if the same decision was made before.
+
+        With `number`, decide the transaction of that number only: another transaction may have
+        taken the id since.
         """
         self.refuse_nested()
         while True:
@@ -109,8 +112,8 @@ class Decisions:
             if entry is None:
                 before = self._decided_before(tx_id, kind, seal, number)
                 if before is None:
-                    continue  # its PREPARE was on its way, and is durable by now
-                self.make_durable(sync)  # whoever made it may not have waited for that
+                    continue  # its PREPARE was being written, and is durable now
+                self.make_durable(sync)  # the call that made it may not have waited for that
                 return before
             _check_number(tx_id, number, entry.tx)
             if seal is not None and seal != seal_text(entry.prepare.seal):
@@ -123,7 +126,7 @@ class Decisions:
                 ending = self._end(entry, decided, sync)
                 if ending is not None:
                     return ending
-            # Somebody else is at it: once that is durable, look again.
+            # Another call is ending or relocating it. Look again when that is durable.
             self._commit_queue.flush()
 
     def is_deciding(self, entry: Entry) -> bool:
@@ -131,11 +134,11 @@ class Decisions:
         return self._frontier.is_deciding(entry)
 
     def _is_ending(self, entry: Entry) -> bool:
-        """Whether somebody else is at it, or was faster. Under the lock."""
+        """Return whether another call is ending or relocating it, or has ended it. Under the lock."""
         return self._frontier.is_ending(entry) or self._ledger.undecided.get(entry.tx) is not entry
 
     def _end(self, entry: Entry, decided: Decided, sync: bool | None) -> Ending | None:
-        """Append what ends `entry`; None if somebody else was faster."""
+        """Append the records that end `entry`; return None if another call was faster."""
         writer, journal = self._writer, self._writer.journal
         ending = Ending(entry, decided, self._outcomes, writer.options.reference_bytes_min)
         with self._commit_queue.lock:
@@ -144,9 +147,9 @@ class Decisions:
             ending.read_ahead(journal.current, runs)
         except (OSError, Damaged):
             with self._commit_queue.lock:
-                self._commit_queue.check()  # closed since then, and its files with it
+                self._commit_queue.check()  # the engine may have been closed meanwhile, with its files
                 if entry.prepare is not prepare or self._is_ending(entry):
-                    return None  # it was written again, and where it was retention has dropped it
+                    return None  # it was relocated, and retention has dropped the old place
             raise
 
         def plan(ending: Ending) -> bool:
@@ -154,7 +157,7 @@ class Decisions:
                 return False
             append = Append(ending.records(journal.current))
             if not journal.fits(append.size):
-                # What could be referred to now lies in another segment: choose again.
+                # After the roll the prepared bodies lie in another segment: copy them.
                 at_most = DECISION_BYTES_MAX + decided.size
                 if decided.kind == COMMIT:
                     at_most += size_of_all([entry.prepare, *entry.runs])
@@ -164,7 +167,7 @@ class Decisions:
             writer.append(append)
             self._frontier.add_ending(entry, decides=True)
             self._reserve.give_back(entry.prepare.reserved)
-            self._kept.let_go(entry.prepare)
+            self._kept.drop(entry.prepare)
             return True
 
         done = self._commit_queue.run(plan, ending, sync)
@@ -173,7 +176,10 @@ class Decisions:
     def _decided_before(
         self, tx_id: str, kind: Kind, seal: str | None, number: int
     ) -> Outcome | None:
-        """How it was decided before, if not otherwise; None if it is undecided after all."""
+        """Return the outcome if the same decision was made before; None if it is undecided after all.
+
+        Raises AlreadyDecided if the opposite decision was made.
+        """
         outcome = self.outcome(tx_id, number)
         if outcome.state == "undecided":
             return None
@@ -187,22 +193,22 @@ class Decisions:
         raise AlreadyDecided(outcome)
 
     def refuse_nested(self) -> None:
-        """Raise Nested if a signal handler makes the call inside of another one."""
+        """Raise Nested if a signal handler makes this call while its thread is inside of another one."""
         self._commit_queue.refuse_nested(get_ident())
 
     # --- asking ---------------------------------------------------------------------------------
 
     def outcome(self, tx_id: str, number: int = 0) -> Outcome:
-        """What became of the transaction; UnknownTransaction if the journal does not say, or with
-        `number` if it says it of another one that has the id by now.
+        """Return what became of the transaction; raise UnknownTransaction if the journal does not say.
 
-        Once a write has failed only a decision that was seen before is one: what the disk has of
-        the others, the next engine finds out. Of those EngineFailed.
+        With `number`, also raise UnknownTransaction if another transaction has taken the id since.
+        After a failed write, only decisions that were durable before it count. The next engine finds
+        out which of the others reached the disk; until then they raise EngineFailed.
         """
         check_tx_id(tx_id)
         outcome = self._known_outcome(tx_id, number)
         if outcome is None:
-            # It may be on its way, from a call that was interrupted or does not wait.
+            # It may be planned, by a call that was interrupted or does not wait.
             if not self._idle():
                 self._commit_queue.flush()
             outcome = self._known_outcome(tx_id, number)
@@ -218,9 +224,8 @@ class Decisions:
         raise self._outcomes.unknown(tx_id)
 
     def check_undecided(self) -> None:
-        """Wait for the decisions that are on their way: who is told that one waits may decide on
-        his side. EngineFailed if they have failed. One that nobody was deciding is undecided,
-        whatever the disk did.
+        """Wait until planned decisions are durable, so that no decided transaction is shown as
+        undecided. Raise EngineFailed if they could not be written.
         """
         with self._commit_queue.lock:
             undecided = [*self._ledger.undecided.values()]
@@ -230,16 +235,16 @@ class Decisions:
             self._commit_queue.flush()
 
     def _refuse_to_guess(self) -> None:
-        """Under the lock."""
+        """Raise EngineFailed if the engine has failed. Under the lock."""
         if self._commit_queue.broken():
             raise self._commit_queue.failed_error() from self._commit_queue.failure
 
     def flush(self) -> None:
-        """Make durable what is on its way, whoever has planned it."""
+        """Make durable all that is planned."""
         self._commit_queue.flush()
 
     def make_durable(self, sync: bool | None) -> None:
-        """What was decided without waiting is durable on return, if this call waits."""
+        """Make durable what was decided without waiting, if a call with this `sync` waits."""
         if self._commit_queue.waits(sync):
             self._commit_queue.flush(force=sync is True)
 
@@ -257,7 +262,7 @@ class Decisions:
                 if not self._frontier.is_deciding(entry):
                     return undecided_outcome(entry)
                 self._refuse_to_guess()
-            # Its decision is on its way, and whoever has made it may have been told so.
+            # A decision is planned, and the call that made it may have returned.
             self._commit_queue.flush()
         decided = self._outcomes.find(tx_id)
         if decided is None:
@@ -267,7 +272,7 @@ class Decisions:
 
 
 def _check_number(tx_id: str, number: int, found: int) -> None:
-    """UnknownTransaction if what was found is not the transaction of this number; 0: any."""
+    """Raise UnknownTransaction if the transaction that was found has another number; 0 fits all."""
     if number not in (0, found):
         raise UnknownTransaction(
             f"transaction {tx_id!r} ended so long ago that its id is another one's by now, and the "
@@ -277,5 +282,5 @@ def _check_number(tx_id: str, number: int, found: int) -> None:
 
 
 def check_reason(reason: str) -> None:
-    """TypeError, BadName or TooLarge, if no decision can hold it."""
+    """Raise TypeError, BadName or TooLarge if a decision cannot hold `reason`."""
     text_bytes("reason", reason, REASON_BYTES_MAX)

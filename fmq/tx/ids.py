@@ -1,4 +1,4 @@
-"""The ids of transactions: which an engine makes itself, and which are taken."""
+"""The ids of transactions: making new ones, and knowing which are in use."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fmq.tx.outcomes import Outcomes
 DRAWN_BYTES = 10  # 80 bits, of which the 74 that a UUID has room for are used
 COUNTER = (1 << 48) - 1
 ID_BYTES = 36
-MIDDLE = slice(14, 23)  # of an id: what is drawn by each engine
+MIDDLE = slice(14, 23)  # of an id: the part that each engine draws
 
 
 class TxIds:
-    """Makes ids that no machine, process or moment makes twice: UUIDs of version 7 (RFC 9562).
+    """Makes ids that are unique over machines, processes and time: UUIDs of version 7 (RFC 9562).
 
     Behind the time stand 26 random bits and a counter that begins at a random number of 48,
     drawn by each engine for itself; drawing them for each id would cost more than all else about
@@ -33,7 +33,7 @@ class TxIds:
         self._numbers = count(self._first)
         middle = 0x7 << 12 | random >> 48 & 0xFFF, 0x2 << 14 | random >> 60 & 0x3FFF
         self._middle = f"{middle[0]:04x}-{middle[1]:04x}"
-        self._written = -1, ""  # a millisecond, and all that its ids have in common
+        self._written = -1, ""  # a millisecond, and the part that its ids have in common
 
     def make(self, time_us: int) -> str:
         at, common = self._written
@@ -44,7 +44,7 @@ class TxIds:
         return f"{common}{next(self._numbers) & COUNTER:012x}"
 
     def has_made(self, tx_id: str) -> bool:
-        """Whether it is one of these, or as good as; of another engine's, False.
+        """Return whether this engine has made the id. Of another engine's id it is False.
 
         So a name that is given need not be looked for among the open transactions that have none,
         and those need not be noted anywhere, which is most of them.
@@ -59,8 +59,8 @@ class TxIds:
 
 
 class IdsInUse:
-    """Which ids are taken: by a transaction that is open, on its way, undecided, or decided within
-    the window.
+    """The ids that a new transaction must not have: those of transactions that are open, planned,
+    undecided, or were decided within the window.
     """
 
     def __init__(self, ledger: Ledger, frontier: Frontier, outcomes: Outcomes) -> None:
@@ -70,7 +70,7 @@ class IdsInUse:
         self._open: WeakValueDictionary[str, TransactionBuffer] = WeakValueDictionary()
 
     def hold(self, transaction: TransactionBuffer) -> None:
-        """Hold the id that a user gave; TxIdInUse if another one has it. Under the lock."""
+        """Hold the id that a user gave; raise TxIdInUse if it is in use. Under the lock."""
         tx_id = transaction.tx_id
         self.check_unused(tx_id)
         if self._frontier.has_id(tx_id):
@@ -79,31 +79,30 @@ class IdsInUse:
             raise TxIdInUse(f"transaction {tx_id!r} is open; commit or roll back that one first")
         self._open[tx_id] = transaction
 
-    def let_go(self, transaction: TransactionBuffer) -> None:
-        """The transaction is over, or the journal knows of it: its id is no longer held here."""
+    def release(self, transaction: TransactionBuffer) -> None:
+        """Release the id: the transaction has ended, or the journal has it."""
         if transaction.named:
             self._open.pop(transaction.tx_id, None)
 
     def is_open(self, tx_id: str) -> bool:
-        """Whether a transaction is open that was given this id."""
+        """Return whether an open transaction was given this id."""
         return tx_id in self._open
 
     def check_unused(self, tx_id: str) -> None:
-        """Whoever made the id, and however often: no second one is prepared. Under the lock."""
+        """Raise TxIdInUse if a transaction with this id is undecided. Under the lock."""
         if tx_id in self._ledger.by_tx_id or self._frontier.is_preparing(tx_id):
             raise TxIdInUse(
                 f"transaction {tx_id!r} is undecided; engine.decide({tx_id!r}, ...) ends it"
             )
 
     def refuse_decided(self, tx_id: str) -> None:
-        """TxIdInUse if it was decided within the window, which may have to be read."""
+        """Raise TxIdInUse if a transaction with this id was decided within the window."""
         try:
             decided = self._outcomes.find(tx_id)
         except Damaged as error:
             reason = (
-                f"{error.reason}; so nobody can tell whether transaction {tx_id!r} was decided "
-                "there, and no id is used twice: without tx_id= the engine makes one that nobody "
-                "had"
+                f"{error.reason}; so it is not known whether transaction {tx_id!r} was decided "
+                "there, and no id is used twice. Leave tx_id= out: the engine then makes a new id"
             )
             raise Damaged(error.file, error.position, reason) from None
         if decided is not None:

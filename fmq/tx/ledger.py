@@ -1,4 +1,4 @@
-"""What the journal says, up to the last record applied: topics, queues, who waits for a decision.
+"""What the journal says, up to the last append applied: topics, queues, undecided transactions, acks.
 
 Everything here can be built again from the journal, and is: by `tx/apply`, in a replay and in the
 running engine. What is planned and not yet durable is not here but in `tx/frontier`.
@@ -19,7 +19,7 @@ from fmq.tx.state import State
 
 
 class Queue:
-    """One ordered lane of a topic: messages from `first` up to `next` are visible."""
+    """An ordered sequence of messages of a topic. Those from `first` up to `next` are visible."""
 
     __slots__ = ("first", "fresh", "idle", "next", "number", "settled", "topic")
 
@@ -28,12 +28,16 @@ class Queue:
         self.number = number
         self.first = 0
         self.next = 0
-        self.settled = True  # False: the first record that is met says where it begins
-        self.fresh: LatestRun | None = None  # the last run for which somebody was woken
-        self.idle: list[Callable[[int], None]] = []  # called once with its number at a message
+        self.settled = (
+            True  # False: the first record of it that a replay meets says where it begins
+        )
+        self.fresh: LatestRun | None = None  # the last run for which a consumer was woken
+        self.idle: list[
+            Callable[[int], None]
+        ] = []  # called once, with its number, at the next message
 
     def end_idle(self) -> None:
-        """A message has arrived: tell the groups that had found nothing to hand out."""
+        """Tell the groups that had found nothing to hand out that there is a message."""
         for found_nothing in self.idle:
             found_nothing(self.number)
         self.idle.clear()
@@ -48,7 +52,7 @@ class Topic:
         self.name = name
         self.queues = [Queue(name, number) for number in range(queues)]
         self.made = False  # whether its TOPIC record is durable
-        self.waiting: list[Callable[[], None]] = []  # called once when a message arrives
+        self.waiting: list[Callable[[], None]] = []  # called once, at the next message
 
 
 class Entry:
@@ -60,9 +64,9 @@ class Entry:
         self.tx = prepare.tx
         self.prepare = prepare
         self.runs: list[Run] = []  # its PRE_MESSAGEs
-        self.start = prepare.position  # of its append: TOPIC records may stand before PREPARE
+        self.start = prepare.position  # of its append: there may be TOPIC records before PREPARE
         self.state = State.UNDECIDED
-        self.asked = 0  # questions about it that were answered, since the engine was opened
+        self.asked = 0  # how many questions about it were answered since the engine was opened
 
 
 class Amount:
@@ -101,20 +105,30 @@ class Ledger:
         self.on_ack: Callable[[AckRange], None] | None = None
         self.on_undecided: Callable[[Entry], None] | None = None
         self.on_decided: Callable[[Entry], None] | None = None
-        self.holding: Callable[[], set[tuple[str, str]]] = set  # groups, and topics of deliveries
-        self.on_free: Callable[[AckRange], None] | None = None  # its transaction rolled back
+        self.holding: Callable[[], set[tuple[str, str]]] = (
+            set  # the groups that hold deliveries, each with a topic
+        )
+        self.on_free: Callable[[AckRange], None] | None = (
+            None  # the transaction that would have acked it was rolled back
+        )
         self.index = SegmentIndex(base)
-        self.sealed: list[SegmentIndex] = []  # full, and their files not yet written
+        self.sealed: list[
+            SegmentIndex
+        ] = []  # of full segments whose index files are not yet written
         self.applied_upto = base
         self.last_us = 0
         self.floor = 0
-        self.known_from = 0  # transactions prepared below were decided and applied before
+        self.known_from = (
+            0  # transactions prepared below it were decided before what is left of the journal
+        )
         self.unsettled = False
-        self.awaited: dict[str, list[Callable[[], None]]] = {}  # topics that are not there yet
-        self.arrived: set[str] = set()  # topics with new messages since they were last asked
+        self.awaited: dict[
+            str, list[Callable[[], None]]
+        ] = {}  # wakeups for topics that do not exist yet
+        self.arrived: set[str] = set()  # topics with new messages for which a consumer waits
 
     def topic(self, name: str, queues: int) -> Topic:
-        """The topic, made in memory if this is the first that is heard of it."""
+        """Return the topic; make it if it is not known yet."""
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = Topic(name, queues)
@@ -131,7 +145,7 @@ class Ledger:
         return found.queues[number]
 
     def queue_met(self, topic: str, number: int) -> Queue | None:
-        """The queue of a message that the journal holds; None if there cannot be one.
+        """Return the queue of a message that the journal holds; None if there cannot be such a queue.
 
         Where segments have been dropped, its TOPIC record may be gone and the STATE that tells
         of it still ahead: until then a queue is there because a message of it is.
@@ -151,7 +165,7 @@ class Ledger:
             queue.settled = False
 
     def acked_of(self, group: str, topic: str, queue: int) -> AckSet:
-        """What `group` is done with in the queue; nothing, for a group not heard of before."""
+        """Return the acks of `group` in the queue; an empty set for an unknown group."""
         key = group, topic, queue
         acked = self.acked.get(key)
         if acked is None:
@@ -161,13 +175,13 @@ class Ledger:
         return acked
 
     def oldest_undecided(self) -> int | None:
-        """Where the append of the oldest PREPARE begins that waits for its decision."""
+        """Return where the append of the oldest undecided transaction begins; None if there is none."""
         for entry in self.undecided.values():
             return entry.start
         return None
 
     def enter_segment(self, base: int) -> None:
-        """What is applied from now on lies in the segment at `base`."""
+        """Note that the next append lies in the segment at `base`."""
         if base == self.index.base:
             return
         self.sealed.append(self.index)
@@ -179,8 +193,9 @@ class Ledger:
     # --- carried by checkpoints and STATE records -------------------------------------------
 
     def carried(self, firsts: Mapping[LaneKey, int] | None = None) -> dict[str, Any]:
-        """What a replay cannot find again in the segments that are left, as JSON takes it; with
-        `firsts` as it is once the queues begin there.
+        """Return, for JSON, what a replay cannot find in the segments that are left.
+
+        With `firsts`, return it as it will be when the queues begin at these offsets.
         """
         firsts = firsts or {}
         return {
@@ -196,12 +211,12 @@ class Ledger:
             "acks": [
                 [*key, *acked.beyond(firsts.get(key[1:], 0))]
                 for key, acked in sorted(self.acked.items())
-                if not acked.is_empty  # of a group that has taken something, and acked nothing
+                if not acked.is_empty  # of a group that has polled and not acked
             ],
         }
 
     def carry(self, state: dict[str, Any]) -> None:
-        """Take over what `carried` said at an earlier time."""
+        """Take over what `carried` returned at an earlier time."""
         self.last_us = max(self.last_us, state["last_us"])
         self.floor = max(self.floor, state["floor"])
         for name, ranges in state["topics"].items():
@@ -218,13 +233,13 @@ class Ledger:
             acked.add(0, floor)
             for first, end in ranges:
                 acked.add(first, end)
-        # Of all groups, whatever was said of them: an older fmq left ranges below, and of a group
-        # that has only polled, or of an ack that was on its way, nothing is said.
+        # Of all groups, also those that `state` does not name: an older fmq left ranges below the
+        # first message.
         for (_, name, number), acked in self.acked.items():
             if (lane := self.queue(name, number)) is not None:
                 acked.drop_below(lane.first)
 
 
 def seal_text(seal: bytes) -> str:
-    """A seal as people and other programs hand it around."""
+    """Return a seal as text."""
     return seal.hex()

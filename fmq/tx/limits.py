@@ -1,4 +1,4 @@
-"""How large a transaction may become, checked at each send so that no commit is refused for it.
+"""The limits of a transaction, checked at each send, so that no commit is refused for its size.
 
 A transaction whose commit, as copies and with its acks, would not fit an empty segment is
 refused at the send that exceeds it. Sizes are counted a little too large rather than too small.
@@ -21,14 +21,16 @@ from fmq.tx.names import NAME_BYTES_MAX
 FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
 RUN_BYTES = 184  # a run's head without its names, with its TOPIC record and padding
 REASON_BYTES_MAX = 1024
-# What a body takes in the columns of its run, at the most: its length, and that it has no key, no
-# tag and no headers, if another one in the run has. And its part of the head of one more record:
-# a run of more messages than a record holds has several, each with that many bytes for its head.
+# What a body takes in the columns of its run, at most: its length, and an entry that says that it
+# has no key, tag or headers, if another message of the run has. And one byte for the head of another
+# record: a run with more messages than a record holds is written as several records.
 COLUMNS_BYTES = 4 + 3 * 2 + 1
 assert RECORD_MESSAGES_MAX > RUN_BYTES + 16 * NAME_BYTES_MAX
-DECISION_BYTES_MAX = FRAME_BYTES + REASON_BYTES_MAX  # what COMMIT may take beyond its PREPARE
+DECISION_BYTES_MAX = (
+    FRAME_BYTES + REASON_BYTES_MAX
+)  # how much larger COMMIT may be than its PREPARE
 
-# What is limited of the undecided, in all and per producer.
+# The limits on undecided transactions, in total and for each producer.
 UNDECIDED = (
     "undecided transactions",
     "messages of undecided transactions",
@@ -43,7 +45,7 @@ OF_PRODUCER = (
 
 
 class Limits:
-    """What the options and the size of a segment allow."""
+    """The limits that follow from the options and from the size of a segment."""
 
     def __init__(self, options: Options, append_bytes_max: int) -> None:
         self._in_all = tuple(getattr(options, name) for name in IN_ALL)
@@ -53,12 +55,12 @@ class Limits:
         self.message_bytes_max = options.message_bytes_max
 
     def bytes_max(self, names_bytes: int) -> int:
-        """What the runs and acks of a transaction may take whose names take so much."""
+        """Return how many bytes runs and acks may take if id and producer take `names_bytes`."""
         return max(self._runs_bytes_max - 3 * names_bytes, 0)
 
     @staticmethod
     def size_of(message: Message) -> int:
-        """What a message with key, tag or headers adds to an append, at the most."""
+        """Return how many bytes a message with key, tag or headers adds to an append, at most."""
         size = len(message.body) + 16
         for what, text in (("key", message.key), ("tag", message.tag)):
             if text is not None:
@@ -69,14 +71,14 @@ class Limits:
 
     @staticmethod
     def size_of_ack(ack: AckRange) -> int:
-        """What one ack costs, in PREPARE and in the commit's ACK."""
+        """Return how many bytes an ack takes, in PREPARE and in ACK together."""
         return 2 * (20 + len(utf8(ack.group)) + len(utf8(ack.topic)))
 
     def refuse_message(self, size: int) -> NoReturn:
         raise TooLarge("a message in bytes", size, self.message_bytes_max, "message_bytes_max")
 
     def refuse(self, tx_id: str, size: int, size_max: int, messages: int) -> NoReturn:
-        """Say which limit a transaction of `size` bytes with `messages` messages exceeds."""
+        """Raise TooLarge or TooMany for a transaction of `size` bytes with `messages` messages."""
         if size > size_max:
             raise TooLarge(f"transaction {tx_id!r} in bytes", size, size_max, "segment_bytes")
         raise TooMany(
@@ -87,7 +89,7 @@ class Limits:
         )
 
     def check_open(self, ledger: Ledger, preparing: Iterable[Prepare], prepare: Prepare) -> None:
-        """TooMany if one more may not be undecided; those of `preparing` may be soon."""
+        """Raise TooMany if `prepare` may not become undecided beside those that are, or will be."""
         soon = [each for each in preparing if each.tx_id not in ledger.by_tx_id]
         _check_amount(ledger.undecided_in_all, soon, prepare, self._in_all, IN_ALL)
         producer = prepare.producer
@@ -106,7 +108,7 @@ def _check_amount(
     options: Sequence[str],
     whose: str = "",
 ) -> None:
-    """TooMany if `limits`, set by `options`, leave no room beside `amount` and what is `soon`."""
+    """Raise TooMany if `prepare` exceeds `limits`, set by `options`, beside `amount` and `soon`."""
     transactions = amount.transactions + len(soon) + 1
     messages, size = amount.messages + prepare.messages, amount.bytes + prepare.bytes
     for each in soon:

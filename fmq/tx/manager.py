@@ -1,7 +1,7 @@
 """The transaction manager: begins transactions, commits them at once, or prepares them.
 
-Everything a commit writes is one append, and COMMIT, its last record, alone publishes. How what
-was prepared is ended stands in decisions.py.
+A commit is one append. Its last record, COMMIT, publishes the records before it. Decisions on what
+was prepared are in decisions.py.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class TransactionManager:
         check_open: Callable[[], None],
         after: Callable[[], None],
     ) -> None:
-        """`check_open` raises if nothing is shown any more; `after` is called at the end of each
-        call of a transaction that has written.
+        """`check_open` raises if the engine answers no questions any more. `after` is called at the
+        end of each call of a transaction that has written.
         """
         self.writer = writer
         self.check_open = check_open
@@ -73,7 +73,7 @@ class TransactionManager:
         check_after: float | None,
         make: type[T] = Transaction,  # type: ignore[assignment]
     ) -> T:
-        """A new transaction; TxIdInUse if its id is open or was decided within the window."""
+        """Return a new transaction; raise TxIdInUse if its id is in use."""
         if producer is not None:
             producer = check_name("producer", producer)
         check_after_ms = -1
@@ -101,7 +101,7 @@ class TransactionManager:
         try:
             self.in_use.refuse_decided(tx_id)
         except BaseException:
-            self.in_use.let_go(buffer)
+            self.in_use.release(buffer)
             raise
         return make(self, buffer)
 
@@ -115,12 +115,12 @@ class TransactionManager:
     # --- one phase ------------------------------------------------------------------------------
 
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
-        """TX_MESSAGEs, ACK and COMMIT in one append, with one sync."""
+        """Write TX_MESSAGEs, ACK and COMMIT in one append; return how to get the receipts."""
         runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
         append = Append(one_phase(transaction, runs))
         self._commit_queue.run(self._plan_at_once, (transaction, append), sync)
         if transaction.named:
-            self.in_use.let_go(transaction)
+            self.in_use.release(transaction)
         return partial(receipts_of, runs)
 
     def _plan_at_once(self, what: tuple[TransactionBuffer, Append]) -> None:
@@ -128,7 +128,7 @@ class TransactionManager:
         self.in_use.check_unused(transaction.tx_id)
         records = append.records
         commit: Decided = records[-1]
-        # In one phase its number is the position of its first record.
+        # The number of a transaction in one phase is the position of its first record.
         number = self.writer.place(append)
         transaction.planned()
         for record in records:
@@ -142,7 +142,7 @@ class TransactionManager:
     # --- two phases -----------------------------------------------------------------------------
 
     def prepare(self, transaction: TransactionBuffer) -> None:
-        """PREPARE and PRE_MESSAGEs in one append, durable whatever the mode."""
+        """Write PREPARE and PRE_MESSAGEs in one append, durable in every mode."""
         tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
         runs = runs_of(PRE_MESSAGE, transaction, self._compress_bytes_min)
         prepare = prepare_of(transaction, runs)
@@ -167,8 +167,8 @@ class TransactionManager:
             writer.frontier.add_prepare(prepare)
 
         self._commit_queue.run(plan, Append([prepare, *runs]), True)
-        in_use.let_go(transaction)
+        in_use.release(transaction)
 
     def relocate_oldest(self) -> bool:
-        """Write the oldest undecided transaction again if it is too far behind; whether it was."""
+        """Relocate the oldest undecided transaction if it is too old; return whether it was."""
         return relocate_oldest(self.writer, self._outcomes, self._reserve.bytes)

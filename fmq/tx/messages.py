@@ -1,7 +1,7 @@
-"""Finding and reading visible messages, and waiting for some to come.
+"""Finding and reading visible messages, and waiting for new ones.
 
-The segment being written and those just sealed are looked up under the lock, all others in
-their indexes outside it; bytes are always read outside it.
+The indexes of the segment being written, and of segments just sealed, are in memory and read under
+the lock. All other indexes, and all bytes of messages, are read outside of the lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fmq.tx.names import check_place, check_seconds, no_queue
 
 
 class Wakeup:
-    """One thread that waits for messages; woken once, however many topics it listens to."""
+    """One thread that waits for messages of some topics. It is woken once."""
 
     __slots__ = ("lock", "woken")
 
@@ -34,11 +34,11 @@ class Wakeup:
         self.woken = False
 
     def __call__(self) -> None:
-        """Wake it. Under the engine's lock."""
+        """Wake the thread. Under the engine's lock."""
         if not self.woken:
             if self.lock.locked():
                 self.lock.release()
-            self.woken = True  # last: an engine that fails in between wakes it again
+            self.woken = True  # last, so that an engine that fails in between wakes it again
 
 
 class Messages:
@@ -54,9 +54,9 @@ class Messages:
         self.clock = clock
 
     def batch(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
-        """Up to `limit` messages from `offset` on, at least one; None if there is nothing yet.
+        """Return up to `limit` messages from `offset` on, at least one; None if there are none yet.
 
-        OffsetGone if retention has dropped them, BadName if the topic has no such queue.
+        Raises OffsetGone if retention has dropped them, BadName if the topic has no such queue.
         """
         with self.lock:
             found = self.ledger.queue(topic, queue)
@@ -84,7 +84,7 @@ class Messages:
             raise Damaged(segment_name(entries.base), entries.base, reason) from None
 
     def _refuse_queue(self, topic: str, queue: int) -> None:
-        """BadName, unless nobody has heard of the topic yet: then it may still get that queue."""
+        """Raise BadName if the topic exists: else it may still be made with that queue."""
         known = self.ledger.topics.get(topic)
         if known is not None and known.made:
             raise no_queue(topic, queue, len(known.queues))
@@ -135,7 +135,7 @@ class Messages:
         timeout: float,
         check: Callable[[], None],
     ) -> Batch | None:
-        """The same, waiting up to `timeout` seconds for the first message."""
+        """Return what `batch` does; wait up to `timeout` seconds for the first message."""
         found = self.batch(topic, queue, offset, limit)
         deadline = self.clock.monotonic() + timeout
         while found is None and (left := deadline - self.clock.monotonic()) > 0:
@@ -153,11 +153,11 @@ class Messages:
         return found
 
     def queues(self, topic: str | None) -> list[QueueInfo]:
-        """All queues, or those of one topic, as they are at one instant."""
+        """Return all queues, or those of one topic, as they are at one instant."""
         with self.lock:
             found = self.ledger.topics
             topics = found.values() if topic is None else filter(None, (found.get(topic),))
-            # Only numbers: the rest is made outside the lock.
+            # Copy only numbers; make the objects outside of the lock.
             numbers = [
                 (each.name, queue.number, queue.first, queue.next)
                 for each in topics
@@ -167,8 +167,9 @@ class Messages:
         return [QueueInfo(*each) for each in numbers]
 
     def groups(self, group: str | None) -> list[GroupInfo]:
-        """All groups, or one, with every queue of the topics that they have taken from. Each queue
-        is as it is at one instant: between two of them others have the lock.
+        """Return all groups, or one, with every queue of the topics that they have consumed.
+
+        Each queue is shown at one instant. Between two queues other calls may have the lock.
         """
         with self.lock:
             keys = [*self.ledger.acked]
@@ -191,7 +192,7 @@ class Messages:
     # --- waiting --------------------------------------------------------------------------------
 
     def listen(self, topics: tuple[str, ...]) -> Wakeup:
-        """A wakeup for the next message of any of `topics`. Under the lock."""
+        """Return a wakeup for the next message of any of `topics`. Under the lock."""
         wakeup = Wakeup()
         for name in topics:
             topic = self.ledger.topics.get(name)
@@ -202,9 +203,9 @@ class Messages:
         return wakeup
 
     def stop_listening(self, wakeup: Wakeup, topics: tuple[str, ...]) -> None:
-        """`wakeup` waits no more."""
+        """Remove `wakeup` from the lists of `topics`."""
         if wakeup.woken and len(topics) == 1:
-            return  # whoever woke it has taken it off the list
+            return  # it was removed when it was woken
         with self.lock:
             for name in topics:
                 waiting = self._waiting_for(name)
@@ -218,8 +219,8 @@ class Messages:
         return self.ledger.awaited.get(name, []) if topic is None else topic.waiting
 
     def wake(self) -> None:
-        """Wake those who wait for what has just been published, or for a topic that is in `arrived`
-        for another reason, be it there or not. Under the lock.
+        """Wake the threads that wait for the topics in `arrived`, which may not exist. Under the
+        lock.
         """
         for name in self.ledger.arrived:
             waiting = self._waiting_for(name)
@@ -230,7 +231,7 @@ class Messages:
         self.ledger.arrived.clear()
 
     def wake_all(self) -> None:
-        """Wake everybody, because the engine closes or has failed. Under the lock."""
+        """Wake all waiting threads, because the engine closes or has failed. Under the lock."""
         waited_for = (topic.name for topic in self.ledger.topics.values() if topic.waiting)
         self.ledger.arrived.update(waited_for, self.ledger.awaited)
         self.wake()
@@ -244,7 +245,7 @@ def read_in_batches(
     limit: int,
     timeout: float,
 ) -> list[Message]:
-    """Up to `limit` messages, in as many batches as it takes; only the first is waited for."""
+    """Return up to `limit` messages, from several batches if needed; wait only for the first."""
     queue, offset, limit = check_place(topic, queue, offset, limit, 0)
     timeout = check_seconds("timeout", timeout)
     found: list[Message] = []

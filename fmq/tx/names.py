@@ -1,4 +1,4 @@
-"""What may be a name, an id, a place or a time."""
+"""Checks of the names, ids, offsets and times that callers pass."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ NAME_BYTES_MAX = 255
 
 
 def check_name(what: str, name: str) -> str:
-    """`name`, if it can be that of a topic, group or producer; TypeError or BadName."""
+    """Return `name` if a topic, group or producer can have it; raise TypeError or BadName."""
     if type(name) is not str:
-        # Of a subclass its text alone: what is remembered by name must not depend on how it
-        # compares, and others are shown it.
+        # Keep only the text of a subclass: it may compare and print in its own way.
         name = str.__str__(check_text(what, name))
     return _checked_name(what, name)
 
 
 def check_text(what: str, text: str) -> str:
-    """`text`, if it is a str; TypeError. To look for a name that none can have finds nothing."""
+    """Return `text` if it is a str; raise TypeError. It may be a name that nothing can have."""
     if isinstance(text, str):
         return text
     raise no_text(what, text)
 
 
 def check_producer(producer: str) -> str:
-    """`producer`, which may be "": nobody in particular; TypeError or BadName."""
+    """Return `producer`, which may be empty; raise TypeError or BadName."""
     return check_name("producer", producer) if check_text("producer", producer) else ""
 
 
 def no_text(what: str, text: object) -> TypeError:
-    """The error for `text`, which is no str: maybe it cannot even be looked up in a dict."""
+    """Return the error for `text`, which is no str."""
     return TypeError(f"a {what} is a str, not {type(text).__name__}. Nothing was changed.")
 
 
 def check_names(what: str, names: object, *, or_none: bool = False) -> tuple[str, ...]:
-    """Several or one alone, each once; TypeError or BadName. With `or_none` one may be ""."""
+    """Return one name or several as a tuple without duplicates; raise TypeError or BadName.
+
+    With `or_none`, a name may be empty.
+    """
     if isinstance(names, str):
         given: tuple[str, ...] = (names,)
     elif isinstance(names, Iterable) and not isinstance(names, (bytes, bytearray)):
@@ -72,9 +74,7 @@ def _checked_name(what: str, name: str) -> str:
 
 
 def as_index(what: str, number: object) -> int:
-    """`number`, if it is a whole one; TypeError. A float would do as well as an int until some
-    list is asked for its element.
-    """
+    """Return `number` as an int; raise TypeError if it is none, such as a float."""
     try:
         return int(index(number))  # type: ignore[arg-type]
     except TypeError:
@@ -84,7 +84,7 @@ def as_index(what: str, number: object) -> int:
 
 
 def check_count(what: str, number: object, least: int = 1) -> int:
-    """`number` as an int of our own, at least `least`; TypeError or BadOption."""
+    """Return `number` as an int that is at least `least`; raise TypeError or BadOption."""
     count = as_index(what, number)
     if count < least:
         raise BadOption(f"{what}={count}: must be at least {least}. Nothing was changed.")
@@ -94,8 +94,9 @@ def check_count(what: str, number: object, least: int = 1) -> int:
 def check_place(
     topic: str, queue: int, offset: int, limit: int, limit_least: int = 1
 ) -> tuple[int, int, int]:
-    """Queue, offset and limit as ints of our own, as those of numpy overflow at the first sum;
-    TypeError or BadOption, if nothing can be read from there.
+    """Return queue, offset and limit as ints; raise TypeError or BadOption.
+
+    They are Python's own ints: sums of numpy's ints may overflow.
     """
     check_text("topic", topic)
     return (
@@ -106,14 +107,14 @@ def check_place(
 
 
 def no_queue(topic: str, queue: int, count: int) -> BadName:
-    """The error for a number that none of the topic's `count` queues has."""
+    """Return the error for a queue number that the topic, with its `count` queues, has not."""
     return BadName(f"queue {queue}: the topic {topic!r} has queues 0 to {count - 1}")
 
 
 def check_seconds(what: str, seconds: object) -> float:
-    """`seconds` as a float of our own; TypeError if that is no real number, BadOption for a NaN.
+    """Return `seconds` as a float; raise TypeError if it is no real number, BadOption if it is NaN.
 
-    Infinity is for ever, and so is what no float can hold.
+    An int that is too large for a float becomes infinity, which means for ever.
     """
     if type(seconds) is not float:
         if type(seconds) is not int and not _is_real(seconds):
@@ -123,7 +124,7 @@ def check_seconds(what: str, seconds: object) -> float:
             )
         try:
             seconds = float(seconds)  # type: ignore[arg-type]
-        except OverflowError:  # an int, which knows whether it is more than any float
+        except OverflowError:  # an int that no float can hold
             seconds = math.inf if seconds > 0.0 else -math.inf  # type: ignore[operator]
     if math.isnan(seconds):
         raise BadOption(f"{what}=nan: is no number of seconds. Nothing was changed.")
@@ -135,7 +136,7 @@ def _is_real(value: object) -> bool:
 
 
 def check_tx_id(tx_id: str) -> str:
-    """`tx_id`, if it can be one; BadName."""
+    """Return `tx_id` if a transaction can have it; raise TypeError or BadName."""
     if not isinstance(tx_id, str):
         raise no_text("tx_id", tx_id)
     if not tx_id.isascii() or not tx_id.isprintable() or not 1 <= len(tx_id) <= NAME_BYTES_MAX:

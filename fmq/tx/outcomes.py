@@ -1,8 +1,8 @@
-"""Looking up what was decided: in the index of the segment being written, then in the sealed ones.
+"""Looking up decisions: in the index of the segment being written, then in those of older ones.
 
-An index holds only a checksum of each tx_id; the decision's own record says whether it is the
-one, and the records before it in the same append what it published. So outcomes cost memory
-only for the segment being written.
+An index holds only a checksum of each tx_id, and where the decision is. The record of the decision
+has the tx_id itself, and the records before it in the same append are what it published. So
+outcomes take memory only for the segment being written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fmq.tx.ledger import Entry, Ledger, seal_text
 
 
 class Located(Protocol):
-    """What knows where segments lie: a journal, or one that follows it."""
+    """Where segments are found: a journal, or a follower of one."""
 
     segments: list[Segment]
 
@@ -48,7 +48,7 @@ class Outcomes:
         *,
         lags: bool = False,
     ) -> None:
-        """With `lags` the ledger is a reader's, which knows what is vouched for and no more."""
+        """With `lags`, the ledger belongs to a read-only engine and may lag."""
         self._lock = lock
         self._journal = journal
         self._ledger = ledger
@@ -59,14 +59,14 @@ class Outcomes:
         self._lags = lags
 
     def window(self) -> str:
-        """How far back outcomes are known, in words."""
-        kept = f"decisions at or behind position {self._journal.segments[0].base}"
+        """Return in words how far back outcomes are known."""
+        kept = f"decisions at or after position {self._journal.segments[0].base}"
         if self._window_seconds is None:
             return kept
         return f"the last {self._window_seconds:g} seconds, and {kept}"
 
     def unknown(self, tx_id: str) -> UnknownTransaction:
-        """Why nothing can be said of `tx_id`."""
+        """Return the error that says why there is no outcome of `tx_id`."""
         return UnknownTransaction(
             f"no transaction {tx_id!r} is undecided or was decided within the window "
             f"({self.window()}). It was never prepared, was rolled back before, or was decided "
@@ -74,17 +74,17 @@ class Outcomes:
         )
 
     def _not_seen(self) -> str:
-        """What a reader has to add wherever it knows nothing, as it lags behind the writer."""
+        """Return what a reader adds to the error, because the writer may know more."""
         if not self._lags:
             return ""
         return (
-            f" Or it was prepared or decided behind position {self._ledger.applied_upto}: what "
+            f" Or it was prepared or decided after position {self._ledger.applied_upto}: what "
             "lies there is not seen with read_only=True until the writer appends something, or "
             "opens the directory, next. Opening it for writing tells."
         )
 
     def find(self, tx_id: str) -> Decided | None:
-        """The decision of `tx_id`, if it was decided within the window."""
+        """Return the decision of `tx_id`; None if it was not decided within the window."""
         with self._lock:
             indexes = [self._ledger.index, *reversed(self._ledger.sealed)]
             positions = [at for index in indexes for at in index.find_outcomes(tx_id)]
@@ -112,7 +112,7 @@ class Outcomes:
         return record if record.tx_id == tx_id else None
 
     def _record(self, position: int) -> Record | None:
-        """The record at `position`; None if retention has dropped it since it was found."""
+        """Return the record at `position`; None if retention has dropped it meanwhile."""
         segment = self._journal.segment_of(position)
         if segment is None:
             return None
@@ -130,8 +130,8 @@ class Outcomes:
         return segment.base, position - segment.base
 
     def outcome(self, decided: Decided) -> Outcome:
-        """All there is to know of a decision, its receipts included; UnknownTransaction if
-        retention has dropped it meanwhile.
+        """Return the outcome with its receipts; raise UnknownTransaction if retention has dropped
+        the records meanwhile.
         """
         at = decided.append_start
         found = []
@@ -148,14 +148,14 @@ class Outcomes:
         )
 
     def content(self, position: int) -> Content:
-        """What the run at `position` holds, as it lies on disk."""
+        """Return the content of the run at `position`, as it is on disk."""
         base, place = self._locate(position)
         run, data, at = self._reader.run_with_bytes(base, place)
         return content_of(data, at, run)
 
 
 def undecided_view(entry: Entry) -> UndecidedTransaction:
-    """An undecided transaction as users see it."""
+    """Return an undecided transaction as users see it."""
     prepare = entry.prepare
     return UndecidedTransaction(
         prepare.tx_id,
@@ -170,7 +170,7 @@ def undecided_view(entry: Entry) -> UndecidedTransaction:
 
 
 def undecided_outcome(entry: Entry) -> Outcome:
-    """The same, as the answer to what became of it."""
+    """Return the outcome of a transaction that is undecided."""
     prepare = entry.prepare
     return Outcome(
         prepare.tx_id,
@@ -186,7 +186,7 @@ def undecided_outcome(entry: Entry) -> Outcome:
 
 
 def outcome_of(decided: Decided, receipts: list[Receipt]) -> Outcome:
-    """A decision's record as users see it."""
+    """Return the outcome of a transaction that was decided."""
     return Outcome(
         decided.tx_id,
         "committed" if decided.kind == Kind.COMMIT else "rolled back",

@@ -1,8 +1,9 @@
-"""Writing an undecided transaction again at the end of the journal.
+"""Relocation: writing an undecided transaction again at the end of the journal.
 
-Otherwise one that nobody decides would keep every segment from its PREPARE on. The new append
-names the PREPARE that it replaces; unfinished, it is cut and the old one stands. Relocation
-and decision of one transaction exclude each other: the frontier knows both.
+Without it, a transaction that is never decided would keep every segment since its PREPARE. The new
+append names the PREPARE that it replaces. If a crash leaves it unfinished, recovery cuts it and the
+old PREPARE counts. A transaction is not relocated and decided at the same time: the frontier knows
+which is planned.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from fmq.tx.writer import Writer
 
 
 def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
-    """Relocate the oldest undecided transaction if it is too far behind; whether it was.
+    """Relocate the oldest undecided transaction if it is too far back; return whether it was.
 
-    `room` is what all of them together may take, twice over. Were it not added to the distance,
-    each one written again could push the next one too far behind, for ever.
+    `room` is twice what all undecided transactions together may take. It is added to the allowed
+    distance: else each relocation could push the next transaction too far back, for ever.
     """
     journal, frontier, ledger = writer.journal, writer.frontier, writer.ledger
     with writer.commit_queue.lock:
@@ -28,7 +29,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
             return False
         prepare, runs = entry.prepare, entry.runs
         behind = journal.position - prepare.position
-    # Not twice within one segment: what is there anyway costs nothing.
+    # One in the segment being written keeps no other segment.
     far = behind > writer.options.relocate_bytes + room
     if not far or prepare.position >= journal.current.base:
         return False
@@ -44,7 +45,7 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
         writer.append(append)
         frontier.add_ending(entry, decides=False)
         for run, old in zip(copies, runs, strict=True):
-            run.content = old.content  # kept in memory or not, as before
+            run.content = old.content  # in memory or not, as before
         return True
 
     return writer.commit_queue.run(plan, entry, True)
@@ -71,7 +72,7 @@ def _again(old: Prepare) -> Prepare:
 
 
 def _copy(run: Run, content: Content) -> Run:
-    """The same PRE_MESSAGE, to be written a second time."""
+    """Return a copy of a PRE_MESSAGE, to be written a second time."""
     new = Run(
         Kind.PRE_MESSAGE,
         run.topic,

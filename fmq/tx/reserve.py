@@ -1,8 +1,8 @@
-"""Room set aside so that a full disk can refuse a message but never a decision.
+"""Room that is set aside, so that a full disk can refuse a message but never a decision.
 
-A prepare reserves what its transaction may still have to write: its commit, as copies, or its
-roll back, and one relocation. The room is that of spare segments, which ordinary appends may
-not take.
+A prepare reserves what its transaction may still write: its commit, with copies of its bodies, or
+its roll back, and one relocation. The room is in spare segments, which ordinary appends may not
+take.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fmq.tx.limits import FRAME_BYTES, REASON_BYTES_MAX
 
 
 def size_of_all(records: Iterable[Record]) -> int:
-    """What `records` take in the journal."""
+    """Return how many bytes `records` take in the journal."""
     return sum(aligned(record.size or size_of(record)) for record in records)
 
 
@@ -33,39 +33,39 @@ class Reserve:
 
     @property
     def bytes(self) -> int:
-        """All that is set aside: more than twice what is undecided takes on the disk."""
+        """All bytes that are set aside: more than twice what undecided transactions take on disk."""
         return self._bytes
 
     @staticmethod
     def needed_for(size: int) -> int:
-        """What a transaction may still write whose PREPARE and PRE_MESSAGEs take `size`."""
+        """Return what a transaction may still write if PREPARE and PRE_MESSAGEs take `size` bytes."""
         return 2 * size + FRAME_BYTES + 2 * REASON_BYTES_MAX
 
     def take(self, size: int) -> None:
-        """Set `size` bytes aside; StorageFull, and nothing changed, if there is no room."""
+        """Set `size` bytes aside; raise StorageFull, and change nothing, if there is no room."""
         self._spares.reserve(self._segments(self._bytes + size))
         self._bytes += size
 
     def remember(self, size: int) -> None:
-        """`size` bytes were set aside by an earlier engine."""
+        """Count `size` bytes that an earlier engine has set aside."""
         self._bytes += size
         self._spares.needed = self._segments(self._bytes)
 
     def make_up(self) -> None:
-        """Have what earlier engines set aside, as far as there is room: kills may have taken some
-        of it. Housekeeping tries on.
+        """Set aside again what earlier engines had set aside, as far as there is room. A kill may have
+        taken some of it. The chores go on trying.
         """
         with contextlib.suppress(StorageError, OSError):
             self._spares.reserve(self._spares.needed)
 
     def give_back(self, size: int) -> None:
-        """`size` bytes are not needed any more."""
+        """Release `size` bytes."""
         self._bytes -= size
         assert self._bytes >= 0
         self._spares.needed = self._segments(self._bytes)
 
     def _segments(self, size: int) -> int:
-        """How many empty segments hold appends of `size` bytes together, however they fall."""
-        # An append is not split, so a segment may be left early, but two in a row hold more
-        # than one segment's worth.
+        """Return how many empty segments surely hold appends of `size` bytes in total."""
+        # An append is not split, so the end of a segment may stay empty. But two segments in a row
+        # hold more than the bytes of one.
         return -(-2 * size // self._append_bytes_max)

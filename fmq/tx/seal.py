@@ -1,7 +1,7 @@
-"""The seal of a transaction: a digest over what its runs of messages hold.
+"""The seal of a transaction: a digest over its runs of messages.
 
-PREPARE states it, COMMIT repeats it, and a decision from outside names it. So neither a crash
-nor a late answer can ever make half a transaction, or another one, of what was prepared.
+PREPARE states it, COMMIT repeats it, and a decision from outside may name it. So neither a crash nor
+a late answer can commit a part of what was prepared, or another transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SEALED = Struct("<HIII")
 
 
 def seal_of(runs: Iterable[Run]) -> bytes:
-    """The seal over `runs`, in their order."""
+    """Return the seal over `runs`, in their order."""
     parts: list[bytes] = []
     for run in runs:
         parts.append(SEALED.pack(run.queue, run.count, run.bodies_crc, run.columns_crc))

@@ -1,4 +1,4 @@
-"""From what a caller sends to an append of MESSAGEs: everything that needs no lock."""
+"""Making appends of MESSAGE records from what a caller sends. This needs no lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fmq.tx.writer import Writer
 
 
 class Sender:
-    """Turns bodies and Messages into appends, with a run for each queue that they go to."""
+    """Makes appends of bodies and Messages, with a run for each queue."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -89,7 +89,7 @@ class Sender:
         self, topic: str, bodies: list[bytes], queue: int | None
     ) -> list[tuple[int, Content]]:
         contents = [encode_bodies(part, self._compress_bytes_min) for part in in_records(bodies)]
-        # Of all of a record; one alone may be as large.
+        # The size is that of all bodies of a record. Only one that is too large is refused.
         if any(content.raw_bytes > self._message_bytes_max for content in contents):
             size = max(len(as_bytes(body)) for body in bodies)
             if size > self._message_bytes_max:
@@ -119,7 +119,7 @@ class Sender:
 
 
 def receipts_of(published: Iterable[Record | Receipt]) -> list[Receipt]:
-    """Return a Receipt for each run, made now unless it was read from the journal."""
+    """Return a Receipt for each run; those that were read from the journal are made already."""
     receipts = []
     for each in published:
         if isinstance(each, Run):

@@ -1,4 +1,4 @@
-"""What may follow what inside one transaction.
+"""The states of a transaction, and which record may follow in each.
 
 Every rule about the order of a transaction's records is in NEXT and nowhere else. A Step (apply.py)
 asks it for each record, in a replay and before the running engine writes one. So whatever the
@@ -13,22 +13,22 @@ from fmq.store.kinds import Kind
 
 
 class State(IntEnum):
-    """Where a transaction is."""
+    """How far a transaction has come in the journal."""
 
     ABSENT = 0
     UNDECIDED = 1
-    COMMITTING = 2  # published, COMMIT not yet: lives for one append
+    COMMITTING = 2  # its runs or acks are read, its COMMIT is not; only within one append
     COMMITTED = 3
     ROLLED_BACK = 4
 
 
 class IllegalStep(Exception):
-    """A record that may not stand where it stands."""
+    """A record that must not follow the records before it."""
 
 
 NEXT: dict[tuple[State, int], State] = {
     (State.ABSENT, Kind.PREPARE): State.UNDECIDED,
-    (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # in one phase: nobody has prepared it
+    (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # in one phase, without a PREPARE
     (State.ABSENT, Kind.ACK): State.COMMITTING,
     (State.ABSENT, Kind.COMMIT): State.COMMITTED,
     (State.UNDECIDED, Kind.PREPARE): State.UNDECIDED,  # a relocation
@@ -46,7 +46,7 @@ NEXT: dict[tuple[State, int], State] = {
 
 
 def after(state: State, kind: int) -> State:
-    """The state once a record of `kind` has followed, or IllegalStep if it may not."""
+    """Return the state after a record of `kind`; raise IllegalStep if it must not follow."""
     try:
         return NEXT[state, kind]
     except KeyError:

@@ -59,12 +59,12 @@ class Transaction:
 
     @property
     def messages(self) -> int:
-        """How many messages were added."""
+        """The number of messages that were added."""
         return self._buffer.messages
 
     @property
     def phase(self) -> Phase:
-        """How far it has come."""
+        """The phase that it has reached."""
         return self._buffer.phase
 
     # --- what it is given -----------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Transaction:
             self._step(ROLLED_BACK, partial(manager.decisions.roll_back_prepared, sync=sync))
             buffer.leave_acks_to_the_journal()
         elif self.phase is OPEN:
-            manager.in_use.let_go(buffer)
+            manager.in_use.release(buffer)
             buffer.phase = ROLLED_BACK
         elif self.phase is not ROLLED_BACK:
             self._refuse_decision("rollback")

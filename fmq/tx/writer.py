@@ -1,7 +1,7 @@
-"""Appends, planned under the lock: which topic comes into being, which offset, which segment.
+"""Planning appends under the lock: new topics, offsets, positions and segments.
 
-What can be refused is refused before anything in memory is changed; what follows then cannot
-fail for any reason but a defect or the disk.
+Whatever can be refused is refused before the first change in memory. After that only a defect or
+the disk can fail.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class Writer:
         self.options = options
         self.frontier = Frontier(ledger)
         self._topics, self._spares, self._time_us = ledger.topics, journal.spares, clock.time_us
-        self._turns: dict[str, int] = {}  # the queue of a topic that had the last message
-        # What to call under the lock for transactions and consumers that were dropped without an
-        # end. The garbage collector may find one inside of any call, whatever locks that has: so a
-        # finalizer only appends here, and the next call that consumes takes it.
+        self._turns: dict[str, int] = {}  # the queue that a topic's last message went to
+        # Functions that release what a dropped transaction or consumer held. The garbage collector
+        # may run inside of any call, with any lock held. So a finalizer only appends here, and the
+        # next call that consumes calls them, under the lock.
         self.dropped: deque[Callable[[], object]] = deque()
 
     def makes_durable(self, sync: bool | None) -> bool:
-        """Return whether what a call wrote that was given this `sync` was durable on its return."""
+        """Return whether a call that was given this `sync` is durable on its return."""
         return self.commit_queue.waits(sync) and (sync is True or self.options.sync == "always")
 
     def now_us(self) -> int:
-        """The time for a record planned now, never before an earlier one's. Under the lock."""
+        """Return the time for a record, never before that of an earlier record. Under the lock."""
         time_us = self._time_us  # called as a function: CPython 3.11 is slow to look it up
         now = time_us()
         if now < self.frontier.last_us:
@@ -68,7 +68,7 @@ class Writer:
         return now
 
     def name_of(self, topic: str) -> str:
-        """The topic's name as the ledger has it, or is to have it; TypeError or BadName."""
+        """Return the name of a topic, which may be new; raise TypeError or BadName."""
         try:
             known = self.ledger.topics.get(topic)
         except TypeError:
@@ -76,7 +76,7 @@ class Writer:
         return check_name("topic", topic) if known is None else known.name
 
     def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
-        """The queue for a message: the one asked for, the key's, or the next in turn."""
+        """Return the queue for a message: the given one, the one of its key, or the next in turn."""
         try:
             known = self.ledger.topics.get(topic)
         except TypeError:
@@ -99,7 +99,7 @@ class Writer:
         return turn
 
     def check_target(self, topic: str, queue: int | None) -> None:
-        """Raise what `choose_queue` would, and take no turn: for who sends nothing there."""
+        """Raise what `choose_queue` would raise, for a call that sends no message."""
         if queue is not None:
             self.choose_queue(topic, None, queue)
         else:
@@ -121,9 +121,10 @@ class Writer:
     # --- the steps of a plan, under the lock ----------------------------------------------------
 
     def place(self, append: Append, *, ordinary: bool = True) -> int:
-        """Give `append` its place at the end of the journal, its time and its offsets; return the
-        position of its first record, before which there may be TOPIC records for topics that
-        nobody has heard of. Raises TooLarge or StorageFull, and nothing was changed.
+        """Give `append` its position at the end of the journal, its time and its offsets.
+
+        Records for new topics are put before its own records. Return the position of the first of its
+        own records. Raises TooLarge or StorageFull, and then nothing was changed.
         """
         journal, frontier = self.journal, self.frontier
         now, records = self.now_us(), append.records
@@ -144,7 +145,7 @@ class Writer:
         return records[0].position  # type: ignore[no-any-return]
 
     def _topics_of(self, append: Append) -> list[TopicMade]:
-        """Let those of its topics that are not there come into being with `append`."""
+        """Put a TOPIC record into `append` for each of its topics that does not exist yet."""
         names = dict.fromkeys(run.topic for run in append.records if type(run) is Run)
         new = [
             TopicMade(name, self.options.queues_of(name), 0)
@@ -156,8 +157,10 @@ class Writer:
         return new
 
     def append(self, append: Append) -> None:
-        """Let `append`, which was placed, join what is pending. Raises IllegalStep if a replay
-        would refuse it: a defect of ours, which ends the engine before the write.
+        """Make a placed `append` pending.
+
+        Raises IllegalStep if a replay would refuse it. That is a defect of fmq, and the engine fails
+        before the write.
         """
         append.step = Step(self.ledger, append.records)
         self.journal.append(append)
@@ -168,17 +171,18 @@ class Writer:
         self.journal.append(append)
 
     def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
-        """See that an append of `size` bytes fits; TooLarge or StorageFull, and nothing changed.
+        """Roll to the next segment if an append of `size` bytes does not fit.
 
-        An ordinary one leaves the room of decisions alone, and what retention begins with, unless
-        it is that: then it `makes_room`.
+        Raises TooLarge or StorageFull, and then nothing was changed. An ordinary append does not take
+        the room that is set aside for decisions. The append of a retention `makes_room`: it may take
+        the room that is set aside for it.
         """
         journal, spares = self.journal, self._spares
         if size > journal.append_bytes_max:
             journal.refuse(size)
         if ordinary and spares.needed and spares.count() < spares.needed:
-            # A decision has taken one. What it left of it is set aside for the other decisions
-            # until there is a spare again: else messages could fill it and a full disk refuse them.
+            # A decision has taken a spare. The rest of that segment stays set aside for other
+            # decisions until there is a new spare. Otherwise messages could fill it.
             spares.reserve(spares.needed)
         if not journal.fits(size):
             journal.roll(size, ordinary=ordinary, makes_room=makes_room)

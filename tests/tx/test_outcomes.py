@@ -262,7 +262,7 @@ def test_damage_hides_no_decision_of_a_newer_segment() -> None:
 def test_an_id_that_damage_may_hide_is_refused_and_the_error_says_what_goes_on() -> None:
     disk, second = damaged_at_the_second()
     with opened(disk) as engine:
-        with pytest.raises(Damaged, match=f"{second}.*'new' was decided there.*without tx_id="):
+        with pytest.raises(Damaged, match=f"{second}.*'new' was decided there.*Leave tx_id= out"):
             engine.transaction(tx_id="new")
         with engine.transaction() as tx:
             tx.send("t", b"goes on")
