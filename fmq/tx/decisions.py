@@ -70,7 +70,7 @@ class Decisions:
         seal: str | None = None,
         sync: bool | None = None,
     ) -> Outcome:
-        """Commit or roll back a transaction; return its outcome, also if it was decided so before."""
+        """Commit or roll back a transaction, or find that it was decided so; return its outcome."""
         check_tx_id(tx_id)
         said: object = decision  # only its annotation says that it is a Decision
         if not isinstance(said, str) or said not in ("commit", "rollback"):
@@ -134,7 +134,7 @@ class Decisions:
         return self._frontier.is_deciding(entry)
 
     def _is_ending(self, entry: Entry) -> bool:
-        """Return whether another call is ending or relocating it, or has ended it. Under the lock."""
+        """Return whether another call ends or relocates it, or has ended it. Under the lock."""
         return self._frontier.is_ending(entry) or self._ledger.undecided.get(entry.tx) is not entry
 
     def _end(self, entry: Entry, decided: Decided, sync: bool | None) -> Ending | None:
@@ -147,7 +147,7 @@ class Decisions:
             ending.read_ahead(journal.current, runs)
         except (OSError, Damaged):
             with self._commit_queue.lock:
-                self._commit_queue.check()  # the engine may have been closed meanwhile, with its files
+                self._commit_queue.check()  # the engine may have been closed meanwhile
                 if entry.prepare is not prepare or self._is_ending(entry):
                     return None  # it was relocated, and retention has dropped the old place
             raise
@@ -176,7 +176,7 @@ class Decisions:
     def _decided_before(
         self, tx_id: str, kind: Kind, seal: str | None, number: int
     ) -> Outcome | None:
-        """Return the outcome if the same decision was made before; None if it is undecided after all.
+        """Return the outcome if the same decision was made before; None if it is undecided.
 
         Raises AlreadyDecided if the opposite decision was made.
         """
@@ -193,17 +193,17 @@ class Decisions:
         raise AlreadyDecided(outcome)
 
     def refuse_nested(self) -> None:
-        """Raise Nested if a signal handler makes this call while its thread is inside of another one."""
+        """Raise Nested if a signal handler makes this call inside of another call."""
         self._commit_queue.refuse_nested(get_ident())
 
     # --- asking ---------------------------------------------------------------------------------
 
     def outcome(self, tx_id: str, number: int = 0) -> Outcome:
-        """Return what became of the transaction; raise UnknownTransaction if the journal does not say.
+        """Return what became of the transaction; raise UnknownTransaction if it is not known.
 
         With `number`, also raise UnknownTransaction if another transaction has taken the id since.
-        After a failed write, only decisions that were durable before it count. The next engine finds
-        out which of the others reached the disk; until then they raise EngineFailed.
+        After a failed write, only decisions that were durable before it count. The next engine
+        finds out which of the others reached the disk; until then they raise EngineFailed.
         """
         check_tx_id(tx_id)
         outcome = self._known_outcome(tx_id, number)

@@ -1,4 +1,4 @@
-"""What the journal says, up to the last append applied: topics, queues, undecided transactions, acks.
+"""What the journal says, up to the last append applied: topics, undecided transactions, acks.
 
 Everything here can be built again from the journal, and is: by `tx/apply`, in a replay and in the
 running engine. What is planned and not yet durable is not here but in `tx/frontier`.
@@ -145,10 +145,10 @@ class Ledger:
         return found.queues[number]
 
     def queue_met(self, topic: str, number: int) -> Queue | None:
-        """Return the queue of a message that the journal holds; None if there cannot be such a queue.
+        """Return the queue of a message that the journal holds; None if there cannot be one.
 
-        Where segments have been dropped, its TOPIC record may be gone and the STATE that tells
-        of it still ahead: until then a queue is there because a message of it is.
+        Where segments have been dropped, its TOPIC record may be gone and the STATE that tells of
+        it still ahead: until then a queue is there because a message of it is.
         """
         found = self.queue(topic, number)
         if found is None and self.unsettled:
@@ -175,7 +175,7 @@ class Ledger:
         return acked
 
     def oldest_undecided(self) -> int | None:
-        """Return where the append of the oldest undecided transaction begins; None if there is none."""
+        """Return where the append of the oldest undecided transaction begins, if there is one."""
         for entry in self.undecided.values():
             return entry.start
         return None

@@ -22,8 +22,8 @@ FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
 RUN_BYTES = 184  # a run's head without its names, with its TOPIC record and padding
 REASON_BYTES_MAX = 1024
 # What a body takes in the columns of its run, at most: its length, and an entry that says that it
-# has no key, tag or headers, if another message of the run has. And one byte for the head of another
-# record: a run with more messages than a record holds is written as several records.
+# has no key, tag or headers, if another message of the run has. And one byte for the head of
+# another record: a run with more messages than a record holds is written as several records.
 COLUMNS_BYTES = 4 + 3 * 2 + 1
 assert RECORD_MESSAGES_MAX > RUN_BYTES + 16 * NAME_BYTES_MAX
 DECISION_BYTES_MAX = (

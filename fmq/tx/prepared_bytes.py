@@ -15,8 +15,8 @@ class PreparedBytes:
         self._bytes = 0
 
     def keep(self, prepare: Prepare, runs: list[Run], size: int) -> None:
-        """Keep the bytes of `runs`, `size` in total, if their commit will copy them. Drop them if it
-        will refer to them, or if too much is kept already.
+        """Keep the bytes of `runs`, `size` in total, if their commit will copy them. Drop them if
+        it will refer to them, or if too much is kept already.
         """
         small = all(run.raw_bytes < self._reference_bytes_min for run in runs)
         if small and self._bytes + size <= KEPT_BYTES_MAX:

@@ -33,12 +33,12 @@ class Reserve:
 
     @property
     def bytes(self) -> int:
-        """All bytes that are set aside: more than twice what undecided transactions take on disk."""
+        """The bytes set aside: more than twice what undecided transactions take on disk."""
         return self._bytes
 
     @staticmethod
     def needed_for(size: int) -> int:
-        """Return what a transaction may still write if PREPARE and PRE_MESSAGEs take `size` bytes."""
+        """Return what a transaction may still write if its prepared records take `size` bytes."""
         return 2 * size + FRAME_BYTES + 2 * REASON_BYTES_MAX
 
     def take(self, size: int) -> None:
@@ -52,8 +52,8 @@ class Reserve:
         self._spares.needed = self._segments(self._bytes)
 
     def make_up(self) -> None:
-        """Set aside again what earlier engines had set aside, as far as there is room. A kill may have
-        taken some of it. The chores go on trying.
+        """Set aside again what earlier engines had set aside, as far as there is room. A kill may
+        have taken some of it. The chores go on trying.
         """
         with contextlib.suppress(StorageError, OSError):
             self._spares.reserve(self._spares.needed)

@@ -1,7 +1,7 @@
 """The seal of a transaction: a digest over its runs of messages.
 
-PREPARE states it, COMMIT repeats it, and a decision from outside may name it. So neither a crash nor
-a late answer can commit a part of what was prepared, or another transaction.
+PREPARE states it, COMMIT repeats it, and a decision from outside may name it. So neither a crash
+nor a late answer can commit a part of what was prepared, or another transaction.
 """
 
 from __future__ import annotations

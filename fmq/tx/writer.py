@@ -76,7 +76,7 @@ class Writer:
         return check_name("topic", topic) if known is None else known.name
 
     def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
-        """Return the queue for a message: the given one, the one of its key, or the next in turn."""
+        """Return the queue for a message: the given one, that of its key, or the next in turn."""
         try:
             known = self.ledger.topics.get(topic)
         except TypeError:
@@ -123,8 +123,8 @@ class Writer:
     def place(self, append: Append, *, ordinary: bool = True) -> int:
         """Give `append` its position at the end of the journal, its time and its offsets.
 
-        Records for new topics are put before its own records. Return the position of the first of its
-        own records. Raises TooLarge or StorageFull, and then nothing was changed.
+        Records for new topics are put before its own records. Return the position of the first of
+        its own records. Raises TooLarge or StorageFull, and then nothing was changed.
         """
         journal, frontier = self.journal, self.frontier
         now, records = self.now_us(), append.records
@@ -159,8 +159,8 @@ class Writer:
     def append(self, append: Append) -> None:
         """Make a placed `append` pending.
 
-        Raises IllegalStep if a replay would refuse it. That is a defect of fmq, and the engine fails
-        before the write.
+        Raises IllegalStep if a replay would refuse it. That is a defect of fmq, and the engine
+        fails before the write.
         """
         append.step = Step(self.ledger, append.records)
         self.journal.append(append)
@@ -173,9 +173,9 @@ class Writer:
     def make_room(self, size: int, *, ordinary: bool, makes_room: bool = False) -> None:
         """Roll to the next segment if an append of `size` bytes does not fit.
 
-        Raises TooLarge or StorageFull, and then nothing was changed. An ordinary append does not take
-        the room that is set aside for decisions. The append of a retention `makes_room`: it may take
-        the room that is set aside for it.
+        Raises TooLarge or StorageFull, and then nothing was changed. An ordinary append does not
+        take the room that is set aside for decisions. The append of a retention `makes_room`: it
+        may take the room that is set aside for it.
         """
         journal, spares = self.journal, self._spares
         if size > journal.append_bytes_max:
