@@ -312,10 +312,13 @@ def everything_is_asked_about(engine: fmq.Engine, clock: FakeClock) -> None:
 
 
 def closed(trial: Trial) -> CrashDisk:
-    """The disk after a close by another thread, and sound."""
+    """The disk after a close by another thread, and sound, except for a checkpoint that was being
+    written: the next opening writes it anew.
+    """
     in_thread(trial.engine.close, "close")
     disk = trial.disk.after_kill()
-    assert fmq.check("data", disk=disk).problems == ()
+    problems = fmq.check("data", disk=disk).problems
+    assert [each for each in problems if not each.file.startswith("checkpoint.")] == []
     return disk
 
 

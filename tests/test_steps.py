@@ -6,6 +6,7 @@ machine. Whatever is done under the lock, every other thread waits for.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,11 +28,14 @@ def steps(call: Callable[[], object], counts: Callable[[], bool] = lambda: True)
         nonlocal found
         found += counts()
 
+    gc.collect()
+    gc.disable()  # what it collects, and what is called for that, would be counted
     sys.setprofile(step)
     try:
         call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return found
 
 

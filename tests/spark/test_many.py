@@ -37,14 +37,14 @@ def test_a_large_segment_makes_several_partitions_with_the_same_rows(
     assert split.collect() == whole.collect()
 
 
-def test_a_filter_leaves_partitions_out(shop: Reader) -> None:
-    """Whole segments: those that hold none of the positions, offsets and so on."""
+def test_options_leave_partitions_out(shop: Reader) -> None:
+    """Segments without a row that the options choose make no partition."""
     every = partitions(shop.view())
     assert every > 3
-    assert partitions(shop.view().filter("position < 1000")) == 1
-    assert partitions(shop.view().filter("topic = 'orders' and offset < 100")) < every
-    assert partitions(shop.view().filter("topic = 'orders' and offset = 1000000")) <= 1
-    assert shop.view().filter("topic = 'nothing'").count() == 0
+    assert partitions(shop.view(positionBefore="1000")) == 1
+    assert partitions(shop.view(topic="orders", offsetBefore="100")) < every
+    assert partitions(shop.view(topic="orders", offsetFrom="1000000")) <= 1
+    assert shop.view(topic="nothing").count() == 0
 
 
 def test_a_fleet_is_one_table_and_its_copies_are_read_once(
