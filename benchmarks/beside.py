@@ -63,7 +63,8 @@ def median_us(call: Callable[[], object], calls: int) -> float:
 
 
 def measure() -> None:
-    """Print what each row takes with the fmq of this process, as JSON."""
+    """Print what each row takes with the fmq of the checkout in the arguments, as JSON."""
+    assert Path(fmq.__file__).is_relative_to(sys.argv[1]), f"{fmq.__file__}: of another checkout"
     found = {}
     for mode, calls in CALLS.items():
         with (
@@ -79,7 +80,8 @@ def measure() -> None:
 def one_round(checkout: Path) -> dict[str, float]:
     """Return the rows of `checkout`, measured in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": f"{checkout}{os.pathsep}{HERE}"}
-    command = [sys.executable, "-c", MEASURE]
+    # Without -P the folder that this runs in would come before PYTHONPATH.
+    command = [sys.executable, "-P", "-c", MEASURE, str(checkout)]
     done = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300
     )

@@ -40,8 +40,10 @@ class Frontier:
 
     def give_offsets(self, run: Run) -> None:
         """Give `run` the next offsets of its queue."""
-        run.offset = offset = self.next_offset(run.topic, run.queue)
-        self._offsets[run.topic, run.queue] = offset + run.count
+        queue = run.topic, run.queue
+        offset = self._offsets.get(queue)
+        run.offset = self.next_offset(*queue) if offset is None else offset
+        self._offsets[queue] = run.offset + run.count
 
     def has_topic(self, name: str) -> bool:
         """Return whether the topic exists, or is about to be made."""

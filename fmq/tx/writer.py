@@ -135,7 +135,8 @@ class Writer:
                 break
         if self._spares.needed or journal.position + append.size > journal.segments[-1].limit:
             self.make_room(append.size, ordinary=ordinary)
-        frontier.add_topics(made)
+        if made:
+            frontier.add_topics(made)
         append.position = at = journal.position
         for record in append.records:
             record.position, record.time_us = at, now
