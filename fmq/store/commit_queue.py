@@ -30,8 +30,8 @@ from fmq.store.section import Section, is_mine
 
 T = TypeVar("T")
 A = TypeVar("A")
-# What a leader takes: its turn, whether a sync was asked for where the mode has none, and what is
-# pending.
+# What a leader takes: the number of its write, whether a call has asked for a sync in a mode
+# without one, and what is pending.
 Taken = tuple[int, bool, Pending]
 PENDING_BYTES_MAX = 8 << 20
 
@@ -72,7 +72,7 @@ class Waiter:
 
 
 class CommitQueue:
-    """The threads that share one journal's syncs."""
+    """Plans appends to one journal, has them written, and serves the callers that wait."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class CommitQueue:
         synced: bool,
         waits: bool = True,
     ) -> None:
-        """`publish` is called under `lock` with what has become durable; without `synced`,
-        with what has been written. `waits` says whether a call waits for that which does not say.
+        """`publish` is called under `lock` with appends that are durable; without `synced`, with
+        appends that are written. `waits` says whether a call without `sync=` waits for that.
         """
         self.lock = lock
         self.changing = Section(self.fail)
@@ -97,16 +97,18 @@ class CommitQueue:
         self._turn = 0  # the number of the next write
         self._waiters: deque[Waiter | Callback] = deque()
         self._sync_wanted = False
-        self._ends = False  # no later sync is certain, as the process ends
-        self.committer: Waiter | None = None  # who leads while others wait; None: one of them
+        self._ends = False  # the process ends, so every call has to wait for its own sync
+        self.committer: Waiter | None = None  # leads while callers wait; None: one of them leads
         self.syncs = 0
-        self.on_pending: Callable[[], None] = lambda: None  # something waits for the next sync
+        self.on_pending: Callable[[], None] = lambda: (
+            None
+        )  # called when an append waits for a later write
         self.on_failure: Callable[[], None] = lambda: None  # called once, under the lock
         self.on_published: Callable[[Pending], None] | None = None  # for tests
         self.failure: BaseException | None = None
 
     def idle(self) -> bool:
-        """Whether nothing is planned or being written. Under the lock."""
+        """Return whether nothing is planned or being written. Under the lock."""
         return not self._leader and not self._journal.is_pending
 
     def submit(
@@ -189,8 +191,8 @@ class CommitQueue:
         )
 
     def refuse_nested(self, me: int) -> None:
-        """Raise Nested if a signal handler makes the call inside of one that this thread, `me`, has
-        to go on with first: it holds the lock, leads, or waits and may be given the lead.
+        """Raise Nested if a signal handler makes this call inside of another one of the thread
+        `me`: one that holds the lock, leads, or waits and may be given the lead.
         """
         if is_mine(self.lock) or self._leader == me:
             raise Nested
@@ -200,7 +202,7 @@ class CommitQueue:
                     raise Nested
 
     def _wait(self, waiter: Waiter) -> Taken | None:
-        """Sleep until `waiter` is served; return what it has to write if it was given the lead."""
+        """Sleep until `waiter` is served; return what to write if it was given the lead."""
         waiter.lock.acquire()
         if waiter.failed:
             raise self.failed_error() from self.failure
@@ -211,8 +213,9 @@ class CommitQueue:
             return self._take(waiter.thread)
 
     def _stop(self, me: int, waiter: Waiter | None, error: BaseException) -> None:
-        """Let thread `me` stop before its time: it leaves the queue, and its append stands. A lead
-        that it was given goes on to the next one. If it was writing, the engine has failed.
+        """Take thread `me`, which was interrupted by `error`, out of the queue. Its append stays.
+
+        If it was given the lead, hand that on. If it was writing, the engine fails.
         """
         with self.lock:
             if waiter is not None and waiter in self._waiters:
@@ -223,7 +226,7 @@ class CommitQueue:
                 else:
                     self._hand_on()
             if self._journal.is_pending:
-                self.on_pending()  # this thread may have planned it, and nobody waits for it now
+                self.on_pending()  # maybe this thread's append, for which no caller waits now
 
     def check(self) -> None:
         """Raise if the engine has failed or is closed. Under the lock."""
@@ -236,7 +239,7 @@ class CommitQueue:
         self.failure = refusal
 
     def broken(self) -> bool:
-        """Whether the engine has failed, so that nothing may be believed of what it was doing."""
+        """Return whether the engine has failed: the outcome of running calls is unknown."""
         return self.failure is not None and not isinstance(self.failure, (Closed, Forked))
 
     def failed_error(self) -> EngineFailed:
@@ -256,12 +259,12 @@ class CommitQueue:
         )
 
     def flush(self, *, force: bool = False) -> None:
-        """Write everything planned so far; it is durable then as the mode says, or by `force`."""
+        """Write all that is planned. It is durable then if the mode syncs, or with `force`."""
         self.run(_nothing, None, True if force else None, wait=True)
 
     def process_ends(self) -> None:
-        """Make everything planned so far durable. From now on every call waits, as no later sync
-        is certain.
+        """Make all that is planned durable, because the process ends. From now on every call
+        waits for its own sync: there may be no later one.
         """
         with self.lock:
             if self.failure is not None:
@@ -293,7 +296,7 @@ class CommitQueue:
             self._waiters.remove(heir)
 
     def _take(self, me: int) -> Taken:
-        """Become the leader, of everything that is pending. Under the lock."""
+        """Make thread `me` the leader; return what it has to write. Under the lock."""
         self._leader = me
         self._writing = True
         turn, force = self._turn, self._sync_wanted
@@ -305,7 +308,7 @@ class CommitQueue:
         """Write what is pending, if the committer, thread `me`, was given the lead."""
         with self.lock, self.changing:
             if self._leader != me:
-                return  # it was woken to end
+                return  # it was woken to end, or for nothing
             taken = self._take(me)
         self._lead(me, taken)
 
@@ -348,7 +351,7 @@ class CommitQueue:
             waiters.popleft()  # after it was served, so that `fail` leaves out no caller
 
     def fail(self, error: BaseException) -> None:
-        """Plan and write nothing any more, because of `error`, and tell all who wait. Under the
+        """Refuse all calls from now on, because of `error`, and answer those that wait. Under the
         lock.
         """
         first = self.failure is None

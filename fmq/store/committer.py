@@ -1,9 +1,9 @@
-"""The thread that leads while others wait.
+"""The committer: a thread that leads while callers wait.
 
-Where leaders hand on to each other, each write waits for an heir: for its wake-up, and for its
-turn with the interpreter behind all who were just served. The committer is awake when its write
-is done: while somebody waits it is its own heir, and writes at once what was planned meanwhile.
-It sleeps while nobody shares a sync.
+When waiting threads hand the lead to each other, each write waits until the next leader has woken
+up and got its turn with the interpreter, after all threads that were just served. The committer is
+awake when its write is done. While callers wait, it keeps the lead and writes at once what was
+planned meanwhile. It sleeps while no two callers share a sync.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fmq.store.commit_queue import CommitQueue, Waiter, wake
 
 
 class Committer:
-    """Leads one group while more threads than one have something to write."""
+    """The thread that leads one commit queue while its callers wait."""
 
     def __init__(self, commit_queue: CommitQueue) -> None:
         self._commit_queue = commit_queue
@@ -23,14 +23,14 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="fmq committer", daemon=True)
 
     def start(self) -> None:
-        """From now on leaders hand on to it."""
+        """Start the thread. From now on leaders hand on to it."""
         self._thread.start()
         assert self._thread.ident is not None
         self._heir.thread = self._thread.ident
         self._commit_queue.committer = self._heir
 
     def stop(self) -> None:
-        """End the thread. A lead that it has goes to one of those who wait."""
+        """End the thread. If it leads, it hands the lead to a waiting thread."""
         with self._commit_queue.lock:
             self._commit_queue.committer = None
         self._stopping = True
@@ -43,10 +43,10 @@ class Committer:
             stopping = False
             while not stopping:
                 heir.lock.acquire()
-                # Looked at before: once it is said, no lead comes here any more but this one.
+                # Read it before leading: after it is set, the lead comes here at most once more.
                 stopping = self._stopping
                 queue.lead_for_others(heir.thread)
         except BaseException as error:
-            # Nobody called this thread: who waits is told, and so is the next call.
+            # No caller can catch it: the waiting callers, and the next call, get the error.
             with queue.lock:
                 queue.fail(error)

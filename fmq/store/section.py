@@ -1,9 +1,9 @@
 """The engine's lock, and the sections of code that change what it guards.
 
-A change is made of several assignments, so an exception in the middle of one leaves memory half
-changed: an interrupt (KeyboardInterrupt, or what a signal handler raises), MemoryError, a defect
-of ours. None of them is undone. The engine fails instead, and recovery builds its memory anew
-from the journal.
+A change is made of several assignments. An exception in the middle of it leaves memory half
+changed: an interrupt (KeyboardInterrupt, or what a signal handler raises), MemoryError, or a defect
+of fmq. Nothing is undone then. The engine fails, and the next opening builds its memory from the
+journal.
 
     with lock, section:
         ...  # check, refuse by a typed error, then change
@@ -19,18 +19,19 @@ from fmq.errors import FmqError, Nested
 
 
 def is_mine(lock: RLock) -> bool:
-    """Return whether this thread holds `lock`: then the call comes from a signal handler.
+    """Return whether this thread holds `lock`. Then the call comes from a signal handler.
 
-    That is why the engine's lock is an RLock: it knows its owner. No call takes it twice.
+    The engine's lock is an RLock because that knows its owner. No call takes it twice.
     """
     return lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
 
 class Section:
-    """A context manager around a change of what the engine's lock guards.
+    """A context manager around each change of what the engine's lock guards.
 
-    A refusal leaves the engine as it was: an FmqError or TypeError, raised before the first
-    change. Any other exception goes to `fail`, under the lock, and on to the caller.
+    A refusal is an FmqError or TypeError that is raised before the first change. It leaves the
+    engine as it was. Any other exception is given to `fail`, under the lock, and then goes to the
+    caller.
     """
 
     __slots__ = ("_fail",)
@@ -39,7 +40,7 @@ class Section:
         self._fail = fail
 
     def __enter__(self) -> None:
-        """Do nothing: what follows has changed nothing yet."""
+        """Do nothing: nothing is changed yet."""
 
     def __exit__(
         self,
@@ -52,9 +53,9 @@ class Section:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether a plan that raised `error` had changed nothing.
+    """Return whether `error` is a refusal, so that nothing was changed before it.
 
-    Nested is none: a signal handler that calls the engine in the middle of a change gets it, and
-    may let it out.
+    Nested is no refusal: a signal handler that calls the engine in the middle of a change gets it,
+    and may not catch it.
     """
     return isinstance(error, (FmqError, TypeError)) and not isinstance(error, Nested)

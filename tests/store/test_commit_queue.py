@@ -36,7 +36,7 @@ def share(request: pytest.FixtureRequest) -> Iterator[Share]:
         group.let_go()
 
 
-def test_what_run_returned_for_is_durable_and_published(share: Share) -> None:
+def test_run_returns_when_its_append_is_durable_and_published(share: Share) -> None:
     shared = share()
     for text in "abc":
         assert shared.send(text) == text
@@ -45,7 +45,7 @@ def test_what_run_returned_for_is_durable_and_published(share: Share) -> None:
     assert shared.queue.syncs == 3
 
 
-def test_all_who_plan_during_a_write_share_the_next_one(share: Share) -> None:
+def test_calls_that_plan_during_a_write_share_the_next_write(share: Share) -> None:
     shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:
         others = shared.waiting(*map(str, range(10)))
@@ -77,7 +77,7 @@ def test_nothing_is_published_before_it_is_durable(share: Share) -> None:
     assert shared.journal.durable_to == shared.journal.position
 
 
-def test_what_was_planned_during_a_write_is_not_durable_with_it(share: Share) -> None:
+def test_an_append_planned_during_a_write_is_not_durable_with_it(share: Share) -> None:
     shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:
         first_end = shared.journal.position
@@ -90,7 +90,7 @@ def test_what_was_planned_during_a_write_is_not_durable_with_it(share: Share) ->
     assert heir.ended() == "heir"
 
 
-def test_who_does_not_wait_returns_at_once_and_is_served_with_the_next(share: Share) -> None:
+def test_a_call_that_does_not_wait_returns_at_once(share: Share) -> None:
     shared = share()
     assert shared.send("later", wait=False) == "later"
     assert (shared.published, shared.durable()) == ([], [])
@@ -146,7 +146,7 @@ def test_a_plan_that_is_refused_changes_nothing(share: Share) -> None:
     assert shared.published == ["goes on"] == shared.durable()
 
 
-def test_a_plan_refused_while_another_writes_disturbs_nobody(share: Share) -> None:
+def test_a_plan_refused_while_another_writes_disturbs_no_call(share: Share) -> None:
     shared = share()
 
     def plan(_: None) -> None:
@@ -186,7 +186,7 @@ def fail_from_outside(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("fail", [fail_in_plan, fail_from_outside])
-def test_a_failure_while_another_writes_is_no_success_for_those_who_wait(
+def test_waiting_calls_fail_if_the_engine_fails_while_another_writes(
     share: Share,
     fail: Callable[[Shared], None],
 ) -> None:
@@ -217,7 +217,7 @@ def test_a_write_that_fails_in_an_engine_that_has_failed_is_a_typed_error_too(
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_a_failed_write_fails_everybody_who_waits_and_the_engine(share: Share, error: int) -> None:
+def test_a_failed_write_fails_the_engine_and_all_waiting_calls(share: Share, error: int) -> None:
     """Those whose bytes were in the write, and those who had planned after it began."""
     faults = FaultDisk(CrashDisk())
     shared = share(faults)
@@ -284,7 +284,7 @@ def test_an_error_in_publication_ends_the_engine(share: Share) -> None:
     assert isinstance(failing(lambda: shared.send("y")), EngineFailed)
 
 
-def test_a_closed_group_refuses_with_the_reason_that_it_was_given(share: Share) -> None:
+def test_a_closed_commit_queue_refuses_with_its_reason(share: Share) -> None:
     shared = share()
     shared.send("x")
     refusal = Closed("gone fishing")
@@ -346,7 +346,7 @@ def test_many_threads_get_one_true_answer_each(share: Share, seed: int) -> None:
             assert own == [f"{name}-{i}" for i in range(len(own))], (seed, loss_seed)
 
 
-def test_a_committer_woken_for_nothing_does_not_write_beside_who_leads(share: Share) -> None:
+def test_a_committer_woken_for_nothing_does_not_write_beside_the_leader(share: Share) -> None:
     """An interrupted leader may wake it twice; the second time somebody else may lead by then."""
     shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:
@@ -357,7 +357,7 @@ def test_a_committer_woken_for_nothing_does_not_write_beside_who_leads(share: Sh
     assert (leader.ended(), waiter.ended()) == ("leader", "waits")
 
 
-def test_a_committer_that_is_stopped_leaves_nobody_waiting() -> None:
+def test_a_stopped_committer_leaves_no_call_waiting() -> None:
     """While somebody else writes, and while it does."""
     shared = Shared(committer=True)
     with shared.writing(lambda: shared.send("leader")) as leader:
@@ -375,7 +375,7 @@ def test_a_committer_that_is_stopped_leaves_nobody_waiting() -> None:
     assert [call.ended() for call in (*others, stopped)] == [*"abcd", None]
 
 
-def test_a_thread_alone_wakes_and_creates_nobody(share: Share) -> None:
+def test_a_thread_alone_wakes_and_creates_no_thread(share: Share) -> None:
     shared = share()
     before = threading.active_count()
     for _ in range(5):

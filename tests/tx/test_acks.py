@@ -23,7 +23,9 @@ def made(ranges: list[tuple[int, int]], floor: int = 0) -> tuple[AckSet, set[int
 
 
 @given(RANGES, st.integers(0, 5))
-def test_it_holds_what_a_set_would_hold(ranges: list[tuple[int, int]], floor: int) -> None:
+def test_an_ack_set_holds_the_same_offsets_as_a_set(
+    ranges: list[tuple[int, int]], floor: int
+) -> None:
     acked, model = made(ranges, floor)
     assert {offset for offset in range(60) if offset in acked} == model
 
@@ -47,10 +49,10 @@ def test_gaps_are_what_is_missing_in_order_and_none_is_empty(
 
 
 @given(RANGES, RANGES)
-def test_what_is_carried_as_lists_makes_the_same_set_again(
+def test_carried_acks_make_the_same_set_again(
     ranges: list[tuple[int, int]], before: list[tuple[int, int]]
 ) -> None:
-    """Checkpoints and STATE records carry it so, onto whatever is known already."""
+    """Checkpoints and STATE records carry acks as lists, which are added to known ones."""
     acked, model = made(ranges)
     again, known = made(before)
     floor, lists = acked.beyond(0)
@@ -69,7 +71,7 @@ def test_the_order_of_acks_does_not_matter(ranges: list[tuple[int, int]]) -> Non
 
 
 @given(RANGES, RANGES, st.integers(0, 60))
-def test_what_was_dropped_is_below_the_floor_whatever_was_acked_of_it(
+def test_dropped_offsets_are_below_the_floor(
     before: list[tuple[int, int]], after: list[tuple[int, int]], first: int
 ) -> None:
     """Before or afterwards: an ack that is replayed over what is gone changes nothing of it."""

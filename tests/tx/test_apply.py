@@ -88,7 +88,7 @@ def steps() -> Steps:
     return Steps()
 
 
-def test_what_was_prepared_is_published_by_its_commit_alone(steps: Steps) -> None:
+def test_prepared_messages_are_published_by_their_commit_alone(steps: Steps) -> None:
     prepare = steps.undecided()
     assert steps.ledger.topics["t"].queues[0].next == 0
     steps.apply(run(Kind.TX_MESSAGE, prepare.tx), decided(Kind.COMMIT, prepare))
@@ -97,7 +97,7 @@ def test_what_was_prepared_is_published_by_its_commit_alone(steps: Steps) -> Non
 
 
 def one_phase(steps: Steps, **changed: Any) -> list[Record]:
-    """TX_MESSAGE and COMMIT of a transaction that nobody has prepared."""
+    """TX_MESSAGE and COMMIT of a transaction without a PREPARE."""
     tx = steps.position
     sent = run(Kind.TX_MESSAGE, tx)
     record = Decided(Kind.COMMIT, tx, "T", "p", 1, 1, 1, 2, 20, seal_of([sent]))
@@ -106,7 +106,7 @@ def one_phase(steps: Steps, **changed: Any) -> list[Record]:
     return [sent, record]
 
 
-def test_what_nobody_prepared_begins_with_its_own_first_record(steps: Steps) -> None:
+def test_a_transaction_in_one_phase_begins_with_its_first_record(steps: Steps) -> None:
     steps.apply(*one_phase(steps))
     assert steps.ledger.topics["t"].queues[0].next == 2
     sent, commit = one_phase(steps)
@@ -283,7 +283,7 @@ def test_a_state_that_contradicts_the_records_before_it_is_refused(steps: Steps)
 
 
 def test_a_decision_may_meet_a_transaction_from_below_the_floor(steps: Steps) -> None:
-    """Its PREPARE was dropped after it had been relocated or decided: the floor vouches for it."""
+    """Its PREPARE was dropped after it had been relocated or decided."""
     steps.ledger.known_from = 5000
     prepare = Prepare("T", "p", 1, 1, 2, 0, seal_of([]), tx=64)
     steps.apply(run(Kind.TX_MESSAGE, 64), decided(Kind.COMMIT, prepare))
@@ -298,7 +298,7 @@ APPENDS: list[Callable[[Steps], list[Record]]] = [
 
 
 @pytest.mark.parametrize("append", APPENDS)
-def test_what_is_applied_moves_the_applied_position_to_its_end(
+def test_an_applied_append_moves_the_applied_position_to_its_end(
     steps: Steps, append: Callable[[Steps], list[Record]]
 ) -> None:
     steps.apply(*append(steps))

@@ -169,7 +169,7 @@ FALSY: list[Any] = ["", b"", 0, False, (), [], set()]
     ],
     ids=str,
 )
-def test_what_is_no_text(engine: Engine, carried: dict[str, Any]) -> None:
+def test_names_that_are_no_text_are_refused(engine: Engine, carried: dict[str, Any]) -> None:
     for send in ways(engine):
         with pytest.raises(TypeError):
             send("old", b"x", **carried)
@@ -240,7 +240,7 @@ def test_a_reason_that_no_record_can_hold(reason: Any, error: type[Exception]) -
 
 
 @pytest.mark.parametrize("producer", [0, False, b"", [], (), {}], ids=repr)
-def test_what_is_falsy_is_no_producer(engine: Engine, producer: Any) -> None:
+def test_falsy_values_are_refused_as_a_producer(engine: Engine, producer: Any) -> None:
     for batch in ([b"x"], [Message(b"x")], []):
         with pytest.raises(TypeError, match="producer is a str"):
             engine.send_many("old", batch, producer=producer)
@@ -293,7 +293,7 @@ class Losing(Lying):
 
 
 def test_headers_are_looked_at_once() -> None:
-    """A mapping that changed meanwhile became a durable record that nobody could read."""
+    """A mapping that changed meanwhile would become a record that cannot be read."""
     disk = CrashDisk()
     with opened(disk) as engine:
         for send in ways(engine):

@@ -260,7 +260,7 @@ def lazily_opened() -> Engine:
     return fmq.open("data", options, disk=CrashDisk(), clock=FakeClock())
 
 
-def test_what_a_call_has_decided_is_not_said_to_be_undecided() -> None:
+def test_a_planned_decision_is_not_shown_as_undecided() -> None:
     """With an interval between syncs it is on its way, and time stands still: who asks, waits."""
     with lazily_opened() as engine:
         prepared(engine, "asked")
@@ -273,7 +273,7 @@ def test_what_a_call_has_decided_is_not_said_to_be_undecided() -> None:
         assert sent.state == "committed"
 
 
-def test_what_a_checker_has_decided_is_reported_as_decided() -> None:
+def test_a_decision_of_a_checker_is_reported_as_decided() -> None:
     with lazily_opened() as engine:
         prepared(engine)
         engine.checker("checkout")(lambda question: "commit")

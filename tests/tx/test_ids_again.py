@@ -49,7 +49,7 @@ def test_ids_of_that_shape_are_names_like_others() -> None:
             engine.transaction(tx_id=name).commit()
 
 
-def test_one_that_was_refused_leaves_alone_who_uses_its_id() -> None:
+def test_a_refused_prepare_does_not_release_the_id_of_another() -> None:
     """What is being prepared is marked; a refusal takes away only its own mark."""
     with opened(CrashDisk()) as engine:
         frontier = engine._parts.writer.frontier

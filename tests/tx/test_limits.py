@@ -93,7 +93,7 @@ def test_too_many_messages_in_a_transaction_are_refused_at_the_send_that_exceeds
 
 @pytest.mark.parametrize("option", ["transaction_messages_max", "segment_bytes"])
 def test_a_send_many_that_exceeds_a_limit_adds_nothing_to_its_transaction(option: str) -> None:
-    """All of a call or none of it: whoever catches the error may commit what was there before."""
+    """All of a call or none of it: after the error, the earlier messages can be committed."""
     with opened(CrashDisk(), transaction_messages_max=5) as engine:
         tx = engine.transaction()
         tx.send("t", b"before")
@@ -212,7 +212,7 @@ def test_a_prepare_that_was_refused_may_be_tried_again() -> None:
 
 @pytest.mark.parametrize("name_bytes", [1, 255])
 @pytest.mark.parametrize("body_bytes", [0, 1, 100, 1500])
-def test_what_could_be_prepared_can_be_committed_whatever_is_said_of_it(
+def test_a_prepared_transaction_can_be_committed_with_any_reason(
     name_bytes: int, body_bytes: int
 ) -> None:
     """The largest transaction that is taken: its commit, as copies, fits an empty segment.
@@ -252,7 +252,9 @@ def test_what_could_be_prepared_can_be_committed_whatever_is_said_of_it(
     ],
     ids=str,
 )
-def test_what_is_being_prepared_counts_already(tmp_path: Path, limit: dict[str, int]) -> None:
+def test_transactions_being_prepared_count_as_undecided(
+    tmp_path: Path, limit: dict[str, int]
+) -> None:
     """Eight threads prepare at once, each of them 9 bytes, and share a sync or two."""
     options = fmq.Options(segment_bytes=1 << 16, **limit)  # type: ignore[arg-type]
     with fmq.open(tmp_path / "d", options) as engine:

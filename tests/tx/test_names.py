@@ -124,7 +124,7 @@ class Folded(str):
 
 @pytest.mark.parametrize("kind", [Name, Folded])
 def test_of_a_name_of_another_class_only_its_text_is_kept(kind: type[str]) -> None:
-    """Others are shown it, and whatever is remembered by name is remembered for plain names."""
+    """Only the text of a name is kept."""
     disk = CrashDisk()
     name = kind("orders")
     with opened(disk) as engine:

@@ -177,8 +177,8 @@ def test_an_id_is_looked_up_without_reading_indexes_again_and_again() -> None:
         assert reads() == once + 1
 
 
-def test_what_was_being_relocated_when_the_disk_failed_is_undecided_all_the_same() -> None:
-    """Written again or not, nobody has decided it."""
+def test_a_transaction_relocated_while_the_disk_failed_is_undecided() -> None:
+    """Relocated or not, it was not decided."""
     disk = FaultDisk(CrashDisk())
     engine = opened(disk, relocate_bytes=4096)
     tx = engine.transaction(tx_id="T")
@@ -219,7 +219,7 @@ def test_a_segment_that_somebody_removed_is_damage_and_no_bare_error() -> None:
                 call()
 
 
-def test_one_that_was_rolled_back_is_not_told_the_outcome_of_another_with_its_id() -> None:
+def test_a_rolled_back_handle_never_gets_the_outcome_of_another_transaction() -> None:
     """A second try commits under the id that the first one has freed."""
     with opened(CrashDisk()) as engine:
         first = engine.transaction(tx_id="T")
@@ -246,7 +246,7 @@ def damaged_at_the_second() -> tuple[CrashDisk, str]:
 
 
 def test_damage_hides_no_decision_of_a_newer_segment() -> None:
-    """Of older ones nobody knows: their id may have been used again where the damage is."""
+    """Older ones are not known: their ids may have been used again where the damage is."""
     disk, second = damaged_at_the_second()
     with opened(disk) as engine:
         for tx_id in ("T2", "T3"):

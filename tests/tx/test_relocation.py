@@ -35,7 +35,7 @@ def behind(engine: Engine) -> int:
 
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_lags_too_far_behind_is_written_again_and_can_be_decided(
+def test_an_old_undecided_transaction_is_relocated_and_can_be_decided(
     restart: bool, decision: str
 ) -> None:
     disk, clock = CrashDisk(), FakeClock()
@@ -67,7 +67,7 @@ def test_what_lags_too_far_behind_is_written_again_and_can_be_decided(
     check(disk)
 
 
-def test_it_is_never_much_further_behind_than_the_option_says() -> None:
+def test_an_undecided_transaction_is_never_much_further_back_than_the_option_says() -> None:
     """So restart time and disk use are bounded whatever a lost producer leaves behind."""
     with opened(CrashDisk(), **FAR) as engine:
         prepared(engine)
@@ -92,7 +92,7 @@ def test_relocated_transactions_let_old_segments_be_dropped() -> None:
     check(disk)
 
 
-def test_it_is_found_without_checkpoints_although_its_first_prepare_was_dropped() -> None:
+def test_a_relocated_transaction_is_found_without_checkpoints() -> None:
     disk = CrashDisk()
     with opened(disk, **FAR, retain_bytes=12288, checkpoint_bytes=2000) as engine:
         prepared(engine)

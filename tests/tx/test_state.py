@@ -48,6 +48,6 @@ def test_a_step_that_is_not_in_the_table_is_refused(state: State, kind: Kind) ->
 
 
 def test_nothing_follows_a_decision() -> None:
-    """So a decision never changes, whatever is appended later."""
+    """So a decision never changes."""
     decided = {State.COMMITTED, State.ROLLED_BACK}
     assert not [step for step in NEXT if step[0] in decided]

@@ -177,7 +177,7 @@ def test_a_block_raises_again_what_takes_no_note(engine: Engine) -> None:
 
 
 def test_a_block_whose_commit_is_refused_rolls_back_and_frees_what_it_held() -> None:
-    """Nobody is left who could call commit again; so the id and the deliveries are free."""
+    """No code is left that could call commit again, so the id and the deliveries are free."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine, engine.consumer("in", group="g") as consumer:
         engine.send("in", b"0")
@@ -249,7 +249,7 @@ def test_a_commit_at_the_end_of_a_block_that_fails_on_the_disk_says_where_to_ask
 
 @pytest.mark.parametrize("step", ["commit", "prepare"])
 def test_a_block_that_keeps_a_failed_step_to_itself_does_not_end_in_silence(step: str) -> None:
-    """Who goes on behind it would take the transaction for committed."""
+    """The code after the block would take the transaction for committed."""
     disk = FaultDisk(CrashDisk())
     silent = pytest.raises(WrongState, match=r"in doubt.*engine\.outcome\('T'\) tells")
     with opened(disk, queues=3) as engine, silent, begun(engine) as tx:
