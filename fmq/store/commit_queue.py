@@ -68,6 +68,7 @@ class Waiter:
     def serve(self, failure: BaseException | None) -> None:
         """Wake it, with what became of its append. Under the engine's lock."""
         self.failed = failure is not None
+        self.thread = 0  # it may call again before it is taken out of the queue
         wake(self)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fmq.errors import BadName, Closed, EngineFailed, Nested
+from fmq.store.commit_queue import Waiter
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
 from tests.store.journals import failing
@@ -382,6 +383,16 @@ def test_a_thread_alone_wakes_and_creates_no_thread(share: Share) -> None:
         shared.send("x")
     assert threading.active_count() == before
     assert shared.queue.syncs == 5
+
+
+def test_a_served_thread_may_call_again_before_it_has_left_the_queue() -> None:
+    """Its second call is not taken for one from a signal handler inside of the first."""
+    queue, me = Shared().queue, threading.get_ident()
+    queue._waiters.append(waiter := Waiter(me, 0))
+    with pytest.raises(Nested):
+        queue.refuse_nested(me)
+    waiter.serve(None)
+    queue.refuse_nested(me)
 
 
 # --- callers that are called back ---------------------------------------------------------------
