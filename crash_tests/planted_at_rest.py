@@ -55,6 +55,12 @@ FOUND_BY_TESTS = (
         tests="tests/test_steps.py -k idle_poll",
     ),
     Mutant(
+        "a thread that was served is taken for one that waits",
+        "        self.thread = 0  # it may call again before it is taken out of the queue\n",
+        "",
+        tests="tests/store/test_commit_queue.py -k served_thread",
+    ),
+    Mutant(
         "a call of an engine imports what it needs",
         '        """A snapshot of what the engine knows of itself."""\n',
         "        import fractions  # noqa: F401\n",
