@@ -22,7 +22,7 @@ from zlib import crc32
 
 from benchmarks import zeros
 from benchmarks.least_bytes import Place, Row, ack, commit, message, now_us, prepare, rows_of
-from fmq.message import Receipt, receipt
+from fmq.message import Receipt
 from fmq.store.window import Window
 
 FILE_BYTES = 64 << 20
@@ -93,7 +93,7 @@ class LeastEngine:
         if len(body) > BODY_BYTES_MAX:
             raise ValueError
         first, at = self._run(self._plan_send, (topic, body))
-        return receipt(topic, 0, first, at, 1)
+        return Receipt(topic, 0, first, at, 1)
 
     def transaction(self) -> LeastTransaction:
         return LeastTransaction(self, f"019ab1a2-0000-7000-8000-{next(self._numbers):012x}")

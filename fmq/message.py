@@ -1,16 +1,15 @@
-"""What users hand in and get back: messages and receipts. All frozen, none with I/O.
+"""The values that callers hand in and get back: messages and receipts. All are named tuples.
 
 A `Message` is both what is sent and what is read. One that was read also has an offset and an
-`Origin`, shared by all messages of a record, which says where it stands and who sent it; one
-that was read can be sent on as it is.
+`Origin`, which all messages of its record share. One that was read can be sent on as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import count, repeat
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fmq.clock import as_datetime
 
@@ -18,9 +17,8 @@ Body = bytes | bytearray | memoryview
 Decision = Literal["commit", "rollback"]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a run of messages stands, and who published it."""
+class Origin(NamedTuple):
+    """Where a run of messages lies, and which producer and transaction published it."""
 
     topic: str
     queue: int
@@ -31,33 +29,41 @@ class Origin:
 
     @property
     def time(self) -> datetime:
-        """When the record that published them was written."""
+        """When the record that published the run was written."""
         return as_datetime(self.time_us)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A body with its optional key, tag and headers; one that was read knows its place, too."""
-
+class _MessageFields(NamedTuple):
     body: bytes
-    """Of one that was read; one that was made has what it was made of."""
+    """Always bytes if the message was read, else the object that the caller gave."""
     key: str | None = None
     tag: str | None = None
-    headers: Mapping[str, str] | None = field(default=None, hash=False)  # a dict, as read
+    headers: Mapping[str, str] | None = None
+    """A dict if the message was read."""
     offset: int | None = None
     origin: Origin | None = None
 
+
+class Message(_MessageFields):
+    """A body with its optional key, tag and headers. One that was read also has its place."""
+
+    __slots__ = ()
+
     if TYPE_CHECKING:
-        # As the dataclass makes it, but for what a body may be when it is sent.
-        def __init__(
-            self,
+        # A named tuple cannot accept more kinds of body than it hands out.
+        def __new__(
+            cls,
             body: Body,
             key: str | None = None,
             tag: str | None = None,
             headers: Mapping[str, str] | None = None,
             offset: int | None = None,
             origin: Origin | None = None,
-        ) -> None: ...
+        ) -> Message: ...
+
+    def __hash__(self) -> int:
+        """Leave out the headers: they are a dict, which has no hash."""
+        return hash((self.body, self.key, self.tag, self.offset, self.origin))
 
     @property
     def topic(self) -> str | None:
@@ -73,7 +79,7 @@ class Message:
 
     @property
     def time(self) -> datetime | None:
-        """When the record that published it was written; never goes back within a queue."""
+        """When the record that published it was written. It never decreases within a queue."""
         return self.origin.time if self.origin else None
 
     @property
@@ -85,67 +91,31 @@ class Message:
         return self.origin.producer if self.origin else None
 
 
-class _Draft:
-    """A Message before it is frozen: same slots, plain assignment, a third of the time."""
-
-    __slots__ = Message.__slots__
+ABSENT: Iterator[None] = repeat(None)  # a column that a record does not have
+_MESSAGE_CLASS = repeat(Message)
 
 
-def messages_read(
-    bodies: Iterable[bytes],
-    keys: Iterable[str | None],
-    tags: Iterable[str | None],
-    headers: Iterable[Mapping[str, str] | None],
-    first: int,
+def make_messages(
     origin: Origin,
+    first: int,
+    bodies: Iterable[bytes],
+    keys: Iterable[str | None] = ABSENT,
+    tags: Iterable[str | None] = ABSENT,
+    headers: Iterable[Mapping[str, str] | None] = ABSENT,
 ) -> list[Message]:
-    """Messages that were read, from the offset `first` on: made in one loop that calls nothing
-    but their class, because reading makes millions of them.
+    """Return the messages of one record, from the offset `first` on.
+
+    A reader makes millions of them, so the loop runs in C: `Message._make` would call Python.
     """
-    made = []
-    rows = zip(bodies, keys, tags, headers, strict=False)  # a column that is absent has no end
-    for offset, (body, key, tag, header) in enumerate(rows, first):
-        draft: Any = _Draft()
-        draft.body, draft.key, draft.tag, draft.headers = body, key, tag, header
-        draft.offset, draft.origin = offset, origin
-        draft.__class__ = Message
-        made.append(draft)
-    return made
+    rows = zip(bodies, keys, tags, headers, count(first), repeat(origin))  # noqa: B905  # slower
+    return [*map(tuple.__new__, _MESSAGE_CLASS, rows)]
 
 
-def plain_messages_read(bodies: Iterable[bytes], first: int, origin: Origin) -> list[Message]:
-    """The same of messages without key, tag and headers."""
-    made = []
-    for offset, body in enumerate(bodies, first):
-        draft: Any = _Draft()
-        draft.body, draft.offset, draft.origin = body, offset, origin
-        draft.key = draft.tag = draft.headers = None
-        draft.__class__ = Message
-        made.append(draft)
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Where a run of sent messages stands: `count` messages from `offset` on."""
+class Receipt(NamedTuple):
+    """Where a run of sent messages lies: `count` messages from `offset` on."""
 
     topic: str
     queue: int
     offset: int
     position: int
-    count: int = 1
-
-
-class _ReceiptDraft:
-    """A Receipt before it is frozen, as _Draft is for a Message."""
-
-    __slots__ = Receipt.__slots__
-
-
-def receipt(topic: str, queue: int, offset: int, position: int, count: int) -> Receipt:
-    """A Receipt built the fast way: each call of `send` makes one."""
-    draft: Any = _ReceiptDraft()
-    draft.topic, draft.queue, draft.count = topic, queue, count
-    draft.offset, draft.position = offset, position
-    draft.__class__ = Receipt
-    return draft  # type: ignore[no-any-return]
+    count: int = 1  # type: ignore[assignment]  # a tuple has a method of this name

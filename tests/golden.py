@@ -86,7 +86,9 @@ def on_disk(undecided: fmq.UndecidedTransaction) -> dict[str, Any]:
 
 
 def plain(what: Any) -> Any:
-    """A frozen dataclass of ours, or a part of one, as JSON has it."""
+    """A result of the engine, or a part of one, as JSON has it."""
+    if hasattr(what, "_asdict"):
+        return {name: plain(each) for name, each in what._asdict().items()}
     if isinstance(what, (list, tuple)):
         return [plain(each) for each in what]
     if isinstance(what, datetime):

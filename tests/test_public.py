@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import importlib.util
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -16,9 +17,9 @@ import pytest
 import fmq
 import fmq.bind
 import fmq.testing
-from fmq.consume.delivery import Lease
+from fmq.consume.delivery import DeliveredRange
 from fmq.feedback.service import Feedback
-from fmq.message import Origin, messages_read
+from fmq.message import Origin, make_messages
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -54,8 +55,8 @@ def test_no_name_is_public_by_accident() -> None:
 HANDLES = {"CheckLoop", "Consumer", "Engine", "Feedback", "ReadOnlyEngine", "Transaction"}
 
 
-def test_every_result_is_a_frozen_dataclass() -> None:
-    """Nobody changes by accident what an engine has said."""
+def test_every_result_is_read_only() -> None:
+    """A caller cannot change a result by accident: no attribute can be set."""
     classes = {name: each for name in fmq.__all__ if inspect.isclass(each := getattr(fmq, name))}
     results = {
         name: each
@@ -63,14 +64,31 @@ def test_every_result_is_a_frozen_dataclass() -> None:
         if name not in HANDLES and not issubclass(each, Exception)
     }
     assert len(results) == 18
-    assert [name for name, each in results.items() if not dataclasses.is_dataclass(each)] == []
+    assert [name for name, each in results.items() if not is_read_only(each)] == []
     for name, value in public_objects():
         if dataclasses.is_dataclass(value):
             assert vars(value)["__dataclass_params__"].frozen, name
 
 
-def test_what_is_made_in_fewer_steps_is_frozen_all_the_same(tmp_path: Path) -> None:
-    """Nor is anything of it lost in a copy."""
+def is_read_only(kind: type) -> bool:
+    """Return whether `kind` is a frozen dataclass, a named tuple, or has only properties."""
+    if dataclasses.is_dataclass(kind):
+        return bool(vars(kind)["__dataclass_params__"].frozen)
+    if any("__slots__" not in vars(each) for each in kind.__mro__ if each not in (object, tuple)):
+        return False  # any attribute can be set
+    shown = [inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")]
+    return issubclass(kind, tuple) or all(
+        isinstance(each, property) or callable(each) for each in shown
+    )
+
+
+def attributes_of(value: object) -> list[str]:
+    names = [name for name in dir(value) if not name.startswith("_")]
+    return [name for name in names if not callable(getattr(value, name))]
+
+
+def test_a_result_that_is_no_dataclass_is_read_only_and_can_be_copied(tmp_path: Path) -> None:
+    """Messages, receipts, batches and deliveries refuse new values; a copy of each is complete."""
     with fmq.open(tmp_path / "d") as engine:
         results: list[typing.Any] = [engine.send("t", b"1", key="k"), *engine.read("t")]
         results.append(batch := engine.read_batch("t"))
@@ -83,9 +101,10 @@ def test_what_is_made_in_fewer_steps_is_frozen_all_the_same(tmp_path: Path) -> N
             results.append(handed)
             copy.copy(handed).ack()
         for each in results:
-            for field in dataclasses.fields(each):
-                with pytest.raises(dataclasses.FrozenInstanceError):
-                    setattr(each, field.name, None)
+            assert attributes_of(each)
+            for name in attributes_of(each):
+                with pytest.raises(AttributeError):
+                    setattr(each, name, None)
         assert [(info.group, info.unread) for info in engine.groups()] == [("g", 0), ("h", 0)]
 
 
@@ -189,7 +208,11 @@ def test_every_public_hint_can_be_resolved() -> None:
     of what is imported when it is first named.
     """
     missing = []
-    others = {"Feedback": Feedback, "Lease": Lease, "checker_of": fmq.bind.checker_of}.items()
+    others = {
+        "Feedback": Feedback,
+        "DeliveredRange": DeliveredRange,
+        "checker_of": fmq.bind.checker_of,
+    }.items()
     for name, value in [*public_objects(), *others]:
         annotated = [*functions(value)]
         if isinstance(value, type):
@@ -239,15 +262,36 @@ def test_errors_that_python_has_a_word_for_are_that_too() -> None:
 
 
 def test_a_message_that_was_read_is_like_one_that_was_made() -> None:
-    """The fast way to build a Message gives the same, frozen, with the same fields."""
+    """A reader makes the same kind of Message as its class does, equal and read-only."""
     origin = Origin("orders", 0, 64, 1, None, None)
     made = fmq.Message(b"body", "key", "tag", {"a": "b"}, 7, origin)
-    (read,) = messages_read([b"body"], ["key"], ["tag"], [{"a": "b"}], 7, origin)
+    (read,) = make_messages(origin, 7, [b"body"], ["key"], ["tag"], [{"a": "b"}])
     assert type(read) is fmq.Message
     assert read == made
     assert repr(read) == repr(made)
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         read.body = b"other"  # type: ignore[misc]
+
+
+def test_one_message_is_no_list_of_bodies(tmp_path: Path) -> None:
+    """A message is a tuple, and send_many would otherwise send its fields."""
+    one: typing.Any = fmq.Message(b"body")
+    with fmq.open(tmp_path / "shop") as engine:
+        tx = engine.transaction()
+        for send_many in (engine.send_many, tx.send_many):
+            with pytest.raises(TypeError, match=r"bodies are several, not Message; a list"):
+                send_many("t", one)
+        tx.rollback()
+        with pytest.raises(TypeError, match=r"a message is a pair of topic and body"):
+            engine.send_in_transaction([one], lambda _: "commit")
+        assert engine.read("t") == []
+
+
+def test_a_message_and_a_receipt_can_be_pickled(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "shop") as engine:
+        for value in (engine.send("t", b"1", headers={"a": "b"}), *engine.read("t")):
+            again = pickle.loads(pickle.dumps(value))
+            assert (type(again), again) == (type(value), value)
 
 
 def test_a_message_that_was_read_can_be_sent_on(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import fmq
 from fmq.cli.codes import ERROR, FINE, USAGE
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.text import counted, exact, plain, size
-from fmq.cli.tx import OUTCOME, RECEIPT, UNDECIDED, undecided_row
+from fmq.cli.tx import OUTCOME, RECEIPT, UNDECIDED, outcome_row, undecided_row
 
 TOPICS = ("orders", "emails", "audit")
 PRODUCER = "checkout"
@@ -90,7 +90,7 @@ def _first_transaction(path: str, output: Output) -> None:
         syncs = engine.stats().syncs - syncs
         output.say(f"   {path} is new. {PRODUCER} sent order-1 to three topics and committed it")
         output.say(f"   ({counted(syncs, 'sync')} of the disk), and readers saw all of it at once:")
-        output.rows("receipt", RECEIPT, map(asdict, tx.commit()))
+        output.rows("receipt", RECEIPT, (each._asdict() for each in tx.commit()))
 
 
 def _kill_a_producer(path: str, output: Output) -> bool:
@@ -146,7 +146,7 @@ def _settle(engine: fmq.Engine, output: Output) -> None:
     outcome = engine.decide(
         SETTLED, "commit", reason="the database has the order", decided_by="fmq demo"
     )
-    output.facts("outcome", asdict(outcome), DECIDED)
+    output.facts("outcome", outcome_row(outcome), DECIDED)
 
 
 def _visible(engine: fmq.Engine) -> dict[str, list[fmq.Message]]:

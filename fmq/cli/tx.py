@@ -130,12 +130,17 @@ def undecided_row(tx: fmq.UndecidedTransaction) -> Row:
     return asdict(tx) | {"age_seconds": round(age.total_seconds(), 3)}
 
 
+def outcome_row(outcome: fmq.Outcome) -> Row:
+    """Return an outcome as a row, its receipts as rows too."""
+    return asdict(outcome) | {"receipts": [each._asdict() for each in outcome.receipts]}
+
+
 def show_outcome(output: Output, outcome: fmq.Outcome) -> None:
     """What became of a transaction, and where its messages are."""
-    row = asdict(outcome)
+    row = outcome_row(outcome)
     output.facts("outcome", row, OUTCOME, title=f"{outcome.tx_id}: {outcome.state}")
     if outcome.receipts:
-        output.rows("receipt", RECEIPT, map(asdict, outcome.receipts), title="published")
+        output.rows("receipt", RECEIPT, row["receipts"], title="published")
 
 
 def _show_messages(path: str, tx: fmq.UndecidedTransaction, output: Output) -> None:

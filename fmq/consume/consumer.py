@@ -1,7 +1,7 @@
 """A consumer: one member of a group that shares the messages of some topics.
 
-Every message goes to one member, which has it until it acks, closes, or its lease ends; then it
-comes again, to whoever asks next. An ack is durable before it returns, and can be part of a
+Every message goes to one member, which holds it until it acks, closes, or its lease ends. Then the
+next poll of any member redelivers it. An ack is durable before it returns, and can be part of a
 transaction instead.
 """
 
@@ -15,16 +15,9 @@ from types import TracebackType
 from typing import NoReturn, TypeVar
 from weakref import finalize
 
-from fmq.consume.delivery import (
-    Delivery,
-    DeliveryBatch,
-    Lease,
-    deliveries_of,
-    delivery_batch_of,
-)
+from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.consume.groups import Groups
-from fmq.consume.holds import QueueHolds
-from fmq.consume.ranges import Claim, Hold
+from fmq.consume.holds import Claim
 from fmq.errors import BadOption, Closed, Damaged, LeaseLost, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.store.batch import Batch
@@ -53,232 +46,242 @@ class Consumer:
         lease_seconds: float,
         after: Callable[[], None],
     ) -> None:
-        self._after = after
+        """`check` raises if the engine takes no call, `after` is called after each write."""
         self._messages = messages
         self._groups = groups
         self._writer = writer
         self._check_engine = check
-        self.topics = topics
-        self.group = group
+        self._topics = topics
+        self._group = group
         self._lease_seconds = lease_seconds
-        self._turn = 0
-        self._ahead: dict[Queue, Batch] = {}
+        self._after = after
+        self._turn = 0  # the queue that a poll begins with
+        self._ahead: dict[Queue, Batch] = {}  # what was read and not claimed yet
         self._closed = False
-        self._member = object()  # what its holds know of it: they do not keep it alive
+        self._member = object()  # stands for the consumer in its claims, which outlive it
         leave = partial(_leave, messages, groups, topics, group, self._member)
         self._if_dropped = finalize(self, writer.dropped.append, leave)
         self._if_dropped.atexit = False
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics whose messages it shares."""
+        return self._topics
+
+    @property
+    def group(self) -> str:
+        """The group that it is a member of."""
+        return self._group
+
+    # --- polling --------------------------------------------------------------------------------
+
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
-        """Up to `limit` deliveries, as soon as there is one; empty after `timeout` seconds."""
-        claimed = self._claim(limit, timeout, self._messages_from)
-        return [] if claimed is None else deliveries_of(self, *claimed)
+        """Return up to `limit` deliveries as soon as there is one, or none after `timeout` s."""
+        found = self._claim(limit, timeout, self._read_messages)
+        if found is None:
+            return []
+        claim, messages = found
+        return [Delivery(self, claim, message) for message in messages]
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
-        """Up to `limit` messages of one queue, to be acked together; None after `timeout`."""
-        claimed = self._claim(limit, timeout, self._batch_from)
-        return None if claimed is None else delivery_batch_of(self, *claimed)
+        """Return up to `limit` messages of one queue, to be acked together.
+
+        Return None if there is none for `timeout` seconds.
+        """
+        found = self._claim(limit, timeout, self._read_batch)
+        return None if found is None else DeliveryBatch(self, *found)
 
     def _claim(
-        self, limit: int, timeout: float, take: Callable[[Queue, int, int], C]
-    ) -> tuple[Claim, Queue, QueueHolds, int, C] | None:
-        """What was claimed, from which offset on, and what `take` makes of it."""
+        self, limit: int, timeout: float, read: Callable[[Queue, int, int], C]
+    ) -> tuple[Claim, C] | None:
+        """Claim messages, waiting up to `timeout` seconds, and return them as `read` gives them."""
         if type(limit) is not int or limit < 1:
             limit = check_count("limit", limit)
         if type(timeout) is not float or isnan(timeout):
             timeout = check_seconds("timeout", timeout)
-        clock, groups = self._messages.clock, self._groups
+        clock, lease = self._messages.clock, self._lease_seconds
         now = clock.monotonic()
         deadline = now + timeout
-        claim = Claim(self._member)
-        group = self._writer.commit_queue
-        group.refuse_nested(get_ident())
+        queue = self._writer.commit_queue
+        queue.refuse_nested(get_ident())
+        what, member = (self._group, self._topics), self._member
         while True:
-            wakeup = None
-            with group.lock, group.changing:
+            with queue.lock, queue.changing:
                 self._check()
                 self._writer.release_dropped()
                 self._turn += 1
-                found = groups.claim(
-                    self.group,
-                    self.topics,
-                    self._turn,
-                    limit,
-                    claim,
-                    now,
-                    now + self._lease_seconds,
-                )
-                if found is None:
+                claim = self._groups.claim(*what, self._turn, limit, member, now, now + lease)
+                if claim is None:
                     if now >= deadline:
                         return None
-                    wakeup = self._messages.listen(self.topics)
-                    until = min(deadline, groups.next_deadline(self.group, self.topics))
-                    if groups.await_transactions(self.group, self.topics):
-                        # One that is dropped without an end tells nobody.
-                        until = min(until, now + self._lease_seconds)
-            if found is not None:
-                queue, holds, hold = found
+                    wakeup = self._messages.listen(self._topics)
+                    until = self._look_again_at(now, deadline)
+            if claim is not None:
                 try:
-                    return claim, queue, holds, hold.first, self._read(found, claim, take)
+                    return claim, self._read(claim, read)
                 except OffsetGone:
-                    continue  # retention dropped it since: what it has kept comes next
-            assert wakeup is not None
+                    continue  # retention dropped the messages after the claim
             try:
-                if not self._writer.dropped:  # by what the garbage collector has just ended
+                if not self._writer.dropped:  # else some holds are about to be given back
                     clock.wait(wakeup.lock, until - now)
             finally:
-                self._messages.stop_listening(wakeup, self.topics)
+                self._messages.stop_listening(wakeup, self._topics)
             now = clock.monotonic()
 
-    def _read(
-        self,
-        found: tuple[Queue, QueueHolds, Hold],
-        claim: Claim,
-        take: Callable[[Queue, int, int], C],
-    ) -> C:
-        """What `take` finds of the claim; the rest of it, or all if that fails, comes again."""
-        queue, holds, hold = found
-        first, end = hold.first, hold.end
+    def _look_again_at(self, now: float, deadline: float) -> float:
+        """Return when a poll that has found nothing looks again if no message wakes it.
+
+        Under the lock.
+        """
+        until = min(deadline, self._groups.next_lease_end(self._group, self._topics))
+        if self._groups.has_endless(self._group, self._topics):
+            # A transaction that the garbage collector ends wakes no poll.
+            until = min(until, now + self._lease_seconds)
+        return until
+
+    def _read(self, claim: Claim, read: Callable[[Queue, int, int], C]) -> C:
+        """Read what was claimed. Give back what `read` does not return, or all if it raises."""
+        first, end = claim.first, claim.end
         try:
-            taken = take(queue, first, end - first)
+            taken = read(claim.queue, first, end - first)
         except BaseException:
-            self._let_come_again(queue, holds, first, end, claim)
+            self._try_give_back(claim, first, end)
             raise
         if first + len(taken) < end:
-            self._let_come_again(queue, holds, first + len(taken), end, claim)
+            self._try_give_back(claim, first + len(taken), end)
         return taken
 
-    def _let_come_again(
-        self, queue: Queue, holds: QueueHolds, first: int, end: int, owner: object
-    ) -> bool:
-        """Redeliver what `owner` holds; return False if it is another's by now."""
-
-        def give_back() -> bool:
-            if not holds.held_by(first, end, owner):
-                return False
-            holds.give_back(first, end)
-            self._wake(queue)
-            return True
-
-        return self._writer.change(give_back)
-
-    def _wake(self, queue: Queue) -> None:
-        """Something of `queue` comes again, or may do so sooner. Under the lock."""
-        self._messages.ledger.arrived.add(queue.topic)
-        self._messages.wake()
-
-    def _messages_from(self, queue: Queue, first: int, count: int) -> list[Message]:
-        """The messages claimed, built together with those that were read ahead."""
+    def _read_messages(self, queue: Queue, first: int, count: int) -> list[Message]:
+        """Return the messages claimed, made together with those that were read ahead."""
         ahead = self._read_ahead(queue, first, count)
         try:
             _ = ahead.messages
         except (Damaged, NewerFormat):
-            # What lies before the damage is delivered; it is for who begins there to be told.
+            # Deliver the messages before the damage. A poll that begins with it raises.
             self._ahead.pop(queue, None)
             ahead = self._ahead[queue] = ahead.part(first, len(ahead)).sound()
         if first + count >= ahead.next:
             self._ahead.pop(queue, None)
         return ahead.messages_from(first, count)
 
-    def _batch_from(self, queue: Queue, first: int, count: int) -> Batch:
-        """The same as a batch, whose messages are built when somebody asks for them."""
+    def _read_batch(self, queue: Queue, first: int, count: int) -> Batch:
+        """Return a batch of the messages claimed, which makes its messages when asked for them."""
         ahead = self._read_ahead(queue, first, count)
         if first + count >= ahead.next:
-            self._ahead.pop(queue, None)  # nothing is left of it, and it holds what it was cut from
+            self._ahead.pop(queue, None)  # used up, and it keeps all that was read in memory
         return ahead.part(first, count)
 
     def _read_ahead(self, queue: Queue, first: int, count: int) -> Batch:
-        """A batch with the offset `first` in it: mostly what the last call has read ahead."""
+        """Return a batch that contains the offset `first`: mostly the one that was read last."""
         ahead = self._ahead.get(queue)
         if ahead is not None and ahead.offset <= first < ahead.next:
             return ahead
-        # A multiple, so that the same call again and again always gets as many as it asks for.
+        # A multiple of `count`, so that equal polls always get as many as they ask for.
         wanted = -(-READ_AHEAD_MESSAGES // count) * count
         try:
             ahead = self._messages.batch(queue.topic, queue.number, first, wanted)
         except OSError:
-            self._check_engine()  # closed since then, and its files with it
+            self._check_engine()  # if the engine was closed meanwhile, say that instead
             raise
         assert ahead is not None, "what is claimed is visible"
         self._ahead[queue] = ahead
         return ahead
 
-    def _ack(self, lease: Lease, sync: bool | None) -> None:
-        # Until it is durable it is nobody's: neither its lease nor this consumer's end may let a
-        # message come again whose ack is on its way.
+    # --- what deliveries ask for ----------------------------------------------------------------
+
+    def _ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
         self._check()
         writer = self._writer
+        ack_range = self._range(claim, first, end)
 
         def plan(ack: Append) -> None:
             writer.release_dropped()
-            self._check_held(lease)
+            if not claim.holds.is_held_by(first, end, claim):
+                self._refuse(claim, first)
             writer.send(ack)
-            self._exchange(lease, ack)
+            # Until the ack is durable, it holds the range itself. So neither the end of the lease
+            # nor that of the consumer redelivers it.
+            self._transfer(claim, first, end, ack)
 
-        writer.commit_queue.run(plan, Append([Acks((lease._range(),), 0)]), sync)
-        after = self._after
-        after()
+        writer.commit_queue.run(plan, Append([Acks((ack_range,), 0)]), sync)
+        self._after()
 
-    def _give_back(self, lease: Lease) -> None:
+    def _range(self, claim: Claim, first: int, end: int) -> AckRange:
+        return AckRange(self._group, claim.queue.topic, claim.queue.number, first, end)
+
+    def _give_back(self, claim: Claim, first: int, end: int) -> None:
         self._check()
-        what = lease._queue, lease._holds, lease._first, lease._end, lease._claim
-        if not self._let_come_again(*what):
-            self._refuse(lease)
+        if not self._try_give_back(claim, first, end):
+            self._refuse(claim, first)
 
-    def _hold_for_transaction(self, lease: Lease, writer: Writer, holder: object) -> AckRange:
+    def _try_give_back(self, claim: Claim, first: int, end: int) -> bool:
+        """Redeliver what `claim` holds. Return False if it does not hold the range any more."""
+
+        def give_back() -> bool:
+            if not claim.holds.is_held_by(first, end, claim):
+                return False
+            claim.holds.give_back(first, end)
+            self._wake(claim.queue)
+            return True
+
+        return self._writer.change(give_back)
+
+    def _hold_for_transaction(
+        self, claim: Claim, first: int, end: int, writer: Writer, holder: object
+    ) -> AckRange:
         self._check()
         if writer is not self._writer:
             raise BadOption(
-                f"{lease!r} is of another engine than the transaction, which cannot ack it there. "
-                "Nothing was changed; consume and produce with one engine, or ack it by itself."
+                f"{claim.queue.topic}/{claim.queue.number} offset {first}: delivered by another "
+                "engine than the transaction's, which cannot ack it there. Nothing was changed; "
+                "consume and produce with one engine, or ack the delivery by itself."
             )
-        writer.change(partial(self._exchange, lease, holder))
-        return lease._range()
+        writer.change(partial(self._transfer, claim, first, end, holder))
+        return self._range(claim, first, end)
 
-    def _check_held(self, lease: Lease) -> None:
-        """Raise LeaseLost unless `lease` is this consumer's. Under the lock."""
-        if not lease._holds.held_by(lease._first, lease._end, lease._claim):
-            self._refuse(lease)
+    def _transfer(self, claim: Claim, first: int, end: int, holder: object) -> None:
+        """Pass the range from `claim` to `holder`, without a deadline. Under the lock."""
+        if not claim.holds.transfer(first, end, claim, holder):
+            self._refuse(claim, first)
 
-    def _exchange(self, lease: Lease, holder: object) -> None:
-        """Hand the range of `lease` to `holder`, without a deadline. Under the lock."""
-        if not lease._holds.exchange(lease._first, lease._end, lease._claim, holder):
-            self._refuse(lease)
+    def _take_back(self, claim: Claim, first: int, end: int, holder: object) -> None:
+        """Pass the range from `holder`, which does not ack it, back to `claim`.
 
-    def _released(self, lease: Lease, holder: object) -> None:
-        """What `holder` had, and does not ack, is this consumer's again, or anybody's if that one
-        has closed. Under the lock.
+        If the consumer has closed, redeliver it instead. Under the lock.
         """
-        holds, first, end = lease._holds, lease._first, lease._end
-        if not holds.held_by(first, end, holder):
+        holds = claim.holds
+        if not holds.is_held_by(first, end, holder):
             return
         if self._closed:
             holds.give_back(first, end)
         else:
             deadline = self._messages.clock.monotonic() + self._lease_seconds
-            holds.hand_over(first, end, lease._claim, deadline)
-        self._wake(lease._queue)
+            holds.transfer_back(first, end, claim, deadline)
+        self._wake(claim.queue)
 
-    def _refuse(self, lease: Lease) -> NoReturn:
-        queue = lease._queue
+    def _wake(self, queue: Queue) -> None:
+        """Wake the polls that wait for `queue`, to look again. Under the lock."""
+        self._messages.ledger.arrived.add(queue.topic)
+        self._messages.wake()
+
+    def _refuse(self, claim: Claim, first: int) -> NoReturn:
         raise LeaseLost(
-            f"{queue.topic}/{queue.number} offset {lease._first}: no longer this consumer's. "
+            f"{claim.queue.topic}/{claim.queue.number} offset {first}: no longer this consumer's. "
             "It was acked before, given back, is part of a transaction, or its lease of "
-            f"{self._lease_seconds:g} s ended and the message came again. Nothing was changed; "
+            f"{self._lease_seconds:g} s ended and it was redelivered. Nothing was changed; "
             "if handling takes longer, ask for a longer lease."
         )
 
     def _check(self) -> None:
-        check = self._check_engine
-        check()
+        self._check_engine()
         if self._closed:
             raise Closed("the consumer is closed; make another one with engine.consumer(...)")
 
     def close(self) -> None:
-        """Leave the group; what is not acked comes again to the others."""
+        """Leave the group. What is not acked is redelivered to the other members."""
         self._closed = True
         self._ahead.clear()
-        what = self._messages, self._groups, self.topics, self.group, self._member
+        what = self._messages, self._groups, self._topics, self._group, self._member
         self._writer.change(partial(_leave, *what))
         self._if_dropped.detach()
 
@@ -298,6 +301,6 @@ def _leave(
     messages: Messages, groups: Groups, topics: tuple[str, ...], group: str, member: object
 ) -> None:
     """Redeliver to the rest of `group` what `member` holds. Under the lock."""
-    groups.release(group, topics, member)
+    groups.leave(group, topics, member)
     messages.ledger.arrived.update(topics)
     messages.wake()

@@ -1,39 +1,40 @@
-"""The groups of an engine: for each, what is held of each queue. Guarded by the engine's lock."""
+"""The groups of an engine: what each holds of each queue. Guarded by the engine's lock."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
 
-from fmq.consume.holds import QueueHolds
-from fmq.consume.ranges import Claim, Hold
+from fmq.consume.holds import Claim, QueueHolds
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.store.kinds import AckRange
-from fmq.tx.ledger import GroupKey, Ledger, Queue
+from fmq.tx.ledger import GroupKey, Ledger
+
+Topics = tuple[str, ...]
 
 
 class Groups:
-    """All groups; made from what the journal says, and told of every ack that is applied."""
+    """The holds of all groups, begun from the ledger and changed by every ack that is applied."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._queues: dict[GroupKey, QueueHolds] = {}
+        self._holds: dict[GroupKey, QueueHolds] = {}
         self._ready: dict[tuple[str, str], ReadyQueues] = {}  # by group and topic
-        ledger.on_ack = self._acked
-        ledger.on_free = self._freed
+        ledger.on_ack = self._end_holds
+        ledger.on_free = self._give_back
         ledger.holding = self._holding
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until it is decided.
             for ack in entry.prepare.acks:
-                self._of(ack.group, ack.topic, ack.queue).reserve(ack.first, ack.end, entry)
+                self._holds_of(ack.group, ack.topic, ack.queue).reserve(ack.first, ack.end, entry)
 
-    def _of(self, group: str, topic: str, queue: int) -> QueueHolds:
+    def _holds_of(self, group: str, topic: str, queue: int) -> QueueHolds:
+        """Return the holds in one queue, made now if the group had none there."""
         key = group, topic, queue
-        holds = self._queues.get(key)
+        holds = self._holds.get(key)
         if holds is None:
             ready = self._ready_of(group, topic)
-            holds = self._queues[key] = QueueHolds(self._ledger.acked_of(*key), ready, queue)
+            holds = self._holds[key] = QueueHolds(self._ledger.acked_of(*key), ready, queue)
         return holds
 
     def _ready_of(self, group: str, topic: str) -> ReadyQueues:
@@ -44,32 +45,38 @@ class Groups:
             self._ready[group, topic] = ready
         return ready
 
+    # --- called when an append is applied -------------------------------------------------------
+
     def _holding(self) -> set[tuple[str, str]]:
-        """Which groups have deliveries in hand, and of which topics."""
-        return {key[:2] for key, holds in self._queues.items() if holds.is_holding}
+        """Return each group and topic with a hold."""
+        return {key[:2] for key, holds in self._holds.items() if holds.is_holding}
 
-    def _acked(self, ack: AckRange) -> None:
-        holds = self._queues.get((ack.group, ack.topic, ack.queue))
+    def _end_holds(self, ack: AckRange) -> None:
+        holds = self._holds.get((ack.group, ack.topic, ack.queue))
         if holds is not None:
-            holds.done(ack.first, ack.end)
+            holds.end_acked(ack.first, ack.end)
 
-    def _freed(self, ack: AckRange) -> None:
-        """What a transaction that was rolled back would have acked comes again."""
-        self._of(ack.group, ack.topic, ack.queue).free(ack.first, ack.end)
+    def _give_back(self, ack: AckRange) -> None:
+        """Redeliver what a transaction would have acked that was rolled back."""
+        self._holds_of(ack.group, ack.topic, ack.queue).give_back_all(ack.first, ack.end)
         self._ledger.arrived.add(ack.topic)
+
+    # --- called by consumers --------------------------------------------------------------------
 
     def claim(
         self,
         group: str,
-        topics: tuple[str, ...],
+        topics: Topics,
         turn: int,
         limit: int,
-        owner: Claim,
+        member: object,
         now: float,
         deadline: float,
-    ) -> tuple[Queue, QueueHolds, Hold] | None:
-        """Up to `limit` messages of one queue for `owner`, beginning with queue number `turn`;
-        what was held until `now` may be among them.
+    ) -> Claim | None:
+        """Hold up to `limit` messages of one queue for `member` until `deadline`.
+
+        The search begins with queue number `turn` of all queues of `topics`, so that no queue
+        starves. Leases that have ended by `now` are given back first.
         """
         known = [topic for name in topics if (topic := self._ledger.topics.get(name)) is not None]
         start = turn % (sum(len(topic.queues) for topic in known) or 1)
@@ -85,48 +92,43 @@ class Groups:
             for _ in range(len(ready.numbers)):
                 i = 0 if i >= len(ready.numbers) else i
                 queue = topic.queues[ready.numbers[i]]
-                holds = self._of(group, queue.topic, queue.number)
-                if now >= holds.earliest:
+                holds = self._holds_of(group, queue.topic, queue.number)
+                if now >= holds.earliest_deadline:
                     holds.expire(now)
-                hold = holds.claim(queue.next, queue.first, limit, owner, deadline)
-                if hold is not None:
-                    return queue, holds, hold
+                found = holds.next_range(queue.next, queue.first, limit)
+                if found is not None:
+                    claim = Claim(member, queue, holds, *found)
+                    holds.hold(claim.first, claim.end, claim, deadline)
+                    return claim
                 if ready.add not in queue.idle:
                     queue.idle.append(ready.add)
-                ready.idle(i, holds.earliest)
+                ready.remove_idle(i, holds.earliest_deadline)
         return None
 
-    def _queues_of(self, topics: tuple[str, ...]) -> list[Queue]:
-        known = self._ledger.topics
-        if len(topics) == 1:
-            topic = known.get(topics[0])
-            return [] if topic is None else topic.queues
-        return [queue for name in topics if name in known for queue in known[name].queues]
+    def next_lease_end(self, group: str, topics: Topics) -> float:
+        """Return a time before which no lease in these topics ends.
 
-    def _known(self, group: str, topics: tuple[str, ...]) -> Iterator[QueueHolds]:
-        """What `group` holds of those queues that it has taken from: looking makes no group."""
-        for queue in self._queues_of(topics):
-            holds = self._queues.get((group, queue.topic, queue.number))
-            if holds is not None:
-                yield holds
-
-    def next_deadline(self, group: str, topics: tuple[str, ...]) -> float:
-        """A time before which no lease in these topics ends, once a claim has found nothing."""
+        Right only after a claim that has found nothing: then every queue is idle.
+        """
         ready = (self._ready.get((group, name)) for name in topics)
-        return min((each.next_due() for each in ready if each is not None), default=math.inf)
+        return min((each.next_lease_end() for each in ready if each is not None), default=math.inf)
 
-    def await_transactions(self, group: str, topics: tuple[str, ...]) -> bool:
-        """Whether something of these topics is held as long as a transaction needs."""
+    def has_endless(self, group: str, topics: Topics) -> bool:
+        """Return whether any message of these topics is held without a deadline."""
         for name in topics:
             ready = self._ready.get((group, name))
             reserved = set() if ready is None else ready.reserved
             for holds in [*reserved]:
-                if holds.await_transactions():
+                if holds.has_endless():
                     return True
                 reserved.discard(holds)
         return False
 
-    def release(self, group: str, topics: tuple[str, ...], member: object) -> None:
-        """Redeliver all that `member`, which leaves `group`, holds."""
-        for holds in self._known(group, topics):
-            holds.release(member)
+    def leave(self, group: str, topics: Topics, member: object) -> None:
+        """Redeliver all that `member` holds, which leaves `group`."""
+        for name in topics:
+            topic = self._ledger.topics.get(name)
+            for queue in () if topic is None else topic.queues:
+                holds = self._holds.get((group, name, queue.number))
+                if holds is not None:  # leaving makes no group
+                    holds.give_back_of(member)

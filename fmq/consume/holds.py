@@ -1,7 +1,7 @@
-"""What a group has handed out of one queue and not yet got an ack for.
+"""What a group has handed out of one queue and not acked yet.
 
-A message is acked, held by a consumer until its lease ends, waiting to come again, or fresh.
-Everything is kept in ranges, so a thousand messages delivered at once cost as much as one.
+A message is acked, held by a consumer until its lease ends, given back, or not handed out yet.
+All of these are kept as ranges, so a thousand messages delivered at once cost as much as one.
 Guarded by the engine's lock.
 """
 
@@ -11,110 +11,121 @@ import math
 
 from sortedcontainers import SortedDict
 
-from fmq.consume.ranges import Claim, HeldRanges, Hold
+from fmq.consume.hold_map import Hold, HoldMap
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.tx.acks import AckSet
+from fmq.tx.ledger import Queue
+
+
+class Claim:
+    """What one poll took for a member of the group: the offsets [first, end) of a queue.
+
+    A delivery can be acked only while the claim that it came with still holds it.
+    """
+
+    __slots__ = ("end", "first", "holds", "member", "queue")
+
+    def __init__(
+        self, member: object, queue: Queue, holds: QueueHolds, first: int, end: int
+    ) -> None:
+        self.member = member
+        self.queue = queue
+        self.holds = holds
+        self.first = first
+        self.end = end
 
 
 class QueueHolds:
-    """One group's view of one queue."""
+    """What one group holds of one queue, and what it may hand out next."""
 
     def __init__(self, acked: AckSet, ready: ReadyQueues | None = None, number: int = 0) -> None:
-        """`ready` is told whenever the queue with that number may have something again."""
+        """Add `number` to `ready` whenever the queue may have a message to hand out again."""
         self._ready = ReadyQueues(1) if ready is None else ready
         self._number = number
         self.acked = acked
-        self.cursor = acked.floor
-        self._held = HeldRanges()
-        self._again: SortedDict[int, int] = SortedDict()  # first -> end
-        self.earliest = math.inf  # no lease ends before: then there is nothing to `expire`
+        self.cursor = acked.floor  # nothing from here on was handed out
+        self._holds = HoldMap()
+        self._given_back: SortedDict[int, int] = SortedDict()  # first -> end
+        self.earliest_deadline = math.inf  # no lease ends before it
 
     @property
     def is_holding(self) -> bool:
-        """Whether something is held that is neither acked nor given back."""
-        return bool(self._held.by_first)
+        """Return whether anything is held."""
+        return bool(self._holds.by_first)
 
-    def claim(
-        self, visible: int, first: int, limit: int, owner: object, deadline: float
-    ) -> Hold | None:
-        """Hold the next messages for `owner`: those that come again first, then fresh ones.
+    # --- handing out ----------------------------------------------------------------------------
 
-        `first` and `visible` bound what the queue has. One range, at most `limit` messages.
+    def next_range(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
+        """Return the next at most `limit` offsets to hand out, as one range in [first, visible).
+
+        Messages that were given back come before those that were never handed out. The caller
+        adds a hold for the range.
         """
-        found = self._next_again(first, limit) if self._again else None
-        if found is None:
-            found = self._next_fresh(visible, first, limit)
-        if found is None:
-            return None
-        if deadline < self.earliest:
-            self.earliest = deadline
-        hold = Hold(*found, owner, deadline)
-        self._held.put(hold)
-        return hold
+        found = self._next_redelivery(first, limit) if self._given_back else None
+        return self._next_new(visible, first, limit) if found is None else found
 
-    def _next_again(self, first: int, limit: int) -> tuple[int, int] | None:
-        while self._again:
-            start, end = self._again.popitem(0)
-            # Given back one by one, as by a transaction: handed out together again.
-            while self._again and self._again.peekitem(0)[0] <= end:
-                end = max(end, self._again.popitem(0)[1])
+    def _next_redelivery(self, first: int, limit: int) -> tuple[int, int] | None:
+        given_back = self._given_back
+        while given_back:
+            start, end = given_back.popitem(0)
+            # A transaction gives back one message at a time. Hand them out together again.
+            while given_back and given_back.peekitem(0)[0] <= end:
+                end = max(end, given_back.popitem(0)[1])
             for low, high in self.acked.gaps(max(start, first), end):
                 stop = min(high, low + limit)
                 if stop < end:
-                    self._again[stop] = end
+                    given_back[stop] = end
                 return low, stop
         return None
 
-    def _next_fresh(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
-        acked, held = self.acked, self._held
+    def _next_new(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
+        acked, holds = self.acked, self._holds
         start = max(self.cursor, first, acked.floor)
         while start < visible:
             gap = acked.gap(start, visible)
             if gap is None:
                 break
             low, high = gap
-            if not held.end_before(low):
-                inside, next_one = held.at(low), held.behind(low)
+            # Only a transaction from before a restart holds anything from the cursor on.
+            if not holds.is_free_from(low):
+                inside, following = holds.find(low), holds.find_next(low)
                 if inside is not None:
-                    start = inside.end  # a transaction's, from before a restart
+                    start = inside.end
                     continue
-                if next_one is not None:
-                    high = min(high, next_one.first)
+                if following is not None:
+                    high = min(high, following.first)
             self.cursor = end = min(high, low + limit)
             return low, end
         return None
 
-    def reserve(self, first: int, end: int, owner: object) -> None:
-        """A transaction from before a restart holds the range."""
-        self._ready.reserved.add(self)
-        self._held.put(Hold(first, end, owner, math.inf))
+    def hold(self, first: int, end: int, owner: object, deadline: float) -> None:
+        """Hold a range that nobody holds, until `deadline`."""
+        if deadline < self.earliest_deadline:
+            self.earliest_deadline = deadline
+        self._holds.add(Hold(first, end, owner, deadline))
 
-    def held_by(self, first: int, end: int, owner: object) -> bool:
-        """Whether the whole range is `owner`'s."""
-        hold = self._held.at(first)
+    def reserve(self, first: int, end: int, owner: object) -> None:
+        """Hold a range for a transaction that was undecided when the engine was opened."""
+        self._ready.reserved.add(self)
+        self._holds.add(Hold(first, end, owner, math.inf))
+
+    # --- changing owners ------------------------------------------------------------------------
+
+    def is_held_by(self, first: int, end: int, owner: object) -> bool:
+        """Return whether `owner` holds the whole range."""
+        hold = self._holds.find(first)
         return hold is not None and hold.end >= end and hold.owner is owner
 
-    def split(self, first: int, end: int) -> Hold | None:
-        """The hold of exactly this range, cut out of the one it is part of."""
-        held = self._held
-        hold = held.at(first)
-        if hold is None or hold.end < end:
-            return None
-        if hold.end == end and hold.first == first:
-            return hold
-        held.remove(hold.first)
-        for low, high in ((hold.first, first), (first, end), (end, hold.end)):
-            if low < high:
-                held.put(Hold(low, high, hold.owner, hold.deadline))
-        return held.by_first[first]
+    def transfer(self, first: int, end: int, owner: object, heir: object) -> bool:
+        """Pass the range from `owner` to `heir`, without a deadline.
 
-    def exchange(self, first: int, end: int, owner: object, heir: object) -> bool:
-        """The range is `heir`'s, without a deadline, if it was `owner`'s; whether it was."""
-        hold = self._held.by_first.get(first)
+        Return False, and change nothing, if `owner` does not hold all of it.
+        """
+        hold = self._holds.by_first.get(first)
         if hold is None or hold.end != end:
-            if not self.held_by(first, end, owner):
+            if not self.is_held_by(first, end, owner):
                 return False
-            hold = self.split(first, end)
+            hold = self._split(first, end)
             assert hold is not None
         if hold.owner is not owner:
             return False
@@ -122,71 +133,87 @@ class QueueHolds:
         hold.owner, hold.deadline = heir, math.inf
         return True
 
-    def hand_over(self, first: int, end: int, owner: object, deadline: float) -> None:
-        """The range, which somebody holds, is `owner`'s from now on."""
-        hold = self.split(first, end)
-        assert hold is not None, "only what is held can be handed over"
-        if deadline < self.earliest:
-            self.earliest = deadline
+    def transfer_back(self, first: int, end: int, owner: object, deadline: float) -> None:
+        """Pass the range, which is held, to `owner` with a new deadline."""
+        hold = self._split(first, end)
+        assert hold is not None, "the range is not held"
+        if deadline < self.earliest_deadline:
+            self.earliest_deadline = deadline
         self._ready.add(self._number)
         hold.owner, hold.deadline = owner, deadline
 
-    def done(self, first: int, end: int) -> None:
-        """The range is acked: nobody holds it any more."""
-        exact = self._held.by_first.get(first)
+    def _split(self, first: int, end: int) -> Hold | None:
+        """Return a hold of exactly this range, cut out of the one that covers it."""
+        holds = self._holds
+        hold = holds.find(first)
+        if hold is None or hold.end < end:
+            return None
+        if hold.end == end and hold.first == first:
+            return hold
+        holds.remove(hold.first)
+        for low, high in ((hold.first, first), (first, end), (end, hold.end)):
+            if low < high:
+                holds.add(Hold(low, high, hold.owner, hold.deadline))
+        return holds.by_first[first]
+
+    # --- ending holds ---------------------------------------------------------------------------
+
+    def end_acked(self, first: int, end: int) -> None:
+        """End every hold in the range, which is acked."""
+        exact = self._holds.by_first.get(first)
         if exact is not None and exact.end == end:
-            self._held.remove(first)
+            self._holds.remove(first)
             return
         for low, high in self._pieces(first, end):
-            self.split(low, high)
-            self._held.remove(low)
+            self._split(low, high)
+            self._holds.remove(low)
 
-    def free(self, first: int, end: int) -> None:
-        """Whatever is held of the range comes again, whoever holds it."""
+    def give_back(self, first: int, end: int) -> None:
+        """Redeliver the range, which has at most one owner, at the next poll of any consumer."""
+        self._ready.add(self._number)
+        hold = self._split(first, end)
+        if hold is not None:
+            self._holds.remove(first)
+            self._given_back[first] = max(end, self._given_back.get(first, 0))
+
+    def give_back_all(self, first: int, end: int) -> None:
+        """Redeliver all that is held in the range, whatever its owners are."""
         for low, high in self._pieces(first, end):
             self.give_back(low, high)
 
     def _pieces(self, first: int, end: int) -> list[tuple[int, int]]:
-        """What is held of the range, in pieces of one hold each."""
-        before = self._held.at(first)
-        holds = self._held.between(first if before is None else before.first, end)
+        """Return the parts of the range that are held, one for each hold."""
+        before = self._holds.find(first)
+        holds = self._holds.find_all(first if before is None else before.first, end)
         pieces = [(max(hold.first, first), min(hold.end, end)) for hold in holds]
         return [(low, high) for low, high in pieces if low < high]
 
-    def give_back(self, first: int, end: int) -> None:
-        """The range comes again, to whoever asks next."""
-        self._ready.add(self._number)
-        hold = self.split(first, end)
-        if hold is not None:
-            self._held.remove(first)
-            self._again[first] = max(end, self._again.get(first, 0))
-
-    def expire(self, now: float) -> bool:
-        """Give back what is held longer than its lease; whether there was any."""
-        late = [hold for hold in self._held.by_first.values() if hold.deadline <= now]
-        for hold in late:
-            self.give_back(hold.first, hold.end)
-        self.earliest = self.next_deadline()
-        return bool(late)
-
-    def release(self, member: object) -> None:
-        """Redeliver all that `member`, which leaves the group, holds."""
-        for hold in [*self._held.by_first.values()]:
+    def give_back_of(self, member: object) -> None:
+        """Redeliver all that a member holds, which leaves the group."""
+        for hold in [*self._holds.by_first.values()]:
             if isinstance(hold.owner, Claim) and hold.owner.member is member:
                 self.give_back(hold.first, hold.end)
 
-    def await_transactions(self) -> bool:
-        """Whether something is held without an end."""
-        return any(hold.deadline == math.inf for hold in self._held.by_first.values())
+    def expire(self, now: float) -> bool:
+        """Give back each hold whose lease has ended. Return whether there was one."""
+        late = [hold for hold in self._holds.by_first.values() if hold.deadline <= now]
+        for hold in late:
+            self.give_back(hold.first, hold.end)
+        self.earliest_deadline = self.next_deadline()
+        return bool(late)
 
     def next_deadline(self) -> float:
-        """When the next lease ends."""
-        return min((hold.deadline for hold in self._held.by_first.values()), default=math.inf)
+        """Return when the next lease ends. Looks at every hold."""
+        return min((hold.deadline for hold in self._holds.by_first.values()), default=math.inf)
+
+    def has_endless(self) -> bool:
+        """Return whether a transaction or an ack on its way holds anything."""
+        return any(hold.deadline == math.inf for hold in self._holds.by_first.values())
 
     def _check(self) -> None:
-        self._held._check()
+        self._holds._check()
         last = 0
-        for first, hold in sorted(self._held.by_first.items()):
+        for first, hold in sorted(self._holds.by_first.items()):
             assert first == hold.first < hold.end, (first, hold.first, hold.end)
             assert first >= last, "two holds overlap"
             last = hold.end

@@ -1,7 +1,8 @@
-"""Which queues of a topic a poll looks at for a group: those that may have something to hand out.
+"""The queues of one topic that may have a message to hand out to one group.
 
-A queue that a poll has found idle is left out until a message is published to it, something that
-was handed out comes again, or a lease ends. Guarded by the engine's lock.
+A queue that a poll has found idle is left out until a message is published to it, a hold in it is
+given back, or a lease in it ends. So a poll does not look at idle queues. Guarded by the engine's
+lock.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class ReadyQueues:
-    """The queues of one topic, by number, as one group sees them."""
+    """Which queues of a topic a poll of one group looks at."""
 
-    __slots__ = ("_due", "_due_of", "numbers", "reserved")
+    __slots__ = ("_lease_ends", "_next_end", "numbers", "reserved")
 
     def __init__(self, queues: int) -> None:
-        self.numbers = [*range(queues)]  # in order: those that may have something
-        self._due: list[tuple[float, int]] = []  # a heap: when a lease ends in one that is idle
-        self._due_of: dict[int, float] = {}  # the soonest time in the heap, by number
-        self.reserved: set[QueueHolds] = set()  # may hold something for a transaction
+        self.numbers = [*range(queues)]  # of the queues to look at, sorted
+        self._lease_ends: list[tuple[float, int]] = []  # a heap of (when, number) of idle queues
+        self._next_end: dict[int, float] = {}  # the soonest of these for each number
+        self.reserved: set[QueueHolds] = set()  # where there may be holds without a deadline
 
     def add(self, number: int) -> None:
-        """That queue may have something again."""
+        """Look at this queue from now on."""
         numbers = self.numbers
         i = bisect_left(numbers, number)
         if i == len(numbers) or numbers[i] != number:
@@ -35,20 +36,22 @@ class ReadyQueues:
 
     def expire(self, now: float) -> None:
         """Add the queues in which a lease has ended."""
-        due = self._due
-        while due and due[0][0] <= now:
-            self.add(due[0][1])
-            self._due_of.pop(due[0][1], None)
-            heappop(due)
+        ends = self._lease_ends
+        while ends and ends[0][0] <= now:
+            self.add(ends[0][1])
+            self._next_end.pop(ends[0][1], None)
+            heappop(ends)
 
-    def idle(self, i: int, until: float) -> None:
-        """`numbers[i]` has nothing to hand out, and none of its leases ends before `until`."""
+    def remove_idle(self, i: int, until: float) -> None:
+        """Remove `numbers[i]`, which has nothing to hand out and no lease that ends before
+        `until`.
+        """
         number = self.numbers[i]
-        if until < self._due_of.get(number, math.inf):
-            self._due_of[number] = until
-            heappush(self._due, (until, number))
+        if until < self._next_end.get(number, math.inf):
+            self._next_end[number] = until
+            heappush(self._lease_ends, (until, number))
         del self.numbers[i]
 
-    def next_due(self) -> float:
+    def next_lease_end(self) -> float:
         """Return a time before which no lease ends in any idle queue."""
-        return self._due[0][0] if self._due else math.inf
+        return self._lease_ends[0][0] if self._lease_ends else math.inf

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from fmq.errors import Damaged, NewerFormat
-from fmq.message import Message, Origin, messages_read, plain_messages_read
+from fmq.message import ABSENT, Message, Origin, make_messages
 from fmq.store.columns import CARRIED, Columns
 from fmq.store.kinds import Kind
 from fmq.store.window import UNREADABLE, Window, refused
@@ -49,7 +48,7 @@ class Stretch(NamedTuple):
             tx_id, producer = run.tx_id or None, run.producer or None
             origin = Origin(run.topic, run.queue, run.position, run.time_us, tx_id, producer)
             if not holder.flags & CARRIED:
-                return plain_messages_read(bodies, low, origin)
+                return make_messages(origin, low, bodies)
             return messages_of(window.columns(body_place, holder), bodies, origin, first, low)
         except UNREADABLE as error:
             raise refused(window.base, place, error) from None
@@ -211,5 +210,4 @@ def messages_of(
     part = low - first, low - first + len(bodies)
     keys, tags = columns.texts(*part)
     headers = columns.headers(*part)
-    nothing = repeat(None)
-    return messages_read(bodies, keys or nothing, tags or nothing, headers or nothing, low, origin)
+    return make_messages(origin, low, bodies, keys or ABSENT, tags or ABSENT, headers or ABSENT)

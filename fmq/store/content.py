@@ -150,15 +150,14 @@ def _holds_pointers(view: memoryview) -> bool:
 
 def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
     """The items, and whether all are bodies; False: there are Messages among them."""
+    if isinstance(items, Message):  # a named tuple: its fields would be taken for bodies
+        raise _not_several(items)
     try:
         bodies = list(items)
     except TypeError:
         if isinstance(items, Iterable):
             raise
-        raise TypeError(
-            f"bodies are several, not {type(items).__name__}; a list of them will do. "
-            "Nothing was changed."
-        ) from None
+        raise _not_several(items) from None
     if bodies and type(bodies[0]) is Message:
         return bodies, False  # type: ignore[return-value]
     kinds = [*map(type, bodies)]
@@ -168,6 +167,13 @@ def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
         # The len() of bytes and of a bytearray is their size, that of an array its rows.
         bodies = [each if type(each) is bytearray else as_bytes(each) for each in bodies]
     return bodies, True  # type: ignore[return-value]
+
+
+def _not_several(items: object) -> TypeError:
+    return TypeError(
+        f"bodies are several, not {type(items).__name__}; a list of them will do. "
+        "Nothing was changed."
+    )
 
 
 def _content(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fmq.message import Message, Origin, plain_messages_read
+from fmq.message import Message, Origin, make_messages
 from fmq.store.batch import Batch, batch_of, messages_of
 from fmq.store.columns import CARRIED, Columns
 from fmq.store.content import Content
@@ -41,4 +41,4 @@ class LatestRun:
         """What a Stretch gives of the record."""
         if self._columns.flags & CARRIED:
             return messages_of(self._columns, bodies, self._origin, first, low)
-        return plain_messages_read(bodies, low, self._origin)
+        return make_messages(self._origin, low, bodies)

@@ -36,10 +36,10 @@ OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
 class Ackable(Protocol):
     """A delivery, or a batch of deliveries, as a transaction sees it."""
 
-    def hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
+    def _hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
         """Hold it for `holder` instead of its consumer, without a lease; return what to ack."""
 
-    def release_under_lock(self, holder: object) -> None:
+    def _end_hold_for_transaction(self, holder: object) -> None:
         """Give it back to its consumer, if `holder` still holds it. Under the engine's lock."""
 
 
@@ -51,7 +51,7 @@ Held = tuple[Ackable, object]
 def _release(held: Iterable[Held]) -> None:
     """Give deliveries back to their consumers. Under the engine's lock."""
     for ackable, holder in held:
-        ackable.release_under_lock(holder)
+        ackable._end_hold_for_transaction(holder)
 
 
 class TransactionBuffer:
@@ -179,7 +179,7 @@ class TransactionBuffer:
     def ack(self, delivery: Ackable) -> None:
         """Add the ack of `delivery`, and hold it until the transaction has ended."""
         self.require(OPEN, "ack")
-        if not hasattr(delivery, "hold_for_transaction"):
+        if not hasattr(delivery, "_hold_for_transaction"):
             raise TypeError(
                 f"tx.ack takes a delivery or a batch of them, not {type(delivery).__name__}"
             )
@@ -187,7 +187,7 @@ class TransactionBuffer:
         self._held.append(held)
         self._watch_over_acks()
         try:
-            size = self._add_ack(delivery.hold_for_transaction(self._writer, held[1]))
+            size = self._add_ack(delivery._hold_for_transaction(self._writer, held[1]))
         except BaseException:
             self.give_back(len(self._held) - 1)
             raise

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from fmq.errors import TooLarge
-from fmq.message import Body, Message, Receipt, receipt
+from fmq.message import Body, Message, Receipt
 from fmq.store.content import (
     Content,
     as_bytes,
@@ -123,7 +123,7 @@ def receipts_of(published: Iterable[Record | Receipt]) -> list[Receipt]:
     receipts = []
     for each in published:
         if isinstance(each, Run):
-            receipts.append(receipt(each.topic, each.queue, each.offset, each.position, each.count))
+            receipts.append(Receipt(each.topic, each.queue, each.offset, each.position, each.count))
         elif isinstance(each, Receipt):
             receipts.append(each)
     return receipts

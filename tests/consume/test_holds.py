@@ -7,11 +7,16 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fmq.consume.holds import QueueHolds
-from fmq.consume.ranges import Claim
+from fmq.consume.holds import Claim, QueueHolds
 from fmq.tx.acks import AckSet
+from fmq.tx.ledger import Queue
 
-OWNERS = (Claim("anna"), Claim("ben"))
+
+def claim_of(member: str) -> Claim:
+    return Claim(member, Queue("t", 0), QueueHolds(AckSet()), 0, 0)
+
+
+OWNERS = (claim_of("anna"), claim_of("ben"))
 
 
 class Model:
@@ -41,14 +46,16 @@ class Model:
         """The lowest free messages, one after another, and at most as many as wanted."""
         owner, limit, free = OWNERS[b % 2], a + 1, self.unheld()
         deadline = self.now + 5 + b
-        hold = self.holds.claim(len(self.messages), self.first, limit, owner, deadline)
-        if hold is None:
+        found = self.holds.next_range(len(self.messages), self.first, limit)
+        if found is None:
             assert not free
             return
+        first, end = found
+        self.holds.hold(first, end, owner, deadline)
         assert free
-        assert hold.first == free[0]
-        assert 1 <= hold.end - hold.first <= limit
-        for offset in range(hold.first, hold.end):
+        assert first == free[0]
+        assert 1 <= end - first <= limit
+        for offset in range(first, end):
             assert self.messages[offset] == "free", offset
             self.messages[offset] = (owner, deadline)
 
@@ -72,7 +79,7 @@ class Model:
         _, part = self.part(a, b)
         if part:
             self.acked.add(part.start, part.stop)
-            self.holds.done(part.start, part.stop)
+            self.holds.end_acked(part.start, part.stop)
             for offset in part:
                 self.messages[offset] = "acked"
 
@@ -81,13 +88,13 @@ class Model:
         part = range(min(a, len(self.messages)), min(a + b, len(self.messages)))
         if part:
             self.acked.add(part.start, part.stop)
-            self.holds.done(part.start, part.stop)
+            self.holds.end_acked(part.start, part.stop)
             for offset in part:
                 self.messages[offset] = "acked"
 
     def give_back(self, a: int, b: int) -> None:
         _, part = self.part(a, b)
-        if part and self.holds.held_by(part.start, part.stop, OWNERS[b % 2]):
+        if part and self.holds.is_held_by(part.start, part.stop, OWNERS[b % 2]):
             self.holds.give_back(part.start, part.stop)
             for offset in part:
                 self.messages[offset] = "free"
@@ -95,7 +102,7 @@ class Model:
     def free_whatever(self, a: int, b: int) -> None:
         """A roll back: of the range, all that anybody holds, and nothing else."""
         part = range(min(a, len(self.messages)), min(a + b, len(self.messages)))
-        self.holds.free(part.start, part.stop)
+        self.holds.give_back_all(part.start, part.stop)
         for offset in part:
             if isinstance(self.messages[offset], tuple):
                 self.messages[offset] = "free"
@@ -112,7 +119,7 @@ class Model:
             self.messages[offset] = "free"
 
     def leave(self, a: int, b: int) -> None:
-        self.holds.release(OWNERS[b % 2].member)
+        self.holds.give_back_of(OWNERS[b % 2].member)
         for offset in self.held(OWNERS[b % 2]):
             self.messages[offset] = "free"
 
@@ -127,7 +134,7 @@ class Model:
         for number, who in enumerate(self.messages):
             for owner in OWNERS:
                 holds = isinstance(who, tuple) and who[0] == owner
-                assert self.holds.held_by(number, number + 1, owner) == holds, (number, who)
+                assert self.holds.is_held_by(number, number + 1, owner) == holds, (number, who)
         ends = [who[1] for who in self.messages if isinstance(who, tuple)]
         assert self.holds.next_deadline() == min(ends, default=math.inf)
 
@@ -164,23 +171,23 @@ def test_what_a_transaction_from_before_a_restart_holds_is_passed_over() -> None
     transaction = object()
     holds.reserve(2, 4, transaction)
     claimed = []
-    while (hold := holds.claim(6, 0, 10, "anna", 5.0)) is not None:
-        claimed.append((hold.first, hold.end))
+    while (found := holds.next_range(6, 0, 10)) is not None:
+        holds.hold(*found, "anna", 5.0)
+        claimed.append(found)
     assert claimed == [(0, 2), (4, 6)]
     assert not holds.expire(4.9)
     holds.expire(1e9)
-    assert holds.held_by(2, 4, transaction)
+    assert holds.is_held_by(2, 4, transaction)
     holds.give_back(2, 4)
-    again = holds.claim(6, 0, 10, "ben", 5.0)
-    assert again is not None
-    assert (again.first, again.end) == (0, 6)
+    assert holds.next_range(6, 0, 10) == (0, 6)
 
 
 def test_what_is_given_back_one_by_one_is_handed_out_together() -> None:
     """A transaction holds each delivery by itself; rolled back, they are one batch again."""
     holds = QueueHolds(AckSet())
-    holds.claim(100, 0, 100, "anna", 5.0)
+    assert holds.next_range(100, 0, 100) == (0, 100)
+    holds.hold(0, 100, "anna", 5.0)
     for offset in range(100):
         holds.give_back(offset, offset + 1)
-    claimed = [holds.claim(100, 0, 40, "ben", 5.0) for _ in range(3)]
-    assert [(hold.first, hold.end) for hold in claimed if hold] == [(0, 40), (40, 80), (80, 100)]
+    claimed = [holds.next_range(100, 0, 40) for _ in range(3)]
+    assert claimed == [(0, 40), (40, 80), (80, 100)]

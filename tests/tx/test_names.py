@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from enum import Enum
 
 import pytest
@@ -19,7 +20,7 @@ BAD_IDS = ["", "a" * 256, "é", "a\nb", "a\0b"]
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_bad_name_is_refused_wherever_one_is_given(name: str) -> None:
     with opened(CrashDisk()) as engine:
-        calls = [
+        calls: list[Callable[[], object]] = [
             lambda: engine.send(name, b""),
             lambda: engine.send_many(name, [b""]),
             lambda: engine.send_many(name, []),

@@ -1,21 +1,19 @@
-"""Ranges of offsets, each held by somebody; disjoint, and found by what they contain."""
+"""The holds of one group in one queue: disjoint ranges of offsets, found by an offset inside.
+
+Guarded by the engine's lock.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 
 
-class Claim:
-    """One poll that handed something out: only what it got may be acked as that."""
-
-    __slots__ = ("member",)
-
-    def __init__(self, member: object) -> None:
-        self.member = member  # of the group
-
-
 class Hold:
-    """A range that is some consumer's until `deadline`; that of a transaction has none."""
+    """A range of offsets that one owner holds until `deadline`.
+
+    The owner is a Claim of a consumer, or stands for a transaction or an ack on its way to the
+    disk. These have no deadline.
+    """
 
     __slots__ = ("deadline", "end", "first", "owner")
 
@@ -26,37 +24,38 @@ class Hold:
         self.deadline = deadline
 
 
-class HeldRanges:
-    """The holds of one group in one queue, by their first offset.
+class HoldMap:
+    """Disjoint holds, each found by its first offset or by any offset inside.
 
-    A list keeps the order: almost everything is added at its end and removed near an end, and
-    within a list of a hundred thousand a place is made faster than in a tree of this language.
+    The order is kept in a list. Almost every hold is added at its end and removed near an end,
+    and up to a hundred thousand holds a list is faster than a tree written in Python.
     """
 
     __slots__ = ("_firsts", "by_first")
 
     def __init__(self) -> None:
         self.by_first: dict[int, Hold] = {}
-        self._firsts: list[int] = []  # the same, in order
+        self._firsts: list[int] = []  # the keys of `by_first`, sorted
 
-    def put(self, hold: Hold) -> None:
+    def add(self, hold: Hold) -> None:
         first, firsts = hold.first, self._firsts
-        known = first in self.by_first
+        is_new = first not in self.by_first
         self.by_first[first] = hold
         if not firsts or first > firsts[-1]:
             firsts.append(first)
-        elif not known:
+        elif is_new:
             insort(firsts, first)
 
     def remove(self, first: int) -> None:
+        """Remove the hold that begins at `first`."""
         firsts = self._firsts
         i = bisect_left(firsts, first)
         if i < len(firsts) and firsts[i] == first:
             del firsts[i]
         del self.by_first[first]
 
-    def at(self, offset: int) -> Hold | None:
-        """The hold that `offset` is part of."""
+    def find(self, offset: int) -> Hold | None:
+        """Return the hold that covers `offset`."""
         exact = self.by_first.get(offset)
         if exact is not None:
             return exact
@@ -66,20 +65,20 @@ class HeldRanges:
         hold = self.by_first[self._firsts[i]]
         return hold if hold.end > offset else None
 
-    def end_before(self, offset: int) -> bool:
-        """Whether nothing from `offset` on is held."""
+    def is_free_from(self, offset: int) -> bool:
+        """Return whether nothing is held from `offset` on."""
         firsts = self._firsts
         return not firsts or self.by_first[firsts[-1]].end <= offset
 
-    def behind(self, offset: int) -> Hold | None:
-        """The first hold that begins at `offset` or behind it."""
+    def find_next(self, offset: int) -> Hold | None:
+        """Return the first hold that begins at or after `offset`."""
         firsts = self._firsts
         if not firsts or firsts[-1] < offset:
             return None
         return self.by_first[firsts[bisect_left(firsts, offset)]]
 
-    def between(self, first: int, end: int) -> list[Hold]:
-        """The holds that begin from `first` on and before `end`."""
+    def find_all(self, first: int, end: int) -> list[Hold]:
+        """Return the holds that begin in [first, end), in order."""
         firsts = self._firsts
         within = firsts[bisect_left(firsts, first) : bisect_left(firsts, end)]
         return [self.by_first[each] for each in within]
