@@ -328,8 +328,8 @@ MUTANTS = (
     ),
     Mutant(
         "nobody is asked about what a crash left",
-        "self.book.add(entry, now)  # whoever",
-        'self.book.add(entry, float("inf"))  # whoever',
+        "self._schedule.add(entry, now)  # the process",
+        'self._schedule.add(entry, float("inf"))  # the process',
         "--workload two-phase",
     ),
     Mutant(

@@ -30,10 +30,10 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "the undecided are listed under the lock",
-        "            snapshot = self.book.snapshot()\n        return [",
-        "            snapshot = self.book.snapshot()\n            self.book.in_order(snapshot)\n"
-        "            [undecided_view(each.entry) for each in self.book.oldest_first()]\n"
-        "        return [",
+        "            snapshot = self._schedule.snapshot()\n",
+        "            snapshot = self._schedule.snapshot()\n"
+        "            self._schedule.in_order(snapshot)\n"
+        "            [undecided_view(each.entry) for each in self._schedule.oldest_first()]\n",
         tests="tests/test_steps.py -k undecided",
     ),
     Mutant(

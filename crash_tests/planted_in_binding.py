@@ -9,12 +9,12 @@ DATABASES = "tests/bind/test_databases.py"
 FOUND_IN_BINDING = (
     Mutant(
         "a decision needs the lease of its question",
-        "                each = self._undecided(question.tx_id)\n"
-        "                if each is not None:\n"
-        "                    if each.entry.tx",
-        "                each = self._asked_about(question)\n"
-        "                if each is not None:\n"
-        "                    if each.entry.tx",
+        "            question = self._find(asked.tx_id)\n"
+        "            if question is not None:\n"
+        "                if question.entry.tx",
+        "            question = self._find_leased(asked)\n"
+        "            if question is not None:\n"
+        "                if question.entry.tx",
         tests="tests/feedback/test_answering.py",
     ),
     Mutant(

@@ -76,7 +76,7 @@ class Engine:
         self._report = claim.found.report
         self._writer, self._sender, self._manager = parts.writer, parts.sender, parts.manager
         threads = options.checker_threads if background else 0
-        self._checkers = Checkers(parts.feedback, clock, threads)
+        self._checkers = Checkers(parts.feedback, parts.questions, clock, threads)
         self._clock = clock
         self._databases: Databases | None = None
         if background:
@@ -226,7 +226,7 @@ class Engine:
     def undecided(self) -> list[UndecidedTransaction]:
         """The sealed transactions that wait for their decision, the oldest first."""
         self._enter()
-        return self._parts.feedback.undecided()
+        return self._parts.questions.undecided()
 
     def decide(
         self,
@@ -284,7 +284,7 @@ class Engine:
         """
         check_callable("local", local)
         tx = self.transaction(tx_id=tx_id, producer=producer, check_after=check_after)
-        return send_with(tx, messages, local, self._parts.feedback)
+        return send_with(tx, messages, local, self._parts.questions)
 
     # --- reading --------------------------------------------------------------------------------
 

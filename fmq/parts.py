@@ -16,6 +16,7 @@ from fmq.clock import Clock
 from fmq.consume.groups import Groups
 from fmq.disk import Directory
 from fmq.errors import Nested
+from fmq.feedback.open_questions import OpenQuestions
 from fmq.feedback.service import Feedback
 from fmq.options import Options
 from fmq.recovery.layout import FAILED
@@ -110,16 +111,11 @@ class Parts:
         self.manager = TransactionManager(writer, outcomes, drawn, check_open, after)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.groups = Groups(ledger)
-        self.feedback = Feedback(
-            self.messages,
-            self.manager.decisions,
-            options,
-            found.store,
-            drawn,
-            check,
-            check_open,
-            after,
+        decisions, store = self.manager.decisions, found.store.hex()
+        self.questions = questions = OpenQuestions(
+            self.messages, decisions, options, store, drawn, check, check_open
         )
+        self.feedback = Feedback(questions, decisions, options, store, after)
         queue.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
         self.chores = Housekeeping(directory, writer, self.manager, catalog, checkpointer)
@@ -171,7 +167,7 @@ class Parts:
     def wake_all(self) -> None:
         """Let all who wait look again: the engine closes, or has failed. Under the lock."""
         self.messages.wake_all()
-        self.feedback.wake_all()
+        self.questions.wake_all()
 
     def _has_failed(self) -> None:
         """Called once, under the lock."""

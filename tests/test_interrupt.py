@@ -308,7 +308,7 @@ def everything_is_asked_about(engine: fmq.Engine, clock: FakeClock) -> None:
     clock.advance(60)  # behind check_after
     questions = engine.feedback.ask(["p", ""], wait=0.0)
     assert [each.tx_id for each in questions] == [each.tx_id for each in engine.undecided()]
-    engine.feedback.book._check()
+    engine.feedback._questions._schedule._check()
 
 
 def closed(trial: Trial) -> CrashDisk:

@@ -211,7 +211,6 @@ calls = {
     "outcome of an ended one": lambda: ended.outcome(),
     "outcome of one begun": lambda: begun.outcome(),
     "undecided": lambda: engine.undecided(),
-    "undecided of its feedback": lambda: engine.feedback.undecided(),
     "decide": lambda: engine.decide("T", "commit"),
     "ask": lambda: engine.feedback.ask("q"),
     "answer": lambda: engine.feedback.answer(question, "commit"),

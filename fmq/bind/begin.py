@@ -59,7 +59,7 @@ def _met(
     binding = binding_of(connection, bridge)
     if checkers.needs(producer, binding.path):
         # First the database, then the checker: one that is not registered there answers nothing.
-        new = not feedback.has_bound(producer)
+        new = not checkers.has_bound(producer)
         place = binding.register(feedback.store, producer, new=new)
         checkers.add_bound(producer, binding.path, place, databases.met(producer, binding))
         databases.start()

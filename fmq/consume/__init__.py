@@ -1,1 +1,1 @@
-"""Groups, deliveries and acks."""
+"""Groups, consumers, deliveries and acks."""

@@ -1,1 +1,1 @@
-"""What becomes of the undecided: who is asked about which of them, when, and what they answer."""
+"""Feedback: asking the producers what became of their undecided transactions."""

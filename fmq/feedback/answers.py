@@ -1,4 +1,4 @@
-"""What a producer may answer, and the function that does."""
+"""What a checker may answer, and the type of its function."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Literal
 from fmq.feedback.question import Question
 
 Answer = Literal["commit", "rollback", "unknown"]
-"""What a checker may say."""
+"""What a checker may return."""
 ANSWERS = ("commit", "rollback", "unknown")
 
 Checker = Callable[[Question], Answer]
 """The user's function that knows what its database did."""
 
 
-def is_answer(said: object) -> bool:
-    """Whether `said` is one of ANSWERS; an array compares each of its elements."""
-    return isinstance(said, str) and said in ANSWERS
+def is_answer(value: object) -> bool:
+    """Return whether `value` is one of ANSWERS."""
+    # Comparing an array would compare each of its elements.
+    return isinstance(value, str) and value in ANSWERS
 
 
 def check_callable(what: str, function: object) -> None:
-    """TypeError, if `function` is none: one that cannot be called when its time has come."""
+    """Raise TypeError unless `function` can be called: now, and not when it is needed."""
     if not callable(function):
         raise TypeError(
             f"{what}={function!r}: is a function, not {type(function).__name__}. "

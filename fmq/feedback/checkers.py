@@ -1,4 +1,4 @@
-"""The checkers registered in this process, and the few threads that ask them."""
+"""The checkers registered in this process, and the threads that ask them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fmq.clock import Clock
 from fmq.errors import BadOption
 from fmq.feedback.answers import Checker, check_callable
 from fmq.feedback.loop import CheckLoop
+from fmq.feedback.open_questions import OpenQuestions
 from fmq.feedback.service import Feedback
 from fmq.feedback.settle import settle
 from fmq.results import Settled
@@ -18,22 +19,25 @@ JOIN_SECONDS = 5.0
 
 
 class Checkers:
-    """One function for each producer that has any, asked from threads of our own."""
+    """At most one checker for each producer, asked by threads of the engine."""
 
-    def __init__(self, feedback: Feedback, clock: Clock, threads: int) -> None:
-        """With no `threads`, nobody is asked but by `settle`."""
+    def __init__(
+        self, feedback: Feedback, questions: OpenQuestions, clock: Clock, threads: int
+    ) -> None:
+        """With no `threads`, only `settle` asks."""
         self._feedback = feedback
+        self._questions = questions
         self._clock = clock
         self._count = threads
         self._checkers: dict[str, Checker] = {}
-        self._databases: dict[str, str] = {}  # by producer, of those that are bound
-        self._places: dict[str, str] = {}  # the same; where in the database, if it has several
+        self._databases: dict[str, str] = {}  # of each producer that is bound
+        self._places: dict[str, str] = {}  # of the marks in that database
         self._loops: list[CheckLoop] = []
         self._threads: list[threading.Thread] = []
         self.lock = threading.Lock()
 
     def register(self, producer: str, checker: Checker) -> None:
-        """From now on `checker` is asked what became of what `producer` has prepared."""
+        """Ask `checker` about the transactions of `producer` from now on."""
         check_callable("checker", checker)
         with self.lock:
             if producer in self._checkers:
@@ -44,24 +48,27 @@ class Checkers:
             self._add(producer, checker)
 
     def _add(self, producer: str, checker: Checker) -> None:
-        # A new dict: the threads look at the one that they were handed.
+        # A new dict: threads that run still read the old one.
         self._checkers = {**self._checkers, producer: checker}
         self._restart()
 
     def needs(self, producer: str, database: str) -> bool:
-        """Whether nobody has been named yet who knows what `database` did for `producer`."""
+        """Return whether `producer` is not bound to `database` yet.
+
+        Raises BadOption if it is bound to another one.
+        """
         with self.lock:
             known = self._databases.get(producer)
             if known is not None and known != database:
                 raise BadOption(
                     f"producer {producer!r} is bound to {known} in this process, not {database}: "
-                    "after a crash nobody could tell which one to ask. Nothing was begun; give "
+                    "after a crash it would be unknown which one to ask. Nothing was begun; give "
                     "each database a producer of its own."
                 )
             return known is None
 
     def add_bound(self, producer: str, database: str, place: str, checker: Checker) -> None:
-        """`checker` asks `database`, unless the user has registered one for `producer`."""
+        """Bind `producer` to `database`, and ask `checker` unless the user registered another."""
         with self.lock:
             self._databases[producer] = database
             self._places.setdefault(producer, place)  # two threads may be the first
@@ -69,11 +76,15 @@ class Checkers:
                 self._add(producer, checker)
 
     def place_of(self, producer: str) -> str:
-        """Where in its database the marks of a producer are that is bound."""
+        """Return where in its database the marks of a bound producer are."""
         return self._places[producer]
 
+    def has_bound(self, producer: str) -> bool:
+        """Return whether an undecided transaction of `producer` is bound to a database."""
+        return self._questions.has_bound(producer)
+
     def decorator(self, producer: str) -> Callable[[Checker], Checker]:
-        """What registers the function that it is given for `producer`, "": those without a name."""
+        """Return a decorator that registers its function for `producer`, where "" has no name."""
         if callable(producer):
             raise TypeError(
                 f"engine.checker takes the name of a producer, not {producer!r}: write "
@@ -91,14 +102,14 @@ class Checkers:
         for loop in self._loops:
             loop.stop()
         self._loops = [
-            # One question at a time, so that a slow checker holds back no other question.
+            # One question at a time, so that a slow checker delays no other question.
             CheckLoop(
                 self._feedback,
                 self._checkers,
                 limit=1,
                 pause=0.0,
                 clock=self._clock,
-                gave_up=self._feedback.give_up,
+                gave_up=self._questions.end_try,
             )
             for _ in range(self._count)
         ]
@@ -107,10 +118,10 @@ class Checkers:
             thread = threading.Thread(target=loop.run, name=f"fmq checker {number}", daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._feedback.come_back()
+        self._questions.release_waiting()
 
     def stop(self) -> None:
-        """Wait for the threads of a closed engine; a checker that runs is given some seconds."""
+        """Stop the threads of a closed engine. Wait some seconds for a checker that runs."""
         with self.lock:
             for loop in self._loops:
                 loop.stop()
@@ -121,4 +132,4 @@ class Checkers:
 
     def settle(self, timeout: float) -> Settled:
         """Ask about everything that is undecided now, in the caller's thread, and report."""
-        return settle(self._feedback, self._checkers, self._clock, timeout)
+        return settle(self._feedback, self._questions, self._checkers, self._clock, timeout)

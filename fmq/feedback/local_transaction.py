@@ -1,4 +1,4 @@
-"""Sending in RocketMQ's manner: prepare, let the program do its part, decide by what it says."""
+"""Sending as RocketMQ does: prepare, call the program's own part, decide by its answer."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 from fmq.errors import BadOption, FmqError, RollBack, add_note
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
-from fmq.feedback.service import Feedback
+from fmq.feedback.open_questions import OpenQuestions
 from fmq.message import Body, Message
 from fmq.results import Outcome
 from fmq.tx.buffer import Phase
 from fmq.tx.transaction import Transaction
 
 Local = Callable[[Transaction], Answer]
-"""The program's own part, which knows whether it happened."""
+"""The program's own part, which returns whether it succeeded."""
 
 
 def send_with(
     tx: Transaction,
     messages: Iterable[tuple[str, Body | Message]],
     local: Local,
-    feedback: Feedback,
+    questions: OpenQuestions,
 ) -> Outcome:
-    """Prepare `messages`, call `local`, and decide as it says; what became of the transaction.
+    """Prepare `messages`, call `local`, decide by its answer, and return the outcome.
 
-    RollBack raised by `local` rolls back. Any other exception says nothing about what the
-    program's database did: the transaction stays undecided, and its checker is asked at once.
+    If `local` raises RollBack, roll back. Any other exception leaves open what the program's
+    database did. So the transaction stays undecided, and its checker is asked at once.
     """
     try:
         for topic, message in _pairs(messages):
@@ -51,14 +51,14 @@ def send_with(
                 f"transaction {tx.tx_id!r} was prepared before this exception and stays "
                 "undecided; its checker is asked.",
             )
-            _ask_about(tx, feedback)
+            _ask_about(tx, questions)
         raise
     if decision == "commit":
         tx.commit()
     elif decision == "rollback":
         tx.rollback()
     else:
-        _ask_about(tx, feedback)
+        _ask_about(tx, questions)
     return tx.outcome()
 
 
@@ -76,7 +76,7 @@ def _pairs(messages: object) -> Iterator[tuple[str, Any]]:
         yield pair[0], pair[1]
 
 
-def _ask_about(tx: Transaction, feedback: Feedback) -> None:
-    # Somebody may have decided it by now, and an engine that has ended asks when it is opened.
+def _ask_about(tx: Transaction, questions: OpenQuestions) -> None:
+    """Have the checker asked at once, unless the transaction is decided or the engine has ended."""
     with suppress(FmqError):
-        feedback.resume(tx.tx_id)
+        questions.make_due(tx.tx_id)

@@ -1,4 +1,4 @@
-"""What a producer is asked; imported with the first question."""
+"""A question: what a checker is asked about one undecided transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One undecided transaction, handed to one who may know what became of it."""
+    """One undecided transaction, handed to a checker that may know what became of it."""
 
     tx_id: str
     producer: str
@@ -18,14 +18,14 @@ class Question:
     bytes: int
     seal: str
     store: str
-    """The id of the directory: a decision names store, transaction and seal."""
+    """The id of the directory. A decision names store, transaction and seal."""
     tx: int
     """The transaction's number, which is never used twice in a store."""
     token: str
-    """The answer "unknown" needs it; it ends when, after the lease, the question is asked again."""
+    """Marks this question. The answer "unknown" needs it, until the question is asked again."""
     lease_seconds: float
-    """For how long nobody else is asked."""
+    """For how long no other call gets the question."""
     answers: int
-    """How often the answer has been "unknown" so far."""
+    """How many answers were "unknown" so far."""
     bound: bool = False
     """Whether it was bound to a database, which has a mark if it committed."""

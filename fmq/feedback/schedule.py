@@ -1,15 +1,17 @@
-"""When which undecided transaction is to be asked about: the book that is kept of them.
+"""The schedule: when a checker is to be asked about which undecided transaction.
 
-Each stands in one line for its producer and, once somebody has asked by topic, in one more for
-each of its topics. So whoever asks finds the next one at once, however many there are. A line is a
-heap. A transaction that is put off, asked about or decided leaves its old place where it is; such
-a place is passed over, and when most of a line are such, it is made anew. So no line is much
-longer than those in it.
+For each producer there is a heap of its open questions, the soonest first. After the first call
+that asks by topic there is also one for each producer and topic. So the next question is found at
+once, however many there are.
 
-Most are decided before anybody asks. So one that is new stands in no line until somebody does.
+A question whose time changes gets a new entry in its heaps, and the old ones become stale. Stale
+entries are skipped, and once most of a heap is stale it is rebuilt. So no heap is much larger than
+the number of its questions.
 
-Times are those of `Clock.monotonic`; the book itself never looks at a clock. Guarded by the
-engine's lock.
+Most transactions are decided before a call asks. So a new one enters the heaps only at the next
+call.
+
+Times are those of `Clock.monotonic`, and the caller passes them in. Guarded by the engine's lock.
 """
 
 from __future__ import annotations
@@ -20,28 +22,29 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import count
 from random import Random
+from typing import NamedTuple
 
 from fmq.options import Options
 from fmq.tx.ledger import Entry
 from fmq.tx.state import State
 
-BUSY_SECONDS = 1.0  # a decision is on its way to the disk: look again if it does not get there
-PASSED_MAX = 64  # places in a line that may be over before it is worth a look at their share
+BUSY_SECONDS = 1.0  # until a question is due again whose decision is on its way to the disk
+STALE_MAX = 64  # stale entries that a heap may have whatever its size
 
 Key = tuple[str, str | None]
-"""A producer, and one topic or None for all."""
+"""A producer with one topic, or with None for all topics."""
 
 
 class OpenQuestion:
-    """One undecided transaction, as far as asking goes."""
+    """One undecided transaction, and how asking about it stands."""
 
-    __slots__ = ("answers", "due", "entry", "parked", "token", "tries", "turn")
+    __slots__ = ("answers", "due", "entry", "number", "parked", "token", "tries")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.due = math.inf
-        self.turn = NO_TURN  # the number of its present places
-        self.token = ""  # of the question that is out; an answer needs it
+        self.number = NO_NUMBER  # of its entries in the heaps that are not stale
+        self.token = ""  # of the Question handed out last, which an answer "unknown" needs
         self.answers = 0  # how many were "unknown"
         self.tries = 0  # how many questions ended without a decision, failed checkers included
         self.parked = False
@@ -62,216 +65,238 @@ class OpenQuestion:
     def is_decided(self) -> bool:
         return self.entry.state is not State.UNDECIDED
 
-    def is_out(self, now: float) -> bool:
-        """Whether somebody is being asked about it."""
+    def is_leased(self, now: float) -> bool:
+        """Return whether a checker is being asked about it."""
         return self.token != "" and self.due > now
 
 
-NO_TURN = -1
-Place = tuple[float, int, OpenQuestion]
-"""When it is due, the number of its turn, and what is."""
+NO_NUMBER = -1
 
 
-class _Row:
-    """Those under one key, the soonest first."""
+class HeapEntry(NamedTuple):
+    """A question in a heap. Of those due at the same time, the lowest number comes first."""
 
-    __slots__ = ("members", "places")
+    due: float
+    number: int
+    question: OpenQuestion
+
+    @property
+    def is_stale(self) -> bool:
+        return self.question.number != self.number
+
+
+class QuestionHeap:
+    """The open questions under one key, the soonest first."""
+
+    __slots__ = ("entries", "members")
 
     def __init__(self) -> None:
-        self.members: set[int] = set()  # by number
-        self.places: list[Place] = []
+        self.members: set[int] = set()  # numbers of transactions, parked ones included
+        self.entries: list[HeapEntry] = []
 
-    def put(self, place: Place) -> None:
-        self.tidy()
-        heappush(self.places, place)
+    def add(self, entry: HeapEntry) -> None:
+        self.drop_stale()
+        heappush(self.entries, entry)
 
-    def tidy(self) -> None:
-        """Forget what is over, if that is most of the line: for each place a bounded price."""
-        if len(self.places) > 2 * len(self.members) + PASSED_MAX:
-            current = [place for place in self.places if place[2].turn == place[1]]
+    def drop_stale(self) -> None:
+        """Rebuild the heap if most entries are stale. Amortised O(1) for each entry."""
+        if len(self.entries) > 2 * len(self.members) + STALE_MAX:
+            current = [entry for entry in self.entries if not entry.is_stale]
             heapify(current)
-            self.places = current
+            self.entries = current
 
-    def soonest(self) -> Place | None:
-        places = self.places
-        while places and places[0][2].turn != places[0][1]:
-            heappop(places)
-        return places[0] if places else None
+    def soonest(self) -> HeapEntry | None:
+        entries = self.entries
+        while entries and entries[0].is_stale:
+            heappop(entries)
+        return entries[0] if entries else None
+
+
+Snapshot = tuple[list[OpenQuestion], list[tuple[Entry, float]]]
 
 
 class Schedule:
-    """All undecided transactions of one engine."""
+    """All open questions of one engine, and when each is due."""
 
     def __init__(self, options: Options, seed: bytes, is_deciding: Callable[[Entry], bool]) -> None:
+        """`is_deciding` returns whether a decision is on its way to the disk."""
         self._options = options
         self._is_deciding = is_deciding
         self._seed = seed
-        self._new: dict[int, tuple[Entry, float]] = {}  # by number, with when it is due
-        self._open: dict[int, OpenQuestion] = {}  # by number
-        self._lines: dict[Key, _Row] = {}  # each has members
-        self._by_topic = False  # whether there are lines for topics, too
-        self._turns = count()
-        self.met_busy = False  # whether the last `take` came to one whose decision is on its way
+        self._new: dict[int, tuple[Entry, float]] = {}  # by transaction, with when it is due
+        self._open: dict[int, OpenQuestion] = {}  # by transaction
+        self._heaps: dict[Key, QuestionHeap] = {}  # each has members
+        self._by_topic = False  # whether there are heaps for topics
+        self._numbers = count()
+        self.met_busy = False  # whether the last `take` found one whose decision is on its way
 
     def add(self, entry: Entry, due: float) -> None:
-        """`entry` became undecided; nobody is asked about it before `due`."""
+        """Add a transaction that became undecided, to be asked about at `due`."""
         self._new[entry.tx] = entry, due
 
-    def _take_in_new(self) -> None:
-        """Index what has become undecided since the last call asked."""
+    def _index_new(self) -> None:
+        """Enter into the heaps what was added since the last call that asked."""
         for tx, (entry, due) in self._new.items():
-            each = self._open[tx] = OpenQuestion(entry)
-            for key in self.keys_of(each):
-                self._lines.setdefault(key, _Row()).members.add(tx)
-            self._put_off(each, due)
+            question = self._open[tx] = OpenQuestion(entry)
+            for key in self.keys_of(question):
+                self._heaps.setdefault(key, QuestionHeap()).members.add(tx)
+            self._put_off(question, due)
         self._new.clear()
 
     def remove(self, tx: int) -> None:
-        """It has been decided."""
+        """Remove the transaction with this number, which was decided."""
         self._new.pop(tx, None)
-        each = self._open.pop(tx, None)
-        if each is None:
+        question = self._open.pop(tx, None)
+        if question is None:
             return
-        each.turn, each.token = NO_TURN, ""
-        for key in self.keys_of(each):
-            line = self._lines[key]
-            line.members.discard(tx)
-            if line.members:
-                line.tidy()
+        question.number, question.token = NO_NUMBER, ""
+        for key in self.keys_of(question):
+            heap = self._heaps[key]
+            heap.members.discard(tx)
+            if heap.members:
+                heap.drop_stale()
             else:
-                del self._lines[key]
+                del self._heaps[key]
 
-    def keys_of(self, each: OpenQuestion) -> tuple[Key, ...]:
-        """The lines that it stands in."""
+    # --- finding --------------------------------------------------------------------------------
+
+    def keys_of(self, question: OpenQuestion) -> tuple[Key, ...]:
+        """Return the keys of the heaps that contain `question`."""
+        producer = question.producer
         if self._by_topic:
-            return (each.producer, None), *((each.producer, topic) for topic in each.topics)
-        return ((each.producer, None),)
+            return (producer, None), *((producer, topic) for topic in question.topics)
+        return ((producer, None),)
 
-    def open(self, tx: int) -> OpenQuestion:
-        """The undecided transaction of this number."""
-        self._take_in_new()
+    def find(self, tx: int) -> OpenQuestion:
+        """Return the open question about the transaction with this number."""
+        self._index_new()
         return self._open[tx]
 
-    def snapshot(self) -> tuple[list[OpenQuestion], list[tuple[Entry, float]]]:
-        """Return all of them, in no order, for `in_order`: the least that needs the lock."""
+    def snapshot(self) -> Snapshot:
+        """Return all questions unsorted, for `in_order`. This is all that needs the lock."""
         return [*self._open.values()], [*self._new.values()]
 
     @staticmethod
-    def in_order(
-        snapshot: tuple[list[OpenQuestion], list[tuple[Entry, float]]],
-    ) -> list[OpenQuestion]:
-        """Return all of a snapshot, the oldest first. Also without the engine's lock."""
+    def in_order(snapshot: Snapshot) -> list[OpenQuestion]:
+        """Return all questions of a snapshot, the oldest first. Needs no lock."""
         known, new = snapshot
         everything = {entry.tx: OpenQuestion(entry) for entry, _ in new}
-        everything.update((each.entry.tx, each) for each in known)
+        everything.update((question.entry.tx, question) for question in known)
         return [everything[tx] for tx in sorted(everything)]
 
     def oldest_first(self) -> list[OpenQuestion]:
-        """All of them, in the order of their numbers: also when some were relocated."""
-        self._take_in_new()
+        """Return all questions in the order of their transactions' numbers."""
+        self._index_new()
         return [self._open[tx] for tx in sorted(self._open)]
 
-    def take(self, keys: Iterable[Key], limit: int, now: float) -> list[OpenQuestion]:
-        """Up to `limit` that are due, each with a new token; nobody else gets them for a while.
+    def next_due(self, keys: Iterable[Key]) -> float:
+        """Return when the next question under any of `keys` is due."""
+        entry = _soonest(self._heaps_of(keys))
+        return math.inf if entry is None else entry.due
 
-        Who has been due for longest comes first, whichever its key: none holds back another.
+    # --- asking ---------------------------------------------------------------------------------
+
+    def take(self, keys: Iterable[Key], limit: int, now: float) -> list[OpenQuestion]:
+        """Lease and return up to `limit` questions that are due, the longest due first.
+
+        The order is the same over all `keys`, so no producer or topic holds back another.
         """
-        lines = self._lines_of(keys)
+        heaps = self._heaps_of(keys)
         taken: list[OpenQuestion] = []
         self.met_busy = False
         while len(taken) < limit:
-            place = _soonest(lines)
-            if place is None or place[0] > now:
+            entry = _soonest(heaps)
+            if entry is None or entry.due > now:
                 break
-            each = place[2]
-            if self._is_deciding(each.entry):
+            question = entry.question
+            if self._is_deciding(question.entry):
                 self.met_busy = True
-                self._put_off(each, now + BUSY_SECONDS)
+                self._put_off(question, now + BUSY_SECONDS)
                 continue
-            self.lease(each, now)
-            taken.append(each)
+            self.lease(question, now)
+            taken.append(question)
         return taken
 
-    def lease(self, each: OpenQuestion, now: float) -> None:
-        """Whoever asked has it for a while, and nobody had it before; what is parked stays so."""
-        each.token = f"{self._random.getrandbits(64):016x}"
+    def lease(self, question: OpenQuestion, now: float) -> None:
+        """Give it a new token and put it off until the lease ends. A parked one stays parked."""
+        question.token = f"{self._random.getrandbits(64):016x}"
         until = now + self._options.check_lease_seconds
-        if each.parked:
-            each.due = until
+        if question.parked:
+            question.due = until
         else:
-            self._put_off(each, until)
+            self._put_off(question, until)
 
-    def next_due(self, keys: Iterable[Key]) -> float:
-        """When the next of them is due."""
-        place = _soonest(self._lines_of(keys))
-        return math.inf if place is None else place[0]
+    def count_unknown(self, question: OpenQuestion, now: float) -> bool:
+        """Count an answer "unknown", and put the question off for longer each time.
 
-    def unknown(self, each: OpenQuestion, now: float) -> bool:
-        """Its producer could not tell; whether that was once too often."""
+        Return whether the engine's options allow no further answer: then it is parked, or the
+        caller rolls the transaction back.
+        """
         options = self._options
-        each.token = ""
-        each.tries += 1
-        each.answers += 1
-        each.entry.asked += 1
-        if options.on_undecided != "ask" and each.answers >= options.check_answers_max:
+        question.token = ""
+        question.tries += 1
+        question.answers += 1
+        question.entry.asked += 1
+        if options.on_undecided != "ask" and question.answers >= options.check_answers_max:
             if options.on_undecided == "park":
-                each.due, each.turn, each.parked = math.inf, NO_TURN, True
+                question.due, question.number, question.parked = math.inf, NO_NUMBER, True
             return True
         longest = min(
-            options.check_backoff_seconds * 2.0 ** min(each.answers - 1, 60),
+            options.check_backoff_seconds * 2.0 ** min(question.answers - 1, 60),
             options.check_backoff_max_seconds,
         )
-        self._put_off(each, now + longest * self._random.uniform(0.5, 1.0))
+        self._put_off(question, now + longest * self._random.uniform(0.5, 1.0))
         return False
 
-    def hurry(self, each: OpenQuestion, now: float) -> None:
-        """Let it be asked about, now or when nobody is; one that was parked, from the beginning."""
-        is_out = each.is_out(now)
-        if each.parked:
-            each.answers = 0
-            self._put_off(each, each.due if is_out else now)
-        elif not is_out:
-            self._put_off(each, now)
+    def make_due(self, question: OpenQuestion, now: float) -> None:
+        """Make it due now, or when its lease ends. A parked one begins again with no answers."""
+        is_leased = question.is_leased(now)
+        if question.parked:
+            question.answers = 0
+            self._put_off(question, question.due if is_leased else now)
+        elif not is_leased:
+            self._put_off(question, now)
 
     @cached_property
     def _random(self) -> Random:
         return Random(self._seed)
 
-    def _lines_of(self, keys: Iterable[Key]) -> list[_Row]:
-        self._take_in_new()
+    def _heaps_of(self, keys: Iterable[Key]) -> list[QuestionHeap]:
+        self._index_new()
         keys = tuple(keys)
         if not self._by_topic and any(topic is not None for _, topic in keys):
-            self._begin_lines_of_topics()
-        return [line for key in keys if (line := self._lines.get(key)) is not None]
+            self._index_by_topic()
+        return [heap for key in keys if (heap := self._heaps.get(key)) is not None]
 
-    def _begin_lines_of_topics(self) -> None:
-        """Somebody asks by topic for the first time, and will again."""
+    def _index_by_topic(self) -> None:
+        """Make the heaps for topics, when a call asks by topic for the first time."""
         self._by_topic = True
-        for each in self._open.values():
-            for topic in each.topics:
-                line = self._lines.setdefault((each.producer, topic), _Row())
-                line.members.add(each.entry.tx)
-                if each.turn != NO_TURN:
-                    line.put((each.due, each.turn, each))
+        for question in self._open.values():
+            for topic in question.topics:
+                heap = self._heaps.setdefault((question.producer, topic), QuestionHeap())
+                heap.members.add(question.entry.tx)
+                if question.number != NO_NUMBER:
+                    heap.add(HeapEntry(question.due, question.number, question))
 
-    def _put_off(self, each: OpenQuestion, due: float) -> None:
-        each.due, each.turn, each.parked = due, next(self._turns), False
-        for key in self.keys_of(each):
-            self._lines[key].put((due, each.turn, each))
+    def _put_off(self, question: OpenQuestion, due: float) -> None:
+        question.due, question.number, question.parked = due, next(self._numbers), False
+        entry = HeapEntry(due, question.number, question)
+        for key in self.keys_of(question):
+            self._heaps[key].add(entry)
 
     def _check(self) -> None:
-        self._take_in_new()
-        standing = [(key, each) for each in self._open.values() for key in self.keys_of(each)]
-        assert {key for key, _ in standing} == self._lines.keys()
-        for key, line in self._lines.items():
-            members = [each for where, each in standing if where == key]
-            current = [place[2] for place in line.places if place[2].turn == place[1]]
-            assert line.members == {each.entry.tx for each in members}
+        self._index_new()
+        indexed = [(key, each) for each in self._open.values() for key in self.keys_of(each)]
+        assert {key for key, _ in indexed} == self._heaps.keys()
+        for key, heap in self._heaps.items():
+            members = [each for where, each in indexed if where == key]
+            current = [entry.question for entry in heap.entries if not entry.is_stale]
+            assert heap.members == {each.entry.tx for each in members}
             assert set(current) == {each for each in members if not each.parked}
-            assert len(current) == len(set(current)), "one stands twice in a line"
-            assert len(line.places) <= 2 * len(line.members) + PASSED_MAX + 1
+            assert len(current) == len(set(current)), "a question is twice in a heap"
+            assert len(heap.entries) <= 2 * len(heap.members) + STALE_MAX + 1
 
 
-def _soonest(lines: Iterable[_Row]) -> Place | None:
-    places = (place for line in lines if (place := line.soonest()) is not None)
-    return min(places, default=None)
+def _soonest(heaps: Iterable[QuestionHeap]) -> HeapEntry | None:
+    entries = (entry for heap in heaps if (entry := heap.soonest()) is not None)
+    return min(entries, default=None)

@@ -1,4 +1,4 @@
-"""Asking about everything that is undecided now, in the caller's thread, without waiting."""
+"""Settle: ask about every transaction that is undecided now, in the caller's thread."""
 
 from __future__ import annotations
 
@@ -7,39 +7,51 @@ from collections.abc import Mapping
 from fmq.clock import Clock
 from fmq.feedback.answers import Checker
 from fmq.feedback.loop import CheckLoop
-from fmq.feedback.service import Asked, Feedback
+from fmq.feedback.open_questions import Baseline, OpenQuestions
+from fmq.feedback.schedule import Key
+from fmq.feedback.service import Feedback
 from fmq.results import Settled
 from fmq.tx.state import State
 
 
 def settle(
-    feedback: Feedback, checkers: Mapping[str, Checker], clock: Clock, timeout: float
+    feedback: Feedback,
+    questions: OpenQuestions,
+    checkers: Mapping[str, Checker],
+    clock: Clock,
+    timeout: float,
 ) -> Settled:
-    """Ask about what `checkers` may know, and wait for what others are being asked about."""
+    """Ask `checkers` about all that their producers left undecided, and report.
+
+    A question that another thread is asking is waited for, and not asked again.
+    """
     deadline = clock.monotonic() + timeout
-    everything = feedback.hurry(checkers)
-    loop = CheckLoop(feedback, checkers, limit=1, pause=0.0, clock=clock, gave_up=feedback.give_up)
+    everything = questions.make_all_due(checkers)
+    keys: list[Key] = [(producer, None) for producer in checkers]
+    loop = CheckLoop(feedback, checkers, limit=1, pause=0.0, clock=clock, gave_up=questions.end_try)
     left = [
-        asked for asked in everything if asked.open.producer in checkers and not asked.open.parked
+        each
+        for each in everything
+        if each.question.producer in checkers and not each.question.parked
     ]
     while left and (seconds := deadline - clock.monotonic()) > 0:
-        if feedback.has_ended(left[-1]):
+        if questions.has_ended(left[-1]):
             left.pop()
         elif not loop.once(wait=0.0):
-            feedback.pause(left[-1], checkers, seconds)  # somebody else has been asked
-    feedback.catch_up()
+            questions.wait_for_end(left[-1], keys, seconds)  # another thread asks about it
+    questions.finish_decisions()
     return _report(everything)
 
 
-def _report(everything: list[Asked]) -> Settled:
+def _report(everything: list[Baseline]) -> Settled:
     found: dict[State | None, list[str]] = {
         State.COMMITTED: [],
         State.ROLLED_BACK: [],
         State.UNDECIDED: [],
         None: [],  # not asked about
     }
-    for each, tries in everything:
-        state = each.entry.state
-        unasked = state is State.UNDECIDED and each.tries == tries
-        found[None if unasked else state].append(each.tx_id)
+    for each in everything:
+        state = each.question.entry.state
+        unasked = state is State.UNDECIDED and each.question.tries == each.tries
+        found[None if unasked else state].append(each.question.tx_id)
     return Settled(*map(tuple, found.values()))

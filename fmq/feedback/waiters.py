@@ -1,4 +1,4 @@
-"""Who waits for a question to become due, or for the end of one, and what wakes them.
+"""The calls that wait for a question to become due, or for the end of one, and what wakes them.
 
 Guarded by the engine's lock.
 """
@@ -11,65 +11,66 @@ from fmq.feedback.schedule import Key
 from fmq.tx.messages import Wakeup
 
 
-class Asker(Wakeup):
-    """One call that waits until something under one of its keys is due."""
+class DueWakeup(Wakeup):
+    """Wakes one call that waits until a question under one of its keys is due."""
 
     __slots__ = ("keys", "until")
 
     def __init__(self, keys: Iterable[Key]) -> None:
         super().__init__()
         self.keys = keys
-        self.until = 0.0  # when it looks again by itself
+        self.until = 0.0  # when the call looks again if nothing wakes it
 
 
 class Waiters:
-    """All who wait at one feedback service."""
+    """All calls that wait for questions of one engine."""
 
     def __init__(self) -> None:
-        self._askers: dict[Key, set[Asker]] = {}
-        self._watchers: set[Wakeup] = set()
+        self._for_due: dict[Key, set[DueWakeup]] = {}
+        self._for_end: set[Wakeup] = set()
 
-    def ask(self, asker: Asker, until: float) -> None:
-        """It waits until `until`, or until something is due sooner."""
-        asker.until = until
-        for key in asker.keys:
-            self._askers.setdefault(key, set()).add(asker)
+    def wait_for_due(self, wakeup: DueWakeup, until: float) -> None:
+        """Wake it when a question under one of its keys is due before `until`."""
+        wakeup.until = until
+        for key in wakeup.keys:
+            self._for_due.setdefault(key, set()).add(wakeup)
 
-    def watch(self, watcher: Wakeup) -> None:
-        """It waits for the end of some question, whatever the end is."""
-        self._watchers.add(watcher)
+    def wait_for_end(self, wakeup: Wakeup) -> None:
+        """Wake it when any question ends, with or without a decision."""
+        self._for_end.add(wakeup)
 
-    def forget(self, asker: Asker) -> None:
-        """It waits no more, if it ever did."""
-        for key in asker.keys:
-            askers = self._askers.get(key)
-            if askers is not None:
-                askers.discard(asker)
-                if not askers:
-                    del self._askers[key]
+    def remove_due(self, wakeup: DueWakeup) -> None:
+        """Remove it, if it was added."""
+        for key in wakeup.keys:
+            wakeups = self._for_due.get(key)
+            if wakeups is not None:
+                wakeups.discard(wakeup)
+                if not wakeups:
+                    del self._for_due[key]
 
-    def forget_watcher(self, watcher: Wakeup) -> None:
-        self._watchers.discard(watcher)
+    def remove_end(self, wakeup: Wakeup) -> None:
+        """Remove it, if it was added."""
+        self._for_end.discard(wakeup)
 
-    def sleeps_beyond(self, due: float) -> bool:
-        """Whether anybody would sleep longer than until `due`."""
-        return any(due < asker.until for askers in self._askers.values() for asker in askers)
+    def sleep_beyond(self, due: float) -> bool:
+        """Return whether any call would sleep for longer than until `due`."""
+        return any(due < wakeup.until for wakeups in self._for_due.values() for wakeup in wakeups)
 
-    def due(self, keys: Iterable[Key], due: float) -> None:
-        """Something under `keys` is due at `due`: those who would sleep longer look again."""
+    def wake_for_due(self, keys: Iterable[Key], due: float) -> None:
+        """Wake the calls that would sleep beyond `due`, when a question under `keys` is due."""
         for key in keys:
-            for asker in self._askers.get(key, ()):
-                if due < asker.until:
-                    asker()
+            for wakeup in self._for_due.get(key, ()):
+                if due < wakeup.until:
+                    wakeup()
 
-    def ended(self) -> None:
-        """A question has come to its end."""
-        for watcher in self._watchers:
-            watcher()
+    def wake_for_end(self) -> None:
+        """Wake the calls that wait for the end of a question."""
+        for wakeup in self._for_end:
+            wakeup()
 
     def wake_all(self) -> None:
-        """Everybody looks again: the engine closes, or has failed."""
-        for askers in self._askers.values():
-            for asker in askers:
-                asker()
-        self.ended()
+        """Wake every call."""
+        for wakeups in self._for_due.values():
+            for wakeup in wakeups:
+                wakeup()
+        self.wake_for_end()

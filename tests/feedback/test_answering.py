@@ -292,7 +292,7 @@ def test_a_closed_engine_asks_nobody_and_takes_no_answer(clock: FakeClock) -> No
         question = asked_one(engine)
     refuses_everything(engine, question, Closed)
     with pytest.raises(Closed):
-        engine.feedback.undecided()
+        engine.undecided()
     assert clock.monotonic() == 0.0, "a call waited"
 
 

@@ -153,7 +153,7 @@ def test_a_question_about_a_parked_one_brings_it_back_to_nobody_else(clock: Fake
         assert asked(engine) == []
         assert engine.feedback.answer(question, "unknown") is None
         assert engine.undecided()[0].parked
-        engine.feedback.book._check()
+        engine.feedback._questions._schedule._check()
 
 
 def test_a_parked_one_is_resumed_behind_the_question_that_is_out(clock: FakeClock) -> None:

@@ -88,13 +88,13 @@ def test_what_an_interrupted_ask_has_not_taken_is_asked_about_by_the_next() -> N
             if engine.stats().failure is not None:
                 continue
             two.commit()
-            engine.feedback.book._check()
+            engine.feedback._questions._schedule._check()
             clock.advance(100)
             assert sorted(asked(engine)) == ["T1", "T3"], interrupt.met
             one.commit()
             three.rollback()
-            engine.feedback.book._check()
-            assert not engine.feedback.book._lines, interrupt.met
+            engine.feedback._questions._schedule._check()
+            assert not engine.feedback._questions._schedule._heaps, interrupt.met
         if not interrupt.met:
             return
     raise AssertionError("so many lines?")
@@ -110,7 +110,7 @@ def test_an_interrupted_resume_leaves_it_parked_or_has_it_asked_about() -> None:
                 interrupt.run(partial(engine.feedback.resume, "T"))
             if engine.stats().failure is not None:
                 continue
-            engine.feedback.book._check()
+            engine.feedback._questions._schedule._check()
             (undecided,) = engine.undecided()
             assert asked(engine) == ([] if undecided.parked else ["T"]), interrupt.met
         if not interrupt.met:

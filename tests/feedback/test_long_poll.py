@@ -40,7 +40,7 @@ def waiting(engine: Engine, clock: WatchedClock, *args: Any, **more: Any) -> Ite
     clock.until_somebody_waits()
     yield call
     call.ended()
-    assert engine.feedback._waiting._askers == {}, "somebody who is gone is woken"
+    assert engine.feedback._questions._waiters._for_due == {}, "a call that has ended is woken"
 
 
 def test_one_that_becomes_undecided_and_is_due_wakes_who_waits(

@@ -1,4 +1,4 @@
-"""The book of what is to be asked about when, against a model with one row for each transaction."""
+"""The schedule of questions, against a model with one row for each transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq import Options
-from fmq.feedback.schedule import BUSY_SECONDS, PASSED_MAX, Key, OpenQuestion, Schedule
+from fmq.feedback.schedule import BUSY_SECONDS, STALE_MAX, Key, OpenQuestion, Schedule
 from fmq.store.kinds import Kind, Prepare, Run
 from fmq.tx.ledger import Entry
 
@@ -57,11 +57,11 @@ class Row:
 
 
 class Model:
-    """The book beside a plain list."""
+    """The schedule beside a plain list."""
 
     def __init__(self) -> None:
         self.deciding: set[int] = set()
-        self.book = Schedule(OPTIONS, b"seed", lambda entry: entry.tx in self.deciding)
+        self.schedule = Schedule(OPTIONS, b"seed", lambda entry: entry.tx in self.deciding)
         self.rows: list[Row] = []
         self.now = 0.0
         self.number = 0
@@ -75,7 +75,7 @@ class Model:
         if not self.rows:
             return None
         row = self.rows[a % len(self.rows)]
-        return row, self.book.open(row.tx)
+        return row, self.schedule.find(row.tx)
 
     # --- what may happen ------------------------------------------------------------------------
 
@@ -85,13 +85,13 @@ class Model:
         row = Row(self.number, PRODUCERS[a % 3], topics, 0.0, 0)
         self.put_off(row, self.now + b)
         self.rows.append(row)
-        self.book.add(entry(row.tx, row.producer, *topics, *topics[:1]), row.due)
+        self.schedule.add(entry(row.tx, row.producer, *topics, *topics[:1]), row.due)
 
     def remove(self, a: int, b: int) -> None:
         if found := self.some(a):
             row, each = found
             self.rows.remove(row)
-            self.book.remove(row.tx)
+            self.schedule.remove(row.tx)
             assert each.token == ""
 
     def take(self, a: int, b: int) -> None:
@@ -109,7 +109,7 @@ class Model:
                 expected.append(row)
                 row.is_out = True
                 self.put_off(row, self.now + OPTIONS.check_lease_seconds)
-        taken = self.book.take(keys, limit, self.now)
+        taken = self.schedule.take(keys, limit, self.now)
         assert [each.entry.tx for each in taken] == [row.tx for row in expected]
         new = {each.token for each in taken}
         assert len(new) == len(taken), "two questions have one token"
@@ -129,7 +129,7 @@ class Model:
             return
         row, each = found
         row.answers, row.is_out = row.answers + 1, False
-        too_often = self.book.unknown(each, self.now)
+        too_often = self.schedule.count_unknown(each, self.now)
         assert too_often == (row.answers == OPTIONS.check_answers_max)
         if too_often:
             row.parked = True
@@ -143,7 +143,7 @@ class Model:
         """Now, unless somebody is being asked; what was parked begins anew."""
         if found := self.some(a):
             row, each = found
-            self.book.hurry(each, self.now)
+            self.schedule.make_due(each, self.now)
             if not (row.is_out and row.due > self.now):
                 row.answers = 0 if row.parked else row.answers
                 row.parked = False
@@ -159,17 +159,17 @@ class Model:
     # --- what must hold -------------------------------------------------------------------------
 
     def check(self) -> None:
-        self.book._check()
+        self.schedule._check()
         for key in KEYS:
             expected = min((row.due for row in self.under([key])), default=math.inf)
-            assert self.book.next_due([key]) == expected, key
-        assert self.book.next_due([]) == math.inf
-        everything = self.book.oldest_first()
+            assert self.schedule.next_due([key]) == expected, key
+        assert self.schedule.next_due([]) == math.inf
+        everything = self.schedule.oldest_first()
         assert [each.entry.tx for each in everything] == [row.tx for row in self.rows]
         for row, each in zip(self.rows, everything, strict=True):
             known = each.due, each.answers, each.parked, each.token != ""
             assert known == (row.due, row.answers, row.parked, row.is_out)
-            assert each.is_out(self.now) == (row.is_out and row.due > self.now)
+            assert each.is_leased(self.now) == (row.is_out and row.due > self.now)
 
 
 ACTS: list[Callable[[Model, int, int], None]] = [
@@ -208,45 +208,45 @@ def test_it_knows_what_a_list_would_know(
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def places(book: Schedule) -> int:
-    """How much of anything the book keeps."""
-    return sum(len(line.places) for line in book._lines.values())
+def places(schedule: Schedule) -> int:
+    """How much of anything the schedule keeps."""
+    return sum(len(heap.entries) for heap in schedule._heaps.values())
 
 
 def test_what_was_decided_leaves_nothing_behind() -> None:
     """Though somebody asked each time before it was."""
-    book = Schedule(OPTIONS, b"seed", is_undecided)
-    book.add(entry(1, "p", "a"), 60.0)
+    schedule = Schedule(OPTIONS, b"seed", is_undecided)
+    schedule.add(entry(1, "p", "a"), 60.0)
     for tx in range(2, 2000):
-        book.add(entry(tx, "p", "a", "b"), 60.0 + tx)
-        assert book.next_due([("p", None), ("p", "b")]) == 60.0
-        book.remove(tx)
-        assert places(book) <= 2 * (PASSED_MAX + 3)
-    book.remove(1)
-    assert places(book) == 0
-    assert not book._lines
+        schedule.add(entry(tx, "p", "a", "b"), 60.0 + tx)
+        assert schedule.next_due([("p", None), ("p", "b")]) == 60.0
+        schedule.remove(tx)
+        assert places(schedule) <= 2 * (STALE_MAX + 3)
+    schedule.remove(1)
+    assert places(schedule) == 0
+    assert not schedule._heaps
 
 
 def test_what_is_decided_before_anybody_asks_was_in_no_line() -> None:
     """Most transactions are decided by who prepared them; what is left is asked about."""
-    book = Schedule(OPTIONS, b"seed", is_undecided)
+    schedule = Schedule(OPTIONS, b"seed", is_undecided)
     for tx in range(1, 100):
-        book.add(entry(tx, "p", "a"), float(tx))
+        schedule.add(entry(tx, "p", "a"), float(tx))
         if tx != 50:
-            book.remove(tx)
-    assert not book._lines
-    assert [each.entry.tx for each in book.take([("p", None)], 9, 100.0)] == [50]
-    book.remove(50)
-    assert not book._lines
+            schedule.remove(tx)
+    assert not schedule._heaps
+    assert [each.entry.tx for each in schedule.take([("p", None)], 9, 100.0)] == [50]
+    schedule.remove(50)
+    assert not schedule._heaps
 
 
 def test_a_line_that_nobody_asks_for_does_not_grow() -> None:
     """Asked about under one topic again and again, it is one member of its other lines still."""
-    book = Schedule(OPTIONS, b"seed", is_undecided)
-    book.add(entry(1, "p", "a", "b"), 0.0)
+    schedule = Schedule(OPTIONS, b"seed", is_undecided)
+    schedule.add(entry(1, "p", "a", "b"), 0.0)
     for turn in range(2000):
-        assert book.take([("p", "a")], 1, turn * 10.0)
-        book._check()
+        assert schedule.take([("p", "a")], 1, turn * 10.0)
+        schedule._check()
 
 
 class Moment(float):
@@ -284,18 +284,18 @@ EACH_MAX = 64  # times compared for one question: a push and a pop, of up to 14 
 
 def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None:
     """Batches of 32 out of 10,000, each decided before the next one is asked for."""
-    book = Schedule(Options(), b"seed", is_undecided)
+    schedule = Schedule(Options(), b"seed", is_undecided)
     for tx in range(1, MANY + 1):
-        book.add(entry(tx, "p"), Moment(tx))
+        schedule.add(entry(tx, "p"), Moment(tx))
     now = Moment(2 * MANY)
     seen: list[int] = []
     counts: list[int] = []
 
     def batch() -> None:
-        taken = book.take([("p", None)], 32, now)
+        taken = schedule.take([("p", None)], 32, now)
         seen.extend(each.entry.tx for each in taken)
         for each in taken:
-            book.remove(each.entry.tx)
+            schedule.remove(each.entry.tx)
 
     while len(seen) < MANY:
         counts.append(compared(batch))
@@ -306,15 +306,15 @@ def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None
 
 def test_a_question_costs_no_more_though_nobody_ever_can_tell() -> None:
     """Whoever is put off leaves a place behind, which is passed over once, and then forgotten."""
-    book = Schedule(Options(), b"seed", is_undecided)
+    schedule = Schedule(Options(), b"seed", is_undecided)
     for tx in range(1, 1001):
-        book.add(entry(tx, "p"), Moment(tx))
+        schedule.add(entry(tx, "p"), Moment(tx))
     counts = []
 
     def batch(now: Moment) -> int:
-        taken = book.take([("p", None)], 32, now)
+        taken = schedule.take([("p", None)], 32, now)
         for each in taken:
-            book.unknown(each, now)
+            schedule.count_unknown(each, now)
         return len(taken)
 
     for turn in range(1, 11):
