@@ -1,7 +1,4 @@
-"""What an engine says when it is asked: of transactions, queues, groups, and what was settled.
-
-Imported when it is asked: each of these classes takes a good part of a millisecond to make.
-"""
+"""What an engine returns about transactions, queues and groups. All are frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ OutcomeState = Literal["undecided", "committed", "rolled back"]
 
 @dataclass(frozen=True, slots=True)
 class UndecidedTransaction:
-    """A sealed transaction that waits for its decision."""
+    """A transaction that was prepared and not decided yet."""
 
     tx_id: str
     producer: str | None
@@ -27,23 +24,23 @@ class UndecidedTransaction:
     position: int
     seal: str
     answers: int = 0
-    """How often whoever was asked about it could not tell."""
+    """How many answers about it were "unknown"."""
     parked: bool = False
-    """Nobody is asked any more, until a person decides or `engine.feedback.resume` is called."""
+    """No checker is asked until a person decides or `engine.feedback.resume` is called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a transaction; of an undecided one, what is known so far."""
+    """What became of a transaction, or what is known so far of an undecided one."""
 
     tx_id: str
     state: OutcomeState
     producer: str | None
     prepared_at: datetime
     messages: int
-    """How many it has published, or would; 0 if it was rolled back."""
+    """How many it published, or would publish if it is undecided. 0 if it was rolled back."""
     bytes: int
-    """What its messages took when it was prepared, also if it was rolled back."""
+    """The size of its messages when it was prepared, even if it was rolled back."""
     seal: str
     decided_at: datetime | None = None
     decided_by: str | None = None
@@ -51,7 +48,7 @@ class Outcome:
     position: int | None = None
     receipts: tuple[Receipt, ...] = ()
     asked: int = 0
-    """How many answers to questions about it there were, since its engine was opened."""
+    """How many times a question about it was answered since the engine was opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +63,26 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """What a group is done with in one queue, at one instant; only acks that are durable count."""
+    """What a group has acked in one queue, at one instant. Only durable acks count."""
 
     group: str
     topic: str
     queue: int
     acked_below: int
-    """Every message below this offset is acked, or dropped by retention."""
+    """Every message below this offset is acked or was dropped by retention."""
     acked_beyond: int
-    """How many above it are acked."""
+    """How many messages above `acked_below` are acked."""
     unread: int
-    """How many messages the queue holds that are not acked, those delivered by now included."""
+    """How many messages of the queue are not acked, those that are delivered included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What `engine.settle` found out, as tx_ids."""
+    """What `engine.settle` did about each transaction that was undecided. All are tx_ids."""
 
     committed: tuple[str, ...]
     rolled_back: tuple[str, ...]
     unknown: tuple[str, ...]
-    """Asked about, and still undecided."""
+    """A checker was asked, and the transaction is still undecided."""
     unasked: tuple[str, ...]
-    """Parked, or no checker is registered for their producer, or time ran out before an answer."""
+    """No answer came: parked, or without a registered checker, or the time ran out."""

@@ -57,7 +57,7 @@ def _met(
     the marks of that one are.
     """
     binding = binding_of(connection, bridge)
-    if checkers.needs(producer, binding.path):
+    if checkers.is_unbound(producer, binding.path):
         # First the database, then the checker: one that is not registered there answers nothing.
         new = not checkers.has_bound(producer)
         place = binding.register(feedback.store, producer, new=new)

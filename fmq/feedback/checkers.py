@@ -52,7 +52,7 @@ class Checkers:
         self._checkers = {**self._checkers, producer: checker}
         self._restart()
 
-    def needs(self, producer: str, database: str) -> bool:
+    def is_unbound(self, producer: str, database: str) -> bool:
         """Return whether `producer` is not bound to `database` yet.
 
         Raises BadOption if it is bound to another one.

@@ -1,6 +1,6 @@
-"""Asking for questions and having checkers answer them: the loop that every producer runs.
+"""The loop that every producer runs: ask for questions, and answer them with checkers.
 
-It knows two calls, `ask` and `answer`, so it serves in process and over a network alike.
+It needs only two calls, `ask` and `answer`, so it works in process and over a network alike.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from logging import Logger
 from typing import Protocol
 
 from fmq.clock import Clock, SystemClock
@@ -25,16 +24,12 @@ from fmq.feedback.question import Question
 from fmq.results import Outcome
 from fmq.tx.names import check_count, check_names, check_seconds
 
-TROUBLE_SECONDS = 1.0  # between two calls when one has failed
+TROUBLE_SECONDS = 1.0  # the pause after a failed call
+LOG = logging.getLogger("fmq.feedback")
 
 
-def log() -> Logger:
-    """Where what goes wrong in a thread of ours is told; imported when something does."""
-    return logging.getLogger("fmq.feedback")
-
-
-class Asks(Protocol):
-    """Where questions come from and answers go to; `engine.feedback` is one."""
+class QuestionSource(Protocol):
+    """Gives questions and takes answers, as `engine.feedback` does."""
 
     def ask(
         self,
@@ -51,15 +46,15 @@ class Asks(Protocol):
 
 
 class CheckLoop:
-    """Asks for questions to one or several producers, and answers with their checkers.
+    """Asks for the questions to one or more producers, and answers them with their checkers.
 
-    `wait` is how long one call waits for a question, `pause` how long nothing is done between
-    two calls.
+    One call waits for a question for `wait` seconds. Between two calls the loop pauses for `pause`
+    seconds.
     """
 
     def __init__(
         self,
-        feedback: Asks,
+        feedback: QuestionSource,
         checkers: Mapping[str, Callable[[Question], Answer]],
         *,
         topics: str | Iterable[str] | None = None,
@@ -69,15 +64,15 @@ class CheckLoop:
         clock: Clock | None = None,
         gave_up: Callable[[Question], None] | None = None,
     ) -> None:
-        """`gave_up` is told of each question that got no answer, for whatever reason."""
+        """`gave_up` is called with each question that got no answer, for any reason."""
         if not all(callable(getattr(feedback, call, None)) for call in ("ask", "answer")):
             raise TypeError(
-                f"feedback={feedback!r}: is where questions come from, as engine.feedback, with "
-                f"ask() and answer(), not {type(feedback).__name__}. Nothing was begun."
+                f"feedback={feedback!r}: is an object with ask() and answer(), as "
+                f"engine.feedback is one, not {type(feedback).__name__}. Nothing was begun."
             )
         if not isinstance(checkers, Mapping):
             raise TypeError(
-                f"checkers={checkers!r}: is a mapping of producers to functions that are asked, as "
+                f"checkers={checkers!r}: is a mapping of producers to checkers, as "
                 f'in {{"shop": check}}, not {type(checkers).__name__}. Nothing was begun.'
             )
         for checker in checkers.values():
@@ -101,17 +96,17 @@ class CheckLoop:
             try:
                 self.once()
             except (UsageError, EngineFailed):
-                return  # closed, or a copy in a forked child: nobody asks here any more
+                return  # the engine is closed, or this is its copy in a forked child
             except Exception:
-                log().exception("asking about undecided transactions failed; it is tried again")
+                LOG.exception("asking about undecided transactions failed; it is tried again")
                 pause = max(pause, TROUBLE_SECONDS)
             if pause:
                 self._clock.wait(self._stopping, pause)
 
     def stop(self) -> None:
-        """Let `run` return after the questions that it has; may be called from anywhere."""
+        """Make `run` return once its current questions are answered. Any thread may call it."""
         self._stopped = True
-        with suppress(RuntimeError):  # somebody else just did
+        with suppress(RuntimeError):  # another call has released it
             self._stopping.release()
 
     def __enter__(self) -> CheckLoop:
@@ -121,7 +116,7 @@ class CheckLoop:
         self.stop()
 
     def once(self, *, wait: float | None = None) -> list[tuple[Question, Answer | None]]:
-        """Ask once and answer all; the questions with what was answered, None: nothing."""
+        """Ask once and answer each question. Return each with its answer, or None if it failed."""
         questions = self._feedback.ask(
             list(self._checkers),
             self._topics,
@@ -131,7 +126,7 @@ class CheckLoop:
         asked = self._clock.monotonic()
         answered: list[tuple[Question, Answer | None]] = []
         for question in questions:
-            # One whose lease has ended meanwhile comes again, here or elsewhere.
+            # After the end of its lease a question is asked again, perhaps by another loop.
             late = self._clock.monotonic() - asked >= question.lease_seconds
             answer = None if late else self._answer(question)
             if answer is None and self._gave_up is not None:
@@ -140,12 +135,12 @@ class CheckLoop:
         return answered
 
     def _answer(self, question: Question) -> Answer | None:
-        """Answer one; None if that failed, which counts as nothing: it comes again."""
+        """Answer one question. Return None if that failed: then the question is asked again."""
         began = self._clock.monotonic()
         decision = self._decision_on(question)
         seconds = self._clock.monotonic() - began
         if seconds > question.lease_seconds:
-            log().warning(
+            LOG.warning(
                 "the checker of %r took %.1f s to answer about %s, longer than its lease of %g s "
                 "(check_lease_seconds), so the same question may have been asked again meanwhile",
                 question.producer, seconds, question.tx_id, question.lease_seconds,
@@ -157,28 +152,28 @@ class CheckLoop:
         except LeaseLost:
             return None
         except (AlreadyDecided, UnknownTransaction) as error:
-            log().warning("the checker of %r comes too late: %s", question.producer, error)
+            LOG.warning("the checker of %r comes too late: %s", question.producer, error)
             return None
         except (UsageError, EngineFailed):
             raise
         except Exception:
-            # One that cannot be decided must not hold back those that were asked with it.
-            log().exception("%s: %r could not be written", question.tx_id, decision)
+            # The questions that came with it are still to be answered.
+            LOG.exception("%s: %r could not be written", question.tx_id, decision)
             return None
         return decision
 
     def _decision_on(self, question: Question) -> Answer | None:
-        """What the checker says, if it is something that may be said."""
+        """Return the checker's answer, or None if it raised or answered something else."""
         try:
             decision = self._checkers[question.producer](question)
         except BaseException as error:
-            ours = threading.current_thread() is not threading.main_thread()
-            if not (ours or isinstance(error, Exception)):
-                raise  # it is the program that is told to end
-            log().exception("the checker of %r failed on %s", question.producer, question.tx_id)
+            is_main = threading.current_thread() is threading.main_thread()
+            if is_main and not isinstance(error, Exception):
+                raise  # an interrupt or an exit of the program
+            LOG.exception("the checker of %r failed on %s", question.producer, question.tx_id)
             return None
         if not is_answer(decision):
-            log().error(
+            LOG.error(
                 "the checker of %r answered %r about %s; it may say one of %s",
                 question.producer, decision, question.tx_id, ", ".join(ANSWERS),
             )  # fmt: skip
