@@ -1,4 +1,4 @@
-"""A consumer: every message goes to one member of a group, and comes again until it is acked."""
+"""A consumer: one member of a group gets each message, again and again until it acks it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_new_group_starts_at_the_earliest(engine: Engine) -> None:
         assert [delivery.body for delivery in consumer.poll()] == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_delivery_says_all_that_the_message_says(engine: Engine) -> None:
+def test_a_delivery_has_the_properties_of_its_message(engine: Engine) -> None:
     sent = Message(b"body", "key", "tag", {"h": "v"})
     (receipt,) = engine.send_many("u", [sent])
     with engine.consumer("u", group="g") as consumer:
@@ -68,10 +68,8 @@ def test_groups_do_not_share(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_is_acked_never_comes_again_and_what_is_not_does(
-    disk: CrashDisk, killed: bool
-) -> None:
-    """Over a restart, with gaps: an ack is of one message and not of all before it."""
+def test_only_messages_without_an_ack_are_redelivered(disk: CrashDisk, killed: bool) -> None:
+    """Redelivery after a restart leaves gaps: an ack is of one message, not of all before it."""
     with opened(disk) as engine:
         engine.send_many("t", [b"0", b"1", b"2", b"3"])
         with engine.consumer("t", group="g") as consumer:
@@ -109,10 +107,8 @@ def test_a_batch_is_acked_whole(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100, 256, 300])
-def test_the_same_poll_again_and_again_gets_as_many_as_it_asks_for(
-    engine: Engine, limit: int
-) -> None:
-    """What is read ahead is no reason to hand out less."""
+def test_equal_polls_get_as_many_messages_as_they_ask_for(engine: Engine, limit: int) -> None:
+    """Reading ahead never makes a poll return fewer."""
     engine.send_many("u", [b"x"] * 900)
     with engine.consumer("u", group="g") as consumer:
         for _ in range(3):
@@ -121,9 +117,7 @@ def test_the_same_poll_again_and_again_gets_as_many_as_it_asks_for(
             assert len(batch) == limit
 
 
-def test_a_lease_that_ended_hands_the_message_to_whoever_asks(
-    engine: Engine, clock: FakeClock
-) -> None:
+def test_a_message_is_redelivered_after_its_lease_ends(engine: Engine, clock: FakeClock) -> None:
     with (
         engine.consumer("t", group="g", lease_seconds=10) as one,
         engine.consumer("t", group="g") as other,
@@ -141,7 +135,9 @@ def test_a_lease_that_ended_hands_the_message_to_whoever_asks(
         assert seen(other.poll()) == [2]
 
 
-def test_a_waiting_poll_takes_over_when_a_lease_ends(engine: Engine, clock: FakeClock) -> None:
+def test_a_waiting_poll_gets_a_message_when_its_lease_ends(
+    engine: Engine, clock: FakeClock
+) -> None:
     with (
         engine.consumer("t", group="g", lease_seconds=10) as one,
         engine.consumer("t", group="g") as other,
@@ -152,14 +148,14 @@ def test_a_waiting_poll_takes_over_when_a_lease_ends(engine: Engine, clock: Fake
         assert clock.monotonic() - before == pytest.approx(10)
 
 
-def test_what_is_released_comes_again_at_once(engine: Engine) -> None:
+def test_a_released_message_is_redelivered_at_once(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         deliveries = consumer.poll()
         deliveries[1].release()
         assert seen(consumer.poll()) == [1]
 
 
-def test_nothing_of_what_was_read_or_handed_out_can_be_set(engine: Engine) -> None:
+def test_batches_and_deliveries_are_read_only(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         [delivery] = consumer.poll(limit=1)
         batch = engine.read_batch("t")
@@ -171,8 +167,11 @@ def test_nothing_of_what_was_read_or_handed_out_can_be_set(engine: Engine) -> No
                 setattr(what, name, 7)
 
 
-def test_what_a_handler_does_with_its_lists_changes_no_later_delivery(engine: Engine) -> None:
-    """One that takes bodies out of it and fails: they come again, each at its own offset."""
+def test_a_changed_list_of_messages_changes_no_redelivery(engine: Engine) -> None:
+    """A handler takes messages out of its list and fails.
+
+    They are redelivered, each at its offset.
+    """
     with engine.consumer("t", group="g") as consumer:
         batch = consumer.poll_batch()
         assert batch is not None
@@ -189,10 +188,8 @@ def test_what_a_handler_does_with_its_lists_changes_no_later_delivery(engine: En
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-def test_what_a_handler_does_with_headers_changes_no_later_delivery(
-    engine: Engine, limit: int
-) -> None:
-    """Though it may not, as types say: what comes again has the headers that were sent."""
+def test_changed_headers_change_no_redelivery(engine: Engine, limit: int) -> None:
+    """Types forbid to change headers. A redelivered message has the headers that were sent."""
     engine.send_many("u", [Message(b"%d" % n, headers={"n": str(n)}) for n in range(3)])
     with engine.consumer("u", group="g") as consumer:
         for _ in range(2):
@@ -202,8 +199,8 @@ def test_what_a_handler_does_with_headers_changes_no_later_delivery(
             delivery.release()
 
 
-def test_a_release_behind_a_close_says_what_was_closed(engine: Engine) -> None:
-    """And not that a lease was lost: its end has given back all that the consumer had."""
+def test_a_release_after_close_raises_closed(engine: Engine) -> None:
+    """LeaseLost would mislead: the close has given back all that the consumer held."""
     engine.send_many("orders", [b"1", b"2"])
     for closing in ("consumer", "engine"):
         consumer = engine.consumer("orders", group="g")
@@ -213,7 +210,7 @@ def test_a_release_behind_a_close_says_what_was_closed(engine: Engine) -> None:
             delivery.release()
 
 
-def test_a_consumer_that_closes_lets_its_messages_come_again(engine: Engine) -> None:
+def test_a_close_redelivers_the_messages_of_the_consumer(engine: Engine) -> None:
     with engine.consumer("t", group="g") as other:
         with engine.consumer("t", group="g") as one:
             delivery = one.poll()[0]
@@ -223,7 +220,7 @@ def test_a_consumer_that_closes_lets_its_messages_come_again(engine: Engine) -> 
         assert seen(other.poll()) == [0, 1, 2, 3]
 
 
-def test_acking_twice_is_a_lost_lease(engine: Engine) -> None:
+def test_a_second_ack_raises_lease_lost(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         (delivery, *_) = consumer.poll()
         delivery.ack()
@@ -241,12 +238,12 @@ def test_an_ack_without_sync_is_durable_with_the_next_one(engine: Engine, disk: 
 
 
 @pytest.mark.parametrize("ends", ["the consumer closes", "its lease ends"])
-def test_what_is_acked_does_not_come_again_before_its_ack_is_durable(
+def test_a_message_is_not_redelivered_while_its_ack_is_on_its_way(
     disk: CrashDisk, ends: str
 ) -> None:
-    """An ack that nobody waits for is on its way: only a crash may take it back.
+    """Only a crash may take back an ack that did not wait for its sync.
 
-    Method: an engine with a thread of its own, which does nothing while time stands still.
+    Method: an engine with a thread of its own, which does nothing while the clock stands still.
     """
     clock = FakeClock()
     options = fmq.Options(segment_bytes=4096, lease_seconds=0.5, checkpoint_idle_seconds=60)
@@ -265,7 +262,7 @@ def test_what_is_acked_does_not_come_again_before_its_ack_is_durable(
     check(disk)
 
 
-def test_an_ack_that_was_refused_leaves_the_delivery_with_its_consumer(clock: FakeClock) -> None:
+def test_a_refused_ack_leaves_the_delivery_with_its_consumer(clock: FakeClock) -> None:
     crash = CrashDisk()
     faults = FaultDisk(crash)
     with opened(faults, clock) as engine, engine.consumer("t", group="g" * 250) as consumer:
@@ -300,7 +297,7 @@ def test_several_topics_and_queues_are_served_in_turn(disk: CrashDisk) -> None:
             assert [delivery.offset for delivery in rest] == [1, 1, 1, 1]
 
 
-def test_a_topic_that_is_not_there_yet_may_be_waited_for(engine: Engine, clock: FakeClock) -> None:
+def test_a_poll_can_wait_for_a_topic_that_does_not_exist(engine: Engine, clock: FakeClock) -> None:
     with engine.consumer("later", group="g") as consumer:
         before = clock.monotonic()
         assert consumer.poll(timeout=5) == []
@@ -309,9 +306,7 @@ def test_a_topic_that_is_not_there_yet_may_be_waited_for(engine: Engine, clock: 
         assert seen(consumer.poll(timeout=5)) == [0]
 
 
-def test_poll_is_empty_without_a_timeout_and_costs_no_time(
-    engine: Engine, clock: FakeClock
-) -> None:
+def test_a_poll_without_a_timeout_does_not_wait(engine: Engine, clock: FakeClock) -> None:
     with engine.consumer("nothing", group="g") as consumer:
         assert consumer.poll() == []
         assert consumer.poll_batch() is None
@@ -327,8 +322,8 @@ def test_a_limit_below_one_is_refused(engine: Engine, limit: int) -> None:
             consumer.poll_batch(limit=limit)
 
 
-def test_a_group_that_lags_behind_retention_goes_on_with_what_there_is(disk: CrashDisk) -> None:
-    """Only if the options say that unread messages are not kept; what it holds stays as it is."""
+def test_a_group_continues_with_the_messages_that_retention_left(disk: CrashDisk) -> None:
+    """Retention drops unread messages only if the options allow it. Holds are not changed."""
     with opened(disk, retain_bytes=8192, keep_unread=False) as engine:
         engine.send("t", b"x" * 500)
         with engine.consumer("t", group="g") as consumer:
@@ -344,8 +339,8 @@ def test_a_group_that_lags_behind_retention_goes_on_with_what_there_is(disk: Cra
     check(disk)
 
 
-class DroppedBeforeItIsRead:
-    """An engine's messages, to which `happen` happens between a claim and its reading, once."""
+class MessagesWithEvent:
+    """The messages of an engine. `happen` is called once, between a claim and its read."""
 
     def __init__(self, messages: Messages, happen: Callable[[], None]) -> None:
         self._messages = messages
@@ -361,10 +356,10 @@ class DroppedBeforeItIsRead:
         return getattr(self._messages, name)
 
 
-def test_what_retention_drops_between_a_claim_and_its_reading_is_passed_over(
+def test_a_poll_skips_messages_that_retention_drops_after_the_claim(
     disk: CrashDisk,
 ) -> None:
-    """As if the consumer had asked a moment later: it is no error, and the rest comes."""
+    """The poll raises nothing and returns the messages that are left, as a later poll would."""
     with opened(disk, retain_bytes=8192, keep_unread=False) as engine:
         engine.send("t", b"x" * 500)
         parts = engine._parts
@@ -373,7 +368,7 @@ def test_what_retention_drops_between_a_claim_and_its_reading_is_passed_over(
             for _ in range(40):
                 engine.send("t", b"x" * 500)
 
-        messages = DroppedBeforeItIsRead(parts.messages, drop)
+        messages = MessagesWithEvent(parts.messages, drop)
         with Consumer(
             messages,  # type: ignore[arg-type]
             parts.groups,
@@ -391,7 +386,7 @@ def test_what_retention_drops_between_a_claim_and_its_reading_is_passed_over(
     check(disk)
 
 
-def test_a_delivery_is_one_polls_even_if_the_message_comes_again_to_the_same_consumer(
+def test_a_redelivery_to_the_same_consumer_voids_the_first_delivery(
     engine: Engine, clock: FakeClock
 ) -> None:
     with engine.consumer("t", group="g", lease_seconds=10) as consumer:
@@ -406,7 +401,7 @@ def test_a_delivery_is_one_polls_even_if_the_message_comes_again_to_the_same_con
 
 
 @pytest.mark.parametrize("limit", [2.5, "3", None])
-def test_a_limit_that_is_no_int_is_refused_and_holds_nothing(engine: Engine, limit: object) -> None:
+def test_a_refused_limit_holds_nothing(engine: Engine, limit: object) -> None:
     with engine.consumer("t", group="g") as one, engine.consumer("t", group="g") as other:
         for poll in (one.poll, one.poll_batch):
             with pytest.raises(TypeError, match="limit"):
@@ -422,7 +417,7 @@ def test_a_consumer_without_topics_or_lease_is_refused(engine: Engine) -> None:
             engine.consumer("t", group="g", lease_seconds=seconds)
 
 
-def test_a_poll_that_fails_when_its_messages_are_anothers_already_takes_nothing_from_that(
+def test_a_poll_that_fails_after_its_lease_takes_nothing_from_the_next_owner(
     engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk fails a read that took longer than the lease."""

@@ -1,4 +1,4 @@
-"""What lies sound before damage is delivered first; who would begin at it is told, each time."""
+"""Damage: sound messages before it are delivered, and each poll that begins with it raises."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ SORTS = pytest.mark.parametrize(("sent", "bad"), [(SINGLES, 50), (SINGLES, 1), (
 
 
 def stored(sent: list[list[Message]], bad: int) -> tuple[CrashDisk, str, int]:
-    """A disk with 100 messages, closed; their only segment; where the record of `bad` begins."""
+    """Return a closed disk with 100 messages, their only segment, and the place of the record
+    of `bad`.
+    """
     disk = CrashDisk()
     with opened(disk, segment_bytes=1 << 16) as engine:
         for messages in sent:
@@ -32,7 +34,7 @@ def stored(sent: list[list[Message]], bad: int) -> tuple[CrashDisk, str, int]:
 
 
 def damaged(sent: list[list[Message]], bad: int, at: int = -1) -> CrashDisk:
-    """The same disk, with the byte `at` of the record of `bad` hurt."""
+    """Return a copy of the disk with the byte `at` of the record of `bad` changed."""
     disk, name, position = stored(sent, bad)
     size = int.from_bytes(content(disk)[name][position + 8 : position + 12], "little")
     flip(disk, name, position + at % size)
@@ -54,10 +56,10 @@ def poll_batch(consumer: Consumer, limit: int) -> list[bytes]:
 @pytest.mark.parametrize("take", [polled, poll_batch])
 @pytest.mark.parametrize("limit", [1, 7, 100, 1000])
 @pytest.mark.parametrize("at", [-1, 5, 9, 30])
-def test_a_consumer_gets_all_that_is_sound_before_the_damage(
+def test_a_consumer_gets_all_sound_messages_before_the_damage(
     sent: list[list[Message]], bad: int, take: Any, limit: int, at: int
 ) -> None:
-    """Whatever the limit, and whichever byte of the record it is; then it is told, each time."""
+    """This holds for every limit and every byte of the record. Each later poll raises Damaged."""
     with (
         opened(damaged(sent, bad, at), segment_bytes=1 << 16) as engine,
         engine.consumer("t", group="g") as consumer,
@@ -73,10 +75,10 @@ def test_a_consumer_gets_all_that_is_sound_before_the_damage(
 
 @SORTS
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_read_is_refused_if_it_would_have_to_end_early_and_a_batch_ends_there(
+def test_a_read_raises_at_damage_and_a_batch_ends_before_it(
     sent: list[list[Message]], bad: int, read_only: bool
 ) -> None:
-    """A list that is shorter than asked for means that there are no more messages yet."""
+    """A list that is shorter than its limit would mean that there are no more messages yet."""
     disk = damaged(sent, bad)
     options = fmq.Options(segment_bytes=1 << 16)
     with fmq.open("data", options, disk=disk, read_only=read_only, background=False) as engine:
@@ -91,12 +93,15 @@ def test_a_read_is_refused_if_it_would_have_to_end_early_and_a_batch_ends_there(
                 engine.read("t", offset=first, limit=bad - first + 1)
         with pytest.raises(Damaged):
             engine.read_batch("t", offset=bad)
-        behind = bad + len(sent[-1])
-        assert len(engine.read("t", offset=behind)) == 100 - behind
+        after = bad + len(sent[-1])
+        assert len(engine.read("t", offset=after)) == 100 - after
 
 
-def test_what_is_behind_the_damage_does_not_come_before_it_is_acked_around() -> None:
-    """Nothing is skipped: what was claimed beyond the damage comes again in its order."""
+def test_messages_after_the_damage_are_not_delivered_first() -> None:
+    """Messages that were claimed beyond the damage are redelivered in their order.
+
+    None is skipped.
+    """
     with opened(damaged(SINGLES, 50), segment_bytes=1 << 16) as engine:
         with engine.consumer("t", group="g") as consumer:
             batch = consumer.poll_batch(limit=80)
@@ -111,10 +116,10 @@ def test_what_is_behind_the_damage_does_not_come_before_it_is_acked_around() -> 
         assert (group.acked_below, group.unread) == (50, 50)
 
 
-def test_messages_that_cannot_be_built_end_a_poll_before_them() -> None:
-    """Bodies are verified at once, messages when asked for: both end before the damage.
+def test_a_poll_ends_before_messages_that_cannot_be_made() -> None:
+    """Bodies are verified at once, keys and headers only when messages are made of them.
 
-    Method: what was read ahead for bodies is hurt in memory before messages are built of it.
+    Method: change what was read ahead in memory before messages are made of it.
     """
     disk = CrashDisk()
     with (
@@ -134,7 +139,7 @@ def test_messages_that_cannot_be_built_end_a_poll_before_them() -> None:
 
 
 class BadSector:
-    """A disk on which one byte cannot be read, nor anything together with it."""
+    """A disk on which one byte cannot be read. A read that includes the byte fails as a whole."""
 
     def __init__(self, disk: CrashDisk, name: str, at: int) -> None:
         self._disk, self._name, self._at = disk, name, at
@@ -173,14 +178,14 @@ class _AroundFile:
 
 @pytest.fixture
 def bad_sector() -> Iterator[fmq.Engine]:
-    """An engine over 100 messages, of which the 51st cannot be read."""
+    """Return an engine over 100 messages, of which the 51st cannot be read."""
     disk, name, position = stored(SINGLES, 50)
     with opened(BadSector(disk, name, position + 8), segment_bytes=1 << 16) as engine:
         yield engine
 
 
-def test_what_lies_before_a_bad_sector_is_delivered(bad_sector: fmq.Engine) -> None:
-    """A read ahead over it fails as a whole; the records before it can still be read."""
+def test_messages_before_a_bad_sector_are_delivered(bad_sector: fmq.Engine) -> None:
+    """A read ahead over the sector fails as a whole. The records before it can still be read."""
     with bad_sector.consumer("t", group="g") as consumer:
         got: list[bytes] = []
         while len(got) < 50:

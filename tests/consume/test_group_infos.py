@@ -1,4 +1,4 @@
-"""How far each group is in each queue, as `groups()` of both engines says it."""
+"""How far each group is in each queue, as `groups()` of both kinds of engine returns it."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def test_a_consumer_that_never_polled_makes_no_group(engine: Engine) -> None:
     assert engine.groups() == []
 
 
-def test_a_group_that_acked_nothing_has_everything_before_it(engine: Engine) -> None:
-    """What was delivered is unread until its ack is durable."""
+def test_everything_is_unread_before_the_first_ack(engine: Engine) -> None:
+    """A delivered message is unread until its ack is durable."""
     with engine.consumer("t", group="g") as consumer:
         consumer.poll(limit=2)
         assert engine.groups() == [GroupInfo("g", "t", 0, acked_below=0, acked_beyond=0, unread=4)]
 
 
 @given(acked=st.sets(st.integers(0, 9)))
-def test_what_is_acked_and_what_is_not_is_counted(acked: set[int]) -> None:
-    """Whatever is acked of ten: the floor is the first that is not, the rest are above it."""
+def test_acked_and_unread_messages_are_counted(acked: set[int]) -> None:
+    """Ack any of ten messages. The floor is the first without an ack; acks above it are counted."""
     with opened(CrashDisk()) as engine:
         engine.send_many("t", [b""] * 10)
         ack(engine, *acked)
@@ -63,8 +63,8 @@ def test_what_is_acked_and_what_is_not_is_counted(acked: set[int]) -> None:
     assert (info.acked_below, info.acked_beyond, info.unread) == expected
 
 
-def test_every_queue_of_a_topic_counts_once_one_was_taken_from(engine: Engine) -> None:
-    """So the sum over a topic is how far the group lags behind."""
+def test_all_queues_of_a_topic_are_listed_after_the_first_poll(engine: Engine) -> None:
+    """So the sum over a topic says how far the group lags."""
     for queue in range(3):
         engine.send_many("wide", [b"0", b"1"], queue=queue)
     with engine.consumer("wide", group="g") as consumer:
@@ -75,15 +75,15 @@ def test_every_queue_of_a_topic_counts_once_one_was_taken_from(engine: Engine) -
     assert sum(info.unread for info in infos) == 5
 
 
-def test_each_group_counts_for_itself_and_one_can_be_asked_for(engine: Engine) -> None:
+def test_groups_are_counted_separately_and_can_be_selected(engine: Engine) -> None:
     ack(engine, 0, 1, group="b")
     ack(engine, 0, group="a")
     assert [(info.group, info.unread) for info in engine.groups()] == [("a", 3), ("b", 2)]
     assert [info.group for info in engine.groups("b")] == ["b"]
-    assert engine.groups("nobody") == []
+    assert engine.groups("unknown") == []
 
 
-def test_what_an_undecided_transaction_acks_is_unread_until_it_commits(engine: Engine) -> None:
+def test_messages_that_a_transaction_acks_are_unread_until_it_commits(engine: Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         tx = engine.transaction(tx_id="T")
         tx.ack(consumer.poll(limit=1)[0])
@@ -93,8 +93,8 @@ def test_what_an_undecided_transaction_acks_is_unread_until_it_commits(engine: E
         assert [(info.acked_below, info.unread) for info in engine.groups()] == [(1, 3)]
 
 
-def test_what_retention_dropped_unread_is_not_counted(disk: CrashDisk) -> None:
-    """The floor is where the queue begins, also of a group that acked nothing behind it."""
+def test_messages_dropped_by_retention_are_not_counted(disk: CrashDisk) -> None:
+    """The floor is the first offset of the queue, also for a group that acked nothing after it."""
     with opened(disk, retain_bytes=4096, keep_unread=False) as engine:
         engine.send("t", b"0")
         ack(engine, 0)
@@ -105,7 +105,7 @@ def test_what_retention_dropped_unread_is_not_counted(disk: CrashDisk) -> None:
         assert engine.groups() == [GroupInfo("g", "t", 0, lane.first, 0, lane.next - lane.first)]
 
 
-def test_it_is_the_same_after_a_restart_and_for_a_reader(disk: CrashDisk, engine: Engine) -> None:
+def test_a_restart_and_a_reader_give_the_same_counts(disk: CrashDisk, engine: Engine) -> None:
     ack(engine, 0, 2)
     engine.checkpoint()
     expected = [GroupInfo("g", "t", 0, acked_below=1, acked_beyond=1, unread=2)]

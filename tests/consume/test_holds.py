@@ -1,4 +1,4 @@
-"""What a group holds of a queue, against a model with one word for each message."""
+"""What a group holds of a queue, compared with a model that has one state for each message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWNERS = (claim_of("anna"), claim_of("ben"))
 
 
 class Model:
-    """Each message of the queue: free, acked, or the owner that holds it and until when."""
+    """The state of each message: free, acked, or held by an owner until a deadline."""
 
     def __init__(self) -> None:
         self.first = 0
@@ -30,11 +30,13 @@ class Model:
         self.holds = QueueHolds(self.acked)
 
     def unheld(self) -> list[int]:
-        return [n for n, who in enumerate(self.messages) if who == "free" and n >= self.first]
+        return [n for n, state in enumerate(self.messages) if state == "free" and n >= self.first]
 
     def held(self, owner: Claim) -> list[int]:
         return [
-            n for n, who in enumerate(self.messages) if isinstance(who, tuple) and who[0] == owner
+            n
+            for n, state in enumerate(self.messages)
+            if isinstance(state, tuple) and state[0] == owner
         ]
 
     # --- what may happen ------------------------------------------------------------------------
@@ -43,7 +45,7 @@ class Model:
         self.messages += ["free"] * (a + 1)
 
     def claim(self, a: int, b: int) -> None:
-        """The lowest free messages, one after another, and at most as many as wanted."""
+        """Claim the lowest free messages: consecutive ones, at most `limit`."""
         owner, limit, free = OWNERS[b % 2], a + 1, self.unheld()
         deadline = self.now + 5 + b
         found = self.holds.next_range(len(self.messages), self.first, limit)
@@ -60,7 +62,7 @@ class Model:
             self.messages[offset] = (owner, deadline)
 
     def part(self, a: int, b: int) -> tuple[Claim, range]:
-        """Part of what somebody holds in one piece."""
+        """Return consecutive messages with one owner and deadline."""
         owner = OWNERS[b % 2]
         held = self.held(owner)
         if not held:
@@ -84,7 +86,7 @@ class Model:
                 self.messages[offset] = "acked"
 
     def ack_of_anything(self, a: int, b: int) -> None:
-        """A replay, or another life of the group, may ack whatever is there."""
+        """Ack any range, as a replay may."""
         part = range(min(a, len(self.messages)), min(a + b, len(self.messages)))
         if part:
             self.acked.add(part.start, part.stop)
@@ -99,8 +101,8 @@ class Model:
             for offset in part:
                 self.messages[offset] = "free"
 
-    def free_whatever(self, a: int, b: int) -> None:
-        """A roll back: of the range, all that anybody holds, and nothing else."""
+    def give_back_any(self, a: int, b: int) -> None:
+        """Give back all that is held in a range, as a roll back does, and nothing else."""
         part = range(min(a, len(self.messages)), min(a + b, len(self.messages)))
         self.holds.give_back_all(part.start, part.stop)
         for offset in part:
@@ -111,8 +113,8 @@ class Model:
         self.now += a
         late = [
             n
-            for n, who in enumerate(self.messages)
-            if isinstance(who, tuple) and who[1] <= self.now
+            for n, state in enumerate(self.messages)
+            if isinstance(state, tuple) and state[1] <= self.now
         ]
         assert self.holds.expire(self.now) == bool(late)
         for offset in late:
@@ -124,18 +126,18 @@ class Model:
             self.messages[offset] = "free"
 
     def drop(self, a: int, b: int) -> None:
-        """Retention drops the oldest."""
+        """Drop the oldest messages, as retention does."""
         self.first = min(max(self.first, a), len(self.messages))
 
     # --- what must hold -------------------------------------------------------------------------
 
     def check(self) -> None:
         self.holds._check()
-        for number, who in enumerate(self.messages):
+        for number, state in enumerate(self.messages):
             for owner in OWNERS:
-                holds = isinstance(who, tuple) and who[0] == owner
-                assert self.holds.is_held_by(number, number + 1, owner) == holds, (number, who)
-        ends = [who[1] for who in self.messages if isinstance(who, tuple)]
+                holds = isinstance(state, tuple) and state[0] == owner
+                assert self.holds.is_held_by(number, number + 1, owner) == holds, (number, state)
+        ends = [state[1] for state in self.messages if isinstance(state, tuple)]
         assert self.holds.next_deadline() == min(ends, default=math.inf)
 
 
@@ -146,7 +148,7 @@ STEPS = [
     Model.ack,
     Model.ack_of_anything,
     Model.give_back,
-    Model.free_whatever,
+    Model.give_back_any,
     Model.let_time_pass,
     Model.leave,
     Model.drop,
@@ -158,14 +160,14 @@ STEPS = [
     st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, 9)), max_size=40)
 )
 def test_every_message_is_free_held_by_one_or_acked(steps: list[tuple[object, int, int]]) -> None:
-    """After any steps both agree who has what, and a claim takes the lowest free messages."""
+    """After any steps model and holds agree, and a claim takes the lowest free messages."""
     model = Model()
     for step, a, b in steps:
         step(model, a, b)  # type: ignore[operator]
         model.check()
 
 
-def test_what_a_transaction_from_before_a_restart_holds_is_passed_over() -> None:
+def test_a_claim_skips_what_a_transaction_held_at_opening() -> None:
     acked = AckSet()
     holds = QueueHolds(acked)
     transaction = object()
@@ -182,8 +184,8 @@ def test_what_a_transaction_from_before_a_restart_holds_is_passed_over() -> None
     assert holds.next_range(6, 0, 10) == (0, 6)
 
 
-def test_what_is_given_back_one_by_one_is_handed_out_together() -> None:
-    """A transaction holds each delivery by itself; rolled back, they are one batch again."""
+def test_messages_given_back_one_by_one_are_handed_out_together() -> None:
+    """A transaction holds each delivery by itself. Its roll back makes one range of them again."""
     holds = QueueHolds(AckSet())
     assert holds.next_range(100, 0, 100) == (0, 100)
     holds.hold(0, 100, "anna", 5.0)

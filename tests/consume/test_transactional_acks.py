@@ -26,7 +26,7 @@ def started(disk: CrashDisk, clock: FakeClock | None = None) -> Engine:
 
 
 def offsets(consumer: Consumer) -> list[int]:
-    """What can be had now, each given back."""
+    """Return the offsets that can be polled now, and give each back."""
     found = []
     while deliveries := consumer.poll():
         found += deliveries
@@ -36,7 +36,7 @@ def offsets(consumer: Consumer) -> list[int]:
 
 
 def prepared(engine: Engine, consumer: Consumer) -> None:
-    """A transaction `T` that acks the first message and sends what came of it, undecided."""
+    """Prepare a transaction `T` that acks the first message and sends its result."""
     tx = engine.transaction(tx_id="T")
     (delivery,) = consumer.poll(limit=1)
     tx.ack(delivery)
@@ -44,8 +44,8 @@ def prepared(engine: Engine, consumer: Consumer) -> None:
     tx.prepare()
 
 
-def test_consume_transform_produce_does_each_message_once_whatever_crashes() -> None:
-    """Method: cut the power at every operation, go on with what is left until all is done."""
+def test_each_message_is_transformed_exactly_once_over_any_crash() -> None:
+    """Method: cut the power at every operation, then go on with what is left until all is done."""
 
     def work(engine: Engine, steps: int) -> None:
         with engine.consumer("in", group="g") as consumer:
@@ -121,8 +121,8 @@ def test_acks_of_several_groups_topics_and_deliveries_go_into_one_transaction() 
     check(disk)
 
 
-def test_what_a_transaction_acks_stays_held_whatever_the_lease() -> None:
-    """Open or undecided, and even when the consumer that got it has left."""
+def test_messages_that_a_transaction_acks_stay_held_after_the_lease() -> None:
+    """They stay held while it is open or undecided, even after their consumer has left."""
     clock = FakeClock()
     with started(CrashDisk(), clock) as engine:
         with engine.consumer("in", group="g", lease_seconds=1) as consumer:
@@ -139,7 +139,7 @@ def test_what_a_transaction_acks_stays_held_whatever_the_lease() -> None:
             assert offsets(consumer) == [1, 2]
 
 
-def test_it_stays_held_over_restarts_until_it_is_decided() -> None:
+def test_a_hold_of_an_undecided_transaction_survives_restarts() -> None:
     disk = CrashDisk()
     with started(disk) as engine, engine.consumer("in", group="g") as consumer:
         prepared(engine, consumer)
@@ -165,7 +165,7 @@ def from_another_segment(disk: CrashDisk, engine: Engine) -> Engine:
 
 @pytest.mark.parametrize("later", [by_itself, after_a_restart, from_another_segment])
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
-def test_the_decision_frees_it_or_is_done_with_it(
+def test_a_decision_acks_or_redelivers_the_messages_held(
     decision: str, later: Callable[[CrashDisk, Engine], Engine]
 ) -> None:
     disk = CrashDisk()
@@ -182,8 +182,8 @@ def test_the_decision_frees_it_or_is_done_with_it(
     check(disk)
 
 
-def test_roll_back_before_prepare_gives_it_back_to_the_consumer_that_had_it() -> None:
-    """With a lease that begins anew; nothing was written, so it may still be acked alone."""
+def test_a_roll_back_before_prepare_gives_the_delivery_back_to_its_consumer() -> None:
+    """The lease begins anew. Nothing was written, so the delivery can still be acked alone."""
     clock = FakeClock()
     with started(CrashDisk(), clock) as engine, engine.consumer("in", group="g") as consumer:
         (delivery,) = consumer.poll(limit=1)
@@ -200,7 +200,7 @@ def test_roll_back_before_prepare_gives_it_back_to_the_consumer_that_had_it() ->
         assert offsets(consumer) == [1, 2]
 
 
-def test_the_lease_that_begins_anew_after_a_roll_back_ends_as_well() -> None:
+def test_a_lease_that_begins_anew_after_a_roll_back_ends() -> None:
     clock = FakeClock()
     with (
         started(CrashDisk(), clock) as engine,
@@ -217,7 +217,7 @@ def test_the_lease_that_begins_anew_after_a_roll_back_ends_as_well() -> None:
         assert offsets(other) == [0, 1, 2]
 
 
-def test_roll_back_wakes_those_who_wait_for_a_message() -> None:
+def test_a_roll_back_wakes_waiting_polls() -> None:
     clock = FakeClock()
     with started(CrashDisk(), clock) as engine, engine.consumer("in", group="g") as consumer:
         prepared(engine, consumer)
@@ -228,7 +228,7 @@ def test_roll_back_wakes_those_who_wait_for_a_message() -> None:
         assert clock.monotonic() == 0
 
 
-def test_a_delivery_that_is_not_the_consumers_any_more_cannot_be_acked_by_a_transaction() -> None:
+def test_a_transaction_cannot_ack_a_delivery_whose_lease_was_lost() -> None:
     clock = FakeClock()
     with (
         started(CrashDisk(), clock) as engine,
@@ -256,7 +256,7 @@ def test_a_delivery_belongs_to_one_transaction_only() -> None:
         one.commit()
 
 
-def test_an_ack_after_prepare_is_refused_and_the_delivery_stays_the_consumers() -> None:
+def test_an_ack_after_prepare_is_refused_and_leaves_the_delivery() -> None:
     with started(CrashDisk()) as engine, engine.consumer("in", group="g") as consumer:
         (delivery,) = consumer.poll(limit=1)
         tx = engine.transaction()
@@ -267,8 +267,8 @@ def test_an_ack_after_prepare_is_refused_and_the_delivery_stays_the_consumers() 
         delivery.ack()
 
 
-def test_too_many_acks_are_refused_and_the_delivery_stays_the_consumers() -> None:
-    """Of every other message: each is a range of its own."""
+def test_one_ack_too_many_is_refused_and_leaves_the_delivery() -> None:
+    """Ack every other message, so that each ack is a range of its own."""
     with opened(CrashDisk(), segment_bytes=8192) as engine:
         engine.send_many("in", [b""] * 600)
         with engine.consumer("in", group="g") as consumer:
@@ -286,8 +286,8 @@ def test_too_many_acks_are_refused_and_the_delivery_stays_the_consumers() -> Non
             assert offsets(consumer) == others
 
 
-@pytest.mark.parametrize("decided", ["by its owner", "by somebody else", "after a kill"])
-def test_neighbours_acked_one_by_one_take_one_range_and_come_again_one_and_all(
+@pytest.mark.parametrize("decided", ["by its owner", "by another caller", "after a kill"])
+def test_neighbours_acked_one_by_one_join_and_are_all_redelivered(
     decided: str,
 ) -> None:
     disk = CrashDisk()
@@ -326,7 +326,7 @@ def test_a_transaction_acks_as_many_deliveries_as_fit_its_segment() -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_transaction_that_is_dropped_without_an_end_lets_its_messages_come_again(
+def test_a_dropped_transaction_redelivers_its_messages(
     closed: bool,
 ) -> None:
     clock = FakeClock()
@@ -346,8 +346,8 @@ def test_a_transaction_that_is_dropped_without_an_end_lets_its_messages_come_aga
 
 
 @pytest.mark.parametrize("call", ["ack", "release", "tx.ack", "batch ack"])
-def test_what_a_dropped_transaction_held_is_its_consumers_again_at_once(call: str) -> None:
-    """It need not poll first."""
+def test_a_dropped_transaction_returns_its_holds_to_the_consumer_at_once(call: str) -> None:
+    """No poll is needed first."""
     with started(CrashDisk()) as engine:
         one, other = engine.consumer("in", group="g"), engine.consumer("in", group="g")
         lease = one.poll_batch() if call == "batch ack" else one.poll()[0]
@@ -369,7 +369,7 @@ def test_what_a_dropped_transaction_held_is_its_consumers_again_at_once(call: st
 
 
 @pytest.mark.parametrize("step", ["prepare", "commit"])
-def test_one_that_is_dropped_behind_its_step_does_not(step: str) -> None:
+def test_a_transaction_dropped_after_a_step_redelivers_nothing(step: str) -> None:
     clock = FakeClock()
     with started(CrashDisk(), clock) as engine:
         one = engine.consumer("in", group="g", lease_seconds=5)
@@ -388,8 +388,8 @@ def test_one_that_is_dropped_behind_its_step_does_not(step: str) -> None:
             assert offsets(other) == [0, 1, 2]
 
 
-def test_in_interval_mode_a_roll_back_frees_nothing_before_it_is_durable() -> None:
-    """Else the consumer could take what ROLLBACK, a moment later, gives to another one."""
+def test_in_interval_mode_a_roll_back_redelivers_only_when_durable() -> None:
+    """Otherwise its consumer could get what the ROLLBACK soon gives to another one."""
     # Its thread does nothing while time stands still.
     options = fmq.Options(segment_bytes=4096, sync="interval")
     with fmq.open("data", options, disk=CrashDisk(), clock=FakeClock()) as engine:
@@ -420,8 +420,8 @@ def test_a_delivery_of_another_engine_is_refused() -> None:
         delivery.ack()
 
 
-def test_an_ack_that_is_refused_takes_nothing_from_a_transaction() -> None:
-    """One with a wrong argument, or once more: it stays that transaction's, whatever the lease."""
+def test_a_refused_ack_takes_nothing_from_a_transaction() -> None:
+    """A wrong argument or a second ack leaves the message with its transaction after the lease."""
     clock = FakeClock()
     with started(CrashDisk(), clock) as engine, engine.consumer("in", group="g") as consumer:
         (delivery,) = consumer.poll(limit=1)

@@ -1,4 +1,4 @@
-"""Transactions left undecided, and who asks about them, in few words."""
+"""Helpers of the tests of feedback: undecided transactions, and calls and threads that ask."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def prepared(
     topics: Iterable[str] = ("orders",),
     check_after: float | None = 0.0,
 ) -> fmq.Transaction:
-    """A transaction that waits for its decision; by default it is due at once."""
+    """Prepare a transaction that waits for its decision. By default its question is due at once."""
     tx = engine.transaction(tx_id=tx_id, producer=producer, check_after=check_after)
     for topic in topics:
         tx.send(topic, f"{topic} of {tx_id}".encode())
@@ -29,7 +29,7 @@ def prepared(
 
 
 def ask(engine: Engine, producer: Any = "p", topics: Any = None, **more: Any) -> list[Question]:
-    """What is due now."""
+    """Return the questions that are due now."""
     return engine.feedback.ask(producer, topics, **{"wait": 0.0, **more})
 
 
@@ -38,7 +38,7 @@ def ids(questions: Iterable[Question]) -> list[str]:
 
 
 def asked(engine: Engine, producer: Any = "p", topics: Any = None, **more: Any) -> list[str]:
-    """The ids of those that are due now; they are asked about by that."""
+    """Ask, and return the ids of the transactions in the questions."""
     return ids(ask(engine, producer, topics, **more))
 
 
@@ -56,7 +56,7 @@ LAZY: dict[str, Any] = {
 
 
 def with_threads(disk: CrashDisk | None = None, clock: Any = None, **options: Any) -> Engine:
-    """An engine whose own threads ask the checkers."""
+    """Return an engine whose own threads ask the checkers."""
     chosen = fmq.Options(**{"segment_bytes": 65536, **options})
     return fmq.open("data", chosen, disk=disk or CrashDisk(), clock=clock)
 
@@ -77,7 +77,10 @@ class Call:
             self._answer = None, error
 
     def ended(self) -> Any:
-        """What it returned, or raised; a call that hangs fails the test."""
+        """Return what the call returned, or raise what it raised.
+
+        A call that hangs fails the test.
+        """
         self._thread.join(PATIENCE_SECONDS)
         assert self._answer is not None, "a call without an answer"
         result, error = self._answer
@@ -87,7 +90,7 @@ class Call:
 
 
 class Counter:
-    """What threads count, and a test waits for."""
+    """A count that threads add to and a test waits for."""
 
     def __init__(self) -> None:
         self._counted = threading.Semaphore(0)
@@ -102,7 +105,7 @@ class Counter:
 
 
 class Gate:
-    """Where a checker stands until the test lets it go on."""
+    """A point at which a checker waits until the test lets it pass."""
 
     def __init__(self) -> None:
         self._reached = threading.Semaphore(0)
@@ -113,15 +116,15 @@ class Gate:
         assert self._open.acquire(timeout=PATIENCE_SECONDS), "the gate stays shut"
 
     def wait_for_one(self) -> None:
-        """Until somebody stands at it."""
-        assert self._reached.acquire(timeout=PATIENCE_SECONDS), "nobody comes"
+        """Wait until a checker has reached the gate."""
+        assert self._reached.acquire(timeout=PATIENCE_SECONDS), "no checker has reached the gate"
 
     def let_one_pass(self) -> None:
         self._open.release()
 
 
 class WatchedClock(FakeClock):
-    """A FakeClock that tells when another thread than the test's begins to wait."""
+    """A FakeClock that reports when a thread other than that of the test begins to wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,12 +138,12 @@ class WatchedClock(FakeClock):
             self._waiting.release()
         return super().wait(lock, timeout)
 
-    def until_somebody_waits(self) -> None:
-        assert self._waiting.acquire(timeout=PATIENCE_SECONDS), "nobody waits"
+    def until_a_thread_waits(self) -> None:
+        assert self._waiting.acquire(timeout=PATIENCE_SECONDS), "no thread waits"
 
 
-class Checked:
-    """A checker that notes what it was asked and says what it is told to."""
+class NotingChecker:
+    """A checker that notes its questions and gives the answer that it was made with."""
 
     def __init__(self, answer: Any = "commit") -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""Who may answer, and what an answer does: the first durable decision stands, and says why."""
+"""Answers: which ones count, and what they do. The first durable decision wins."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ DECISIONS = [("commit", "committed"), ("rollback", "rolled back")]
 
 
 @pytest.mark.parametrize(("decision", "state"), DECISIONS)
-def test_an_answer_decides_and_the_journal_says_who_and_why(
+def test_an_answer_decides_and_is_recorded_with_its_reason(
     clock: FakeClock, decision: Any, state: str
 ) -> None:
-    """Also after a restart, and with the messages visible or not."""
+    """Also after a restart. A commit shows the messages, a roll back does not."""
     disk = CrashDisk()
     engine = opened(disk, clock)
     prepared(engine, "T")
@@ -55,7 +55,7 @@ def test_unknown_decides_nothing(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("answer", ["COMMIT", "", None, True, "committed"])
-def test_an_answer_that_is_none_is_refused(clock: FakeClock, answer: Any) -> None:
+def test_a_wrong_kind_of_answer_is_refused(clock: FakeClock, answer: Any) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
@@ -76,10 +76,10 @@ def test_a_reason_that_is_too_long_leaves_the_question_as_it_was(clock: FakeCloc
 # --- leases ---------------------------------------------------------------------------------------
 
 
-def test_unknown_with_the_token_of_a_question_that_was_asked_again_is_worth_nothing(
+def test_unknown_does_not_count_once_the_question_was_asked_again(
     clock: FakeClock,
 ) -> None:
-    """Nothing is decided, nothing counted; the one who has the question now may answer."""
+    """Nothing is decided or counted. The caller that has the question now can answer."""
     with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
         prepared(engine, "T")
         late = asked_one(engine)
@@ -92,10 +92,13 @@ def test_unknown_with_the_token_of_a_question_that_was_asked_again_is_worth_noth
 
 
 @pytest.mark.parametrize(("decision", "state"), DECISIONS)
-def test_a_decision_counts_although_the_question_was_asked_again(
+def test_a_decision_counts_even_if_the_question_was_asked_again(
     clock: FakeClock, decision: Any, state: str
 ) -> None:
-    """It names number and seal. The same from the second asker is a success, the opposite not."""
+    """It names number and seal.
+
+    A second equal decision is a success, an opposite one is refused.
+    """
     with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
         prepared(engine, "T")
         late = asked_one(engine)
@@ -109,7 +112,7 @@ def test_a_decision_counts_although_the_question_was_asked_again(
 
 
 def test_a_decision_with_another_seal_does_not_count(clock: FakeClock) -> None:
-    """With the lease or without it."""
+    """This holds during the lease and after it."""
     with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
@@ -121,7 +124,7 @@ def test_a_decision_with_another_seal_does_not_count(clock: FakeClock) -> None:
         assert len(engine.undecided()) == 1
 
 
-def test_an_answer_behind_the_lease_is_taken_while_nobody_else_is_asked(clock: FakeClock) -> None:
+def test_a_late_answer_counts_until_the_question_is_asked_again(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
         prepared(engine, "T")
         late = asked_one(engine)
@@ -129,8 +132,8 @@ def test_an_answer_behind_the_lease_is_taken_while_nobody_else_is_asked(clock: F
         assert engine.feedback.answer(late, "commit") is not None
 
 
-def test_a_question_is_answered_once_with_unknown(clock: FakeClock) -> None:
-    """That gives it back; a decision again is a success, as everywhere."""
+def test_unknown_counts_once_for_each_question(clock: FakeClock) -> None:
+    """An "unknown" ends the lease. A second equal decision is a success, as everywhere."""
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
@@ -161,8 +164,8 @@ def test_a_restart_voids_every_lease(clock: FakeClock, end: str) -> None:
     engine.close()
 
 
-def test_a_token_that_was_made_up_is_refused(clock: FakeClock) -> None:
-    """Before it is asked about, too: the token of nobody is not an empty one."""
+def test_an_invented_token_is_refused(clock: FakeClock) -> None:
+    """Before the first question the token is empty, and an empty one is refused too."""
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T1")
         question = asked_one(engine)
@@ -176,14 +179,14 @@ def test_a_token_that_was_made_up_is_refused(clock: FakeClock) -> None:
         assert len(engine.undecided()) == 2
 
 
-# --- somebody else was faster ---------------------------------------------------------------------
+# --- another caller was faster -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("decision", "state"), DECISIONS)
-def test_the_same_decision_made_by_somebody_else_is_a_success(
+def test_the_same_decision_of_another_caller_is_a_success(
     clock: FakeClock, decision: Any, state: str
 ) -> None:
-    """It returns what was decided, by whom it was."""
+    """The answer returns the outcome with the name of the caller that decided."""
     with opened(CrashDisk(), clock) as engine:
         tx = prepared(engine, "T")
         question = asked_one(engine)
@@ -193,7 +196,7 @@ def test_the_same_decision_made_by_somebody_else_is_a_success(
         assert (outcome.state, outcome.decided_by, outcome.reason) == (state, None, None)
 
 
-def test_the_opposite_decision_of_somebody_else_stands(clock: FakeClock) -> None:
+def test_the_opposite_decision_of_another_caller_stands(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
@@ -203,7 +206,7 @@ def test_the_opposite_decision_of_somebody_else_stands(clock: FakeClock) -> None
         assert bodies(engine, "orders") == []
 
 
-def test_not_to_know_what_was_decided_meanwhile_is_no_error(clock: FakeClock) -> None:
+def test_unknown_after_a_decision_is_no_error(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
@@ -212,8 +215,8 @@ def test_not_to_know_what_was_decided_meanwhile_is_no_error(clock: FakeClock) ->
         assert engine.outcome("T").state == "committed"
 
 
-def test_not_to_know_what_is_being_decided_rolls_nothing_back(clock: FakeClock) -> None:
-    """Though it was the last answer that is waited for: the commit is on its way to the disk."""
+def test_the_last_unknown_does_not_overrule_a_commit_on_its_way(clock: FakeClock) -> None:
+    """The options roll back after this answer, but the commit is on its way to the disk."""
     options = {"on_undecided": "rollback", "check_answers_max": 1, **LAZY}
     with with_threads(clock=clock, **options) as engine:
         prepared(engine, "T")
@@ -229,7 +232,7 @@ def test_not_to_know_what_is_being_decided_rolls_nothing_back(clock: FakeClock) 
 
 @pytest.mark.parametrize("answer", ["commit", "unknown"])
 def test_a_question_of_another_store_is_refused(clock: FakeClock, answer: Any) -> None:
-    """Though it has a transaction of the same id with the same content."""
+    """The store has a transaction with the same id and the same content."""
     disk, other = CrashDisk(), CrashDisk()
     other.random(1)  # so that the two draw differently
     with opened(disk, clock) as engine, opened(other, clock) as stranger:
@@ -242,8 +245,8 @@ def test_a_question_of_another_store_is_refused(clock: FakeClock, answer: Any) -
         assert len(engine.undecided()) == 1
 
 
-def test_a_late_answer_never_reaches_one_that_has_the_same_id(clock: FakeClock) -> None:
-    """Behind the window an id may be used again, and its content, so its seal, be the same."""
+def test_a_late_answer_never_decides_a_later_transaction_with_the_same_id(clock: FakeClock) -> None:
+    """After the window an id can be used again, with the same content and so the same seal."""
     with opened(CrashDisk(), clock, outcome_window_seconds=10.0) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
@@ -257,7 +260,7 @@ def test_a_late_answer_never_reaches_one_that_has_the_same_id(clock: FakeClock) 
             clock.advance(60)
 
 
-def test_an_answer_about_what_is_behind_the_window_says_so(clock: FakeClock) -> None:
+def test_an_answer_after_the_window_raises_unknown_transaction(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock, outcome_window_seconds=10.0) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
@@ -286,7 +289,7 @@ def refuses_everything(engine: Engine, question: Question, error: type[fmq.FmqEr
             call()
 
 
-def test_a_closed_engine_asks_nobody_and_takes_no_answer(clock: FakeClock) -> None:
+def test_a_closed_engine_gives_no_question_and_takes_no_answer(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
@@ -296,8 +299,8 @@ def test_a_closed_engine_asks_nobody_and_takes_no_answer(clock: FakeClock) -> No
     assert clock.monotonic() == 0.0, "a call waited"
 
 
-def test_an_engine_that_failed_asks_nobody_and_takes_no_answer(clock: FakeClock) -> None:
-    """Still it shows what is undecided."""
+def test_a_failed_engine_gives_no_question_and_takes_no_answer(clock: FakeClock) -> None:
+    """It still lists the undecided transactions."""
     disk = FaultDisk(CrashDisk())
     with opened(disk, clock) as engine:
         prepared(engine, "T")
@@ -309,7 +312,7 @@ def test_an_engine_that_failed_asks_nobody_and_takes_no_answer(clock: FakeClock)
         assert [tx.tx_id for tx in engine.undecided()] == ["T"]
 
 
-def test_a_read_only_engine_shows_who_waits_and_asks_nobody(clock: FakeClock) -> None:
+def test_a_read_only_engine_lists_the_undecided_and_has_no_feedback(clock: FakeClock) -> None:
     disk = CrashDisk()
     with opened(disk, clock) as engine:
         prepared(engine, "T")

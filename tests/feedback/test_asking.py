@@ -1,4 +1,4 @@
-"""Who is asked about which transaction, and when: for how long a question is one asker's."""
+"""Asking: which transaction a producer is asked about, when, and for how long the lease lasts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def opened_with(clock: FakeClock, **options: Any) -> Engine:
 # --- when -----------------------------------------------------------------------------------------
 
 
-def test_nobody_is_asked_before_check_after(clock: FakeClock) -> None:
-    """The option's time behind prepare, for those that name none themselves."""
+def test_no_question_is_due_before_check_after(clock: FakeClock) -> None:
+    """The option counts from prepare, for transactions without a time of their own."""
     with opened_with(clock, check_after_seconds=40.0) as engine:
         prepared(engine, "T", check_after=None)
         clock.advance(39.9)
@@ -34,7 +34,7 @@ def test_nobody_is_asked_before_check_after(clock: FakeClock) -> None:
         assert asked(engine) == ["T"]
 
 
-def test_sixty_seconds_are_the_default(clock: FakeClock) -> None:
+def test_check_after_is_sixty_seconds_by_default(clock: FakeClock) -> None:
     with opened_with(clock) as engine:
         prepared(engine, "T", check_after=None)
         clock.advance(59.9)
@@ -43,8 +43,8 @@ def test_sixty_seconds_are_the_default(clock: FakeClock) -> None:
         assert asked(engine) == ["T"]
 
 
-def test_a_transaction_may_name_its_own_time(clock: FakeClock) -> None:
-    """Sooner or later than the option says, and 0 means at once."""
+def test_a_transaction_can_have_its_own_check_after(clock: FakeClock) -> None:
+    """It can be shorter or longer than the option, and 0 means at once."""
     with opened_with(clock, check_after_seconds=10.0) as engine:
         prepared(engine, "later", check_after=20.0)
         prepared(engine, "soon", check_after=2.5)
@@ -56,13 +56,13 @@ def test_a_transaction_may_name_its_own_time(clock: FakeClock) -> None:
         assert asked(engine) == ["later"]
 
 
-def test_a_negative_time_is_refused(clock: FakeClock) -> None:
+def test_a_negative_check_after_is_refused(clock: FakeClock) -> None:
     with opened_with(clock) as engine, pytest.raises(BadOption, match="check_after"):
         engine.transaction(check_after=-1.0)
 
 
-def test_what_is_found_at_opening_is_due_at_once(clock: FakeClock) -> None:
-    """Whoever prepared it here has died, whatever it had asked for."""
+def test_questions_are_due_at_once_after_opening(clock: FakeClock) -> None:
+    """The process that prepared has ended, so its own time does not count."""
     disk = CrashDisk()
     engine = opened(disk, clock)
     prepared(engine, "T1", check_after=1000.0)
@@ -74,7 +74,7 @@ def test_what_is_found_at_opening_is_due_at_once(clock: FakeClock) -> None:
         assert asked(again) == ["T1", "T2"]
 
 
-def test_a_fresh_producer_is_asked_before_it_has_sent_anything(clock: FakeClock) -> None:
+def test_a_new_producer_is_asked_before_it_has_sent_anything(clock: FakeClock) -> None:
     disk = CrashDisk()
     with opened(disk, clock) as engine:
         prepared(engine, "T")
@@ -83,7 +83,7 @@ def test_a_fresh_producer_is_asked_before_it_has_sent_anything(clock: FakeClock)
         assert again.feedback.answer(question, "commit") is not None
 
 
-def test_who_is_due_for_longest_is_asked_about_first(clock: FakeClock) -> None:
+def test_the_question_due_for_longest_comes_first(clock: FakeClock) -> None:
     with opened_with(clock) as engine:
         prepared(engine, "third", check_after=3.0)
         prepared(engine, "first", check_after=1.0)
@@ -93,8 +93,8 @@ def test_who_is_due_for_longest_is_asked_about_first(clock: FakeClock) -> None:
         assert asked(engine) == ["third"]
 
 
-def test_waiting_lets_time_pass_until_something_is_due(clock: FakeClock) -> None:
-    """And no longer; and with nothing due it lasts as long as was said."""
+def test_a_call_waits_only_until_a_question_is_due(clock: FakeClock) -> None:
+    """With no question due it waits for its whole time."""
     with opened_with(clock) as engine:
         prepared(engine, "T", check_after=3.0)
         assert asked(engine, wait=2.0) == []
@@ -106,7 +106,7 @@ def test_waiting_lets_time_pass_until_something_is_due(clock: FakeClock) -> None
 # --- what -----------------------------------------------------------------------------------------
 
 
-def test_a_question_says_what_is_asked_about(clock: FakeClock) -> None:
+def test_a_question_describes_its_transaction(clock: FakeClock) -> None:
     with opened_with(clock, check_lease_seconds=12.0) as engine:
         prepared(engine, "T", topics=("orders", "emails", "orders"))
         (undecided,) = engine.undecided()
@@ -117,8 +117,8 @@ def test_a_question_says_what_is_asked_about(clock: FakeClock) -> None:
     assert (question.lease_seconds, question.answers) == (12.0, 0)
 
 
-def test_only_undecided_ones_are_asked_about(clock: FakeClock) -> None:
-    """Not what is open, nor what was committed or rolled back, by whomever."""
+def test_only_undecided_transactions_are_asked_about(clock: FakeClock) -> None:
+    """Neither open ones nor any that were committed or rolled back, by any caller."""
     with opened_with(clock) as engine:
         engine.transaction(tx_id="open", producer="p").send("orders", b"1")
         prepared(engine, "committed").commit()
@@ -133,8 +133,10 @@ def test_only_undecided_ones_are_asked_about(clock: FakeClock) -> None:
         assert asked(engine) == ["T"]
 
 
-def test_one_whose_decision_is_on_its_way_is_not_handed_out(clock: FakeClock) -> None:
-    """With an interval between syncs a decision that was made is not yet durable."""
+def test_a_transaction_is_not_asked_about_while_its_decision_is_on_its_way(
+    clock: FakeClock,
+) -> None:
+    """With an interval between syncs a decision is not durable at once."""
     with with_threads(clock=clock, **LAZY) as engine:
         prepared(engine, "T1")
         prepared(engine, "T2")
@@ -159,7 +161,7 @@ def test_topics_choose_among_the_transactions_of_a_producer(clock: FakeClock, to
         assert asked(engine) == ["T1", "T3"]
 
 
-def test_one_that_is_found_by_several_keys_is_asked_about_once(clock: FakeClock) -> None:
+def test_a_question_under_several_keys_is_asked_once(clock: FakeClock) -> None:
     with opened_with(clock) as engine:
         prepared(engine, "T1", topics=("emails", "orders"))
         prepared(engine, "T2", "q", topics=("emails", "orders"))
@@ -168,12 +170,12 @@ def test_one_that_is_found_by_several_keys_is_asked_about_once(clock: FakeClock)
         assert asked(engine, iter(["q", "p"]), iter(["orders", "emails"])) == ["T1", "T2"]
 
 
-def test_who_asks_for_one_producer_gets_nothing_of_another(clock: FakeClock) -> None:
+def test_a_producer_gets_no_question_of_another(clock: FakeClock) -> None:
     with opened_with(clock) as engine:
         prepared(engine, "T1", "p")
         prepared(engine, "T2", "q")
         prepared(engine, "T3", None)
-        assert asked(engine, "nobody") == asked(engine, []) == []
+        assert asked(engine, "unknown") == asked(engine, []) == []
         assert asked(engine, "q") == ["T2"]
         assert asked(engine, ["p", "q"]) == ["T1"]
         question = asked_one(engine, "")
@@ -181,8 +183,8 @@ def test_who_asks_for_one_producer_gets_nothing_of_another(clock: FakeClock) -> 
         assert engine.feedback.answer(question, "commit") is not None
 
 
-def test_a_producer_with_many_holds_back_no_other(clock: FakeClock) -> None:
-    """Its first ones, due again, come behind the other's: all are asked about in the end."""
+def test_a_producer_with_many_questions_delays_no_other(clock: FakeClock) -> None:
+    """Its first questions, due again, come after those of the other. In the end all are asked."""
     with opened_with(clock, check_lease_seconds=1.0) as engine:
         for number in range(20):
             prepared(engine, f"p{number}")
@@ -200,7 +202,7 @@ def test_a_limit_below_one_is_refused(clock: FakeClock, limit: int) -> None:
         ask(engine, limit=limit)
 
 
-def test_a_name_that_cannot_be_one_is_refused(clock: FakeClock) -> None:
+def test_a_bad_name_of_a_producer_is_refused(clock: FakeClock) -> None:
     with opened_with(clock) as engine, pytest.raises(BadName):
         ask(engine, "p\n")
 
@@ -208,7 +210,7 @@ def test_a_name_that_cannot_be_one_is_refused(clock: FakeClock) -> None:
 # --- leases ---------------------------------------------------------------------------------------
 
 
-def test_a_question_is_one_askers_until_its_lease_ends(clock: FakeClock) -> None:
+def test_a_question_belongs_to_one_caller_until_its_lease_ends(clock: FakeClock) -> None:
     """Then it is asked again, with another token."""
     with opened_with(clock, check_lease_seconds=9.0) as engine:
         prepared(engine, "T")
@@ -222,14 +224,14 @@ def test_a_question_is_one_askers_until_its_lease_ends(clock: FakeClock) -> None
         assert second.answers == 0, "a lease that ends is no answer"
 
 
-def test_tokens_differ(clock: FakeClock) -> None:
+def test_each_question_has_another_token(clock: FakeClock) -> None:
     with opened_with(clock) as engine:
         for number in range(50):
             prepared(engine, f"T{number}")
         assert len({question.token for question in ask(engine, limit=100)}) == 50
 
 
-def test_the_limit_leaves_the_rest_to_others(clock: FakeClock) -> None:
+def test_questions_beyond_the_limit_are_left_to_the_next_call(clock: FakeClock) -> None:
     with opened_with(clock) as engine:
         for number in range(70):
             prepared(engine, f"T{number}")
@@ -247,7 +249,7 @@ def relocated(engine: Engine, position: int) -> None:
 
 
 def test_relocation_neither_asks_twice_nor_loses_a_question(clock: FakeClock) -> None:
-    """It is written again, and everything that asking knows of it stays."""
+    """A relocation writes the transaction again. Lease, answers and due time stay as they are."""
     disk = CrashDisk()
     with opened(disk, clock, relocate_bytes=5000, check_lease_seconds=9.0) as engine:
         prepared(engine, "T", topics=("orders", "emails"))
@@ -271,8 +273,8 @@ def test_relocation_neither_asks_twice_nor_loses_a_question(clock: FakeClock) ->
         assert asked(engine) == []
 
 
-def test_one_that_is_just_written_again_is_asked_about_at_once(clock: FakeClock) -> None:
-    """Only a decision that is on its way is waited for."""
+def test_a_transaction_is_asked_about_while_it_is_relocated(clock: FakeClock) -> None:
+    """A call waits only for a decision that is on its way."""
     disk = CrashDisk()
     met: list[list[str]] = []
     with opened(disk, clock, relocate_bytes=5000) as engine:
@@ -284,7 +286,7 @@ def test_one_that_is_just_written_again_is_asked_about_at_once(clock: FakeClock)
         def ask(line: str) -> None:
             if frontier.is_ending(entry) and not met:
                 lock = engine._parts.lock
-                assert not is_mine(lock), "it is being written, and nobody has the lock"
+                assert not is_mine(lock), "the relocation is written under the lock"
                 met.append(in_thread(partial(asked, engine), line))
 
         disk.watch(ask)
@@ -293,7 +295,7 @@ def test_one_that_is_just_written_again_is_asked_about_at_once(clock: FakeClock)
     assert met == [["T"]]
 
 
-def test_one_that_was_relocated_is_found_at_opening(clock: FakeClock) -> None:
+def test_a_relocated_transaction_is_asked_about_after_opening(clock: FakeClock) -> None:
     disk = CrashDisk()
     engine = opened(disk, clock, relocate_bytes=5000)
     prepared(engine, "T1")
@@ -313,7 +315,7 @@ def test_one_that_was_relocated_is_found_at_opening(clock: FakeClock) -> None:
 # --- the loop -------------------------------------------------------------------------------------
 
 
-def test_the_loop_asks_for_the_producers_and_topics_that_it_serves(clock: FakeClock) -> None:
+def test_a_loop_asks_for_its_own_producers_and_topics(clock: FakeClock) -> None:
     with opened_with(clock) as engine:
         prepared(engine, "T1", topics=("emails",))
         prepared(engine, "T2", topics=("orders",))

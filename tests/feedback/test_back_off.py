@@ -1,4 +1,4 @@
-"""What follows when nobody can tell: later and later, parked, or rolled back; and asked anew."""
+"""Answers "unknown": asked later and later, then parked or rolled back, and resumed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.feedback.asking import asked, asked_one, prepared
 from tests.small import bodies, opened
 
 
-def tell(engine: Engine, times: int, clock: FakeClock) -> None:
-    """Answer "unknown" so many times, as soon as the question comes."""
+def answer_unknown(engine: Engine, times: int, clock: FakeClock) -> None:
+    """Answer "unknown" `times` times, each as soon as the question is due."""
     for _ in range(times):
         clock.advance(600)
         assert engine.feedback.answer(asked_one(engine), "unknown") is None
 
 
 def waited(engine: Engine, clock: FakeClock) -> float:
-    """How long after an "unknown" the question comes again."""
+    """Return how long after an "unknown" the question is due again."""
     question = asked_one(engine)
     began = clock.monotonic()
     assert engine.feedback.answer(question, "unknown") is None
@@ -33,8 +33,8 @@ def waited(engine: Engine, clock: FakeClock) -> float:
     return ended - began
 
 
-def test_the_next_question_comes_later_and_later(clock: FakeClock) -> None:
-    """Doubled each time up to the maximum, and shortened at random by up to a half."""
+def test_each_unknown_puts_the_question_off_for_longer(clock: FakeClock) -> None:
+    """The time doubles up to the maximum, and is shortened at random by up to a half."""
     options = {"check_backoff_seconds": 3.0, "check_backoff_max_seconds": 40.0}
     with opened(CrashDisk(), clock, **options) as engine:
         prepared(engine, "T")
@@ -43,10 +43,10 @@ def test_the_next_question_comes_later_and_later(clock: FakeClock) -> None:
     for seconds, limit in zip(found, longest, strict=True):
         assert limit / 2 <= round(seconds, 5) <= limit
     shares = [round(seconds / limit, 3) for seconds, limit in zip(found, longest, strict=True)]
-    assert len(set(shares)) > 6, "those who fail together come again together"
+    assert len(set(shares)) > 6, "questions put off together are due together"
 
 
-def test_by_default_a_minute_becomes_ten(clock: FakeClock) -> None:
+def test_the_back_off_grows_from_one_minute_to_ten_by_default(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         found = [waited(engine, clock) for _ in range(7)]
@@ -55,36 +55,36 @@ def test_by_default_a_minute_becomes_ten(clock: FakeClock) -> None:
         assert engine.undecided()[0].answers == 7
 
 
-def test_a_maximum_below_the_first_step_is_the_maximum(clock: FakeClock) -> None:
+def test_a_maximum_below_the_first_step_limits_it(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock, check_backoff_max_seconds=5.0) as engine:
         prepared(engine, "T")
         assert waited(engine, clock) <= 5.0
 
 
-def test_it_never_overflows(clock: FakeClock) -> None:
-    """Asked for ever means for ever: 2 to the power of the answers does not."""
+def test_the_back_off_never_overflows(clock: FakeClock) -> None:
+    """With "ask" the number of answers is unlimited, and 2 to the power of it is too large."""
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
-        tell(engine, 1100, clock)
+        answer_unknown(engine, 1100, clock)
         assert engine.undecided()[0].answers == 1100
 
 
-def test_only_answers_count(clock: FakeClock) -> None:
-    """Not questions whose lease ended: nobody may have been there."""
+def test_only_answers_count_towards_the_maximum(clock: FakeClock) -> None:
+    """A question whose lease ended does not: perhaps no checker was there."""
     with opened(CrashDisk(), clock, on_undecided="rollback", check_answers_max=2) as engine:
         prepared(engine, "T")
         for _ in range(10):
             assert asked(engine) == ["T"]
             clock.advance(30)
         assert engine.undecided()[0].answers == 0
-        tell(engine, 1, clock)
+        answer_unknown(engine, 1, clock)
         assert engine.undecided()[0].answers == 1
 
 
-def test_a_question_says_how_often_it_was_answered(clock: FakeClock) -> None:
+def test_a_question_has_the_number_of_its_answers(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
-        tell(engine, 3, clock)
+        answer_unknown(engine, 3, clock)
         clock.advance(600)
         assert asked_one(engine).answers == 3
 
@@ -92,25 +92,25 @@ def test_a_question_says_how_often_it_was_answered(clock: FakeClock) -> None:
 # --- on_undecided ---------------------------------------------------------------------------------
 
 
-def test_ask_asks_for_ever(clock: FakeClock) -> None:
+def test_with_ask_the_question_is_asked_for_ever(clock: FakeClock) -> None:
     """Whatever the maximum of answers is."""
     with opened(CrashDisk(), clock, on_undecided="ask", check_answers_max=3) as engine:
         prepared(engine, "T")
-        tell(engine, 20, clock)
+        answer_unknown(engine, 20, clock)
         assert not engine.undecided()[0].parked
 
 
 def parked(clock: FakeClock, disk: CrashDisk | None = None) -> Engine:
     engine = opened(disk or CrashDisk(), clock, on_undecided="park", check_answers_max=3)
     prepared(engine, "T")
-    tell(engine, 2, clock)
+    answer_unknown(engine, 2, clock)
     assert not engine.undecided()[0].parked
-    tell(engine, 1, clock)
+    answer_unknown(engine, 1, clock)
     return engine
 
 
-def test_park_asks_no_more_after_so_many_answers(clock: FakeClock) -> None:
-    """It stays to be seen, and holds back nothing else."""
+def test_with_park_the_question_is_parked_after_the_last_answer(clock: FakeClock) -> None:
+    """The transaction stays listed, and its question delays no other."""
     with parked(clock) as engine:
         (undecided,) = engine.undecided()
         assert (undecided.parked, undecided.answers) == (True, 3)
@@ -122,7 +122,7 @@ def test_park_asks_no_more_after_so_many_answers(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
-def test_a_parked_one_takes_a_decision(clock: FakeClock, decision: Any) -> None:
+def test_a_parked_transaction_can_be_decided(clock: FakeClock, decision: Any) -> None:
     with parked(clock) as engine:
         outcome = engine.decide("T", decision, reason="looked it up", decided_by="anna")
         assert (outcome.decided_by, outcome.reason) == ("anna", "looked it up")
@@ -130,22 +130,22 @@ def test_a_parked_one_takes_a_decision(clock: FakeClock, decision: Any) -> None:
         assert len(bodies(engine, "orders")) == (decision == "commit")
 
 
-def test_a_parked_one_can_be_resumed(clock: FakeClock) -> None:
-    """It is asked about at once, and its answers count from the beginning."""
+def test_a_parked_transaction_can_be_resumed(clock: FakeClock) -> None:
+    """The question is due at once, and its answers count from the beginning."""
     with parked(clock) as engine:
         engine.feedback.resume("T")
         (undecided,) = engine.undecided()
         assert (undecided.parked, undecided.answers) == (False, 0)
         question = asked_one(engine)
         assert engine.feedback.answer(question, "unknown") is None
-        tell(engine, 1, clock)
+        answer_unknown(engine, 1, clock)
         assert not engine.undecided()[0].parked
-        tell(engine, 1, clock)
+        answer_unknown(engine, 1, clock)
         assert engine.undecided()[0].parked
 
 
-def test_a_question_about_a_parked_one_brings_it_back_to_nobody_else(clock: FakeClock) -> None:
-    """Whoever wants to know of it may ask; the others are not asked again by that."""
+def test_ask_about_leaves_a_parked_transaction_parked(clock: FakeClock) -> None:
+    """ask_about returns the question to its caller. Calls of ask do not get it."""
     with parked(clock) as engine:
         (question,) = engine.feedback.ask_about("T")
         clock.advance(1000)
@@ -156,7 +156,7 @@ def test_a_question_about_a_parked_one_brings_it_back_to_nobody_else(clock: Fake
         engine.feedback._questions._schedule._check()
 
 
-def test_a_parked_one_is_resumed_behind_the_question_that_is_out(clock: FakeClock) -> None:
+def test_a_resumed_question_is_due_after_the_lease_of_ask_about(clock: FakeClock) -> None:
     with parked(clock) as engine:
         (question,) = engine.feedback.ask_about("T")
         engine.feedback.resume("T")
@@ -166,7 +166,7 @@ def test_a_parked_one_is_resumed_behind_the_question_that_is_out(clock: FakeCloc
         assert not engine.undecided()[0].parked
 
 
-def test_what_was_parked_is_asked_about_after_a_restart(clock: FakeClock) -> None:
+def test_a_parked_transaction_is_asked_about_after_a_restart(clock: FakeClock) -> None:
     disk = CrashDisk()
     parked(clock, disk).close()
     with opened(disk, clock) as engine:
@@ -174,12 +174,12 @@ def test_what_was_parked_is_asked_about_after_a_restart(clock: FakeClock) -> Non
         assert asked(engine) == ["T"]
 
 
-def test_rollback_ends_it_after_so_many_answers(clock: FakeClock) -> None:
-    """The journal says that nobody could tell, and how often."""
+def test_with_rollback_the_last_unknown_rolls_back(clock: FakeClock) -> None:
+    """The journal records the reason and the number of answers."""
     disk = CrashDisk()
     with opened(disk, clock, on_undecided="rollback", check_answers_max=3) as engine:
         prepared(engine, "T")
-        tell(engine, 2, clock)
+        answer_unknown(engine, 2, clock)
         clock.advance(600)
         outcome = engine.feedback.answer(asked_one(engine), "unknown")
         assert outcome is not None
@@ -196,8 +196,8 @@ def test_rollback_ends_it_after_so_many_answers(clock: FakeClock) -> None:
 # --- resume ---------------------------------------------------------------------------------------
 
 
-def test_resume_asks_now_about_what_waits(clock: FakeClock) -> None:
-    """For its time behind prepare, or behind an answer; the answers stay counted."""
+def test_resume_makes_a_waiting_question_due(clock: FakeClock) -> None:
+    """It waited for check_after or after an answer. Its answers stay counted."""
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T", check_after=1000.0)
         engine.feedback.resume("T")
@@ -206,8 +206,8 @@ def test_resume_asks_now_about_what_waits(clock: FakeClock) -> None:
         assert asked_one(engine).answers == 1
 
 
-def test_resume_leaves_alone_who_is_being_asked(clock: FakeClock) -> None:
-    """Nobody else gets the question, and the answer is taken."""
+def test_resume_leaves_a_leased_question_alone(clock: FakeClock) -> None:
+    """No other call gets the question, and the answer counts."""
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
@@ -217,7 +217,7 @@ def test_resume_leaves_alone_who_is_being_asked(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("tx_id", ["T", "never heard of", "open"])
-def test_what_is_not_undecided_cannot_be_resumed(clock: FakeClock, tx_id: str) -> None:
+def test_resume_of_a_decided_transaction_is_refused(clock: FakeClock, tx_id: str) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T").commit()
         engine.transaction(tx_id="open")

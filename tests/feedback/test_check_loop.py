@@ -1,4 +1,4 @@
-"""The loop that every producer runs: what it makes of checkers that are not well, and its end."""
+"""The loop that every producer runs: what it does with faulty checkers, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fmq import CheckLoop, Engine, Question
 from fmq.errors import EngineFailed
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.feedback.asking import (
-    Checked,
+    NotingChecker,
     WatchedClock,
     asked,
     prepared,
@@ -20,11 +20,11 @@ from tests.feedback.asking import (
 from tests.interrupts import in_thread
 from tests.small import bodies, opened
 
-# --- checkers that are not well -------------------------------------------------------------------
+# --- faulty checkers -------------------------------------------------------------------
 
 
-def asks_again(engine: Engine, clock: FakeClock, checker: Checked) -> None:
-    """Nothing was decided or counted, and the question comes again when the lease ends."""
+def asks_again(engine: Engine, clock: FakeClock, checker: NotingChecker) -> None:
+    """Check that nothing was decided or counted, and that the question is due after its lease."""
     assert engine.undecided()[0].answers == 0
     assert asked(engine) == []
     clock.advance(29.9)
@@ -35,12 +35,12 @@ def asks_again(engine: Engine, clock: FakeClock, checker: Checked) -> None:
     assert [answer for _, answer in loop.once()] == ["commit"]
 
 
-def test_a_checker_that_raises_has_not_answered(
+def test_an_exception_of_a_checker_is_no_answer(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
-        checker = Checked(ZeroDivisionError("no database"))
+        checker = NotingChecker(ZeroDivisionError("no database"))
         loop = CheckLoop(engine.feedback, {"p": checker}, wait=0.0, clock=clock)
         ((question, answer),) = loop.once()
         assert (question.tx_id, answer) == ("T", None)
@@ -52,22 +52,22 @@ def test_a_checker_that_raises_has_not_answered(
 
 
 @pytest.mark.parametrize("nonsense", [None, True, "", "COMMIT", "yes", 1, ["commit"], object()])
-def test_an_answer_that_is_none_has_not_answered(
+def test_a_wrong_kind_of_answer_is_no_answer(
     clock: FakeClock, caplog: pytest.LogCaptureFixture, nonsense: Any
 ) -> None:
     with opened(CrashDisk(), clock) as engine:
         prepared(engine, "T")
-        checker = Checked(nonsense)
+        checker = NotingChecker(nonsense)
         loop = CheckLoop(engine.feedback, {"p": checker}, wait=0.0, clock=clock)
         assert [answer for _, answer in loop.once()] == [None]
         assert f"answered {nonsense!r} about T" in caplog.text
         asks_again(engine, clock, checker)
 
 
-def test_a_checker_that_comes_too_late_is_told_in_the_log(
+def test_a_late_answer_of_a_checker_is_logged(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody decided otherwise while it looked, or what was decided is behind the window."""
+    """Another caller decided the opposite meanwhile, or the decision left the window."""
     with opened(CrashDisk(), clock, outcome_window_seconds=10.0) as engine:
 
         def check(question: Question) -> Any:
@@ -85,10 +85,10 @@ def test_a_checker_that_comes_too_late_is_told_in_the_log(
         assert bodies(engine, "orders") == []
 
 
-def test_one_that_cannot_be_decided_holds_back_none_that_were_asked_with_it(
+def test_a_transaction_that_cannot_be_decided_delays_no_other(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its body cannot be read, so it cannot be committed: all others are."""
+    """Its body cannot be read, so it cannot be committed. All others are."""
     disk = FaultDisk(CrashDisk())
     with opened(disk, clock, reference_bytes_min=1) as engine:
         prepared(engine, "T0")
@@ -96,7 +96,7 @@ def test_one_that_cannot_be_decided_holds_back_none_that_were_asked_with_it(
             engine.send("fill", b"f" * 400)
         for number in range(1, 4):
             prepared(engine, f"T{number}")
-        checker = Checked()
+        checker = NotingChecker()
         loop = CheckLoop(engine.feedback, {"p": checker}, wait=0.0, clock=clock)
         disk.fail("read", nth=0)
         assert [answer for _, answer in loop.once()] == [None, *["commit"] * 3]
@@ -106,16 +106,16 @@ def test_one_that_cannot_be_decided_holds_back_none_that_were_asked_with_it(
         assert [answer for _, answer in loop.once()] == ["commit"]
 
 
-def test_a_loop_that_waits_for_longer_than_a_lease_answers_what_comes(clock: FakeClock) -> None:
-    """The lease begins when the question is given, and not when it was asked for."""
+def test_a_loop_can_wait_for_longer_than_a_lease(clock: FakeClock) -> None:
+    """The lease begins when the question is given, not when the call began."""
     with opened(CrashDisk(), clock, check_lease_seconds=2.0) as engine:
         prepared(engine, "T", check_after=4.0)
-        loop = CheckLoop(engine.feedback, {"p": Checked()}, wait=5.0, clock=clock)
+        loop = CheckLoop(engine.feedback, {"p": NotingChecker()}, wait=5.0, clock=clock)
         assert [answer for _, answer in loop.once()] == ["commit"]
 
 
-def test_a_question_whose_lease_ended_in_the_batch_is_left_to_the_next(clock: FakeClock) -> None:
-    """It comes again, and two checkers may be at it otherwise."""
+def test_a_question_whose_lease_ended_in_the_batch_is_not_checked(clock: FakeClock) -> None:
+    """It is asked again, so two checkers could work on it."""
     with opened(CrashDisk(), clock, check_lease_seconds=10.0) as engine:
         for number in range(4):
             prepared(engine, f"T{number}")
@@ -132,17 +132,17 @@ def test_a_question_whose_lease_ended_in_the_batch_is_left_to_the_next(clock: Fa
 # --- its end ------------------------------------------------------------------------------------
 
 
-def test_a_loop_of_ones_own_ends_when_it_is_stopped() -> None:
-    """Between two questions, and between two calls; twice is once."""
+def test_a_loop_ends_when_it_is_stopped() -> None:
+    """It ends between two questions or two calls. A second stop changes nothing."""
     clock = WatchedClock()
     with opened(CrashDisk(), clock) as engine:
-        checker = Checked()
+        checker = NotingChecker()
         loop = CheckLoop(engine.feedback, {"p": checker}, pause=1000.0, clock=clock)
         prepared(engine, "T")
         thread = threading.Thread(target=loop.run)
         thread.start()
         checker.count.wait_for(1)
-        clock.until_somebody_waits()  # it pauses
+        clock.until_a_thread_waits()  # it pauses
         loop.stop()
         loop.stop()
         in_thread(thread.join, "the loop")
@@ -151,13 +151,13 @@ def test_a_loop_of_ones_own_ends_when_it_is_stopped() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_loop_ends_with_the_engine(fails: bool) -> None:
-    """When it is closed, and when it has failed: then the next process asks."""
+    """It ends when the engine is closed or has failed. Then the next process asks."""
     clock, disk = WatchedClock(), FaultDisk(CrashDisk())
     engine = opened(disk, clock)
-    loop = CheckLoop(engine.feedback, {"p": Checked()}, wait=1000.0, clock=clock)
+    loop = CheckLoop(engine.feedback, {"p": NotingChecker()}, wait=1000.0, clock=clock)
     thread = threading.Thread(target=loop.run)
     thread.start()
-    clock.until_somebody_waits()
+    clock.until_a_thread_waits()
     if fails:
         disk.fail("write")
         with pytest.raises(EngineFailed):
@@ -173,16 +173,16 @@ def test_a_loop_that_cannot_ask_pauses_before_it_tries_again(
 ) -> None:
     class Unreachable:
         def ask(self, *_: Any, **__: Any) -> list[Question]:
-            raise ConnectionError("nobody is there")
+            raise ConnectionError("no route to the host")
 
         def answer(self, *_: Any, **__: Any) -> None:
             raise AssertionError
 
     clock = WatchedClock()
-    loop = CheckLoop(Unreachable(), {"p": Checked()}, pause=0.0, clock=clock)
+    loop = CheckLoop(Unreachable(), {"p": NotingChecker()}, pause=0.0, clock=clock)
     thread = threading.Thread(target=loop.run)
     thread.start()
-    clock.until_somebody_waits()
+    clock.until_a_thread_waits()
     loop.stop()
     in_thread(thread.join, "the loop")
     assert "tried again" in caplog.text

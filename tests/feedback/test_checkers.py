@@ -1,4 +1,4 @@
-"""Checkers of this process: registered by producer, asked by threads, never trusted to be well."""
+"""Checkers of this process: registered for a producer and asked by threads of the engine."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fmq.errors import BadName, BadOption, Closed
 from fmq.testing import CrashDisk, FakeClock
 from tests.feedback.asking import (
     Call,
-    Checked,
     Counter,
     Gate,
+    NotingChecker,
     asked,
     prepared,
     with_threads,
@@ -31,7 +31,7 @@ def threads_of_checkers() -> set[threading.Thread]:
 
 
 def test_a_registered_checker_is_asked_about_its_producer() -> None:
-    """Of what a crash left, of what was prepared since, and of nobody else's."""
+    """It is asked about what a crash left and what was prepared since, of its producer alone."""
     disk = CrashDisk()
     with opened(disk) as engine:
         prepared(engine, "before")
@@ -57,7 +57,7 @@ def test_a_registered_checker_is_asked_about_its_producer() -> None:
 
 def test_checkers_of_several_producers_serve_side_by_side() -> None:
     with with_threads() as engine:
-        checkers = {name: Checked() for name in ("p", "q", "")}
+        checkers = {name: NotingChecker() for name in ("p", "q", "")}
         for name, checker in checkers.items():
             engine.checker(name)(checker)
         for name in checkers:
@@ -68,30 +68,30 @@ def test_checkers_of_several_producers_serve_side_by_side() -> None:
 
 
 def test_two_checkers_for_one_producer_are_refused() -> None:
-    """Two could contradict each other; the first one stays."""
+    """Two could contradict each other. The first one stays."""
     with with_threads() as engine:
-        first = Checked()
+        first = NotingChecker()
         engine.checker("p")(first)
         with pytest.raises(BadOption, match="'p' has a checker"):
-            engine.checker("p")(Checked("rollback"))
+            engine.checker("p")(NotingChecker("rollback"))
         prepared(engine, "T")
         first.count.wait_for(1)
         assert engine.settle(timeout=5.0).committed in (("T",), ())
         assert engine.outcome("T").state == "committed"
 
 
-def test_a_name_that_cannot_be_one_is_refused() -> None:
+def test_a_bad_name_of_a_producer_is_refused() -> None:
     with opened(CrashDisk()) as engine, pytest.raises(BadName):
-        engine.checker("p\n")(Checked())
+        engine.checker("p\n")(NotingChecker())
 
 
-def test_without_threads_nobody_is_asked_but_by_settle(clock: FakeClock) -> None:
+def test_without_threads_only_settle_asks(clock: FakeClock) -> None:
     without = fmq.Options(checker_threads=0)
     for options, background in ((fmq.Options(), False), (without, True)):
         disk = CrashDisk()
         with fmq.open("data", options, disk=disk, clock=clock, background=background) as engine:
             before = threads_of_checkers()
-            checker = Checked()
+            checker = NotingChecker()
             engine.checker("p")(checker)
             prepared(engine, "T")
             assert threads_of_checkers() == before
@@ -104,12 +104,12 @@ def test_no_exception_of_a_checker_ends_the_threads(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     with with_threads(check_lease_seconds=0.01) as engine:
-        checker = Checked(error)
+        checker = NotingChecker(error)
         engine.checker("p")(checker)
         prepared(engine, "T")
         checker.count.wait_for(4)
         checker.answer = "commit"
-        others = Checked()
+        others = NotingChecker()
         prepared(engine, "U", "q")
         engine.checker("q")(others)
         others.count.wait_for(1)
@@ -122,9 +122,9 @@ def test_no_exception_of_a_checker_ends_the_threads(
 def test_the_threads_end_with_the_engine() -> None:
     before = threads_of_checkers()
     engine = with_threads(checker_threads=3)
-    assert threads_of_checkers() == before, "nobody has registered anything"
+    assert threads_of_checkers() == before, "there are threads without a checker"
     for name in ("p", "q", "r"):
-        engine.checker(name)(Checked())
+        engine.checker(name)(NotingChecker())
     assert len(threads_of_checkers() - before) >= 3
     engine.close()
     assert threads_of_checkers() == before
@@ -132,10 +132,10 @@ def test_the_threads_end_with_the_engine() -> None:
         engine.checker("s")
 
 
-def test_of_many_registered_one_by_one_all_are_served_and_no_thread_is_left() -> None:
+def test_many_checkers_are_all_asked_and_leave_no_thread() -> None:
     before = threads_of_checkers()
     with with_threads() as engine:
-        checkers = [Checked() for _ in range(20)]
+        checkers = [NotingChecker() for _ in range(20)]
         for number, checker in enumerate(checkers):
             engine.checker(f"p{number}")(checker)
         for number, checker in enumerate(checkers):
@@ -144,8 +144,8 @@ def test_of_many_registered_one_by_one_all_are_served_and_no_thread_is_left() ->
     assert threads_of_checkers() == before
 
 
-def test_close_waits_for_a_checker_that_runs_and_takes_no_answer_from_it() -> None:
-    """What it was asked about stays undecided: the next process asks again."""
+def test_close_waits_for_a_running_checker_and_takes_no_answer() -> None:
+    """Its transaction stays undecided, and the next process asks again."""
     disk, gate = CrashDisk(), Gate()
     engine = with_threads(disk)
 
@@ -182,8 +182,8 @@ def test_a_checker_may_close_the_engine() -> None:
         engine.send("t", b"1")
 
 
-def test_a_checker_that_hangs_holds_back_neither_senders_nor_readers_nor_others() -> None:
-    gate, other = Gate(), Checked()
+def test_a_checker_that_hangs_delays_no_other_call() -> None:
+    gate, other = Gate(), NotingChecker()
     with with_threads() as engine:
         consumer = engine.consumer("orders", group="g")
 
@@ -207,17 +207,18 @@ def test_a_checker_that_hangs_holds_back_neither_senders_nor_readers_nor_others(
             prepared(engine, "U", "q")
             other.count.wait_for(1)
 
-        in_thread(work, "somebody who has nothing to do with it")
+        in_thread(work, "a call that needs no checker")
         gate.let_one_pass()
         assert engine.settle(timeout=5.0).unasked == ()
         assert engine.outcome("T").state == "committed"
 
 
-def test_a_checker_that_is_slower_than_its_lease_settles_with_two_threads(
+def test_a_slow_checker_decides_although_two_threads_share_the_question(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each of the two takes the question from the other before it answers; the answer counts, and
-    the log says how slow the checker is.
+    """Each thread takes the question from the other before it answers.
+
+    The answer counts, and the log says how slow the checker is.
     """
     clock, gate = FakeClock(), Gate()
     with with_threads(clock=clock, checker_threads=2, check_lease_seconds=9.0) as engine:

@@ -1,4 +1,4 @@
-"""Whatever line an interrupt meets of what prepares and decides: undecided is asked about."""
+"""An interrupt at any line of prepare, decide or ask: each undecided transaction is asked about."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def send(engine: Engine) -> object:
     return engine.send_in_transaction(messages, local, tx_id="T", producer="p", check_after=50.0)
 
 
-def test_an_interrupted_send_in_transaction_is_nothing_or_undecided_or_committed() -> None:
-    """The messages are there or not as a whole, and who may know is asked in bounded time: by
-    this engine if it goes on, and by the next one in any case.
+def test_an_interrupted_send_in_transaction_is_whole_or_absent() -> None:
+    """The transaction is absent, undecided or committed, with all its messages.
+
+    If it is undecided, its checker is asked in bounded time: by this engine if it goes on, else by
+    the next one.
     """
     counter = Interrupt(LINES_MAX)
     with opened(CrashDisk()) as engine:
@@ -59,8 +61,8 @@ def test_an_interrupted_send_in_transaction_is_nothing_or_undecided_or_committed
     assert met == {"nothing", "undecided", "committed", "failed"}
 
 
-def test_a_decision_that_an_interrupt_left_unwritten_is_written_or_asked_about() -> None:
-    """By who asks, where nobody else does anything and the engine has no threads of its own."""
+def test_an_interrupted_decision_is_written_or_asked_about() -> None:
+    """A call that asks finds out, even if no other call is made and the engine has no threads."""
     for at in range(LINES_MAX):
         clock, interrupt = FakeClock(), Interrupt(at)
         engine = opened(CrashDisk(), clock)
@@ -76,8 +78,8 @@ def test_a_decision_that_an_interrupt_left_unwritten_is_written_or_asked_about()
     raise AssertionError("so many lines?")
 
 
-def test_what_an_interrupted_ask_has_not_taken_is_asked_about_by_the_next() -> None:
-    """And what is decided behind one is asked about no more."""
+def test_an_interrupted_ask_loses_no_question() -> None:
+    """The next call gets the questions that it did not take. A decided one is not asked again."""
     for at in range(LINES_MAX):
         clock, interrupt = FakeClock(), Interrupt(at)
         with opened(CrashDisk(), clock) as engine:
@@ -100,7 +102,7 @@ def test_what_an_interrupted_ask_has_not_taken_is_asked_about_by_the_next() -> N
     raise AssertionError("so many lines?")
 
 
-def test_an_interrupted_resume_leaves_it_parked_or_has_it_asked_about() -> None:
+def test_an_interrupted_resume_leaves_the_question_parked_or_due() -> None:
     for at in range(LINES_MAX):
         clock, interrupt = FakeClock(), Interrupt(at)
         with opened(CrashDisk(), clock, on_undecided="park", check_answers_max=1) as engine:
@@ -119,7 +121,7 @@ def test_an_interrupted_resume_leaves_it_parked_or_has_it_asked_about() -> None:
 
 
 def one_trial(engine: Engine, clock: FakeClock) -> str:
-    """What has become of it, as far as this engine knows."""
+    """Interrupt once, and return the state of the transaction as far as this engine knows."""
     try:
         engine.send("others", b"1")
     except EngineFailed:

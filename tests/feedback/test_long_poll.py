@@ -1,7 +1,7 @@
-"""A call that waits for a question: woken at once by whatever makes one due, and by every end.
+"""A call that waits for a question wakes when one is due, and when the engine ends.
 
-The asker is a thread of its own on a clock that stands still, so nothing but a wake-up ends its
-wait; the test goes on when the asker has begun to wait.
+The asker is a thread on a clock that stands still, so only a wake-up ends its wait. The test goes
+on when the asker has begun to wait.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def engine(clock: WatchedClock) -> Iterator[Engine]:
 
 @contextmanager
 def waiting(engine: Engine, clock: WatchedClock, *args: Any, **more: Any) -> Iterator[Call]:
-    """A call of `ask` that waits for an hour; it must have ended when the block does."""
+    """Run a call of `ask` that waits for an hour. It must have ended when the block ends."""
     call = Call(lambda: asked(engine, *args, **{"wait": HOUR, **more}))
-    clock.until_somebody_waits()
+    clock.until_a_thread_waits()
     yield call
     call.ended()
     assert engine.feedback._questions._waiters._for_due == {}, "a call that has ended is woken"
 
 
-def test_one_that_becomes_undecided_and_is_due_wakes_who_waits(
+def test_a_new_question_that_is_due_wakes_a_waiting_call(
     engine: Engine, clock: WatchedClock
 ) -> None:
     with waiting(engine, clock) as call:
@@ -52,7 +52,7 @@ def test_one_that_becomes_undecided_and_is_due_wakes_who_waits(
 
 
 @pytest.mark.parametrize("asked_for", [("p", "emails"), (["q", "p"], ["t", "orders"])])
-def test_it_wakes_who_waits_for_one_of_its_topics(
+def test_a_question_wakes_a_call_that_waits_for_one_of_its_topics(
     engine: Engine, clock: WatchedClock, asked_for: tuple[Any, Any]
 ) -> None:
     with waiting(engine, clock, *asked_for) as call:
@@ -60,24 +60,26 @@ def test_it_wakes_who_waits_for_one_of_its_topics(
         assert call.ended() == ["T"]
 
 
-def test_time_that_passes_wakes_who_waits(engine: Engine, clock: WatchedClock) -> None:
-    """At the moment that the first one is due, though it became undecided after the call began."""
+def test_a_waiting_call_returns_when_a_question_becomes_due(
+    engine: Engine, clock: WatchedClock
+) -> None:
+    """The transaction became undecided after the call began."""
     with waiting(engine, clock) as call:
         prepared(engine, "later", check_after=200.0)
         prepared(engine, "T", check_after=100.0)
-        clock.until_somebody_waits()
+        clock.until_a_thread_waits()
         clock.advance(100)
         assert call.ended() == ["T"]
 
 
-def test_resume_wakes_who_waits(engine: Engine, clock: WatchedClock) -> None:
+def test_resume_wakes_a_waiting_call(engine: Engine, clock: WatchedClock) -> None:
     prepared(engine, "T", check_after=1000.0)
     with waiting(engine, clock) as call:
         engine.feedback.resume("T")
         assert call.ended() == ["T"]
 
 
-def test_a_lease_that_ends_wakes_who_waits(engine: Engine, clock: WatchedClock) -> None:
+def test_the_end_of_a_lease_wakes_a_waiting_call(engine: Engine, clock: WatchedClock) -> None:
     prepared(engine, "T")
     assert asked(engine) == ["T"]
     with waiting(engine, clock) as call:
@@ -85,23 +87,23 @@ def test_a_lease_that_ends_wakes_who_waits(engine: Engine, clock: WatchedClock) 
         assert call.ended() == ["T"]
 
 
-def test_an_answer_that_puts_off_for_less_than_the_lease_wakes_who_waits(
+def test_a_back_off_shorter_than_the_lease_wakes_a_waiting_call(
     clock: WatchedClock,
 ) -> None:
-    """It sleeps for as long as the new time says, and no longer."""
+    """The call sleeps until the new time, and no longer."""
     options = {"check_lease_seconds": 1000.0, "check_backoff_seconds": 8.0}
     with opened(CrashDisk(), clock, **options) as engine:
         prepared(engine, "T")
         question = asked_one(engine)
         with waiting(engine, clock) as call:
             engine.feedback.answer(question, "unknown")
-            clock.until_somebody_waits()
+            clock.until_a_thread_waits()
             clock.advance(8)
             assert call.ended() == ["T"]
 
 
-def test_a_question_is_given_to_one_of_all_who_wait(engine: Engine, clock: WatchedClock) -> None:
-    """The others wait on, for what is left of their time."""
+def test_a_question_goes_to_one_of_the_waiting_calls(engine: Engine, clock: WatchedClock) -> None:
+    """The others wait for the rest of their time."""
     got = Counter()
 
     def work() -> list[str]:
@@ -111,7 +113,7 @@ def test_a_question_is_given_to_one_of_all_who_wait(engine: Engine, clock: Watch
 
     calls = [Call(work) for _ in range(4)]
     for _ in calls:
-        clock.until_somebody_waits()
+        clock.until_a_thread_waits()
     prepared(engine, "T")
     prepared(engine, "U")
     got.wait_for(2)
@@ -119,8 +121,10 @@ def test_a_question_is_given_to_one_of_all_who_wait(engine: Engine, clock: Watch
     assert sorted(each for call in calls for each in call.ended()) == ["T", "U"]
 
 
-def test_who_waits_gets_nothing_after_the_wait(engine: Engine, clock: WatchedClock) -> None:
-    """What is due later, or another's, or of another topic, changes nothing."""
+def test_a_waiting_call_returns_nothing_when_its_time_is_up(
+    engine: Engine, clock: WatchedClock
+) -> None:
+    """Later questions, and those of other producers or topics, change nothing."""
     with waiting(engine, clock, "p", "emails", wait=50.0) as call:
         prepared(engine, "T1", topics=("orders",))
         prepared(engine, "T2", "q", topics=("emails",))
@@ -129,10 +133,10 @@ def test_who_waits_gets_nothing_after_the_wait(engine: Engine, clock: WatchedClo
         assert call.ended() == []
 
 
-def test_preparing_and_deciding_wake_nobody_who_has_nothing_to_do(
+def test_prepare_and_decide_wake_no_call_without_a_question(
     engine: Engine, clock: WatchedClock
 ) -> None:
-    """Otherwise each transaction would cost a switch to every thread that waits."""
+    """Otherwise each transaction would cost a switch to every waiting thread."""
     with waiting(engine, clock, wait=50.0) as call:
         for number in range(100):
             prepared(engine, f"T{number}", check_after=60.0).commit()
@@ -152,21 +156,21 @@ def fail(engine: Engine, disk: FaultDisk) -> None:
 
 
 @pytest.mark.parametrize(("end", "error"), [(close, Closed), (fail, EngineFailed)])
-def test_an_engine_that_ends_wakes_who_waits(
+def test_the_end_of_an_engine_wakes_every_waiting_call(
     clock: WatchedClock, end: Callable[[Engine, FaultDisk], None], error: type[Exception]
 ) -> None:
-    """At once, and with the reason: nobody waits for what never comes."""
+    """Each call raises the reason at once."""
     disk = FaultDisk(CrashDisk())
     engine = opened(disk, clock)
     prepared(engine, "T", check_after=1000.0)
     calls = [
         Call(lambda: ask(engine, wait=HOUR)),
-        Call(lambda: ask(engine, "nobody", wait=HOUR)),
+        Call(lambda: ask(engine, "unknown", wait=HOUR)),
         Call(lambda: engine.read("nothing", timeout=HOUR)),
         Call(lambda: engine.consumer("nothing", group="g").poll(timeout=HOUR)),
     ]
     for _ in calls:
-        clock.until_somebody_waits()
+        clock.until_a_thread_waits()
     end(engine, disk)
     if error is EngineFailed:
         reader = calls.pop(2)  # what was visible can be read, so it goes on waiting
@@ -185,8 +189,8 @@ def test_a_wait_without_end_ends(engine: Engine, clock: WatchedClock) -> None:
         assert call.ended() == ["T"]
 
 
-def test_many_threads_share_the_questions_and_nobody_hangs(clock: WatchedClock) -> None:
-    """Four ask for batches while two prepare: each question goes to one of them."""
+def test_many_threads_share_the_questions_and_none_hangs(clock: WatchedClock) -> None:
+    """Four threads ask for batches while two prepare. Each question goes to one of them."""
     with opened(CrashDisk(), clock, segment_bytes=1 << 20) as engine:
         answered = Counter()
 

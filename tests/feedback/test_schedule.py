@@ -26,13 +26,13 @@ TOPICS = ("a", "b", "c")
 KEYS: list[Key] = [(producer, topic) for producer in PRODUCERS for topic in (None, *TOPICS)]
 
 
-def is_undecided(entry: Entry) -> bool:
-    """No decision is on its way."""
+def never_deciding(entry: Entry) -> bool:
+    """Return that no decision is on its way."""
     return False
 
 
 def entry(tx: int, producer: str, *topics: str) -> Entry:
-    """An undecided transaction with a message for each of `topics`."""
+    """Return an undecided transaction with a message for each of `topics`."""
     made = Entry(Prepare(f"T{tx}", producer, 0, len(topics), len(topics), 0, b"", tx=tx))
     made.runs = [Run(Kind.PRE_MESSAGE, each, 0, 0, 1, 0, tx) for each in topics]
     return made
@@ -46,7 +46,7 @@ class Row:
     producer: str
     topics: tuple[str, ...]
     due: float
-    turn: int  # of those due at the same moment, who was put off first comes first
+    turn: int  # of rows due at the same time, the lowest turn comes first
     is_out: bool = False
     answers: int = 0
     parked: bool = False
@@ -57,7 +57,7 @@ class Row:
 
 
 class Model:
-    """The schedule beside a plain list."""
+    """A schedule beside a plain list of rows."""
 
     def __init__(self) -> None:
         self.deciding: set[int] = set()
@@ -95,7 +95,7 @@ class Model:
             assert each.token == ""
 
     def take(self, a: int, b: int) -> None:
-        """Who has been due for longest, whichever of the keys it is under, and none twice."""
+        """Take the questions that are due for longest under any of the keys, and none twice."""
         keys = [KEYS[a % 12], KEYS[b % 12], KEYS[(a + b) % 12]][: 1 + b % 3]
         limit = 1 + a % 4
         due = [row for row in self.under(keys) if row.due <= self.now]
@@ -122,8 +122,8 @@ class Model:
     def time_passes(self, a: int, b: int) -> None:
         self.now += a / 2
 
-    def unknown(self, a: int, b: int) -> None:
-        """The next question comes later and later, or never."""
+    def count_unknown(self, a: int, b: int) -> None:
+        """Answer "unknown": the next question is later, or the transaction is parked."""
         found = self.some(a)
         if found is None or not found[0].is_out:
             return
@@ -139,8 +139,8 @@ class Model:
             assert longest / 2 <= each.due - self.now <= longest
             self.put_off(row, each.due)
 
-    def hurry(self, a: int, b: int) -> None:
-        """Now, unless somebody is being asked; what was parked begins anew."""
+    def make_due(self, a: int, b: int) -> None:
+        """Make a question due, unless it is leased. A parked one begins anew."""
         if found := self.some(a):
             row, each = found
             self.schedule.make_due(each, self.now)
@@ -150,7 +150,7 @@ class Model:
                 self.put_off(row, self.now)
 
     def busy(self, a: int, b: int) -> None:
-        """A decision is on its way; or it was a relocation, and is over."""
+        """Begin or end a decision that is on its way."""
         if found := self.some(a):
             row, each = found
             row.busy = bool(b % 2)
@@ -179,8 +179,8 @@ ACTS: list[Callable[[Model, int, int], None]] = [
     Model.take,
     Model.take,
     Model.time_passes,
-    Model.unknown,
-    Model.hurry,
+    Model.count_unknown,
+    Model.make_due,
     Model.busy,
 ]
 
@@ -195,10 +195,10 @@ NUMBERS = st.integers(0, 20)
         max_size=80,
     )
 )
-def test_it_knows_what_a_list_would_know(
+def test_a_schedule_gives_the_same_questions_as_a_list(
     acts: list[tuple[Callable[[Model, int, int], None], int, int]],
 ) -> None:
-    """Whatever happens in whichever order: who is asked about, when, and who comes first."""
+    """The same transactions at the same time in the same order, after any steps."""
     model = Model()
     for act, a, b in acts:
         act(model, a, b)
@@ -208,28 +208,28 @@ def test_it_knows_what_a_list_would_know(
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def places(schedule: Schedule) -> int:
-    """How much of anything the schedule keeps."""
+def entries_of(schedule: Schedule) -> int:
+    """Return the number of entries in all heaps, stale ones included."""
     return sum(len(heap.entries) for heap in schedule._heaps.values())
 
 
-def test_what_was_decided_leaves_nothing_behind() -> None:
-    """Though somebody asked each time before it was."""
-    schedule = Schedule(OPTIONS, b"seed", is_undecided)
+def test_a_decided_transaction_leaves_no_entry() -> None:
+    """Also if a call asked for it before."""
+    schedule = Schedule(OPTIONS, b"seed", never_deciding)
     schedule.add(entry(1, "p", "a"), 60.0)
     for tx in range(2, 2000):
         schedule.add(entry(tx, "p", "a", "b"), 60.0 + tx)
         assert schedule.next_due([("p", None), ("p", "b")]) == 60.0
         schedule.remove(tx)
-        assert places(schedule) <= 2 * (STALE_MAX + 3)
+        assert entries_of(schedule) <= 2 * (STALE_MAX + 3)
     schedule.remove(1)
-    assert places(schedule) == 0
+    assert entries_of(schedule) == 0
     assert not schedule._heaps
 
 
-def test_what_is_decided_before_anybody_asks_was_in_no_line() -> None:
-    """Most transactions are decided by who prepared them; what is left is asked about."""
-    schedule = Schedule(OPTIONS, b"seed", is_undecided)
+def test_a_transaction_decided_before_a_call_asks_enters_no_heap() -> None:
+    """Most transactions are decided by their producer, and only the others are asked about."""
+    schedule = Schedule(OPTIONS, b"seed", never_deciding)
     for tx in range(1, 100):
         schedule.add(entry(tx, "p", "a"), float(tx))
         if tx != 50:
@@ -240,9 +240,9 @@ def test_what_is_decided_before_anybody_asks_was_in_no_line() -> None:
     assert not schedule._heaps
 
 
-def test_a_line_that_nobody_asks_for_does_not_grow() -> None:
-    """Asked about under one topic again and again, it is one member of its other lines still."""
-    schedule = Schedule(OPTIONS, b"seed", is_undecided)
+def test_a_heap_that_no_call_reads_does_not_grow() -> None:
+    """A question that is asked by one topic many times has few entries under its other keys."""
+    schedule = Schedule(OPTIONS, b"seed", never_deciding)
     schedule.add(entry(1, "p", "a", "b"), 0.0)
     for turn in range(2000):
         assert schedule.take([("p", "a")], 1, turn * 10.0)
@@ -250,7 +250,7 @@ def test_a_line_that_nobody_asks_for_does_not_grow() -> None:
 
 
 class Moment(float):
-    """A time that counts how often any of them is compared: what heaps cost."""
+    """A time that counts how often any time is compared: the cost of heaps."""
 
     compared = 0
 
@@ -282,9 +282,9 @@ MANY = 10_000
 EACH_MAX = 64  # times compared for one question: a push and a pop, of up to 14 levels each
 
 
-def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None:
-    """Batches of 32 out of 10,000, each decided before the next one is asked for."""
-    schedule = Schedule(Options(), b"seed", is_undecided)
+def test_ten_thousand_questions_cost_the_same_from_first_to_last() -> None:
+    """Take batches of 32 out of 10,000, and decide each batch before the next one."""
+    schedule = Schedule(Options(), b"seed", never_deciding)
     for tx in range(1, MANY + 1):
         schedule.add(entry(tx, "p"), Moment(tx))
     now = Moment(2 * MANY)
@@ -304,9 +304,9 @@ def test_ten_thousand_cost_the_last_questions_what_they_cost_the_first() -> None
     assert sum(counts[-30:]) <= sum(counts[:30])
 
 
-def test_a_question_costs_no_more_though_nobody_ever_can_tell() -> None:
-    """Whoever is put off leaves a place behind, which is passed over once, and then forgotten."""
-    schedule = Schedule(Options(), b"seed", is_undecided)
+def test_a_question_costs_no_more_after_many_unknown_answers() -> None:
+    """Each answer leaves a stale entry, which is skipped once and then dropped."""
+    schedule = Schedule(Options(), b"seed", never_deciding)
     for tx in range(1, 1001):
         schedule.add(entry(tx, "p"), Moment(tx))
     counts = []
@@ -318,11 +318,11 @@ def test_a_question_costs_no_more_though_nobody_ever_can_tell() -> None:
         return len(taken)
 
     for turn in range(1, 11):
-        now, told = Moment(10_000.0 * turn), 0
+        now, asked = Moment(10_000.0 * turn), 0
         counts.append(0)
-        while told < 1000:
+        while asked < 1000:
             before = Moment.compared
-            told += batch(now)
+            asked += batch(now)
             counts[-1] += Moment.compared - before
         assert batch(now) == 0, "one was asked about twice"
     assert max(counts) <= 1000 * EACH_MAX

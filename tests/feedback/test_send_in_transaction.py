@@ -1,4 +1,4 @@
-"""RocketMQ's manner: prepare, let the program do its part, decide by what it says or raises."""
+"""send_in_transaction: prepare, call the program's own part, decide by its answer or exception."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def shown(engine: Engine) -> list[Any]:
     return [bodies(engine, topic) for topic in ("orders", "emails")]
 
 
-def test_local_is_called_when_the_messages_are_prepared(engine: Engine) -> None:
-    """Sealed, durable and invisible: what it does next may be the database's commit."""
+def test_local_is_called_after_the_messages_are_prepared(engine: Engine) -> None:
+    """They are sealed, durable and invisible, so local may commit its database."""
     seen: list[Any] = []
 
     def local(tx: Transaction) -> str:
@@ -51,7 +51,7 @@ def test_local_is_called_when_the_messages_are_prepared(engine: Engine) -> None:
     assert engine.read("emails")[0].key == "c-7"
 
 
-def test_an_id_is_made_if_none_is_given(engine: Engine) -> None:
+def test_an_id_is_made_by_default(engine: Engine) -> None:
     outcome = sent(engine, lambda _: "commit", tx_id=None)
     assert engine.outcome(outcome.tx_id).state == "committed"
 
@@ -62,8 +62,8 @@ def test_rollback_drops_the_messages(engine: Engine) -> None:
     assert engine.undecided() == []
 
 
-def test_roll_back_that_is_raised_rolls_back(engine: Engine) -> None:
-    """And it is the caller's to see that nothing happened."""
+def test_a_roll_back_that_local_raises_rolls_back(engine: Engine) -> None:
+    """The caller gets the exception."""
 
     def local(tx: Transaction) -> Any:
         raise RollBack("no such customer")
@@ -73,15 +73,15 @@ def test_roll_back_that_is_raised_rolls_back(engine: Engine) -> None:
     assert engine.outcome("T").state == "rolled back"
 
 
-def test_unknown_leaves_it_to_the_checker_at_once(engine: Engine) -> None:
+def test_unknown_makes_the_question_due_at_once(engine: Engine) -> None:
     outcome = sent(engine, lambda _: "unknown", check_after=1000.0)
     assert outcome.state == "undecided"
     assert engine.feedback.answer(asked_one(engine), "commit") is not None
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("oh"), KeyboardInterrupt(), SystemExit(1)])
-def test_an_exception_says_nothing_about_the_database(engine: Engine, error: Any) -> None:
-    """The transaction stays undecided, a note says so, and its checker is asked at once."""
+def test_an_exception_of_local_leaves_the_transaction_undecided(engine: Engine, error: Any) -> None:
+    """A note says so, and its checker is asked at once."""
 
     def local(tx: Transaction) -> Any:
         raise error
@@ -94,7 +94,9 @@ def test_an_exception_says_nothing_about_the_database(engine: Engine, error: Any
 
 
 @pytest.mark.parametrize("nonsense", [None, True, "COMMIT", ""])
-def test_an_answer_that_is_none_leaves_it_undecided(engine: Engine, nonsense: Any) -> None:
+def test_a_wrong_kind_of_answer_leaves_the_transaction_undecided(
+    engine: Engine, nonsense: Any
+) -> None:
     with pytest.raises(BadOption, match="must be one of commit, rollback, unknown"):
         sent(engine, lambda _: nonsense, check_after=1000.0)
     assert asked(engine) == ["T"]
@@ -117,7 +119,7 @@ def test_an_answer_that_is_none_leaves_it_undecided(engine: Engine, nonsense: An
 def test_a_refused_message_leaves_nothing(
     engine: Engine, messages: Any, error: type[Exception] | None
 ) -> None:
-    """Not a byte in the journal, local is not called, and the id is free."""
+    """Nothing is written, local is not called, and the id is free."""
     position = engine.stats().position
     called: list[Any] = []
 
@@ -155,7 +157,7 @@ def test_a_generator_that_raises_leaves_nothing(engine: Engine) -> None:
     assert shown(engine)[0] == [b"order 1"]
 
 
-def test_no_messages_are_a_transaction_too(engine: Engine) -> None:
+def test_a_transaction_without_messages_is_prepared_and_decided(engine: Engine) -> None:
     outcome = engine.send_in_transaction([], lambda _: "commit", tx_id="T")
     assert (outcome.state, outcome.messages) == ("committed", 0)
 
@@ -163,8 +165,8 @@ def test_no_messages_are_a_transaction_too(engine: Engine) -> None:
 # --- decided meanwhile ----------------------------------------------------------------------------
 
 
-def test_local_may_decide_itself(engine: Engine) -> None:
-    """What it then returns is said again, or says no more than that."""
+def test_local_can_decide_by_itself(engine: Engine) -> None:
+    """Its answer then repeats that decision, or is "unknown"."""
     for number, answer in enumerate(("commit", "unknown")):
 
         def local(tx: Transaction, answer: str = answer) -> str:
@@ -174,8 +176,8 @@ def test_local_may_decide_itself(engine: Engine) -> None:
         assert sent(engine, local, tx_id=f"T{number}").state == "committed"
 
 
-def test_an_exception_after_the_decision_is_the_callers(engine: Engine) -> None:
-    """Nothing is undecided, so no note says so."""
+def test_an_exception_after_the_decision_has_no_note(engine: Engine) -> None:
+    """Nothing is undecided."""
 
     def local(tx: Transaction) -> Any:
         tx.commit()
@@ -187,8 +189,8 @@ def test_an_exception_after_the_decision_is_the_callers(engine: Engine) -> None:
     assert engine.outcome("T").state == "committed"
 
 
-def test_somebody_elses_decision_stands(engine: Engine) -> None:
-    """The same one is a success, the opposite one an error that has the outcome."""
+def test_a_decision_of_another_caller_stands(engine: Engine) -> None:
+    """The same answer is a success. The opposite one raises an error with the outcome."""
     for decision, answer in (("commit", "commit"), ("rollback", "unknown")):
 
         def local(tx: Transaction, decision: Any = decision, answer: str = answer) -> str:
@@ -208,7 +210,7 @@ def test_somebody_elses_decision_stands(engine: Engine) -> None:
 
 
 def test_an_engine_that_fails_in_local_hides_no_exception(clock: FakeClock) -> None:
-    """What the program raised is raised; the next opening asks."""
+    """The exception of local is raised, and the next opening asks."""
     disk = FaultDisk(CrashDisk())
     engine = opened(disk, clock)
 
@@ -225,8 +227,7 @@ def test_an_engine_that_fails_in_local_hides_no_exception(clock: FakeClock) -> N
         assert asked(again) == ["T"]
 
 
-def test_the_checker_that_is_asked_at_once_decides(clock: FakeClock) -> None:
-    """Local cannot tell, and the checker can."""
+def test_the_checker_decides_after_local_answers_unknown(clock: FakeClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         engine.checker("p")(lambda question: "commit")
         assert sent(engine, lambda _: "unknown", check_after=1000.0).state == "undecided"

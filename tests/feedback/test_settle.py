@@ -1,4 +1,4 @@
-"""Asking about everything that is undecided now, at once, and what the report says."""
+"""settle: ask about everything that is undecided now, at once, and report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def clock() -> WatchedClock:
 
 
 def by_id(question: Question) -> Any:
-    """A checker that says what the id of the transaction says."""
+    """Return a checker whose answers are given by the id of the transaction."""
     return question.tx_id.partition(" ")[0]
 
 
@@ -38,14 +38,14 @@ def settled(engine: Engine, **more: Any) -> Settled:
 
 
 def test_everything_is_asked_about_at_once(clock: WatchedClock) -> None:
-    """Not after check_after, nor after the back-off, and no second passes."""
+    """It waits neither for check_after nor for the back-off."""
     with opened(CrashDisk(), clock) as engine:
         engine.checker("p")(by_id)
         engine.checker("")(by_id)
         for tx_id in ("commit 1", "rollback 1", "unknown 1", "commit 2"):
             prepared(engine, tx_id, check_after=1000.0)
         prepared(engine, "commit 3", None)
-        prepared(engine, "commit 4", "nobody's")
+        prepared(engine, "commit 4", "unknown")
         assert engine.settle() == Settled(
             committed=("commit 1", "commit 2", "commit 3"),
             rolled_back=("rollback 1",),
@@ -59,7 +59,7 @@ def test_everything_is_asked_about_at_once(clock: WatchedClock) -> None:
         assert clock.monotonic() == 0.0
 
 
-def test_with_nothing_undecided_there_is_nothing_to_report(clock: WatchedClock) -> None:
+def test_the_report_is_empty_if_nothing_is_undecided(clock: WatchedClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         assert engine.settle() == Settled((), (), (), ())
         engine.checker("p")(by_id)
@@ -67,8 +67,8 @@ def test_with_nothing_undecided_there_is_nothing_to_report(clock: WatchedClock) 
         assert clock.monotonic() == 0.0
 
 
-def test_what_the_answers_make_of_it_is_reported(clock: WatchedClock) -> None:
-    """Rolled back after so many of them, if that was asked for."""
+def test_a_last_unknown_is_reported_as_rolled_back(clock: WatchedClock) -> None:
+    """The options roll back after two answers. The first is reported as unknown."""
     with opened(CrashDisk(), clock, on_undecided="rollback", check_answers_max=2) as engine:
         engine.checker("p")(by_id)
         prepared(engine, "unknown")
@@ -76,7 +76,7 @@ def test_what_the_answers_make_of_it_is_reported(clock: WatchedClock) -> None:
         assert engine.settle().rolled_back == ("unknown",)
 
 
-def test_parked_ones_are_left_alone(clock: WatchedClock) -> None:
+def test_parked_transactions_are_left_alone(clock: WatchedClock) -> None:
     with opened(CrashDisk(), clock, on_undecided="park", check_answers_max=1) as engine:
         engine.checker("p")(by_id)
         prepared(engine, "unknown")
@@ -88,10 +88,8 @@ def test_parked_ones_are_left_alone(clock: WatchedClock) -> None:
 
 
 @pytest.mark.parametrize("answer", [ZeroDivisionError(), "nonsense"])
-def test_a_checker_that_fails_neither_hangs_nor_holds_back_the_others(
-    clock: WatchedClock, answer: Any
-) -> None:
-    """Its transactions are reported as unknown, and nothing is counted."""
+def test_a_checker_that_raises_delays_no_other(clock: WatchedClock, answer: Any) -> None:
+    """Its transactions are reported as unknown, and no answer is counted."""
 
     def fails(question: Question) -> Any:
         if isinstance(answer, Exception):
@@ -112,8 +110,8 @@ def test_a_checker_that_fails_neither_hangs_nor_holds_back_the_others(
         assert clock.monotonic() == 0.0
 
 
-def test_what_a_checker_has_just_failed_on_is_asked_about_again(clock: WatchedClock) -> None:
-    """Nobody is at it any more, though its lease has not ended."""
+def test_a_transaction_whose_checker_just_raised_is_asked_about_again(clock: WatchedClock) -> None:
+    """Its lease has not ended, but no checker works on it."""
     answers = [ZeroDivisionError(), "commit"]
 
     def check(question: Question) -> Any:
@@ -129,34 +127,34 @@ def test_what_a_checker_has_just_failed_on_is_asked_about_again(clock: WatchedCl
         assert engine.settle().committed == ("T",)
 
 
-# --- questions that are out -----------------------------------------------------------------------
+# --- leased questions -----------------------------------------------------------------------
 
 
-def test_it_waits_for_the_answer_of_somebody_else(clock: WatchedClock) -> None:
-    """Who has been asked already is not asked a second time."""
+def test_settle_waits_for_the_answer_of_another_caller(clock: WatchedClock) -> None:
+    """It does not ask a second time."""
     with opened(CrashDisk(), clock) as engine:
         engine.checker("p")(by_id)
         prepared(engine, "commit 1")
         prepared(engine, "rollback, says the checker")
         question = asked_one(engine, limit=1)
         call = Call(lambda: engine.settle(timeout=10.0))
-        clock.until_somebody_waits()
+        clock.until_a_thread_waits()
         engine.feedback.answer(question, "commit")
         assert call.ended().committed == ("commit 1",)
 
 
-def test_somebody_who_cannot_tell_is_an_answer(clock: WatchedClock) -> None:
+def test_an_unknown_of_another_caller_ends_the_wait(clock: WatchedClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         engine.checker("p")(by_id)
         prepared(engine, "commit 1")
         question = asked_one(engine)
         call = Call(lambda: engine.settle(timeout=10.0))
-        clock.until_somebody_waits()
+        clock.until_a_thread_waits()
         engine.feedback.answer(question, "unknown")
         assert call.ended().unknown == ("commit 1",)
 
 
-def test_who_does_not_answer_in_time_leaves_it_unasked(clock: WatchedClock) -> None:
+def test_a_question_without_an_answer_in_time_is_reported_as_unasked(clock: WatchedClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         engine.checker("p")(by_id)
         prepared(engine, "commit 1")
@@ -168,7 +166,7 @@ def test_who_does_not_answer_in_time_leaves_it_unasked(clock: WatchedClock) -> N
         assert engine.feedback.answer(question, "commit") is not None, "its lease still runs"
 
 
-def test_when_the_lease_of_somebody_else_ends_it_asks_itself(clock: WatchedClock) -> None:
+def test_settle_asks_when_the_lease_of_another_caller_ends(clock: WatchedClock) -> None:
     with opened(CrashDisk(), clock, check_lease_seconds=9.0) as engine:
         engine.checker("p")(by_id)
         prepared(engine, "commit 1")
@@ -177,8 +175,8 @@ def test_when_the_lease_of_somebody_else_ends_it_asks_itself(clock: WatchedClock
         assert clock.monotonic() == pytest.approx(9.0)
 
 
-def test_time_that_runs_out_leaves_the_rest_unasked(clock: WatchedClock) -> None:
-    """A checker that runs is not interrupted; no further one is begun."""
+def test_the_rest_is_unasked_when_the_time_runs_out(clock: WatchedClock) -> None:
+    """A running checker is not interrupted, and no other is called."""
 
     def slow(question: Question) -> Any:
         clock.advance(4.0)
@@ -193,8 +191,8 @@ def test_time_that_runs_out_leaves_the_rest_unasked(clock: WatchedClock) -> None
         assert engine.settle(timeout=0.0).unasked == ("T3", "T4")
 
 
-class Eventful(FakeClock):
-    """Lets something happen when it is asked for the time, once, after so many times."""
+class EventClock(FakeClock):
+    """A clock that lets `happen` run once, after it was read a number of times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,9 +209,9 @@ class Eventful(FakeClock):
 
 
 @pytest.mark.parametrize("left", range(2, 6))
-def test_an_end_just_before_it_waits_is_not_slept_through(left: int) -> None:
-    """Whenever it comes, no time passes until the report."""
-    clock = Eventful()
+def test_settle_notices_an_end_just_before_it_waits(left: int) -> None:
+    """No time passes until the report, whenever the end comes."""
+    clock = EventClock()
     with opened(CrashDisk(), clock) as engine:
         engine.checker("p")(by_id)
         prepared(engine, "commit 1")
@@ -223,19 +221,19 @@ def test_an_end_just_before_it_waits_is_not_slept_through(left: int) -> None:
         assert clock.monotonic() == 0.0
 
 
-def test_a_decision_by_hand_is_waited_for_and_reported(clock: WatchedClock) -> None:
+def test_settle_waits_for_a_decision_by_hand_and_reports_it(clock: WatchedClock) -> None:
     with opened(CrashDisk(), clock) as engine:
         engine.checker("p")(by_id)
         prepared(engine, "commit 1")
         assert asked(engine) == ["commit 1"]
         call = Call(lambda: engine.settle(timeout=10.0))
-        clock.until_somebody_waits()
+        clock.until_a_thread_waits()
         engine.decide("commit 1", "rollback")
         assert call.ended().rolled_back == ("commit 1",)
 
 
-def test_what_was_decided_behind_the_window_is_reported_as_well(clock: WatchedClock) -> None:
-    """The journal may not tell any more, who has waited for it does."""
+def test_a_decision_that_left_the_window_is_reported(clock: WatchedClock) -> None:
+    """The journal may not have it any more, but settle waited for it."""
     with opened(CrashDisk(), clock, outcome_window_seconds=1.0) as engine:
 
         def slow(question: Question) -> Any:
@@ -249,13 +247,13 @@ def test_what_was_decided_behind_the_window_is_reported_as_well(clock: WatchedCl
         assert (report.committed, report.rolled_back) == (("commit 1",), ("rollback 1",))
 
 
-def test_an_engine_that_closes_ends_it(clock: WatchedClock) -> None:
+def test_the_end_of_the_engine_ends_settle(clock: WatchedClock) -> None:
     engine = opened(CrashDisk(), clock)
     engine.checker("p")(by_id)
     prepared(engine, "commit 1")
     assert asked(engine) == ["commit 1"]
     call = Call(lambda: engine.settle(timeout=10.0))
-    clock.until_somebody_waits()
+    clock.until_a_thread_waits()
     engine.close()
     with pytest.raises(Closed):
         call.ended()
@@ -264,8 +262,8 @@ def test_an_engine_that_closes_ends_it(clock: WatchedClock) -> None:
 # --- what it costs ------------------------------------------------------------------------------
 
 
-def test_each_of_many_costs_no_more_than_each_of_few(clock: WatchedClock) -> None:
-    """Counted are the functions of Python that settle calls, checkers included."""
+def test_each_of_many_questions_costs_as_much_as_each_of_few(clock: WatchedClock) -> None:
+    """Count the functions of Python that settle calls, checkers included."""
 
     def calls(number: int) -> int:
         with opened(CrashDisk(), clock, segment_bytes=1 << 20) as engine:

@@ -1,4 +1,4 @@
-"""Settling beside the threads that ask as well: they share the questions, and nobody hangs."""
+"""settle beside the threads of checkers: they share the questions, and none hangs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def settled(engine: Engine, **more: Any) -> Settled:
 
 @pytest.mark.parametrize("checker_threads", [1, 4])
 def test_threads_and_settle_share_the_questions(checker_threads: int) -> None:
-    """Each is asked once, whoever asks, and settle ends when the last one is answered."""
+    """Each question is asked once, and settle ends after the last answer."""
     with with_threads(checker_threads=checker_threads, segment_bytes=1 << 20) as engine:
         for number in range(200):
             prepared(engine, f"T{number}", check_after=1000.0)
@@ -35,7 +35,7 @@ def test_threads_and_settle_share_the_questions(checker_threads: int) -> None:
 
 
 def test_a_checker_that_raises_in_a_thread_does_not_make_settle_wait() -> None:
-    """Neither for the lease nor for its own time, whichever of the two came first."""
+    """Settle waits neither for the lease nor until its timeout, in either order."""
     with with_threads() as engine:
         count = Counter()
 
@@ -52,7 +52,7 @@ def test_a_checker_that_raises_in_a_thread_does_not_make_settle_wait() -> None:
         assert settled(engine, timeout=600.0).unknown == report.unknown
 
 
-def test_a_thread_whose_checker_hangs_is_waited_for_no_longer_than_was_said() -> None:
+def test_settle_waits_for_a_hanging_checker_until_its_timeout() -> None:
     gate = Gate()
     with with_threads(checker_threads=1) as engine:
 
@@ -72,7 +72,7 @@ def test_a_thread_whose_checker_hangs_is_waited_for_no_longer_than_was_said() ->
         assert engine.outcome("T").state == "committed"
 
 
-def test_several_may_settle_at_once() -> None:
+def test_several_threads_can_settle_at_once() -> None:
     with with_threads(segment_bytes=1 << 20) as engine:
         engine.checker("p")(lambda _: "commit")
         for number in range(60):

@@ -1,4 +1,4 @@
-"""Who waits for a message is woken when one comes again, and not when its time is up."""
+"""A waiting poll wakes when a message is redelivered, and not only when its time is up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ LINES_MAX = 1000
 
 
 class WhileWaiting(FakeClock):
-    """Lets something happen while a poll waits; then time passes, if it still does."""
+    """A clock that lets `happen` run while a poll waits.
+
+    Then time passes, if the poll still waits.
+    """
 
     happens: Callable[[], object] | None = None
 
@@ -49,17 +52,17 @@ def held(engine: Engine) -> tuple[Consumer, Delivery]:
     return consumer, delivery
 
 
-def test_what_is_released_wakes_who_waits(engine: Engine, clock: WhileWaiting) -> None:
+def test_a_release_wakes_a_waiting_poll(engine: Engine, clock: WhileWaiting) -> None:
     _, delivery = held(engine)
     clock.happens = delivery.release
     assert len(engine.consumer("t", group="g").poll(timeout=60)) == 1
     assert clock.monotonic() == 0
 
 
-def test_a_roll_back_lets_the_lease_run_again_for_who_waits(
+def test_a_waiting_poll_gets_a_message_whose_new_lease_ends(
     engine: Engine, clock: WhileWaiting
 ) -> None:
-    """It began to wait when the message was a transaction's, without an end."""
+    """The poll began to wait while a transaction held the message without a deadline."""
     _, delivery = held(engine)
     tx = engine.transaction()
     tx.ack(delivery)
@@ -68,7 +71,7 @@ def test_a_roll_back_lets_the_lease_run_again_for_who_waits(
     assert clock.monotonic() == pytest.approx(10)
 
 
-def test_a_roll_back_behind_the_end_of_the_consumer_wakes_who_waits(
+def test_a_roll_back_after_the_consumer_closed_wakes_a_waiting_poll(
     engine: Engine, clock: WhileWaiting
 ) -> None:
     consumer, delivery = held(engine)
@@ -80,10 +83,10 @@ def test_a_roll_back_behind_the_end_of_the_consumer_wakes_who_waits(
     assert clock.monotonic() == 0
 
 
-def test_a_transaction_that_is_dropped_while_somebody_waits(
+def test_a_waiting_poll_finds_the_messages_of_a_dropped_transaction(
     engine: Engine, clock: WhileWaiting
 ) -> None:
-    """Nobody tells who waits: it looks once a lease."""
+    """The garbage collector wakes no poll, so a poll looks again once in each lease."""
     _, delivery = held(engine)
     transactions = [engine.transaction()]
     transactions[0].ack(delivery)
@@ -92,8 +95,8 @@ def test_a_transaction_that_is_dropped_while_somebody_waits(
     assert clock.monotonic() <= 16
 
 
-@pytest.mark.parametrize("topics", ["nobody", ("nobody", "t"), ("nobody", "nobody else")])
-def test_the_end_of_a_consumer_wakes_who_waits_for_a_topic_that_is_not_there_yet(
+@pytest.mark.parametrize("topics", ["missing", ("missing", "t"), ("missing", "missing too")])
+def test_a_close_wakes_a_poll_for_a_topic_that_does_not_exist(
     engine: Engine, clock: WhileWaiting, topics: str | tuple[str, ...]
 ) -> None:
     other = engine.consumer("t", group="g")
@@ -106,34 +109,32 @@ def test_the_end_of_a_consumer_wakes_who_waits_for_a_topic_that_is_not_there_yet
     assert engine._parts.ledger.awaited == {}
 
 
-def test_who_waited_for_topics_that_are_not_there_leaves_nothing_behind(
-    engine: Engine, clock: WhileWaiting
-) -> None:
+def test_a_poll_for_missing_topics_leaves_no_waiter(engine: Engine, clock: WhileWaiting) -> None:
     awaited = engine._parts.ledger.awaited
     for number in range(5):
-        assert engine.read(f"nobody {number}", timeout=1) == []
-    consumer = engine.consumer(("nobody", "nobody else"), group="g")
+        assert engine.read(f"missing {number}", timeout=1) == []
+    consumer = engine.consumer(("missing", "missing too"), group="g")
     assert consumer.poll(timeout=1) == []
     assert awaited == {}
-    clock.happens = lambda: engine.send("nobody", b"job")
+    clock.happens = lambda: engine.send("missing", b"job")
     assert len(consumer.poll(timeout=60)) == 1
     assert awaited == {}
 
 
-def test_who_still_waits_for_a_topic_that_is_not_there_is_woken_when_it_comes(
+def test_a_new_topic_wakes_the_polls_that_still_wait_for_it(
     engine: Engine, clock: WhileWaiting
 ) -> None:
-    """Though another one has ceased to."""
+    """Another poll has stopped waiting for the same topic."""
     messages = engine._parts.messages
     with messages.lock:
-        one, other = messages.listen(("nobody",)), messages.listen(("nobody",))
-    messages.stop_listening(one, ("nobody",))
-    engine.send("nobody", b"job")
+        one, other = messages.listen(("missing",)), messages.listen(("missing",))
+    messages.stop_listening(one, ("missing",))
+    engine.send("missing", b"job")
     assert (one.woken, other.woken) == (False, True)
 
 
-def test_whatever_line_an_interrupt_meets_while_consumers_are_woken_nobody_sleeps_on() -> None:
-    """The engine fails of it, and wakes all who are on a list: whoever is on none sleeps on."""
+def test_an_interrupt_at_any_line_of_a_wake_leaves_no_poll_asleep() -> None:
+    """The engine fails and wakes every poll on its lists. No poll is missing from them."""
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -145,8 +146,8 @@ def test_whatever_line_an_interrupt_meets_while_consumers_are_woken_nobody_sleep
             messages = engine._parts.messages
             wakeups = [messages.listen(("t",)) for _ in range(3)]
             # And one for a topic that is not there, whose consumer is just being closed.
-            wakeups.append(messages.listen(("nobody",)))
-            messages.ledger.arrived.update(("t", "nobody"))
+            wakeups.append(messages.listen(("missing",)))
+            messages.ledger.arrived.update(("t", "missing"))
             lines = Lines(fmq.tx.messages, at, interrupt)
             try:
                 lines.run(messages.wake)
@@ -161,7 +162,7 @@ def test_whatever_line_an_interrupt_meets_while_consumers_are_woken_nobody_sleep
 
 
 @pytest.mark.parametrize("end", ["release", "close"])
-def test_whatever_line_an_interrupt_meets_what_came_again_has_woken_who_waits(end: str) -> None:
+def test_an_interrupt_at_any_line_of_a_release_leaves_no_poll_asleep(end: str) -> None:
     for at in range(LINES_MAX):
         interrupt = Interrupt(at)
         with opened(CrashDisk()) as engine:

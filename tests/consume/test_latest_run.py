@@ -1,4 +1,4 @@
-"""What has just woken a consumer is handed to it from memory, and is what the journal says."""
+"""The run that wakes a consumer is delivered from memory, equal to what the journal says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGES = st.builds(fmq.Message, st.binary(max_size=60), TEXTS, TEXTS, HEADERS)
 
 
 class Sleeper:
-    """An engine in which somebody sleeps until there is a message of "t", whenever one is sent."""
+    """An engine on which a consumer waits for "t" whenever a message is sent."""
 
     def __init__(self, compress_bytes_min: int | None = None) -> None:
         self.disk = FaultDisk(CrashDisk())
@@ -40,7 +40,7 @@ class Sleeper:
                 queue.fresh = None
 
 
-def told(messages: list[fmq.Message]) -> list[Any]:
+def contents(messages: list[fmq.Message]) -> list[Any]:
     return [
         (m.body, m.key, m.tag, dict(m.headers or {}), m.offset, m.origin, m.time) for m in messages
     ]
@@ -49,12 +49,10 @@ def told(messages: list[fmq.Message]) -> list[Any]:
 @pytest.mark.parametrize("producer", [None, "p"])
 @given(st.lists(MESSAGES, min_size=1, max_size=5), st.sampled_from([None, 8]), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_from_memory_it_is_what_a_read_of_the_journal_gives(
+def test_a_run_from_memory_equals_a_read_of_the_journal(
     producer: str | None, sent: list[fmq.Message], compress: int | None, in_transaction: bool
 ) -> None:
-    """Bodies, keys, tags, headers, offsets, and where it stands and who sent it; each part of it,
-    too, from its first message on.
-    """
+    """Compare bodies, keys, tags, headers, offsets and origin, of the run and of each end of it."""
     sleeper = Sleeper(compress)
     engine = sleeper.engine
     engine.send_many("t", [b"before", b"and"])
@@ -68,15 +66,15 @@ def test_from_memory_it_is_what_a_read_of_the_journal_gives(
             tx.send("another", b"x")
 
     sleeper.waking(send)
-    at_once = [told(engine.read("t", offset=2, limit=limit)) for limit in (1, 3, 10)]
-    later = [told(engine.read("t", offset=at)) for at in (0, 3)]
+    at_once = [contents(engine.read("t", offset=2, limit=limit)) for limit in (1, 3, 10)]
+    later = [contents(engine.read("t", offset=at)) for at in (0, 3)]
     sleeper.forget()
-    assert at_once == [told(engine.read("t", offset=2, limit=limit)) for limit in (1, 3, 10)]
-    assert later == [told(engine.read("t", offset=at)) for at in (0, 3)]
+    assert at_once == [contents(engine.read("t", offset=2, limit=limit)) for limit in (1, 3, 10)]
+    assert later == [contents(engine.read("t", offset=at)) for at in (0, 3)]
     engine.close()
 
 
-def test_whom_it_wakes_reads_nothing_from_the_disk() -> None:
+def test_a_woken_consumer_reads_nothing_from_the_disk() -> None:
     sleeper = Sleeper()
     engine = sleeper.engine
     consumer = engine.consumer("t", group="g")
@@ -85,15 +83,15 @@ def test_whom_it_wakes_reads_nothing_from_the_disk() -> None:
     sleeper.disk.fail("read", persistently=True)
     (delivery,) = consumer.poll(limit=1)
     assert delivery.message.body == b"one"
-    engine.send("t", b"two")  # nobody slept: it is read as any other
+    engine.send("t", b"two")  # no consumer waited, so it is read from the journal
     with pytest.raises(OSError, match="Input/output error"):
         consumer.poll()
     sleeper.disk.heal()
     engine.close()
 
 
-def test_what_is_large_is_read_from_the_disk() -> None:
-    """Else every queue that somebody waits for would keep as much as a record can hold."""
+def test_a_large_run_is_read_from_the_disk() -> None:
+    """Otherwise each queue with a waiting consumer would keep a whole record in memory."""
     sleeper = Sleeper()
     engine = sleeper.engine
     sleeper.waking(lambda: engine.send("t", bytes(FRESH_BYTES_MAX)))
@@ -105,7 +103,7 @@ def test_what_is_large_is_read_from_the_disk() -> None:
     engine.close()
 
 
-def test_what_retention_has_dropped_is_gone_from_memory_as_well() -> None:
+def test_a_run_that_retention_dropped_is_not_delivered_from_memory() -> None:
     sleeper = Sleeper()
     engine = sleeper.engine
     sleeper.waking(lambda: engine.send("t", b"one"))
