@@ -35,11 +35,10 @@ class DeliveredRange:
     @property
     def offset(self) -> int:
         """The offset of the first message."""
-        raise NotImplementedError
+        return self._offsets()[0]
 
-    @property
-    def _end(self) -> int:
-        """The offset after the last message."""
+    def _offsets(self) -> tuple[int, int]:
+        """Return the offset of the first message and the one after the last."""
         raise NotImplementedError
 
     def ack(self, *, sync: bool | None = None) -> None:
@@ -47,23 +46,23 @@ class DeliveredRange:
 
         Raises LeaseLost if it was redelivered meanwhile.
         """
-        self._consumer._ack(self._claim, self.offset, self._end, sync)
+        self._consumer._ack(self._claim, *self._offsets(), sync)
 
     def release(self) -> None:
         """Give it back, so that the next poll of any consumer of the group redelivers it."""
-        self._consumer._give_back(self._claim, self.offset, self._end)
+        self._consumer._give_back(self._claim, *self._offsets())
 
     def _hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
         """Pass the hold to `holder`, without a deadline, and return the ack that `writer` is to
         write.
         """
-        what = self._claim, self.offset, self._end
+        what = self._claim, *self._offsets()
         ack: AckRange = self._consumer._hold_for_transaction(*what, writer, holder)
         return ack
 
     def _end_hold_for_transaction(self, holder: object) -> None:
         """Pass the hold back from `holder`, which does not ack it. Under the engine's lock."""
-        self._consumer._take_back(self._claim, self.offset, self._end, holder)
+        self._consumer._take_back(self._claim, *self._offsets(), holder)
 
 
 class Delivery(DeliveredRange):
@@ -87,13 +86,10 @@ class Delivery(DeliveredRange):
     def message(self) -> Message:
         return self._message
 
-    @property
-    def offset(self) -> int:
-        return self._message.offset  # type: ignore[return-value]  # it was read
-
-    @property
-    def _end(self) -> int:
-        return self.offset + 1
+    def _offsets(self) -> tuple[int, int]:
+        first = self._message.offset
+        assert first is not None, "the message was read"
+        return first, first + 1
 
     @property
     def body(self) -> bytes:
@@ -139,13 +135,8 @@ class DeliveryBatch(DeliveredRange):
         self._claim = claim
         self._batch = batch
 
-    @property
-    def offset(self) -> int:
-        return self._batch.offset
-
-    @property
-    def _end(self) -> int:
-        return self._batch.next
+    def _offsets(self) -> tuple[int, int]:
+        return self._batch.offset, self._batch.next
 
     @property
     def bodies(self) -> tuple[bytes, ...]:

@@ -79,7 +79,7 @@ class Groups:
         starves. Leases that have ended by `now` are given back first.
         """
         known = [topic for name in topics if (topic := self._ledger.topics.get(name)) is not None]
-        start = turn % (sum(len(topic.queues) for topic in known) or 1)
+        start = turn % (sum([len(topic.queues) for topic in known]) or 1)
         first = 0
         while first < len(known) and start >= len(known[first].queues):
             start -= len(known[first].queues)

@@ -99,7 +99,7 @@ class QueueHolds:
         return None
 
     def hold(self, first: int, end: int, owner: object, deadline: float) -> None:
-        """Hold a range that nobody holds, until `deadline`."""
+        """Hold a range that has no owner, until `deadline`."""
         if deadline < self.earliest_deadline:
             self.earliest_deadline = deadline
         self._holds.add(Hold(first, end, owner, deadline))
