@@ -50,7 +50,7 @@ class Message(_MessageFields):
     __slots__ = ()
 
     if TYPE_CHECKING:
-        # A named tuple cannot accept more kinds of body than it hands out.
+        # The constructor accepts more kinds of body than a reader gets.
         def __new__(
             cls,
             body: Body,

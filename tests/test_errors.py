@@ -152,7 +152,7 @@ def test_a_check_loop_takes_what_asks_and_those_who_are_asked() -> None:
         for feedback, checkers, match in (
             (1, 2, r"feedback=1: .*ask\(\) and answer\(\), not int\."),
             (engine.feedback, 2, "checkers=2: .* mapping of producers .* not int"),
-            (engine.feedback, {"p": "commit"}, "checker='commit': is a function, not str"),
+            (engine.feedback, {"p": "commit"}, "checker='commit': must be a function, not str"),
         ):
             wrong: Any = feedback, checkers
             with pytest.raises(TypeError, match=match):

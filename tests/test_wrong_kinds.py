@@ -335,7 +335,7 @@ def test_messages_that_are_no_pairs(engine: Engine, messages: Any) -> None:
 @pytest.mark.parametrize("local", [None, 5, "commit", []], ids=repr)
 def test_a_part_of_the_program_that_cannot_be_called(engine: Engine, local: Any) -> None:
     """It was found out behind the prepare, and the transaction stayed undecided."""
-    with pytest.raises(TypeError, match=r"local=.*is a function"):
+    with pytest.raises(TypeError, match=r"local=.*must be a function"):
         engine.send_in_transaction([("t", b"x")], local, tx_id="T")
     engine.transaction(tx_id="T").rollback()
 
@@ -359,7 +359,7 @@ def test_a_checker_that_is_registered_for_nobody(engine: Engine) -> None:
         engine.checker("a\nb")
     wrong: Any
     for wrong in (None, 5, "commit", []):
-        with pytest.raises(TypeError, match=r"checker=.*is a function"):
+        with pytest.raises(TypeError, match=r"checker=.*must be a function"):
             engine.checker("p")(wrong)
     assert engine.checker("p")(check) is check
 

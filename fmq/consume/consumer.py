@@ -129,13 +129,10 @@ class Consumer:
             now = clock.monotonic()
 
     def _look_again_at(self, now: float, deadline: float) -> float:
-        """Return when a poll that has found nothing looks again if no message wakes it.
-
-        Under the lock.
-        """
+        """Return when an empty poll looks again, even if no message wakes it. Under the lock."""
         until = min(deadline, self._groups.next_lease_end(self._group, self._topics))
-        if self._groups.has_endless(self._group, self._topics):
-            # A transaction that the garbage collector ends wakes no poll.
+        if self._groups.has_unleased(self._group, self._topics):
+            # The end of a transaction by the garbage collector wakes no poll.
             until = min(until, now + self._lease_seconds)
         return until
 
@@ -152,7 +149,7 @@ class Consumer:
         return taken
 
     def _read_messages(self, queue: Queue, first: int, count: int) -> list[Message]:
-        """Return the messages claimed, made together with those that were read ahead."""
+        """Return the claimed messages. Make Message objects of all that was read ahead."""
         ahead = self._read_ahead(queue, first, count)
         try:
             _ = ahead.messages
@@ -165,7 +162,7 @@ class Consumer:
         return ahead.messages_from(first, count)
 
     def _read_batch(self, queue: Queue, first: int, count: int) -> Batch:
-        """Return a batch of the messages claimed, which makes its messages when asked for them."""
+        """Return the claimed messages as a batch, which makes Message objects only when asked."""
         ahead = self._read_ahead(queue, first, count)
         if first + count >= ahead.next:
             self._ahead.pop(queue, None)  # used up, and it keeps all that was read in memory

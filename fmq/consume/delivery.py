@@ -42,20 +42,18 @@ class DeliveredRange:
         raise NotImplementedError
 
     def ack(self, *, sync: bool | None = None) -> None:
-        """Record that the group is done with it, durably as `sync` or the engine's options say.
+        """Record that the group is done with it. The ack is durable on return, as a send is.
 
-        Raises LeaseLost if it was redelivered meanwhile.
+        `sync` overrides the engine's option. Raises LeaseLost if it was redelivered meanwhile.
         """
         self._consumer._ack(self._claim, *self._offsets(), sync)
 
     def release(self) -> None:
-        """Give it back, so that the next poll of any consumer of the group redelivers it."""
+        """Give it back. The next poll of any consumer of the group redelivers it."""
         self._consumer._give_back(self._claim, *self._offsets())
 
     def _hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
-        """Pass the hold to `holder`, without a deadline, and return the ack that `writer` is to
-        write.
-        """
+        """Pass the hold to `holder`, without a deadline. Return the ack for `writer` to write."""
         what = self._claim, *self._offsets()
         ack: AckRange = self._consumer._hold_for_transaction(*what, writer, holder)
         return ack

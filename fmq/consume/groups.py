@@ -57,7 +57,7 @@ class Groups:
             holds.end_acked(ack.first, ack.end)
 
     def _give_back(self, ack: AckRange) -> None:
-        """Redeliver what a transaction would have acked that was rolled back."""
+        """Redeliver a range that a rolled-back transaction would have acked."""
         self._holds_of(ack.group, ack.topic, ack.queue).give_back_all(ack.first, ack.end)
         self._ledger.arrived.add(ack.topic)
 
@@ -113,19 +113,19 @@ class Groups:
         ready = (self._ready.get((group, name)) for name in topics)
         return min((each.next_lease_end() for each in ready if each is not None), default=math.inf)
 
-    def has_endless(self, group: str, topics: Topics) -> bool:
-        """Return whether any message of these topics is held without a deadline."""
+    def has_unleased(self, group: str, topics: Topics) -> bool:
+        """Return whether a transaction, or an ack on its way, holds a message of these topics."""
         for name in topics:
             ready = self._ready.get((group, name))
-            reserved = set() if ready is None else ready.reserved
-            for holds in [*reserved]:
-                if holds.has_endless():
+            unleased = set() if ready is None else ready.unleased
+            for holds in [*unleased]:
+                if holds.has_unleased():
                     return True
-                reserved.discard(holds)
+                unleased.discard(holds)
         return False
 
     def leave(self, group: str, topics: Topics, member: object) -> None:
-        """Redeliver all that `member` holds, which leaves `group`."""
+        """Redeliver all that `member` holds when it leaves `group`."""
         for name in topics:
             topic = self._ledger.topics.get(name)
             for queue in () if topic is None else topic.queues:

@@ -39,7 +39,7 @@ class QueueHolds:
     """What one group holds of one queue, and what it may hand out next."""
 
     def __init__(self, acked: AckSet, ready: ReadyQueues | None = None, number: int = 0) -> None:
-        """Add `number` to `ready` whenever the queue may have a message to hand out again."""
+        """`number` is that of the queue, which is added to `ready` when a hold is given back."""
         self._ready = ReadyQueues(1) if ready is None else ready
         self._number = number
         self.acked = acked
@@ -106,7 +106,7 @@ class QueueHolds:
 
     def reserve(self, first: int, end: int, owner: object) -> None:
         """Hold a range for a transaction that was undecided when the engine was opened."""
-        self._ready.reserved.add(self)
+        self._ready.unleased.add(self)
         self._holds.add(Hold(first, end, owner, math.inf))
 
     # --- changing owners ------------------------------------------------------------------------
@@ -129,12 +129,12 @@ class QueueHolds:
             assert hold is not None
         if hold.owner is not owner:
             return False
-        self._ready.reserved.add(self)
+        self._ready.unleased.add(self)
         hold.owner, hold.deadline = heir, math.inf
         return True
 
     def transfer_back(self, first: int, end: int, owner: object, deadline: float) -> None:
-        """Pass the range, which is held, to `owner` with a new deadline."""
+        """Pass a held range to `owner`, with a new deadline."""
         hold = self._split(first, end)
         assert hold is not None, "the range is not held"
         if deadline < self.earliest_deadline:
@@ -159,7 +159,7 @@ class QueueHolds:
     # --- ending holds ---------------------------------------------------------------------------
 
     def end_acked(self, first: int, end: int) -> None:
-        """End every hold in the range, which is acked."""
+        """End every hold in a range that was acked."""
         exact = self._holds.by_first.get(first)
         if exact is not None and exact.end == end:
             self._holds.remove(first)
@@ -169,7 +169,7 @@ class QueueHolds:
             self._holds.remove(low)
 
     def give_back(self, first: int, end: int) -> None:
-        """Redeliver the range, which has at most one owner, at the next poll of any consumer."""
+        """End the hold of this range, and redeliver it at the next poll of the group."""
         self._ready.add(self._number)
         hold = self._split(first, end)
         if hold is not None:
@@ -177,7 +177,7 @@ class QueueHolds:
             self._given_back[first] = max(end, self._given_back.get(first, 0))
 
     def give_back_all(self, first: int, end: int) -> None:
-        """Redeliver all that is held in the range, whatever its owners are."""
+        """Redeliver everything that any owner holds in the range."""
         for low, high in self._pieces(first, end):
             self.give_back(low, high)
 
@@ -189,7 +189,7 @@ class QueueHolds:
         return [(low, high) for low, high in pieces if low < high]
 
     def give_back_of(self, member: object) -> None:
-        """Redeliver all that a member holds, which leaves the group."""
+        """Redeliver all that `member` holds when it leaves the group."""
         for hold in [*self._holds.by_first.values()]:
             if isinstance(hold.owner, Claim) and hold.owner.member is member:
                 self.give_back(hold.first, hold.end)
@@ -206,8 +206,8 @@ class QueueHolds:
         """Return when the next lease ends. Looks at every hold."""
         return min((hold.deadline for hold in self._holds.by_first.values()), default=math.inf)
 
-    def has_endless(self) -> bool:
-        """Return whether a transaction or an ack on its way holds anything."""
+    def has_unleased(self) -> bool:
+        """Return whether a transaction, or an ack on its way to the disk, holds anything."""
         return any(hold.deadline == math.inf for hold in self._holds.by_first.values())
 
     def _check(self) -> None:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 class ReadyQueues:
     """Which queues of a topic a poll of one group looks at."""
 
-    __slots__ = ("_lease_ends", "_next_end", "numbers", "reserved")
+    __slots__ = ("_lease_ends", "_next_end", "numbers", "unleased")
 
     def __init__(self, queues: int) -> None:
         self.numbers = [*range(queues)]  # of the queues to look at, sorted
         self._lease_ends: list[tuple[float, int]] = []  # a heap of (when, number) of idle queues
         self._next_end: dict[int, float] = {}  # the soonest of these for each number
-        self.reserved: set[QueueHolds] = set()  # where there may be holds without a deadline
+        self.unleased: set[QueueHolds] = set()  # those with a hold that no lease ends
 
     def add(self, number: int) -> None:
-        """Look at this queue from now on."""
+        """Look at this queue in the next polls."""
         numbers = self.numbers
         i = bisect_left(numbers, number)
         if i == len(numbers) or numbers[i] != number:
@@ -43,9 +43,7 @@ class ReadyQueues:
             heappop(ends)
 
     def remove_idle(self, i: int, until: float) -> None:
-        """Remove `numbers[i]`, which has nothing to hand out and no lease that ends before
-        `until`.
-        """
+        """Leave out the queue `numbers[i]`, in which no lease ends before `until`."""
         number = self.numbers[i]
         if until < self._next_end.get(number, math.inf):
             self._next_end[number] = until

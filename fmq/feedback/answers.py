@@ -17,14 +17,14 @@ Checker = Callable[[Question], Answer]
 
 def is_answer(value: object) -> bool:
     """Return whether `value` is one of ANSWERS."""
-    # Comparing an array would compare each of its elements.
+    # An array would compare each of its elements, so look at the type first.
     return isinstance(value, str) and value in ANSWERS
 
 
 def check_callable(what: str, function: object) -> None:
-    """Raise TypeError unless `function` can be called: now, and not when it is needed."""
+    """Raise TypeError unless `function` can be called."""
     if not callable(function):
         raise TypeError(
-            f"{what}={function!r}: is a function, not {type(function).__name__}. "
+            f"{what}={function!r}: must be a function, not {type(function).__name__}. "
             "Nothing was changed."
         )

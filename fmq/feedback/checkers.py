@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from fmq.clock import Clock
 from fmq.errors import BadOption
@@ -15,7 +16,14 @@ from fmq.feedback.settle import settle
 from fmq.results import Settled
 from fmq.tx.names import check_producer
 
-JOIN_SECONDS = 5.0
+JOIN_SECONDS = 5.0  # how long a close waits for a checker that runs
+
+
+class BoundDatabase(NamedTuple):
+    """The database that a producer is bound to, and where in it the producer's marks are."""
+
+    path: str
+    marks: str
 
 
 class Checkers:
@@ -30,8 +38,7 @@ class Checkers:
         self._clock = clock
         self._count = threads
         self._checkers: dict[str, Checker] = {}
-        self._databases: dict[str, str] = {}  # of each producer that is bound
-        self._places: dict[str, str] = {}  # of the marks in that database
+        self._bound: dict[str, BoundDatabase] = {}  # by producer
         self._loops: list[CheckLoop] = []
         self._threads: list[threading.Thread] = []
         self.lock = threading.Lock()
@@ -58,10 +65,11 @@ class Checkers:
         Raises BadOption if it is bound to another one.
         """
         with self.lock:
-            known = self._databases.get(producer)
-            if known is not None and known != database:
+            known = self._bound.get(producer)
+            if known is not None and known.path != database:
                 raise BadOption(
-                    f"producer {producer!r} is bound to {known} in this process, not {database}: "
+                    f"producer {producer!r} is bound to {known.path} in this process, not "
+                    f"{database}: "
                     "after a crash it would be unknown which one to ask. Nothing was begun; give "
                     "each database a producer of its own."
                 )
@@ -70,21 +78,24 @@ class Checkers:
     def add_bound(self, producer: str, database: str, place: str, checker: Checker) -> None:
         """Bind `producer` to `database`, and ask `checker` unless the user registered another."""
         with self.lock:
-            self._databases[producer] = database
-            self._places.setdefault(producer, place)  # two threads may be the first
+            # Two threads may bind at once. Keep what the first one found.
+            self._bound.setdefault(producer, BoundDatabase(database, place))
             if producer not in self._checkers:
                 self._add(producer, checker)
 
     def place_of(self, producer: str) -> str:
         """Return where in its database the marks of a bound producer are."""
-        return self._places[producer]
+        return self._bound[producer].marks
 
     def has_bound(self, producer: str) -> bool:
         """Return whether an undecided transaction of `producer` is bound to a database."""
         return self._questions.has_bound(producer)
 
     def decorator(self, producer: str) -> Callable[[Checker], Checker]:
-        """Return a decorator that registers its function for `producer`, where "" has no name."""
+        """Return a decorator that registers a function as the checker of `producer`.
+
+        The producer without a name is "".
+        """
         if callable(producer):
             raise TypeError(
                 f"engine.checker takes the name of a producer, not {producer!r}: write "
@@ -99,6 +110,7 @@ class Checkers:
         return registered
 
     def _restart(self) -> None:
+        """Replace the threads by new ones, which ask all checkers registered so far."""
         for loop in self._loops:
             loop.stop()
         self._loops = [

@@ -67,12 +67,12 @@ class CheckLoop:
         """`gave_up` is called with each question that got no answer, for any reason."""
         if not all(callable(getattr(feedback, call, None)) for call in ("ask", "answer")):
             raise TypeError(
-                f"feedback={feedback!r}: is an object with ask() and answer(), as "
-                f"engine.feedback is one, not {type(feedback).__name__}. Nothing was begun."
+                f"feedback={feedback!r}: must be an object with ask() and answer(), not "
+                f"{type(feedback).__name__}. Give it engine.feedback. Nothing was begun."
             )
         if not isinstance(checkers, Mapping):
             raise TypeError(
-                f"checkers={checkers!r}: is a mapping of producers to checkers, as "
+                f"checkers={checkers!r}: must be a mapping of producers to checkers, as "
                 f'in {{"shop": check}}, not {type(checkers).__name__}. Nothing was begun.'
             )
         for checker in checkers.values():

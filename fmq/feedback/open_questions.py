@@ -171,7 +171,7 @@ class OpenQuestions:
                 question.entry.asked += 1
 
     def count_unknown(self, asked: Question) -> bool:
-        """Count an answer "unknown". Return whether the engine's options allow no further one."""
+        """Count an answer "unknown". Return True after the last that the engine's options allow."""
         with self._lock, self._changing:
             question = self._find_leased(asked)
             if question is None:

@@ -43,7 +43,7 @@ class OpenQuestion:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.due = math.inf
-        self.number = NO_NUMBER  # of its entries in the heaps that are not stale
+        self.number = NO_NUMBER  # of its current entry in each heap
         self.token = ""  # of the Question handed out last, which an answer "unknown" needs
         self.answers = 0  # how many were "unknown"
         self.tries = 0  # how many questions ended without a decision, failed checkers included
@@ -74,7 +74,10 @@ NO_NUMBER = -1
 
 
 class HeapEntry(NamedTuple):
-    """A question in a heap. Of those due at the same time, the lowest number comes first."""
+    """A question in a heap, until it is due at another time: then the entry is stale.
+
+    Of those due at the same time, the lowest number comes first.
+    """
 
     due: float
     number: int
@@ -229,8 +232,8 @@ class Schedule:
     def count_unknown(self, question: OpenQuestion, now: float) -> bool:
         """Count an answer "unknown", and put the question off for longer each time.
 
-        Return whether the engine's options allow no further answer: then it is parked, or the
-        caller rolls the transaction back.
+        Return True after the last answer that the engine's options allow. Then the question is
+        parked, or the caller rolls the transaction back.
         """
         options = self._options
         question.token = ""

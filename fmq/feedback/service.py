@@ -54,9 +54,9 @@ class Feedback:
     ) -> list[Question]:
         """Return up to `limit` questions about what `producer` prepared, as soon as one is due.
 
-        Return none after `wait` seconds, and now and then sooner: ask again. Several producers may
-        be given, and "" is the one without a name. With `topics`, ask only about transactions with
-        a message for one of these.
+        Return an empty list after `wait` seconds. It may also be empty sooner: then ask again.
+        Several producers may be given, and "" is the one without a name. With `topics`, ask only
+        about transactions with a message for one of these.
         """
         self._decisions.refuse_nested()
         limit, wait = check_count("limit", limit), check_seconds("wait", wait)
