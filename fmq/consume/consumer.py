@@ -76,7 +76,7 @@ class Consumer:
     # --- polling --------------------------------------------------------------------------------
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
-        """Return up to `limit` deliveries as soon as there is one, or none after `timeout` s."""
+        """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
         found = self._claim(limit, timeout, self._read_messages)
         if found is None:
             return []
@@ -122,7 +122,7 @@ class Consumer:
                 except OffsetGone:
                     continue  # retention dropped the messages after the claim
             try:
-                if not self._writer.dropped:  # else some holds are about to be given back
+                if not self._writer.dropped:  # else look again, which gives back their holds
                     clock.wait(wakeup.lock, until - now)
             finally:
                 self._messages.stop_listening(wakeup, self._topics)
@@ -165,7 +165,7 @@ class Consumer:
         """Return the claimed messages as a batch, which makes Message objects only when asked."""
         ahead = self._read_ahead(queue, first, count)
         if first + count >= ahead.next:
-            self._ahead.pop(queue, None)  # used up, and it keeps all that was read in memory
+            self._ahead.pop(queue, None)  # used up: do not keep it in memory
         return ahead.part(first, count)
 
     def _read_ahead(self, queue: Queue, first: int, count: int) -> Batch:
@@ -212,7 +212,7 @@ class Consumer:
             self._refuse(claim, first)
 
     def _try_give_back(self, claim: Claim, first: int, end: int) -> bool:
-        """Redeliver what `claim` holds. Return False if it does not hold the range any more."""
+        """Redeliver the range. Return False if `claim` does not hold all of it any more."""
 
         def give_back() -> bool:
             if not claim.holds.is_held_by(first, end, claim):

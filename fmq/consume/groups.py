@@ -88,7 +88,7 @@ class Groups:
             ready = self._ready_of(group, topic.name)
             ready.expire(now)
             i = bisect_left(ready.numbers, start)
-            start = 0  # of the topics that follow
+            start = 0  # the other topics begin with their first queue
             for _ in range(len(ready.numbers)):
                 i = 0 if i >= len(ready.numbers) else i
                 queue = topic.queues[ready.numbers[i]]
@@ -106,9 +106,9 @@ class Groups:
         return None
 
     def next_lease_end(self, group: str, topics: Topics) -> float:
-        """Return a time before which no lease in these topics ends.
+        """Return when the next lease in these topics ends, or an earlier time.
 
-        Right only after a claim that has found nothing: then every queue is idle.
+        Call it only after a claim that has found nothing, because then every queue is idle.
         """
         ready = (self._ready.get((group, name)) for name in topics)
         return min((each.next_lease_end() for each in ready if each is not None), default=math.inf)
@@ -130,5 +130,5 @@ class Groups:
             topic = self._ledger.topics.get(name)
             for queue in () if topic is None else topic.queues:
                 holds = self._holds.get((group, name, queue.number))
-                if holds is not None:  # leaving makes no group
+                if holds is not None:  # None: the group never polled this queue
                     holds.give_back_of(member)

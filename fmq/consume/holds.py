@@ -42,8 +42,8 @@ class QueueHolds:
         """`number` is that of the queue, which is added to `ready` when a hold is given back."""
         self._ready = ReadyQueues(1) if ready is None else ready
         self._number = number
-        self.acked = acked
-        self.cursor = acked.floor  # nothing from here on was handed out
+        self._acked = acked
+        self._cursor = acked.floor  # nothing from here on was handed out
         self._holds = HoldMap()
         self._given_back: SortedDict[int, int] = SortedDict()  # first -> end
         self.earliest_deadline = math.inf  # no lease ends before it
@@ -71,7 +71,7 @@ class QueueHolds:
             # A transaction gives back one message at a time. Hand them out together again.
             while given_back and given_back.peekitem(0)[0] <= end:
                 end = max(end, given_back.popitem(0)[1])
-            for low, high in self.acked.gaps(max(start, first), end):
+            for low, high in self._acked.gaps(max(start, first), end):
                 stop = min(high, low + limit)
                 if stop < end:
                     given_back[stop] = end
@@ -79,14 +79,14 @@ class QueueHolds:
         return None
 
     def _next_new(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
-        acked, holds = self.acked, self._holds
-        start = max(self.cursor, first, acked.floor)
+        acked, holds = self._acked, self._holds
+        start = max(self._cursor, first, acked.floor)
         while start < visible:
             gap = acked.gap(start, visible)
             if gap is None:
                 break
             low, high = gap
-            # Only a transaction from before a restart holds anything from the cursor on.
+            # From the cursor on, only transactions that were undecided at opening hold anything.
             if not holds.is_free_from(low):
                 inside, following = holds.find(low), holds.find_next(low)
                 if inside is not None:
@@ -94,7 +94,7 @@ class QueueHolds:
                     continue
                 if following is not None:
                     high = min(high, following.first)
-            self.cursor = end = min(high, low + limit)
+            self._cursor = end = min(high, low + limit)
             return low, end
         return None
 

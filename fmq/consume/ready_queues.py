@@ -22,10 +22,10 @@ class ReadyQueues:
     __slots__ = ("_lease_ends", "_next_end", "numbers", "unleased")
 
     def __init__(self, queues: int) -> None:
-        self.numbers = [*range(queues)]  # of the queues to look at, sorted
+        self.numbers = [*range(queues)]  # of the queues that a poll looks at, sorted
         self._lease_ends: list[tuple[float, int]] = []  # a heap of (when, number) of idle queues
         self._next_end: dict[int, float] = {}  # the soonest of these for each number
-        self.unleased: set[QueueHolds] = set()  # those with a hold that no lease ends
+        self.unleased: set[QueueHolds] = set()  # with holds of transactions, perhaps
 
     def add(self, number: int) -> None:
         """Look at this queue in the next polls."""
@@ -51,5 +51,5 @@ class ReadyQueues:
         del self.numbers[i]
 
     def next_lease_end(self) -> float:
-        """Return a time before which no lease ends in any idle queue."""
+        """Return when the next lease in an idle queue ends, or an earlier time."""
         return self._lease_ends[0][0] if self._lease_ends else math.inf

@@ -59,7 +59,7 @@ class OpenQuestions:
         self._store = store
         self._check, self._check_open = check, check_open
         self._waiters = Waiters()
-        self._releases = 0  # how often all waiting calls were made to return
+        self._releases = 0  # the number of calls of `wake_all`
         self._schedule = Schedule(options, seed, decisions.is_deciding)
         now = self._clock.monotonic()
         for entry in self._ledger.undecided.values():

@@ -28,8 +28,8 @@ from fmq.options import Options
 from fmq.tx.ledger import Entry
 from fmq.tx.state import State
 
-BUSY_SECONDS = 1.0  # until a question is due again whose decision is on its way to the disk
-STALE_MAX = 64  # stale entries that a heap may have whatever its size
+BUSY_SECONDS = 1.0  # how long a question is put off while its decision is on its way
+STALE_MAX = 64  # stale entries that even a small heap may have
 
 Key = tuple[str, str | None]
 """A producer with one topic, or with None for all topics."""
@@ -126,8 +126,8 @@ class Schedule:
         self._options = options
         self._is_deciding = is_deciding
         self._seed = seed
-        self._new: dict[int, tuple[Entry, float]] = {}  # by transaction, with when it is due
-        self._open: dict[int, OpenQuestion] = {}  # by transaction
+        self._new: dict[int, tuple[Entry, float]] = {}  # each with the time it is due
+        self._open: dict[int, OpenQuestion] = {}  # by number of the transaction
         self._heaps: dict[Key, QuestionHeap] = {}  # each has members
         self._by_topic = False  # whether there are heaps for topics
         self._numbers = count()

@@ -30,17 +30,17 @@ class Waiters:
         self._for_end: set[Wakeup] = set()
 
     def wait_for_due(self, wakeup: DueWakeup, until: float) -> None:
-        """Wake it when a question under one of its keys is due before `until`."""
+        """Wake `wakeup` when a question under one of its keys is due before `until`."""
         wakeup.until = until
         for key in wakeup.keys:
             self._for_due.setdefault(key, set()).add(wakeup)
 
     def wait_for_end(self, wakeup: Wakeup) -> None:
-        """Wake it when any question ends, with or without a decision."""
+        """Wake `wakeup` when any question ends, with or without a decision."""
         self._for_end.add(wakeup)
 
     def remove_due(self, wakeup: DueWakeup) -> None:
-        """Remove it, if it was added."""
+        """Stop waiting for a due question, if `wakeup` ever did."""
         for key in wakeup.keys:
             wakeups = self._for_due.get(key)
             if wakeups is not None:
@@ -49,7 +49,7 @@ class Waiters:
                     del self._for_due[key]
 
     def remove_end(self, wakeup: Wakeup) -> None:
-        """Remove it, if it was added."""
+        """Stop waiting for the end of a question, if `wakeup` ever did."""
         self._for_end.discard(wakeup)
 
     def sleep_beyond(self, due: float) -> bool:
@@ -69,7 +69,7 @@ class Waiters:
             wakeup()
 
     def wake_all(self) -> None:
-        """Wake every call."""
+        """Wake every waiting call."""
         for wakeups in self._for_due.values():
             for wakeup in wakeups:
                 wakeup()
