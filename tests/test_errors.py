@@ -192,7 +192,7 @@ SAMPLES: dict[str, Any] = {
     "BaseException": ValueError("why"),
     "Exception": ValueError("why"),
     "Damaged": fmq.errors.Damaged("a.seg", 7, "torn"),
-    "fmq.Outcome": OUTCOME,
+    "Outcome": OUTCOME,
     "Outcome | None": OUTCOME,
 }
 

@@ -470,7 +470,7 @@ def test_what_it_does_not_see_yet_it_does_not_call_never_prepared(disk: CrashDis
     with looking(left) as reader:
         with pytest.raises(UnknownTransaction) as caught:
             reader.outcome("T")
-        assert f"behind position {reader.visible_to}:" in str(caught.value)
+        assert f"after position {reader.visible_to}:" in str(caught.value)
         assert "Opening it for writing tells." in str(caught.value)
         with opened(left) as engine:
             assert engine.outcome("T").state == "undecided"

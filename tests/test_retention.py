@@ -142,7 +142,7 @@ def test_outcomes_go_with_their_segment_and_the_error_says_from_where_they_are_k
         assert engine.outcome("T").state == "committed"
         send(engine, 60)
         first = engine.stats().first_position
-        with pytest.raises(UnknownTransaction, match=f"at or behind position {first}"):
+        with pytest.raises(UnknownTransaction, match=f"at or after position {first}"):
             engine.outcome("T")
 
 
