@@ -1,8 +1,8 @@
-"""The one door to time. Nothing else in fmq asks what time it is, or waits.
+"""The one door to time. Nothing else in fmq reads a clock, or waits.
 
-Three things are told apart: `time_us` is the wall clock, shown to people and written into
-records; `monotonic` measures leases and intervals and never goes back; `wait` sleeps on a
-lock that somebody else will release. A test hands in `fmq.testing.FakeClock` instead.
+There are three methods. `time_us` is the wall clock, shown to people and written into records.
+`monotonic` measures leases and intervals and never goes back. `wait` sleeps on a lock that another
+thread will release. Tests pass `fmq.testing.FakeClock` instead.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class Waitable(Protocol):
-    """What `wait` sleeps on: a lock taken already, released by whoever wakes the sleeper."""
+    """What `wait` sleeps on: a lock that is held, and that another thread releases."""
 
     def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
 
 
 class Clock(Protocol):
-    """What the engine asks of time."""
+    """What the engine needs of time."""
 
     def time_us(self) -> int:
-        """Microseconds since 1970, UTC, by the wall clock; may jump."""
+        """Return microseconds since 1970, UTC, by the wall clock, which may jump."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Return seconds since some moment; they never go back."""
 
     def wait(self, lock: Waitable, timeout: float | None) -> bool:
-        """Take `lock` within `timeout` seconds; False if nobody released it by then."""
+        """Take `lock` within `timeout` seconds; return False if it was not released by then."""
 
 
 class SystemClock:
@@ -53,8 +53,8 @@ class SystemClock:
 
 
 def as_datetime(time_us: int) -> datetime:
-    """The moment as people and programs outside want it: aware, in UTC. What lies before or behind
-    all that a datetime can say, which no clock gives that is right, is the first or the last one.
+    """Return a time as an aware datetime in UTC. A time that no datetime can hold, which only a
+    wrong clock gives, becomes the first or the last one.
     """
     seconds, micros = divmod(time_us, 1_000_000)
     try:
@@ -64,11 +64,11 @@ def as_datetime(time_us: int) -> datetime:
 
 
 def as_text(moment: datetime) -> str:
-    """The moment as an error's text has it: ISO 8601, in UTC, to the second."""
+    """Return a time for the text of an error: ISO 8601, in UTC, to the second."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def as_us(moment: datetime) -> int:
-    """Microseconds since 1970; a moment that names no time zone is one of UTC."""
+    """Return microseconds since 1970. A datetime without a time zone is taken as UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return (aware - EPOCH) // MICROSECOND

@@ -1,9 +1,9 @@
-"""The one door to files, as protocols: what the engine asks of a machine.
+"""The one door to files, as protocols: what the engine needs of a machine.
 
-`Disk`, `Directory` and `File` have a few methods each; `fmq/posix.py` serves them with
-system calls, `fmq.testing.CrashDisk` from memory, with power cuts. They promise what POSIX
-promises and no more: bytes are durable after a synced write or `File.sync`, names after
-`Directory.sync`, and nothing else orders anything.
+`Disk`, `Directory` and `File` have a few methods each. `fmq/posix.py` implements them with system
+calls, `fmq.testing.CrashDisk` in memory, with power cuts. They promise what POSIX promises and no
+more: bytes are durable after a synced write or `File.sync`, names after `Directory.sync`, and
+nothing else orders anything.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Buffer = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """Bytes under a name; all positions are explicit, there is no cursor."""
+    """Bytes under a name. All positions are explicit; there is no cursor."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes from `offset` on; fewer only at the end of the file."""
+        """Return up to `size` bytes from `offset` on, fewer only at the end of the file."""
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
-        """Write all buffers one after the other; with `sync` they are durable on return."""
+        """Write all buffers one after another. With `sync` they are durable on return."""
 
     def allocate(self, size: int) -> None:
-        """Reserve room for `size` bytes, which read as zeros; raises OSError ENOSPC."""
+        """Reserve room for `size` bytes, which read as zeros; raise OSError with ENOSPC."""
 
     def write_zeros(self, size: int) -> None:
         """Write `size` zeros from the start, so that later writes only overwrite blocks."""
@@ -39,7 +39,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def identity(self) -> tuple[int, int]:
-        """Tells this file from another that takes its name later."""
+        """Return what tells this file from another that gets its name later."""
 
     def pin(self, *, exclusive: bool) -> bool:
         """Take a shared or exclusive lock on the file without waiting; False if refused."""
@@ -48,7 +48,7 @@ class File(Protocol):
 
 
 class Directory(Protocol):
-    """One directory; names are plain, without separators."""
+    """One directory. Names are plain, without separators."""
 
     @property
     def path(self) -> str: ...
@@ -56,13 +56,13 @@ class Directory(Protocol):
     def names(self) -> list[str]: ...
 
     def open(self, name: str, *, write: bool = False) -> File:
-        """The existing file `name`; raises FileNotFoundError."""
+        """Return the existing file `name`; raise FileNotFoundError."""
 
     def create(self, name: str) -> File:
-        """A new, empty file, open for writing; raises FileExistsError."""
+        """Return a new, empty file, open for writing; raise FileExistsError."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give `old` the name `new`, in place of a file that may have it."""
+        """Rename `old` to `new`; replace a file that has that name."""
 
     def remove(self, name: str) -> None: ...
 
@@ -72,39 +72,41 @@ class Directory(Protocol):
     def subdirectory(self, name: str, *, make: bool) -> Directory: ...
 
     def lock(self, name: str) -> Callable[[], None]:
-        """Hold this directory against other writers; raises Locked. Returns the release.
+        """Lock this directory against other writers; raise Locked. Return the function that unlocks
+        it.
 
-        It is held also if the file `name`, which says by whom, is removed. If a reader has a
-        shared pin on that file, a new one takes its place.
+        The lock holds even if the file `name`, which says who has it, is removed. If a reader has a
+        shared pin on that file, a new file takes its place.
         """
 
     def locked_by(self, name: str) -> Locked | None:
-        """The error for whoever would hold this directory now; None if nobody does."""
+        """Return the error that a writer would get now; None if no engine has the lock."""
 
     def close(self) -> None: ...
 
 
 class Disk(Protocol):
-    """A machine's files."""
+    """The files of a machine."""
 
     def directory(self, path: str, *, make: bool) -> Directory:
-        """The directory at `path`, made (0700) if asked; raises NotAStore if it is not there.
+        """Return the directory at `path`; make it (0700) if asked, or raise NotAStore if it is
+        missing.
 
-        With `make` its name is durable on return, whoever made it.
+        With `make`, its name is durable on return, whichever process made it.
         """
 
     def random(self, size: int) -> bytes:
-        """Bytes that nobody else draws, for ids."""
+        """Return random bytes, for ids."""
 
 
 def is_full(error: OSError) -> bool:
-    """Whether `error` says that there is no room, as opposed to a failing disk."""
+    """Return whether `error` says that there is no room, and not that the disk fails."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def free(directory: Directory, *names: str) -> None:
-    """Remove files and have their room at once: some file systems let go of it only with the
-    directory's sync.
+    """Remove files and get their room at once: some file systems release it only with a sync of the
+    directory.
     """
     for name in names:
         directory.remove(name)

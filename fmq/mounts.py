@@ -1,8 +1,8 @@
-"""Which kind of file system a path lies on, out of the kernel's list of mounts."""
+"""Finding the kind of file system of a path in the kernel's list of mounts."""
 
 from __future__ import annotations
 
-# What these promise of locks and syncs is a server's word, and several servers lie.
+# For these, locks and syncs depend on a server, and several servers do not do what they promise.
 REMOTE = {
     "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "lustre", "ncpfs",
     "nfs", "nfs4", "smb2", "smb3", "smbfs",
@@ -10,9 +10,10 @@ REMOTE = {
 
 
 def remote_kind(path: str, mountinfo: str) -> str | None:
-    """The kind of file system at the real `path`, if another machine serves it.
+    """Return the kind of the file system at the real `path` if another machine serves it, else
+    None.
 
-    It is that of the mount with the longest name; of several there, the last hides the others.
+    It is the mount with the longest name. If several have that name, the last one hides the others.
     """
     longest, kind = "", ""
     for line in mountinfo.splitlines():
@@ -28,7 +29,7 @@ def remote_kind(path: str, mountinfo: str) -> str | None:
 
 
 def _unescaped(point: str) -> str:
-    """The kernel writes blanks and backslashes in a path as octal numbers."""
+    """Replace octal numbers, which the kernel writes for blanks and backslashes, by characters."""
     for code in ("040", "011", "012", "134"):
         point = point.replace("\\" + code, chr(int(code, 8)))
     return point

@@ -1,11 +1,11 @@
-"""The sealed segments' indexes: which holds what, and the few that are in memory.
+"""The indexes of the sealed segments: which segment holds what, and the indexes that are in memory.
 
-Opening reads none of them. The first look below the segment being written reads the tables of
-lanes, the front of each file; entries are loaded when a message is wanted, and the least
-recently used ones are dropped. The first look for a decision reads which were made in each segment:
-4 bytes for each stay, of the newest segments if there are too many, and from then on only an index
-that may hold what is looked for is read again. An index that is missing or not sound is built again
-from its segment, which needs nothing else.
+Opening a directory reads none of them. The first look below the segment being written reads the
+front of each index file, which lists its lanes. Entries are loaded when a message is wanted, and
+the least recently used ones are dropped. The first look for a decision reads the keys of all
+decisions in each segment, 4 bytes each. They stay in memory, of the newest segments if there are
+too many. After that, only an index that may hold the decision is read again. An index that is
+missing or not sound is built again from its segment.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fmq.store.segment import segment_name
 SUFFIX = ".idx"
 TEMPORARY = ".idx.new"
 LOADED_MAX = 8
-KEYS_MAX = 1 << 22  # 16 MiB: of older segments they are read again for each look
-RUN_KEYS = 1 << 13  # sorted together: other threads wait that long, and it takes memory meanwhile
+KEYS_MAX = 1 << 22  # 16 MiB; the keys of older segments are read again for each look
+RUN_KEYS = 1 << 13  # how many are sorted at once: other threads wait meanwhile
 
 Rebuild = Callable[[int], SegmentIndex]
 _base_of = itemgetter(1)  # of a pair in _lanes
@@ -44,29 +44,29 @@ class Catalog:
         self._store = store
         self._rebuild = rebuild
         self.lock = threading.Lock()
-        # Whoever looks for a decision holds this one while reading; nobody else waits for it.
+        # Held while a decision is looked for. No other call takes it.
         self.looking = threading.Lock()
         self._bases: list[int] = []
         self._tables: dict[int, dict[LaneKey, LaneSummary]] = {}
         self._loaded: OrderedDict[int, SegmentIndex] = OrderedDict()
-        self._keys: dict[int, list[array[int]]] = {}  # what was decided there, in sorted runs
+        self._keys: dict[int, list[array[int]]] = {}  # the keys of the decisions, in sorted parts
         self._keys_max = keys_max
         self._kept_keys = 0
-        # For each queue pairs of first offset and base, in order. Each pair comes in one step, and
-        # what was interrupted is done again: so nothing is left out, and nothing there twice.
+        # For each queue, pairs of first offset and base, in order. A pair is added in one step, and
+        # an interrupted call is repeated: so no pair is missing, and none is there twice.
         self._lanes: dict[LaneKey, list[tuple[int, int]]] = {}
-        self._mapped = -1  # the base up to which all are in _lanes
-        # Those that would be, could they be read, and why not.
+        self._mapped = -1  # all segments below this base are in _lanes
+        # The segments that cannot be read, and why.
         self._unmapped: dict[int, Damaged | NewerFormat | OSError] = {}
         self.rebuilt = 0
 
     def add(self, base: int) -> None:
-        """The segment at `base` is sealed, newer than all before."""
+        """Add the segment at `base`, which was sealed after all others."""
         with self.lock:
             self._bases.append(base)
 
     def write(self, index: SegmentIndex) -> None:
-        """Make `index` the durable index of its segment."""
+        """Write `index` to the file of its segment, durably."""
         name = segment_name(index.base, SUFFIX)
         temporary = segment_name(index.base, TEMPORARY)
         if temporary in self._directory.names():
@@ -81,7 +81,7 @@ class Catalog:
         self._directory.sync()
 
     def drop(self, base: int) -> None:
-        """The segment at `base`, the oldest, is gone."""
+        """Remove the oldest segment, which is at `base`."""
         with self.lock:
             assert self._bases[0] == base
             self._bases.pop(0)
@@ -98,8 +98,9 @@ class Catalog:
             return list(self._bases)
 
     def find(self, key: LaneKey, offset: int) -> SegmentIndex | None:
-        """The index of the sealed segment that holds `offset` of the queue; Damaged or Unreadable
-        if that may be one whose index cannot be built.
+        """Return the index of the sealed segment that holds `offset` of the queue.
+
+        Raises Damaged or Unreadable if that may be a segment whose index cannot be built.
         """
         with self.lock:
             for base in self._bases[bisect_right(self._bases, self._mapped) :]:
@@ -107,14 +108,14 @@ class Catalog:
                 self._mapped = base
             index = self._mapped_index(key, offset)
             if index is None and self._unmapped:
-                # What the machine would not read it may by now; what is damaged stays so.
+                # An error of the machine may be over by now. Damage stays.
                 for base, error in [*self._unmapped.items()]:
                     if isinstance(error, OSError):
                         self._map(base)
                 index = self._mapped_index(key, offset)
                 if index is None:
                     for error in self._unmapped.values():
-                        # Without the traces of earlier times, which would become ever longer.
+                        # Without earlier tracebacks, which would grow without end.
                         raise error.with_traceback(None)
             return index
 
@@ -129,18 +130,19 @@ class Catalog:
         return None
 
     def summary(self, base: int) -> dict[LaneKey, LaneSummary]:
-        """What the segment at `base` holds of each queue."""
+        """Return what the segment at `base` holds of each queue."""
         with self.lock:
             return self._table(base)
 
     def index(self, base: int) -> SegmentIndex:
-        """The whole index of the segment at `base`."""
+        """Return the whole index of the segment at `base`."""
         with self.lock:
             return self._load(base)
 
     def find_outcomes(self, tx_id: str) -> Iterator[int]:
-        """Positions of decisions that may be those of `tx_id`, the newest first; Damaged or
-        Unreadable once it comes to a segment whose index cannot be built.
+        """Yield positions of decisions that may be those of `tx_id`, the newest first.
+
+        Raises Damaged or Unreadable when it comes to a segment whose index cannot be built.
         """
         key = outcome_key(tx_id)
         with self.lock:
@@ -152,9 +154,11 @@ class Catalog:
                 yield from (base + place for place in places)
 
     def _places(self, base: int, key: int) -> list[int]:
-        """Where in the segment at `base` decisions with this key stand, the newest first."""
+        """Return the places of the decisions with this key in the segment at `base`, the newest
+        first.
+        """
         with self.lock:
-            runs = self._keys.get(base)  # another thread may have read them meanwhile
+            runs = self._keys.get(base)  # another thread may have read the keys meanwhile
         if runs is not None and not any(_holds(run, key) for run in runs):
             return []
         try:
@@ -162,14 +166,14 @@ class Catalog:
         except FileNotFoundError:
             if base in self.bases():
                 raise Damaged(segment_name(base), base, "the segment is missing") from None
-            return []  # retention was faster
+            return []  # retention has dropped the segment
         self._keep_keys(base, keys)
         return [places[i] for i in reversed(_all_of(key, keys))]
 
     def _outcomes(self, base: int) -> tuple[array[int], array[int]]:
-        """The keys of what was decided in a segment and the places, in the order of decisions.
+        """Return the keys and the places of the decisions in a segment, in the order of decisions.
 
-        Not under the lock: readers go on meanwhile.
+        This is not done under the lock, so readers go on meanwhile.
         """
         with self.lock:
             index = self._loaded.get(base)
@@ -190,16 +194,16 @@ class Catalog:
             front = read_front(file)
             if not decode_head(front, 0, self._store, base).outcomes:
                 return array("I"), array("I")
-            data = read_block(file, front)  # all of it has one checksum
+            data = read_block(file, front)  # one checksum covers the whole block
         finally:
             file.close()
         return decode_outcomes(data, self._store, base)
 
     def _keep_keys(self, base: int, keys: array[int]) -> None:
-        """Keep what was decided in the segment at `base`, if there is room beside the newer ones.
+        """Keep the keys of the segment at `base`, if there is room beside those of newer segments.
 
-        Who looks goes from the newest to the oldest. To let the least recently used go would let
-        each go just before it is wanted again.
+        A look goes from the newest segment to the oldest. Dropping the least recently used keys
+        would drop each just before it is needed again.
         """
         if base in self._keys:
             return
@@ -222,7 +226,7 @@ class Catalog:
         self._kept_keys -= sum(map(len, self._keys.pop(base, ())))
 
     def _map(self, base: int) -> None:
-        """Know which queues the segment at `base` holds, or why nobody knows."""
+        """Note which queues the segment at `base` holds, or why that cannot be known."""
         try:
             table = self._table(base)
         except (Damaged, NewerFormat, OSError) as error:
@@ -281,7 +285,9 @@ class Catalog:
 
 
 def _all_of(key: int, keys: array[int]) -> list[int]:
-    """Where in `keys`, which are in no order, this one stands. Bytes are searched faster."""
+    """Return all places where `key` is in `keys`, which are in no order. Searching bytes is
+    faster.
+    """
     data, wanted = keys.tobytes(), array("I", [key]).tobytes()
     found = []
     at = data.find(wanted)

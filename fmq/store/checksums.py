@@ -1,7 +1,7 @@
-"""Reading as many bytes as a number says that is itself among them, and may be damaged.
+"""Reading bytes whose number is stored with them, and may be damaged.
 
-So it is believed only once their checksum matches: up to then no more memory is taken than for
-one piece, however large the number is and however far a file has been made to reach.
+The number is believed only if the checksum of that many bytes is right. Until then no more memory
+is taken than for one block, however large the number is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ AT_ONCE_BYTES = 1 << 20
 
 
 def read_checked(file: File, start: int, size: int, crc: int) -> bytes | None:
-    """The `size` bytes from `start` on if their CRC-32 is `crc`, else None."""
+    """Return the `size` bytes from `start` on if their CRC-32 is `crc`, else None."""
     if size > AT_ONCE_BYTES and _crc_of(file, start, size) != crc:
         return None
     data = file.read(start, size)
@@ -22,7 +22,7 @@ def read_checked(file: File, start: int, size: int, crc: int) -> bytes | None:
 
 
 def _crc_of(file: File, start: int, size: int) -> int | None:
-    """The CRC-32 of so many bytes, piece by piece; None if there are fewer."""
+    """Return the CRC-32 of `size` bytes, read block by block; None if there are fewer."""
     crc = 0
     while size:
         data = file.read(start, min(size, AT_ONCE_BYTES))

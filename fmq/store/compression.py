@@ -1,27 +1,27 @@
-"""Bodies compressed by lz4, and back: nobody else knows by what."""
+"""Compressing bodies with lz4, and decompressing them. No other file knows of lz4."""
 
 from __future__ import annotations
 
 import lz4.block
 
 RAW_BYTES_MAX = 1 << 30
-LZ4_RATIO_MAX = 255  # of a block: no byte of it stands for more
+LZ4_RATIO_MAX = 255  # lz4 cannot compress better than that
 
 
 def compress(raw: bytes) -> bytes:
-    """`raw` as a block, which does not say how long it was."""
+    """Return `raw` as an lz4 block, which does not say how long `raw` is."""
     packed: bytes = lz4.block.compress(raw, store_size=False)
     return packed
 
 
 class BadBodies(Exception):
-    """The bytes are not what `compress` has made; the caller knows in which record they lie."""
+    """Raised for bytes that `compress` has not made. The caller knows in which record they are."""
 
 
 def decompress(stored: bytes, raw_bytes: int) -> bytes:
-    """The bytes that were compressed to `stored`, `raw_bytes` of them; BadBodies."""
+    """Return the `raw_bytes` bytes that were compressed to `stored`; raise BadBodies."""
     if raw_bytes > min(RAW_BYTES_MAX, LZ4_RATIO_MAX * len(stored)):
-        # Refused before anything is allocated.
+        # Refuse before memory is allocated.
         raise BadBodies(f"{len(stored)} bytes cannot hold {raw_bytes}")
     try:
         raw: bytes = lz4.block.decompress(stored, uncompressed_size=raw_bytes)

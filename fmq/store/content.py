@@ -1,6 +1,6 @@
-"""What is sent, as the columns and bodies of a record, before anyone knows where it will stand.
+"""Encoding what is sent as columns and bodies of a record, before the record has a place.
 
-columns.py says how they lie, and reads them.
+columns.py describes the columns and reads them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PLAIN = {bytes}
 
 T = TypeVar("T")
 
-# In the format of a buffer: of Python's objects, of C's text, and any other.
+# In the format of a buffer: Python objects, C strings and pointers.
 POINTERS = frozenset("OzZP&")
 FIELD_NAME = re.compile(":[^:]*:")
 
 
 class Content:
-    """The messages of one record, encoded, before anyone knows where they will stand."""
+    """The encoded messages of one record that has no place yet."""
 
     __slots__ = ("bodies", "bodies_crc", "columns", "count", "flags", "raw_bytes")
 
@@ -49,7 +49,7 @@ class Content:
 
 
 def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | None) -> Content:
-    """One body alone, without key, tag and headers: the shortest way there is."""
+    """Return the content of one body without key, tag and headers. This is the shortest way."""
     if type(body) is not bytes:
         body = as_bytes(body)
     size = len(body)
@@ -59,7 +59,7 @@ def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | N
 
 
 def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Content:
-    """Bodies without keys, tags and headers."""
+    """Return the content of bodies without keys, tags and headers."""
     sizes = [*map(len, bodies)]
     joined = b"".join(bodies)
     count, size, raw_bytes = len(sizes), sizes[0], len(joined)
@@ -68,7 +68,7 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Co
     if size * count != raw_bytes or sizes.count(size) != count:
         flags, columns = LENGTHS, array("I", sizes).tobytes()
         if sum(sizes) != raw_bytes:
-            # A view of wider items, or a bytearray that somebody fills meanwhile.
+            # A view of wider items, or a bytearray that another thread fills meanwhile.
             return encode_bodies([as_bytes(body) for body in bodies], compress_bytes_min)
     if compress_bytes_min is None:
         return Content(count, flags, columns, joined, crc32(joined), raw_bytes)
@@ -76,14 +76,16 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Co
 
 
 def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None) -> Content:
-    """Messages with whatever they carry."""
+    """Return the content of messages, with keys, tags and headers."""
     bodies = encode_bodies([as_bytes(message.body) for message in messages], None)
     flags, parts = bodies.flags, [bodies.columns]
     keys = [message.key for message in messages]
     tags = [message.tag for message in messages]
     try:
         keyed, tagged = keys.count(None) != len(keys), tags.count(None) != len(tags)
-    except ValueError:  # arrays, which compare each of their elements; they are refused as no text
+    except (
+        ValueError
+    ):  # arrays compare each element; they are refused below, because they are no text
         keyed = tagged = True
     if keyed:
         flags |= KEYS
@@ -101,7 +103,7 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
 
 
 def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | None) -> Content:
-    """Bodies and Messages, mixed as they were sent."""
+    """Return the content of bodies and Messages, mixed."""
     if len(items) == 1 and type(items[0]) is bytes:
         return encode_one(items[0], compress_bytes_min)
     if set(map(type, items)) != PLAIN:
@@ -111,7 +113,7 @@ def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | Non
 
 
 def in_records(items: Sequence[T]) -> Sequence[Sequence[T]]:
-    """`items` in their order, cut into as many as one record each may hold."""
+    """Yield `items` in their order, in parts that one record each can hold."""
     count = len(items)
     if count <= RECORD_MESSAGES_MAX:
         return (items,)
@@ -119,14 +121,14 @@ def in_records(items: Sequence[T]) -> Sequence[Sequence[T]]:
 
 
 def as_bytes(body: object) -> bytes:
-    """`body` as bytes; TypeError for anything that is not bytes-like."""
+    """Return `body` as bytes; raise TypeError if it is not bytes-like."""
     if type(body) is bytes:
         return body
     try:
         if isinstance(body, (bytes, bytearray)):
-            return bytes(memoryview(body))  # whatever a subclass says of itself
+            return bytes(memoryview(body))  # a subclass may answer differently
         view = memoryview(body)  # type: ignore[arg-type]
-        # numpy's str gives its own, four bytes for each character.
+        # The buffer of numpy's str has four bytes for each character.
         if isinstance(body, str) or _holds_pointers(view):
             raise TypeError
         return bytes(view)
@@ -135,7 +137,7 @@ def as_bytes(body: object) -> bytes:
             f"a body is bytes-like, not {type(body).__name__}; encode it first, for instance "
             "with str.encode() or json.dumps(...).encode(). Nothing was changed."
         ) from None
-    except (ValueError, BufferError) as error:  # a view that was released
+    except (ValueError, BufferError) as error:  # the view was released
         raise TypeError(
             f"a body is bytes-like, and this {type(body).__name__} gives no bytes: {error}. "
             "Nothing was changed; hand in what it held as bytes."
@@ -143,13 +145,15 @@ def as_bytes(body: object) -> bytes:
 
 
 def _holds_pointers(view: memoryview) -> bool:
-    """Whether its items are addresses, which mean nothing elsewhere, as in an array of objects."""
+    """Return whether the items are addresses, as in an array of objects: they mean nothing
+    later.
+    """
     kinds = FIELD_NAME.sub("", view.format)
     return not POINTERS.isdisjoint(kinds)
 
 
 def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
-    """The items, and whether all are bodies; False: there are Messages among them."""
+    """Return the items as a list, and whether all of them are bodies and none is a Message."""
     if isinstance(items, Message):  # a named tuple: its fields would be taken for bodies
         raise _not_several(items)
     try:
@@ -161,10 +165,10 @@ def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
     if bodies and type(bodies[0]) is Message:
         return bodies, False  # type: ignore[return-value]
     kinds = [*map(type, bodies)]
-    if kinds.count(bytes) != len(bodies):  # counted faster than any other way tells
+    if kinds.count(bytes) != len(bodies):  # the fastest way to find out
         if any(issubclass(kind, Message) for kind in kinds):
             return bodies, False  # type: ignore[return-value]
-        # The len() of bytes and of a bytearray is their size, that of an array its rows.
+        # len() of bytes and bytearrays is their size in bytes; that of an array is its rows.
         bodies = [each if type(each) is bytearray else as_bytes(each) for each in bodies]
     return bodies, True  # type: ignore[return-value]
 
@@ -202,7 +206,7 @@ def _encode_texts(what: str, texts: Sequence[str | None], *, all_there: bool = F
 
 
 def text_bytes(what: str, text: str, bytes_max: int = TEXT_BYTES_MAX) -> bytes:
-    """A key, tag or header as UTF-8; TypeError, BadName or TooLarge."""
+    """Return a key, tag or header as UTF-8; raise TypeError, BadName or TooLarge."""
     if not isinstance(text, str):
         raise TypeError(f"a {what} is a str, not {type(text).__name__}. Nothing was changed.")
     try:
@@ -215,10 +219,10 @@ def text_bytes(what: str, text: str, bytes_max: int = TEXT_BYTES_MAX) -> bytes:
 
 
 def copied_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """`headers` as they are at one instant; TypeError, or BadOption if they change meanwhile.
+    """Return a copy of `headers`; raise TypeError, or BadOption if they change meanwhile.
 
-    All that is written comes from one copy: a mapping that another thread fills, or that counts
-    otherwise than it iterates, would become a record that nobody can read.
+    Everything is encoded from one copy. A mapping that another thread changes, or whose length does
+    not fit its items, would become a record that cannot be read.
     """
     if type(headers) is dict:
         return headers.copy()

@@ -1,4 +1,4 @@
-"""Bytes to records: whatever the bytes are, a sound record or a refusal."""
+"""Decoding bytes to records. Any bytes give a sound record or a refusal."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ from fmq.store.record import (
 
 
 def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = True) -> Record:
-    """The record that begins at `data[at]` and at `position` of the journal.
+    """Return the record that begins at `data[at]`, which is `position` of the journal.
 
-    Whatever the bytes are, the outcome is a record, BadRecord, Misplaced or Newer. The bodies'
-    checksum is verified too, unless `bodies` is False.
+    Any bytes give a record, BadRecord, Misplaced or Newer. The checksum of the bodies is verified
+    too, unless `bodies` is False.
     """
     try:
         size, head_size, says, lag, bodies_crc, kind, flags, queue = COMMON.unpack_from(
@@ -81,7 +81,7 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     try:
         record = DECODERS[kind](data, at + HEAD_BYTES_MIN, end, at + size, kind, flags)
     except (StructError, UnicodeDecodeError, IndexError) as error:
-        # The checksum is right, so these bytes were meant, and not by this version.
+        # The checksum is right, so these bytes were written on purpose, by another version.
         raise Newer(f"a {Kind(kind).name} of an unknown shape ({error})") from None
     if isinstance(record, Run):
         record.queue = queue
@@ -97,16 +97,16 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
 def _of_another_version(
     data: bytes, at: int, crc: int, head_size: int, seed: int
 ) -> BadRecord | Newer:
-    """What lies at `data[at]`, which is no record of this version.
+    """Return the refusal of the bytes at `data[at]`, which are no record of this version.
 
-    Where a head has its checksum, and what that covers, is for all versions; so what a newer fmq
-    wrote is told from what was torn. Of the rest nothing is known.
+    The place of the head's checksum, and what it covers, are the same in all versions. So a record
+    of a newer fmq is told apart from a torn one. Nothing else about it is known.
     """
     name, version, head_end = data[at : at + 3], data[at + 3], at + head_size
     if (
         name == NAME
         and version > FORMAT
-        and version.bit_count() % 2  # else it is one of another, in which a bit has flipped
+        and version.bit_count() % 2  # else it is a damaged record of another version
         and HEAD_BYTES_MIN <= head_size <= len(data) - at
         and zlib.crc32(data[at + PREFIX_BYTES : head_end], seed) == crc
     ):
@@ -115,7 +115,7 @@ def _of_another_version(
 
 
 def check_bodies(data: bytes, start: int, end: int, bodies_crc: int) -> None:
-    """BadRecord unless `data[start:end]` are the bodies that the head promises."""
+    """Raise BadRecord unless `data[start:end]` are the bodies that the head describes."""
     if end > len(data):
         raise BadRecord("the bodies are cut short")
     if zlib.crc32(data[start:end]) != bodies_crc:
@@ -123,7 +123,9 @@ def check_bodies(data: bytes, start: int, end: int, bodies_crc: int) -> None:
 
 
 def durable_to_of(data: bytes, at: int) -> int:
-    """How far the journal was durable when the record at `data[at]` was written; 0: unknown."""
+    """Return how far the journal was durable when the record at `data[at]` was written; 0:
+    unknown.
+    """
     _, _, position, lag, *_ = COMMON.unpack_from(data, at + 8)
     return 0 if lag == LAG_UNKNOWN else int(position - lag)
 
@@ -273,7 +275,7 @@ DECODERS: dict[int, Callable[..., Record]] = {
 
 
 def _parts(data: bytes, at: int, run: Run) -> tuple[bytes, bytes]:
-    """The columns and the bodies of `run`, sound and lying at `data[at]`, as they are stored."""
+    """Return the columns and the stored bodies of `run`, which is sound and at `data[at]`."""
     _, head_size, *_ = COMMON.unpack_from(data, at + PREFIX_BYTES)
     start = at + HEAD_BYTES_MIN + PLACE.size + len(utf8(run.topic))
     start += len(utf8(run.producer)) + len(run.tx_id)
@@ -286,13 +288,13 @@ def _parts(data: bytes, at: int, run: Run) -> tuple[bytes, bytes]:
 
 
 def columns_of(data: bytes, at: int, run: Run) -> Columns:
-    """The columns of `run`, sound and lying at `data[at]`; not of a REF_MESSAGE, which has none."""
+    """Return the columns of `run`, which is sound and at `data[at]`. A REF_MESSAGE has none."""
     columns, bodies = _parts(data, at, run)
     return Columns(run.count, run.flags, columns, bodies, run.raw_bytes)
 
 
 def content_of(data: bytes, at: int, run: Run) -> Content:
-    """The same, to be written again as it is."""
+    """Return the content of `run`, to be written again as it is."""
     columns, bodies = _parts(data, at, run)
     flags = run.flags & ~(FIRST | LAST)
     return Content(run.count, flags, columns, bodies, run.bodies_crc, run.raw_bytes)

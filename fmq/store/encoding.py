@@ -1,4 +1,6 @@
-"""Records to bytes. Sizes come first: a record is placed before it is written."""
+"""Encoding records. The size of a record is known first, because it is placed before it is
+encoded.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +50,20 @@ TX_RUN_BYTES = MESSAGE_BYTES + U64.size  # the transaction's number
 PREPARE_BYTES = HEAD_BYTES_MIN + PREPARE_HEAD.size
 DECISION_BYTES = HEAD_BYTES_MIN + DECISION_HEAD.size
 ACKS_BYTES = HEAD_BYTES_MIN + TIME_HEAD.size + U32.size
-PREPARE, ACK = Kind.PREPARE, Kind.ACK  # as plain names, as those in kinds.py
+PREPARE, ACK = Kind.PREPARE, Kind.ACK  # plain names are found faster, see kinds.py
 U32_pack = U32.pack
 assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
 
 
 def size_of(record: Record) -> int:
-    """The bytes that `record` will take, padding left out; the head's and the bodies' together."""
+    """Return how many bytes `record` takes, head and bodies together, without padding."""
     return SIZES[record.kind](record)
 
 
 def _run_size(run: Run) -> int:
-    """Its size; its names and columns are put together here, where no lock is held yet."""
+    """Return the size of a run. Put its names and columns together here, before the lock is
+    taken.
+    """
     content = run.content
     names = names_of(run.topic, run.producer)[2]
     if run.kind == MESSAGE:
@@ -78,7 +82,7 @@ def _run_size(run: Run) -> int:
 
 @lru_cache(maxsize=4096)
 def names_of(topic: str, producer: str) -> tuple[int, int, bytes]:
-    """How many bytes each takes, and both as they stand in a record."""
+    """Return how many bytes each name takes, and both names as they are in a record."""
     names = topic.encode(), producer.encode()
     return len(names[0]), len(names[1]), b"".join(names)
 
@@ -103,7 +107,7 @@ def _ack_size(ack: AckRange) -> int:
 
 @lru_cache(maxsize=4096)
 def ack_names_of(group: str, topic: str, queue: int) -> bytes:
-    """All of an ack but its range: the same few over and over."""
+    """Return all of an ack except its range. The same few come again and again."""
     names = group.encode(), topic.encode()
     return b"".join((bytes(map(len, names)), U16.pack(queue), *names))
 
@@ -123,8 +127,8 @@ SIZES: dict[int, Callable[..., int]] = {
 
 
 def encode(record: Record, durable_to: int, seed: int) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-    """`record`, whose position, size and flags are set, as buffers to write one after the other:
-    magic, checksum, the rest of the head, the bodies, the padding.
+    """Return `record`, whose position, size and flags are set, as buffers to write one after
+    another: magic, checksum, the rest of the head, the bodies, the padding.
     """
     lag = record.position - durable_to
     head, bodies = ENCODERS[record.kind](record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)

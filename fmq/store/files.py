@@ -1,7 +1,7 @@
-"""The open files of a journal: a bounded number, shared by all who read.
+"""The open files of a journal: a limited number, shared by all readers.
 
-A file is opened when somebody first needs it, stays open while somebody uses it, and the one
-least recently used is closed when there are too many.
+A file is opened at its first use. If too many are open, the least recently used one that is not in
+use is closed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Files:
 
     @contextmanager
     def using(self, base: int) -> Iterator[File]:
-        """The segment at `base`, open for as long as the block runs; FileNotFoundError."""
+        """Open the segment at `base` for as long as the block runs; raise FileNotFoundError."""
         with self.lock:
             entry = self._entries.get(base)
             if entry is None:
@@ -66,7 +66,7 @@ class Files:
             raise Unreadable(self._directory.path, error) from error
 
     def forget(self, base: int) -> None:
-        """Close the segment at `base` as soon as nobody uses it."""
+        """Close the segment at `base` as soon as it is not in use."""
         with self.lock:
             entry = self._entries.pop(base, None)
             if entry is not None:
@@ -81,11 +81,11 @@ class Files:
                 entry.file.close()
 
     def forked(self) -> None:
-        """This is the child of a fork: who had the lock does not exist."""
+        """Make a new lock in the child of a fork: the thread that held the old one is not there."""
         self.lock = threading.Lock()
 
     def close(self) -> None:
-        """Close each segment as soon as nobody uses it."""
+        """Close each segment as soon as it is not in use."""
         with ExitStack() as stack:
             for base in list(self._entries):
                 stack.callback(self.forget, base)

@@ -1,8 +1,8 @@
-"""Where the messages of one segment lie, and which transactions were decided in it.
+"""The index of one segment: where its messages are, and which transactions were decided in it.
 
-There is a lane for each queue that the segment holds: columns, one entry for each run of messages,
-sorted by offset. A message is found by bisecting: first the segments, then the lane's entries. How
-an index stands in a file is not known here: see index_blocks.py.
+There is a lane for each queue that the segment holds. A lane has columns with one entry for each
+run of messages, sorted by offset. A message is found by bisecting the segments and then the entries
+of a lane. index_blocks.py knows the bytes of an index.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fmq.store.columns import COUNT_MAX
 from fmq.store.kinds import Decided, Run
 from fmq.store.segment import segment_name
 
-SKIPPED_MAX = 1 << 16  # entries; more messages no segment holds
-NOWHERE = 0  # in a segment: there lies its header, and no record
+SKIPPED_MAX = 1 << 16  # entries; no segment holds more messages
+NOWHERE = 0  # in a segment: its header is there, and no record
 
 LaneKey = tuple[str, int]
 
@@ -39,20 +39,20 @@ class Lane:
         self.starts = array("Q")  # offset of each run, less `first`
         self.counts = array("I")
         self.records = array("I")  # place of the publishing record in the segment
-        self.bodies = self.records  # place of the record that holds the bodies: mostly that one
+        self.bodies = self.records  # place of the record that holds the bodies, mostly the same
 
     def part_bodies(self) -> None:
-        """From now on some of the bodies lie elsewhere: they take a column of their own."""
+        """Keep the places of bodies in a column of their own: some bodies are in other records."""
         if self.bodies is self.records:
             self.bodies = self.records[:]
 
     def find(self, offset: int) -> int:
-        """The number of the entry that holds `offset`."""
+        """Return the number of the entry that holds `offset`."""
         return bisect_right(self.starts, offset - self.first) - 1
 
 
 class LaneSummary(NamedTuple):
-    """What the table of lanes says of one queue."""
+    """An entry of the table of lanes: what a segment holds of one queue."""
 
     first: int
     next: int
@@ -82,17 +82,17 @@ class SegmentIndex:
         self.lanes: dict[LaneKey, Lane] = {}
         self.outcome_keys = array("I")  # in the order of the decisions
         self.outcome_places = array("I")
-        # Of those that were there when somebody last looked for one, the place of the first that
-        # has a key, and of the others, as when two ids have one key.
+        # At the last look: for each key, the place of the first decision; and the places of other
+        # decisions with the same key.
         self._found = 0
         self._decisions: dict[int, int] = {}
         self._more_decisions: dict[int, list[int]] = {}
-        self.saved: dict[LaneKey, int] = {}  # entries of each lane that are in the part
+        self.saved: dict[LaneKey, int] = {}  # how many entries of each lane are in the `.part` file
         self.saved_outcomes = 0
 
     def add(self, run: Run) -> None:
-        """`run` has been published by the record at its position; Damaged if its offsets have been
-        before.
+        """Add `run`, published by the record at its position; raise Damaged if its offsets are
+        known.
         """
         key = run.topic, run.queue
         lane = self.lanes.get(key)
@@ -113,7 +113,7 @@ class SegmentIndex:
         lane.last_us = run.time_us
 
     def _skip(self, lane: Lane, run: Run) -> None:
-        """What lies between the lane's end and `run` was not met: whoever reads there is told."""
+        """Add an entry for messages that were not met before `run`. Reading them raises Damaged."""
         entries = -(-(run.offset - lane.next) // COUNT_MAX)
         if not 0 < entries <= SKIPPED_MAX:
             where = f"{run.topic}/{run.queue} offset {run.offset}"
@@ -129,12 +129,14 @@ class SegmentIndex:
             lane.next += missing
 
     def add_outcome(self, decided: Decided) -> None:
-        """Note where `decided` ends its transaction."""
+        """Note where `decided` is."""
         self.outcome_places.append(decided.position - self.base)
         self.outcome_keys.append(outcome_key(decided.tx_id))
 
     def _find_new_outcomes(self) -> None:
-        """Take in what was decided since somebody last looked: most decide more than they ask."""
+        """Index the decisions since the last look. Most programs decide more often than they
+        ask.
+        """
         keys, places = self.outcome_keys[self._found :], self.outcome_places[self._found :]
         for key, place in zip(keys, places, strict=False):
             if self._decisions.setdefault(key, place) != place:
@@ -142,7 +144,7 @@ class SegmentIndex:
         self._found += len(keys)
 
     def find_outcomes(self, tx_id: str) -> list[int]:
-        """Positions of decisions that may be those of `tx_id`, the newest first."""
+        """Return positions of decisions that may be those of `tx_id`, the newest first."""
         self._find_new_outcomes()
         key = outcome_key(tx_id)
         first = self._decisions.get(key)
@@ -157,11 +159,11 @@ class SegmentIndex:
         }
 
     def mark_saved(self) -> None:
-        """Everything known now is in the part."""
+        """Note that everything known now is in the `.part` file."""
         self.saved = {key: len(lane.counts) for key, lane in self.lanes.items()}
         self.saved_outcomes = len(self.outcome_keys)
 
 
 def outcome_key(tx_id: str) -> int:
-    """What stands for a tx_id in an index; the record itself tells whether it is the one."""
+    """Return the key of a tx_id in indexes. Several ids may have one key: the record decides."""
     return crc32(tx_id.encode())

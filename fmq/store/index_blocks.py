@@ -1,5 +1,5 @@
-"""The index of a segment as bytes, and back: one block or, while its segment is being written,
-several one after the other (`.part`), each with what came since the one before.
+"""The bytes of an index. The index of a sealed segment is one block. While a segment is being
+written, its `.part` file has several blocks, each with what was added since the one before.
 
     offset  size  field
          0     4  magic       b"fmqI"
@@ -20,7 +20,7 @@ several one after the other (`.part`), each with what came since the one before.
                   record's place in the segment, then, with the flag, the body's; then
                   u32 x outcomes: CRC-32 of the tx_id, and the deciding record's place
 
-A block says how large it is and is believed only as far as its checksums go.
+A block states its size, which is believed only when its checksum is right.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ assert HEAD_BYTES == 64, "the table above counts on it"
 
 
 class BadIndex(Exception):
-    """The bytes are no sound index; it can be built again from its segment."""
+    """Raised for bytes that are no sound index. It can be built again from its segment."""
 
 
 def encode_index(index: SegmentIndex, store: bytes) -> bytes:
-    """The whole index as one block."""
+    """Return the whole index as one block."""
     return _encode(index, store, {}, 0)
 
 
 def encode_unsaved(index: SegmentIndex, store: bytes) -> bytes:
-    """What came since the last call of `index.mark_saved`, as one block."""
+    """Return what was added since the last `index.mark_saved`, as one block."""
     return _encode(index, store, index.saved, index.saved_outcomes)
 
 
@@ -104,7 +104,7 @@ def _frame(
 
 
 class BlockHead(NamedTuple):
-    """The front of a block, checked; sizes are believed only against the bytes there are."""
+    """The front of a block, verified. Its sizes are compared with the bytes there are."""
 
     head_size: int
     body_crc: int
@@ -121,19 +121,19 @@ class BlockHead(NamedTuple):
 
 
 def head_size_of(data: bytes) -> int:
-    """How many bytes the front of the block takes, not checked yet; BadIndex."""
+    """Return how many bytes the front of the block takes, not verified yet; raise BadIndex."""
     if len(data) < HEAD_BYTES or data[:4] != MAGIC:
         raise BadIndex("no index begins here")
     return int.from_bytes(data[8:12], "little")
 
 
 def block_size_of(front: bytes) -> int:
-    """How many bytes the block takes that begins with `front`, which has been checked."""
+    """Return how many bytes the block with the verified front `front` takes."""
     return head_size_of(front) + int.from_bytes(front[16:20], "little")
 
 
 def decode_head(data: bytes, at: int, store: bytes, base: int) -> BlockHead:
-    """The front of the block at `data[at]`; BadIndex."""
+    """Return the front of the block at `data[at]`; raise BadIndex."""
     try:
         magic, crc, head_size, body_crc, body_size, lanes, outcomes, version, says, where, end = (
             HEAD.unpack_from(data, at)
@@ -167,7 +167,7 @@ def _decode_lanes(data: bytes, lanes: int) -> list[tuple[LaneKey, LaneSummary, i
 
 
 def decode_blocks(data: bytes, store: bytes, base: int) -> SegmentIndex:
-    """The index that one or more blocks, one after the other, make up; BadIndex."""
+    """Return the index that one or more blocks contain; raise BadIndex."""
     index = SegmentIndex(base)
     for head, body in _blocks(data, store, base):
         if head.end < index.end:
@@ -181,7 +181,7 @@ def decode_blocks(data: bytes, store: bytes, base: int) -> SegmentIndex:
 
 
 def decode_outcomes(data: bytes, store: bytes, base: int) -> tuple[array[int], array[int]]:
-    """Of the same blocks only the keys of what was decided, and the places; BadIndex."""
+    """Return only the keys and places of the decisions in the blocks; raise BadIndex."""
     keys, places = array("I"), array("I")
     for head, body in _blocks(data, store, base):
         column = _Take(body)
@@ -193,7 +193,7 @@ def decode_outcomes(data: bytes, store: bytes, base: int) -> tuple[array[int], a
 
 
 def _blocks(data: bytes, store: bytes, base: int) -> Iterator[tuple[BlockHead, memoryview]]:
-    """The blocks that `data` is made of, each with its body, checked; BadIndex."""
+    """Yield the blocks in `data`, each with its verified body; raise BadIndex."""
     if not data:
         raise BadIndex("an empty file")
     at = 0
@@ -234,14 +234,14 @@ def _add_block(index: SegmentIndex, head: BlockHead, body: memoryview) -> None:
 
 
 class _Take:
-    """Hands out the columns of a body, one after the other."""
+    """Reads the columns of a body, one after another."""
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
         self._at = 0
 
     def skip(self, entries: int) -> None:
-        """Leave out so many entries."""
+        """Skip so many entries."""
         self._at += 4 * entries
 
     def __call__(self, entries: int) -> array[int]:

@@ -1,6 +1,6 @@
-"""Reading the index of a sealed segment from its file, which is one block and nothing else.
+"""Reading the index of a sealed segment from its file, which is one block.
 
-How large it is, it says itself: checked.py tells when that is believed.
+The block states its own size; checksums.py verifies it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FRONT_BYTES = 4096
 
 
 def read_front(file: File) -> bytes:
-    """The index up to the end of its table of lanes, checked, and what more came with it;
+    """Return the verified front of the index, and the bytes after it that were read with it; raise
     BadIndex.
     """
     data = file.read(0, FRONT_BYTES)
@@ -39,7 +39,7 @@ def read_front(file: File) -> bytes:
 
 
 def read_block(file: File, front: bytes) -> bytes:
-    """All of the index that begins with `front`; BadIndex."""
+    """Return the whole block that begins with `front`; raise BadIndex."""
     size = block_size_of(front)
     if size != file.size():
         raise BadIndex("shorter or longer than it says")
@@ -47,5 +47,5 @@ def read_block(file: File, front: bytes) -> bytes:
 
 
 def index_in(file: File, store: bytes, base: int) -> SegmentIndex:
-    """The index of the segment at `base`; BadIndex."""
+    """Return the index of the segment at `base`; raise BadIndex."""
     return decode_blocks(read_block(file, read_front(file)), store, base)

@@ -1,12 +1,11 @@
-"""All segments together: one address space, planned under the engine's lock, written outside.
+"""The journal: all segments as one address space, planned under the engine's lock, written outside.
 
-An append is planned first: it gets its position and its bytes, and joins what is pending. One
-thread at a time then takes everything pending and writes it, in order, with as few calls as
-there are segments in it. So planning never waits for the disk, and a sync serves everybody
-who had planned before it began.
+An append is planned first: it gets its position and its bytes, and becomes pending. Then one thread
+at a time takes all that is pending and writes it, in order, with one call for each segment. So
+planning never waits for the disk, and one sync serves all appends that were planned before it.
 
-At a roll the old segment is synced, whatever the mode; the spare gets its header, durable,
-then its name, durable; only then is anything written into it. A sealed segment is always
+At a roll, the old segment is synced in every mode. Then the spare gets its header, durably, and
+then its name, durably. Only then is anything else written into it. So a sealed segment is always
 durable.
 """
 
@@ -28,14 +27,14 @@ from fmq.store.record import ALIGNMENT, FIRST, LAST
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
 from fmq.store.spares import UNPROVEN, Spare, Spares
 
-# Where copying is cheaper than handing over many buffers.
+# Below these limits, joining buffers is cheaper than handing over many.
 JOIN_BYTES_MAX = 64 * 1024
 JOIN_BUFFERS_MIN = 512
 assert ALIGNMENT == 8, "the loops below round up by hand: they run for every record"
 
 
 class Roll:
-    """From one segment to the next: what is still to be written into `old`, before `spare` becomes
+    """The step from one segment to the next: `buffers` are written to `old`, then `spare` becomes
     `new`.
     """
 
@@ -58,35 +57,35 @@ class Roll:
         self.new = new
         self.spare = spare
         self.header = header
-        self.ordinary = ordinary  # and so leaves alone what is set aside for decisions
+        self.ordinary = ordinary  # it does not take the room that is set aside for decisions
 
 
 class Append:
-    """Records that are written in one piece, and applied at one instant.
+    """Records that are written in one piece and applied at one instant.
 
-    The running engine makes them and a replay decodes them: both hand them to `tx/apply`.
+    The running engine makes appends, and a replay decodes them. Both hand them to `tx/apply`.
     """
 
     __slots__ = ("position", "records", "size", "step")
 
     def __init__(self, records: list[Any]) -> None:
-        """Measure `records`, for good. This needs no lock."""
+        """Measure `records`. This needs no lock."""
         self.records = records
         self.size = measure(records)  # with padding
         self.position = 0
-        self.step: Any = None  # what they do to their transaction, once that has been checked
+        self.step: Any = None  # the checked Step that they make (tx/apply.py)
 
 
-# What is taken to be written: appends; rolls, and behind them for which segment, from which
-# position to which, which bytes, and the chain behind them.
+# What is taken to be written: appends; rolls; and, after the last roll, the segment, the positions
+# where its bytes begin and end, the bytes, and the chain after them.
 Pending = tuple[list[Append], tuple[Roll, ...], Segment, int, int, list[Buffer], int]
 
 
 class Journal:
-    """The segments of a directory, appended to at the end and dropped at the front.
+    """The segments of a directory. Appends are added at the end, segments dropped at the front.
 
-    Planning (`append`, `take_pending`, and what changes `segments`) is done under the engine's
-    lock, `write` by one thread at a time outside it.
+    Planning (`append`, `take_pending`, and whatever changes `segments`) is done under the engine's
+    lock. `write` is called by one thread at a time, outside of it.
     """
 
     def __init__(
@@ -109,15 +108,15 @@ class Journal:
         self.position = segments[-1].end
         self.durable_to = self.position
         self.written_to = self.position
-        self.written_chain = segments[-1].chain  # the chain up to there
-        # That are pending; a new tuple each time, as the last may be with who writes.
+        self.written_chain = segments[-1].chain  # the running checksum up to there
+        # Pending rolls. A new tuple each time: the writing thread may have the last one.
         self._rolls: tuple[Roll, ...] = ()
-        self._start = self.position  # of what is pending behind them
+        self._start = self.position  # of the pending bytes after the rolls
         self._buffers: list[Buffer] = []
         self._appends: list[Append] = []  # that are pending
-        # The file of the segment being written: too many open files are met here, and by no send.
+        # The open file of the current segment, so that no send can meet too many open files.
         self._writing: File = directory.open(segments[-1].name, write=True)
-        self._unsynced = False  # whether that file has bytes that no sync covers
+        self._unsynced = False  # whether that file has bytes that are not synced
 
     # --- planning, under the engine's lock --------------------------------------------------
 
@@ -128,25 +127,25 @@ class Journal:
 
     @property
     def is_pending(self) -> bool:
-        """Whether something is planned and not yet handed to be written."""
+        """Whether an append is planned and not yet taken to be written."""
         return bool(self._appends)
 
     @property
     def pending_bytes(self) -> int:
-        """How much is planned and not yet handed to be written."""
+        """How many bytes are planned and not yet taken to be written."""
         return self.position - self._start + sum(roll.old.end - roll.start for roll in self._rolls)
 
     def fits(self, size: int) -> bool:
-        """Whether an append of `size` bytes fits the current segment."""
+        """Return whether an append of `size` bytes fits into the current segment."""
         return self.position + size <= self.segments[-1].limit
 
     def refuse(self, size: int) -> NoReturn:
-        """An append of `size` bytes fits no segment."""
+        """Raise TooLarge: an append of `size` bytes fits into no segment."""
         raise TooLarge("an append in bytes", size, self.append_bytes_max, "segment_bytes")
 
     def roll(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Segment:
-        """Go on in a new segment, which an append of `append_bytes` fits; StorageFull if there is
-        no room for one, and nothing changed.
+        """Go on in a new segment, into which `append_bytes` fit; raise StorageFull and change
+        nothing.
         """
         spare = self.spares.take(append_bytes, ordinary=ordinary, makes_room=makes_room)
         old = self.current
@@ -161,7 +160,7 @@ class Journal:
         return new
 
     def append(self, append: Append) -> None:
-        """Encode `append`, which fits and was placed at the end: it joins what is pending."""
+        """Encode `append`, which was placed at the end, and make it pending."""
         segment, buffers, records = self.segments[-1], self._buffers, append.records
         durable_to, seed, chain = self.durable_to, self.seed, segment.chain
         assert append.position == self.position
@@ -177,7 +176,7 @@ class Journal:
         self._appends.append(append)
 
     def take_pending(self) -> Pending:
-        """Everything planned and not yet handed to be written, in order."""
+        """Return all that is planned and not yet taken to be written, in order."""
         segment, end = self.segments[-1], self.position
         buffers, appends, rolls = self._buffers, self._appends, self._rolls
         pending = appends, rolls, segment, self._start, end, buffers, segment.chain
@@ -185,7 +184,7 @@ class Journal:
         return pending
 
     def segment_of(self, position: int) -> Segment | None:
-        """The segment that `position` lies in; None if it has been dropped."""
+        """Return the segment that holds `position`; None if it has been dropped."""
         segments = self.segments
         if position >= segments[-1].base:
             return segments[-1]
@@ -193,16 +192,16 @@ class Journal:
         return segments[i] if i >= 0 else None
 
     def drop_first(self) -> Segment:
-        """Forget the oldest segment; its file is the caller's to remove."""
+        """Forget the oldest segment. The caller removes its file."""
         first, *rest = self.segments
-        # A new list: those who look something up outside the lock keep the old one.
+        # A new list: threads that look something up outside of the lock keep the old one.
         self.segments = rest
         return first
 
     # --- writing, outside the lock, one thread at a time --------------------------------------
 
     def write(self, pending: Pending, *, sync: bool) -> None:
-        """Write what was taken; with `sync` it is durable on return."""
+        """Write what was taken. With `sync` it is durable on return."""
         _, rolls, segment, start, end, buffers, _ = pending
         for roll in rolls:
             self._write(roll.old, roll.start, roll.old.end, roll.buffers, sync=sync)
@@ -221,9 +220,9 @@ class Journal:
         self._writing.write(start - segment.base, buffers, sync=sync)
 
     def sync(self) -> None:
-        """Make durable whatever was written without a sync into the segment being written.
+        """Make durable what was written to the current segment without a sync.
 
-        With nothing to sync nothing is asked of the disk, which could only fail.
+        If there is nothing to sync, the disk is not asked: it could only fail.
         """
         if self._unsynced:
             self._writing.sync()
@@ -232,7 +231,7 @@ class Journal:
     def _open_segment(self, roll: Roll) -> None:
         old, spare = self._writing, roll.spare
         self.sync()
-        # From here on it is no spare: if its header cannot be written, nothing may go into it.
+        # Now it is no spare any more: if its header cannot be written, it must not be used.
         unproven = spare.name + UNPROVEN
         self._rename(spare.name, unproven, roll)
         spare.file.write(0, (roll.header,), sync=True)
@@ -245,7 +244,7 @@ class Journal:
         self.spares.opened(spare)
 
     def _rename(self, old: str, new: str, roll: Roll) -> None:
-        """On a full disk the directory may need room for a name: that of a spare will do."""
+        """Give the spare its name. A full disk may need room for that, which a spare gives up."""
         while True:
             try:
                 return self._directory.rename(old, new)
@@ -254,7 +253,7 @@ class Journal:
                     raise
 
     def close(self) -> None:
-        """Close all files, also those behind one that the machine refuses to close."""
+        """Close all files, also those after one that cannot be closed."""
         with ExitStack() as stack:
             for part in (self.files, self.spares, self._writing):
                 stack.callback(part.close)
@@ -264,7 +263,7 @@ base_of = attrgetter("base")
 
 
 def measure(records: Iterable[Record]) -> int:
-    """Set each record's size, unless that is known; return the bytes that they take together."""
+    """Set the size of each record that has none; return how many bytes they take together."""
     total = 0
     for record in records:
         size = record.size
@@ -275,7 +274,7 @@ def measure(records: Iterable[Record]) -> int:
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:
-    """The first segment of a new journal, durable under its name."""
+    """Create the first segment of a new journal, durably."""
     temporary = segment_name(0, ".new")
     if temporary in directory.names():
         directory.remove(temporary)

@@ -1,7 +1,7 @@
-"""What each kind of record says, as plain objects.
+"""The records of each kind as plain objects.
 
-`position`, `size` and `flags` are set when a record is placed in the journal, or read from it.
-This module knows nothing of bytes.
+`position`, `size` and `flags` are set when a record is placed in the journal, or read from it. This
+module does not know bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fmq.store.content import Content
 
 
 class Kind(IntEnum):
-    """What a record says. The numbers are on disk: never change or reuse one."""
+    """The kind of a record. The numbers are on disk: never change or reuse one."""
 
     MESSAGE = 1
     PREPARE = 2
@@ -27,7 +27,7 @@ class Kind(IntEnum):
     TOPIC = 10
 
 
-# As plain names, for what runs for every record: finding an enum's member costs five times more.
+# Plain names for code that runs for every record: a member of an enum is found five times slower.
 MESSAGE, PRE_MESSAGE, REF_MESSAGE, TX_MESSAGE = (
     Kind.MESSAGE, Kind.PRE_MESSAGE, Kind.REF_MESSAGE, Kind.TX_MESSAGE
 )  # fmt: skip
@@ -35,7 +35,7 @@ COMMIT = Kind.COMMIT
 
 
 class Run:
-    """MESSAGE, PRE_MESSAGE, REF_MESSAGE or TX_MESSAGE: messages of one queue, one after another."""
+    """MESSAGE, PRE_MESSAGE, REF_MESSAGE or TX_MESSAGE: consecutive messages of one queue."""
 
     __slots__ = (
         "bodies_crc",
@@ -82,19 +82,21 @@ class Run:
         self.tx = tx
         self.tx_id = tx_id
         self.producer = producer
-        self.body_position = body_position  # of a REF_MESSAGE: where its PRE_MESSAGE lies; else 0
+        self.body_position = (
+            body_position  # of a REF_MESSAGE: the position of its PRE_MESSAGE; else 0
+        )
         self.content = content
         self.raw_bytes = raw_bytes
         self.bodies_crc = 0
         self.columns_crc = 0
-        self.tail = b""  # names and columns as they will be written, once it is measured
+        self.tail = b""  # names and columns as they are written; set when the record is measured
         self.position = 0
         self.size = 0
         self.flags = 0
 
 
 class AckRange:
-    """Messages of one queue that a group is done with: from `first` up to, not with, `end`."""
+    """Messages of one queue that a group has acked: from `first` up to, not including, `end`."""
 
     __slots__ = ("end", "first", "group", "queue", "topic")
 
@@ -111,7 +113,7 @@ class AckRange:
     __hash__ = None  # type: ignore[assignment]
 
     def joined(self, following: AckRange) -> AckRange | None:
-        """Both as one, if `following` begins where this one ends."""
+        """Return both as one range if `following` begins where this one ends, else None."""
         if following.first != self.end or following.key()[:3] != self.key()[:3]:
             return None
         return AckRange(self.group, self.topic, self.queue, self.first, following.end)
@@ -121,9 +123,9 @@ class AckRange:
 
 
 class Prepare:
-    """PREPARE: the seal over the PRE_MESSAGEs that follow, and the acks.
+    """PREPARE: states and seals the PRE_MESSAGEs after it, and its acks.
 
-    In what the first fmq wrote TX_MESSAGEs may follow, and their COMMIT in the same append.
+    In journals of the first fmq, TX_MESSAGEs may follow it, with their COMMIT in the same append.
     """
 
     kind = Kind.PREPARE
@@ -172,20 +174,20 @@ class Prepare:
         self.bytes = size_bytes
         self.seal = seal
         self.acks = tuple(acks)
-        self.tx = tx  # the position of its first PREPARE; 0: this is the first
+        self.tx = tx  # the position of its first PREPARE; 0 if this is the first
         self.prepared_us = prepared_us or time_us
         self.replaces = replaces  # of a relocation: the position of the PREPARE it replaces
         self.check_after_ms = check_after_ms
-        self.bound = False  # to a database, which has a mark if it committed
+        self.bound = False  # whether a database has a mark if it committed
         self.reserved = 0  # room set aside for what it may still have to write
-        self.kept_bytes = 0  # of its messages, which stay in memory until it is decided
+        self.kept_bytes = 0  # the size of its messages that stay in memory until it is decided
         self.position = 0
         self.size = 0
         self.flags = 0
 
 
 class Decided:
-    """COMMIT or ROLLBACK, with all that one wants to know of the transaction afterwards."""
+    """COMMIT or ROLLBACK, with all that an outcome says."""
 
     __slots__ = (
         "append_start",
@@ -236,15 +238,15 @@ class Decided:
         self.seal = seal
         self.decided_by = decided_by
         self.reason = reason
-        self.append_start = append_start  # where the append begins that this record ends
-        self.asked = asked  # how many answers to questions about it there were
+        self.append_start = append_start  # where its append begins
+        self.asked = asked  # how many questions about it were answered
         self.position = 0
         self.size = 0
         self.flags = 0
 
 
 class Acks:
-    """ACK: what groups are done with, alone (tx 0) or as part of a transaction."""
+    """ACK: ranges that groups have acked, alone (tx 0) or as part of a transaction."""
 
     kind = Kind.ACK
     __slots__ = ("flags", "position", "ranges", "size", "time_us", "tx")
@@ -259,7 +261,7 @@ class Acks:
 
 
 class Carryover:
-    """STATE: truth carried over retention, as JSON."""
+    """STATE: what must outlive the segments that retention drops, as JSON."""
 
     kind = Kind.STATE
     __slots__ = ("flags", "json", "position", "size", "time_us")
@@ -273,7 +275,7 @@ class Carryover:
 
 
 class TopicMade:
-    """TOPIC: a topic came into being, with so many queues."""
+    """TOPIC: a topic was made, with its number of queues."""
 
     kind = Kind.TOPIC
     __slots__ = ("flags", "name", "position", "queues", "size", "time_us")

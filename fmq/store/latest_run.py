@@ -1,7 +1,7 @@
-"""A run that was just published, in memory, for the consumers that sleep until there is one.
+"""The latest run of a queue, kept in memory for consumers that wait for a message.
 
-Whom a message wakes, asks for this message. It is not read again from the disk then, cut out of
-its record and verified: where it came from, it is still.
+A consumer that is woken by a message asks for that message next. It gets it from here, without
+reading it from the disk, cutting it out of its record and verifying it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FRESH_BYTES_MAX = 64 << 10
 
 
 class LatestRun:
-    """The messages of one record, as they were sent, and where they stand."""
+    """The messages of one record as they were sent, and their place."""
 
     __slots__ = ("_columns", "_origin", "counts", "offset")
     places = (0,)
@@ -31,14 +31,14 @@ class LatestRun:
         self._origin = origin
 
     def batch(self, limit: int) -> Batch:
-        """Its first messages, at most `limit`, as a read of its record gives them."""
+        """Return its first messages, at most `limit`, as reading the record would."""
         origin, bodies = self._origin, self._columns.bodies(0, limit)
         return batch_of(origin.topic, origin.queue, self.offset, bodies, self.offset, (self,), 0)
 
     def messages(
         self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
     ) -> list[Message]:
-        """What a Stretch gives of the record."""
+        """Return messages of the record as a Stretch does."""
         if self._columns.flags & CARRIED:
             return messages_of(self._columns, bodies, self._origin, first, low)
         return make_messages(self._origin, low, bodies)

@@ -1,9 +1,10 @@
-"""Reading messages: from index entries to bodies, in large reads, every checksum verified.
+"""Reading messages: from entries of an index to bodies, in large reads, with every checksum
+verified.
 
-The entries of a batch lie close together, mostly one behind the other, so the part of the
-segment that holds them is read at once and records are cut where they lie. The last window is
-kept, and where the bodies of the last run lie: the next batch of the same reader mostly begins
-there. Of a run only those bodies are built that are asked for.
+The records of a batch are close together, mostly one after another. So the part of the segment that
+holds them is read at once, as a window, and records are cut out of it. The last window is kept, and
+where the bodies of the last run are: the next batch mostly begins there. Only the bodies that are
+asked for are built.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RECORD_READ_BYTES = 4096
 
 
 class Entries(NamedTuple):
-    """Index entries of consecutive runs of one queue in one segment, copied under the lock."""
+    """Entries of consecutive runs of one queue in one segment, copied under the lock."""
 
     base: int
     first: int
@@ -37,7 +38,7 @@ class Entries(NamedTuple):
 
 
 def entries_of(base: int, lane: Lane, offset: int, limit: int) -> Entries:
-    """The entries that hold up to `limit` messages from `offset` on."""
+    """Return the entries that hold up to `limit` messages from `offset` on."""
     i = lane.find(offset)
     last = lane.find(min(offset + limit, lane.next) - 1)
     part = slice(i, last + 1)
@@ -46,7 +47,7 @@ def entries_of(base: int, lane: Lane, offset: int, limit: int) -> Entries:
 
 
 class Reader:
-    """Reads the segments of one directory. Safe for threads: what it keeps is only replaced."""
+    """Reads the segments of one directory. Safe for threads: its attributes are only replaced."""
 
     def __init__(self, files: Files, seed: int, read_ahead_bytes: int) -> None:
         self._files = files
@@ -58,10 +59,10 @@ class Reader:
     def batch(
         self, topic: str, queue: int, entries: Entries, offset: int, limit: int, segment_end: int
     ) -> Batch:
-        """Messages of `entries` from `offset` on, at most `limit`, at least one.
+        """Return messages of `entries` from `offset` on, at least one and at most `limit`.
 
-        Fewer if they reach over the read-ahead or up to a bad record. `segment_end` is how far the
-        segment's bytes may be kept in memory: behind it they still change.
+        There are fewer if they go beyond the window, or up to a bad record. `segment_end` is how
+        much of the segment may be kept in memory: the bytes after it still change.
         """
         start = max(offset, entries.first)
         reading = _Reading(self, entries, segment_end, start - entries.first, limit)
@@ -73,7 +74,7 @@ class Reader:
         return batch_of(topic, queue, start, bodies, entries.first, reading.stretches, self.seed)
 
     def record(self, base: int, place: int) -> Record:
-        """The record at `place` of the segment at `base`; Damaged or NewerFormat."""
+        """Return the record at `place` of the segment at `base`; raise Damaged or NewerFormat."""
         window = self.window(base, place, 0)
         try:
             return decode(window.data, place - window.start, base + place, self.seed)
@@ -81,7 +82,9 @@ class Reader:
             raise refused(base, place, error) from None
 
     def run_with_bytes(self, base: int, place: int) -> tuple[Run, bytes, int]:
-        """The run at `place` of the segment at `base`, with the bytes that it was decoded from."""
+        """Return the run at `place` of the segment at `base`, its bytes, and where it begins in
+        them.
+        """
         window = self.window(base, place, 0)
         try:
             run = decode(window.data, place - window.start, base + place, self.seed)
@@ -92,9 +95,9 @@ class Reader:
         return run, window.data, place - window.start
 
     def window(self, base: int, place: int, keep_to: int) -> Window:
-        """A window that holds the whole record at `place`, as far as there are bytes for it.
+        """Return a window that holds the whole record at `place`, as far as there are bytes for it.
 
-        It is read ahead, and kept, as far as `keep_to`: behind that bytes still change.
+        It is read ahead, and kept, up to `keep_to`: the bytes after it still change.
         """
         window = self._window
         if window.base == base and window.holds(place):
@@ -106,11 +109,11 @@ class Reader:
             except OSError:
                 if ahead <= 0:
                     raise
-                # Perhaps only what lies behind the record cannot be read.
+                # Maybe only the bytes after the record cannot be read.
                 ahead, data = 0, file.read(place, HEAD_BYTES_MIN)
             size = int.from_bytes(data[8:12], "little")
             if size > len(data):
-                # Not checked yet, so not believed further than there are bytes.
+                # The size is not verified, so it is believed only as far as there are bytes.
                 data = file.read(place, min(size, file.size() - place))
         if ahead <= 0:
             return Window(base, place, data)
@@ -119,9 +122,7 @@ class Reader:
 
 
 class _Reading:
-    """One pass over the entries of a batch: up to `limit` bodies, without the first `skip`, which
-    are some of the first entry's.
-    """
+    """One pass over the entries of a batch, for up to `limit` bodies after the first `skip`."""
 
     def __init__(
         self, reader: Reader, entries: Entries, segment_end: int, skip: int, limit: int
@@ -135,8 +136,10 @@ class _Reading:
         self.stretches: list[Stretch] = []
 
     def read(self) -> None:
-        """Cut bodies until there are enough, the entries end, one window is used up, or a bad
-        record follows some that are sound; Damaged if there are none before it.
+        """Cut bodies until there are enough, or the entries or the window end, or a bad record
+        follows.
+
+        Raises Damaged if there is no sound record before a bad one.
         """
         entries, bodies = self._entries, self.bodies
         i, last = 0, len(entries.counts)
@@ -148,22 +151,22 @@ class _Reading:
             elif ahead.holds(place):
                 window = ahead
             elif place >= ahead.start:
-                return  # one window at a time: the next batch begins with the next one
+                return  # a batch uses one window; the next batch begins with the next window
             else:
-                # What is referred to may lie further and further back, one run after the other:
-                # reading ahead from each would read, and keep in memory, a window for each.
+                # The bodies may be further and further back, one run after another. Reading ahead
+                # from each would keep a window in memory for each.
                 window = self._reader.window(entries.base, place, 0)
             try:
                 i = self._cut(window, i, last)
             except (*UNREADABLE, Damaged, NewerFormat) as error:
                 if bodies:
-                    return  # it is for the batch that begins there to say so
+                    return  # the batch that begins there will raise it
                 if isinstance(error, UNREADABLE):
                     raise refused(entries.base, place, error) from None
                 raise
 
     def _cut(self, window: Window, i: int, last: int) -> int:
-        """Take what lies in `window` from the entry `i` on; the entry to go on with."""
+        """Take bodies out of `window` from entry `i` on; return the entry to go on with."""
         entries, seed = self._entries, self._reader.seed
         if entries.counts[i] == 1 and entries.bodies[i] == entries.records[i]:
             while last > i and entries.bodies[last - 1] != entries.records[last - 1]:
@@ -196,7 +199,7 @@ class _Reading:
         self.stretches.append(Stretch([place], [count], window, referring, body_place))
 
     def _referring(self, window: Window, place: int, count: int, body_place: int) -> Window:
-        """Where the record at `place` lies, which publishes `count` messages at `body_place`."""
+        """Return a window with the record at `place` that publishes the bodies at `body_place`."""
         entries, reader = self._entries, self._reader
         if not window.holds(place):
             window = reader.window(entries.base, place, 0)

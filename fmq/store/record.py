@@ -1,4 +1,4 @@
-"""One journal record, as bytes.
+"""The bytes of a record.
 
     offset  size  field
          0     4  magic        b"fmq" and the version of the format, 1: an odd number of bits
@@ -14,7 +14,7 @@
         36     *  what its kind adds, then the columns
  head_size     *  the bodies, in one piece
 
-What the kinds add ("text" is UTF-8 whose length stands in a byte before):
+What the kinds add ("text" is UTF-8 after one byte with its length):
 
     MESSAGE                    place
     PRE_MESSAGE  TX_MESSAGE    u64 tx, place
@@ -30,14 +30,13 @@ What the kinds add ("text" is UTF-8 whose length stands in a byte before):
            COMPRESSED, u32 size of the bodies once decompressed
     ack    text: group, text: topic, u16 queue, u64 first offset, u64 end
 
-Integers are little-endian. A record begins at a multiple of 8, with zeros between. The
-records of one append lie one after the other; the first has the flag FIRST and the last LAST.
-The checksum covers size, kind and position and the bodies' own checksum, so a flipped bit
-anywhere is noticed; sound bytes in the wrong place are refused by their position, sound bytes
-of another store by the seed.
+Integers are little-endian. A record begins at a multiple of 8, and zeros fill the gap before it.
+The records of one append follow each other. The first has the flag FIRST, the last has LAST. The
+checksum covers size, kind, position and the checksum of the bodies, so a flipped bit anywhere is
+noticed. Sound bytes in the wrong place are refused by their position, sound bytes of another
+store by the seed.
 
-This module knows where everything lies; encoding.py and decoding.py put it there and find it
-again.
+This module says where each field is. encoding.py writes the fields, decoding.py reads them.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from struct import Struct
 
 FORMAT = 1
 MAGIC = b"fmq\x01"
-NAME = MAGIC[:3]  # of whatever version
+NAME = MAGIC[:3]  # of all versions
 assert MAGIC[3] == FORMAT
 ALIGNMENT = 8
 
@@ -85,26 +84,26 @@ PADDING = tuple(bytes(-size % ALIGNMENT) for size in range(ALIGNMENT))
 
 
 class BadRecord(Exception):
-    """The bytes are no sound record. Whether they are torn or damaged is not known here."""
+    """Raised for bytes that are no sound record, be they torn or damaged."""
 
 
 class Misplaced(Exception):
-    """A sound record that belongs elsewhere."""
+    """Raised for a sound record that belongs to another place."""
 
     def __init__(self, position: int) -> None:
         super().__init__(f"a sound record that belongs at {position}")
 
 
 class Newer(Exception):
-    """A sound record of a version or a kind from the future."""
+    """Raised for a sound record of a later version or an unknown kind."""
 
 
 @lru_cache(maxsize=4096)
 def utf8(text: str) -> bytes:
-    """The same few names over and over: encoded once."""
+    """Return `text` as bytes. The same few names come again and again, so they are cached."""
     return text.encode()
 
 
 def aligned(size: int) -> int:
-    """`size` with its padding."""
+    """Return `size` with its padding."""
     return size + -size % ALIGNMENT

@@ -1,7 +1,7 @@
 """Reading a segment from front to back, append by append, until something stops it.
 
-What stopped it is said as a Finding, and nothing is concluded from it: whether bytes that are
-no record are torn or damaged, recovery/tail.py decides. Nothing is ever written here.
+A Finding says what stopped the scan. The scan draws no conclusion: recovery/tail.py decides whether
+bytes that are no record are torn or damaged. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from fmq.store.record import (
 )
 
 BLOCK_BYTES = 1 << 20
-HASHED_TIMES = 4  # what may be hashed in search of a record, for each byte that is searched
+HASHED_TIMES = 4  # how many bytes may be hashed for each byte that is searched
 
 
 class Finding(Enum):
-    """What lies where the sound records stop."""
+    """What a scan finds where the sound records end."""
 
     END = "the end that was expected"
     SHORT = "the file ends here"
@@ -58,9 +58,9 @@ class ScanEnd(NamedTuple):
 class Scan:
     """The appends of one segment from `position` on, as an iterator of lists of records.
 
-    Once it is exhausted, `ending` says what stopped it. `durable_to` is the largest that any
-    record met had to tell; `chain` the segment's checksum up to the last whole append, if it
-    was known to be `chain` at the position `chain_at` and that was passed.
+    After the last one, `ending` says what stopped it. `durable_to` is the largest that any record
+    stated. `chain` is the checksum of the segment up to the last whole append, if it was `chain` at
+    the position `chain_at` and the scan has passed that.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Scan:
         *,
         rest_was_zeros: bool = False,
     ) -> None:
-        """Stop at `limit`, the position behind the segment, or its end where that is known.
+        """Stop at `limit`: the position after the segment, or its end where that is known.
 
-        With `rest_was_zeros` a block of zeros behind the last record is taken for zeros to the end:
-        for whoever has seen that once, and looks again for what was appended since.
+        With `rest_was_zeros`, a block of zeros after the last record counts as zeros to the end. It
+        is for a caller that has seen that once and now looks for new appends.
         """
         self._file = file
         self._base = base
@@ -108,7 +108,7 @@ class Scan:
                 self.ending = ScanEnd(stop.finding, self._position, start, str(stop))
                 return
             if bool(record.flags & FIRST) == bool(append):
-                # Never written by any fmq, so no crash can have left it.
+                # No fmq writes this, so no crash can have left it.
                 reason = "an append begins inside another" if append else "an append lacks its head"
                 self.ending = ScanEnd(Finding.MISPLACED, record.position, start, reason)
                 return
@@ -132,12 +132,12 @@ class Scan:
                 self._stop_unless_changed(position, str(error))
 
     def _record(self, position: int) -> Record:
-        """The record at `position`; BadRecord, or what else stops the scan."""
+        """Return the record at `position`; raise BadRecord, or another reason to stop."""
         if position + HEAD_BYTES_MIN > self._limit:
             raise BadRecord("too little room for a record")
         at = self._need(position, HEAD_BYTES_MIN)
         if at + PREFIX_BYTES + COMMON.size <= len(self._data):
-            # The size is not checked yet, so it is only believed up to the segment's end.
+            # The size is not verified yet, so it is believed only up to the end of the segment.
             (size,) = SIZE.unpack_from(self._data, at + PREFIX_BYTES)
             if size <= self._limit - position:
                 at = self._need(position, size)
@@ -154,7 +154,9 @@ class Scan:
         return record
 
     def _need(self, position: int, size: int) -> int:
-        """Have `size` bytes from `position` on in memory if the file has them; where they lie."""
+        """Read `size` bytes from `position` on, if the file has them; return where they are in
+        memory.
+        """
         if position + size > self._data_start + len(self._data):
             wanted = min(max(size, BLOCK_BYTES), self._limit - position)
             self._data = self._file.read(position - self._base, wanted)
@@ -162,8 +164,8 @@ class Scan:
         return position - self._data_start
 
     def _stop_unless_changed(self, position: int, reason: str) -> None:
-        """Say what there is instead of a record; nothing if there is something else by now, as
-        where somebody reads what an engine is writing.
+        """Stop with the finding at `position`, unless the bytes have changed: an engine may be
+        writing.
         """
         if self._file.size() < self._limit - self._base:
             raise _Stop(Finding.SHORT, "the file is shorter than its segment")
@@ -191,15 +193,15 @@ ZEROS = bytes(BLOCK_BYTES)
 
 
 def blocks(file: File, offset: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The bytes from `offset` up to `end`, or to the end of the file, each block with where it
-    begins: a segment may be larger than what memory is free.
+    """Yield the bytes from `offset` up to `end`, or to the end of the file, block by block, each
+    with its place. A segment may be larger than the free memory.
     """
     for start in range(offset, end, BLOCK_BYTES):
         yield start, file.read(start, min(BLOCK_BYTES, end - start))
 
 
 def zeros_from(file: File, offset: int, end: int) -> bool:
-    """Whether there are only zeros from `offset` up to `end`, or to the end of the file."""
+    """Return whether there are only zeros from `offset` up to `end`, or to the end of the file."""
     while offset < end:
         data = file.read(offset, min(BLOCK_BYTES, end - offset))
         if not data:
@@ -211,8 +213,8 @@ def zeros_from(file: File, offset: int, end: int) -> bool:
 
 
 def last_byte(file: File, offset: int, end: int) -> int:
-    """Where the last byte ends that is no zero, from `offset` up to `end`; `offset` if there is
-    none.
+    """Return where the last byte that is not zero ends, between `offset` and `end`; else
+    `offset`.
     """
     last = offset
     for start, data in blocks(file, offset, end):
@@ -222,16 +224,18 @@ def last_byte(file: File, offset: int, end: int) -> int:
 
 
 def end_of(append: Sequence[Record]) -> int:
-    """The position behind `append`, padding included."""
+    """Return the position after `append`, with its padding."""
     return append[-1].position + aligned(append[-1].size)
 
 
 def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) -> int:
-    """The largest durable_to that a sound record behind `position` tells; 0 if there is none.
+    """Return the largest durable_to that a sound record after `position` states; 0 if there is
+    none.
 
-    Records begin with a magic at a multiple of 8, so they can be searched for behind damage. What
-    is found may be part of a body, made to look like heads: no more than a few times what lies
-    there is hashed, and memory is taken for what is sound alone. One from the future vouches, too.
+    A record begins with a magic at a multiple of 8, so records can be searched for after damage. A
+    body may contain bytes that look like heads. So the bytes that are hashed are limited to a few
+    times those that are searched, and memory is taken only for sound records. Records of a later
+    version count, too.
     """
     vouched = 0
     left = HASHED_TIMES * (limit - position)
@@ -249,14 +253,14 @@ def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) 
         except (BadRecord, Misplaced):
             continue
         except Newer:
-            pass  # its head is sound, and says where it lies: so it says this where we do, too
+            pass  # its head is sound and states its position, so the size that it states is right
         vouched = max(vouched, durable_to_of(data, at))
     return vouched
 
 
 def _magics(file: File, base: int, limit: int, position: int) -> Iterator[tuple[bytes, int, int]]:
-    """Where a record might begin from `position` on: in which bytes, where in them, and its
-    position. All that heads have in common lies in those bytes.
+    """Yield where a record may begin from `position` on: the bytes, the place in them, the
+    position. The common part of the head is in these bytes.
     """
     overlap = HEAD_BYTES_MIN - 1
     for start in range(position, limit, BLOCK_BYTES):
@@ -270,7 +274,7 @@ def _magics(file: File, base: int, limit: int, position: int) -> Iterator[tuple[
 
 
 def _head_crc(file: File, offset: int, size: int, seed: int) -> bytes:
-    """The checksum that the head of `size` bytes should have that lies at `offset`."""
+    """Return the checksum of the head of `size` bytes at `offset`."""
     crc = seed
     for _, data in blocks(file, offset + PREFIX_BYTES, offset + size):
         crc = zlib.crc32(data, crc)

@@ -30,7 +30,7 @@ MAGIC = b"fmqS"
 FORMAT = 1
 HEADER = Struct("<4sIHHI16sQQQI4x")
 HEADER_BYTES = HEADER.size
-STORE_BYTES = 16  # a UUID's worth, drawn when the journal is begun
+STORE_BYTES = 16  # as long as a UUID, drawn when the journal is made
 CRC_END = 8
 assert HEADER_BYTES == 64, "the table above counts on it"
 
@@ -41,7 +41,7 @@ REQUIRED_KNOWN = 0
 
 
 class Header(NamedTuple):
-    """What a segment says of itself and of the one before it."""
+    """The header of a segment: what it says of itself and of the segment before it."""
 
     store: bytes
     base: int
@@ -66,7 +66,9 @@ class Header(NamedTuple):
 
 
 def decode_header(data: bytes, name: str) -> Header:
-    """The header at the start of `data`, the file `name`; Damaged or NewerFormat."""
+    """Return the header at the start of `data`, of the file `name`; raise Damaged or
+    NewerFormat.
+    """
     base = base_of(name)
     if len(data) < HEADER_BYTES:
         raise Damaged(name, base, "shorter than a segment's header")
@@ -89,30 +91,32 @@ def decode_header(data: bytes, name: str) -> Header:
 
 
 def segment_name(base: int, suffix: str = SUFFIX) -> str:
-    """The file's name: its first position, so that names sort as the journal runs."""
+    """Return the name of the file: its first position. So names sort in the order of the
+    journal.
+    """
     return f"{base:020d}{suffix}"
 
 
 def base_of(name: str) -> int:
-    """The first position of the file `name`, a segment or something that belongs to one."""
+    """Return the first position of the file `name`, a segment or a file that belongs to one."""
     return int(name[:20])
 
 
 def is_segment(name: str) -> bool:
-    """Whether `name` is that of a segment."""
+    """Return whether `name` is the name of a segment."""
     return name[20:] == SUFFIX and belongs(name)
 
 
 def belongs(name: str) -> bool:
-    """Whether `name` is that of a segment or of something that belongs to one."""
+    """Return whether `name` is the name of a segment or of a file that belongs to one."""
     return name[:20].isdecimal() and name[:20].isascii() and name[20:21] == "."
 
 
 class Segment:
-    """A segment that is part of the journal.
+    """A segment of the journal.
 
-    `end` is where its data ends, planned bytes included while it is being written; `chain` is
-    the running checksum up to there.
+    `end` is where its data ends; while it is being written that includes planned bytes. `chain` is
+    the running checksum up to `end`.
     """
 
     __slots__ = ("base", "capacity", "chain", "end", "limit")
@@ -120,7 +124,7 @@ class Segment:
     def __init__(self, base: int, capacity: int, end: int, chain: int) -> None:
         self.base = base
         self.capacity = capacity
-        self.limit = base + capacity  # the position just behind the file
+        self.limit = base + capacity  # the position after its file
         self.end = end
         self.chain = chain
 

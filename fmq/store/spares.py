@@ -1,13 +1,12 @@
-"""Segments made ahead of need, under a temporary name.
+"""Segments that are made ahead, under a temporary name.
 
-A roll takes one, so that it never waits for the disk to find room. Bytes written over zeros
-that are already on the disk sync up to three times faster than bytes in merely reserved room;
-but zeroing costs a second write of everything, so a journal that grows faster than
-`ZEROED_BYTES_PER_SECOND_MAX` gets reserved room only: its large appends sync as fast there.
+A roll takes one, so it does not wait for the disk to find room. Writes over zeros that are on disk
+sync up to three times faster than writes into room that is only reserved. But zeroing writes
+everything twice. So a journal that grows faster than `ZEROED_BYTES_PER_SECOND_MAX` gets reserved
+room only, and its large appends sync as fast there.
 
-The spares are also the reserve from which decisions are paid when the disk is full: an
-ordinary append may not take the last `needed` ones. Nor may it take those set `aside`, with which
-retention begins to make room there.
+The spares are also the reserve for decisions on a full disk. An ordinary append does not take the
+last `needed` ones, nor those that are set `aside` for the retention that makes room.
 """
 
 from __future__ import annotations
@@ -26,14 +25,17 @@ from fmq.store.segment import HEADER_BYTES
 
 SUFFIX = ".spare"
 FIRST_SPARE = f"{0:06d}{SUFFIX}"
-UNPROVEN = ".new"  # behind the name of one that is being made, or becomes a segment
+UNPROVEN = ".new"  # the suffix of one that is being made, or becomes a segment
 ZEROED_BYTES_PER_SECOND_MAX = 320 << 20
 ZEROS = bytes(1 << 20)
-NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)  # of this process, or of the machine
+NO_MORE_FILES = (
+    errno.EMFILE,
+    errno.ENFILE,
+)  # too many open files, in this process or on the machine
 
 
 class Spare:
-    """An empty file of the size of a segment, and the name it has until it becomes one."""
+    """An empty file of the size of a segment, and the name that it has until it becomes one."""
 
     __slots__ = ("capacity", "file", "name")
 
@@ -50,21 +52,21 @@ class Spares:
         self._directory = directory
         self._capacity = capacity
         self._ready: list[Spare] = []
-        self._given: list[Spare] = []  # and not yet a segment: they are still ours to close
-        self._odd: list[Spare] = []  # of another size: for a decision that finds no room else
+        self._given: list[Spare] = []  # taken, and not yet segments: they are closed here
+        self._odd: list[Spare] = []  # of another size: for a decision that finds no other room
         self._numbers = count()
-        self._taken: set[str] = set()  # names that an earlier engine gave
+        self._taken: set[str] = set()  # the numbers in names that an earlier engine gave
         self.lock = threading.Lock()
         self.needed = self.aside = 0
         self.failed: str | None = None
 
     def adopt(self, names: Iterable[str], *, any_size: bool = False) -> None:
-        """Take over what an earlier engine left: kept if it is whole and all zeros; with `any_size`
-        also if it made them larger or smaller.
+        """Take over the spares of an earlier engine that are whole and all zeros. With `any_size`,
+        also those of another size.
         """
         for name in sorted(filter(is_spare, names)):
             self._taken.add(name)
-            with contextlib.suppress(OSError):  # what cannot be read is left alone
+            with contextlib.suppress(OSError):  # leave alone what cannot be read
                 self._adopt(name, any_size=any_size)
 
     def _adopt(self, name: str, *, any_size: bool) -> None:
@@ -87,12 +89,15 @@ class Spares:
 
     @property
     def lacks(self) -> bool:
-        """Whether fewer are there than were set aside: what took them has left room for more."""
+        """Whether there are fewer spares than are set aside. What took them has left room for
+        more.
+        """
         return len(self._ready) < self.needed + self.aside
 
     def take(self, append_bytes: int, *, ordinary: bool, makes_room: bool = False) -> Spare:
-        """A spare for the next segment, which begins with an append of `append_bytes`, made now if
-        none is ready; StorageFull. What `makes_room` may have those set aside.
+        """Return a spare for the next segment, which begins with an append of `append_bytes`. Make
+        one if none is ready; raise StorageFull. An append that `makes_room` may take those set
+        aside.
         """
         with self.lock:
             try:
@@ -124,8 +129,8 @@ class Spares:
         )
 
     def give_up(self, *, ordinary: bool) -> bool:
-        """Let the directory have the room of one; False if there is none, or none for what is
-        `ordinary`.
+        """Give the room of a spare back to the disk; return False if there is none, or none for
+        what is `ordinary`.
         """
         with self.lock:
             allowed = not ordinary or len(self._ready) > self.needed + self.aside
@@ -138,19 +143,19 @@ class Spares:
             return True
 
     def opened(self, spare: Spare) -> None:
-        """It is the segment being written now, and closed with it."""
+        """Stop counting the spare: it is the segment being written, and is closed with it."""
         with self.lock:
             self._given.remove(spare)
 
     def reserve(self, needed: int) -> None:
-        """Have at least `needed` spares from now on, or raise StorageFull and change nothing."""
+        """Have at least `needed` spares from now on; raise StorageFull and change nothing."""
         with self.lock:
             while len(self._ready) < needed + self.aside:
                 self._make(zeros=False)
             self.needed = needed
 
     def make_ahead(self, *, zeros: bool) -> bool:
-        """Make the one that the next roll will take; False if there was no room for it."""
+        """Make the spare that the next roll will take; return False if there is no room for it."""
         with self.lock:
             enough = len(self._ready) > self.needed + self.aside
             if enough or not self.needed:
@@ -171,14 +176,14 @@ class Spares:
         while self._odd:
             spare = self._odd.pop()
             spare.file.close()
-            with contextlib.suppress(OSError):  # then the next engine looks at it
+            with contextlib.suppress(OSError):  # then the next engine will look at it
                 self._directory.remove(spare.name)
 
     def _make(self, *, zeros: bool) -> None:
         self._ready.append(self._create(zeros=zeros))
 
     def _create(self, *, zeros: bool) -> Spare:
-        # Two threads may be at it: drawing a number is one step.
+        # Two threads may do this at once: drawing a number is one step.
         name = f"{next(self._numbers):06d}{SUFFIX}"
         while name in self._taken:
             name = f"{next(self._numbers):06d}{SUFFIX}"
@@ -186,7 +191,7 @@ class Spares:
             file = create_spare(self._directory, name, self._capacity, zeros=zeros)
         except OSError as error:
             if error.errno in NO_MORE_FILES:
-                # No word of the disk, and nothing was planned: a refusal, as of a full one.
+                # The disk is not at fault, and nothing was planned: refuse, as on a full disk.
                 raise Unreadable(self._directory.path, error) from error
             if not is_full(error):
                 raise
@@ -198,7 +203,7 @@ class Spares:
         return Spare(name, file, self._capacity)
 
     def close(self) -> None:
-        """Close the files, which stay for the next engine."""
+        """Close the files. They stay for the next engine."""
         with contextlib.ExitStack() as stack:
             for spare in (*self._ready, *self._odd, *self._given):
                 stack.callback(spare.file.close)
@@ -208,8 +213,10 @@ class Spares:
 
 
 def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool) -> File:
-    """A new spare. It has its name once it is known to be sound: in a file whose sync has failed
-    nothing may ever become durable, and the next engine could not tell.
+    """Create a spare. It gets its name when it is known to be sound.
+
+    In a file whose sync has failed, later writes may never become durable, and the next engine
+    could not tell.
     """
     unproven = name + UNPROVEN
     file = directory.create(unproven)
@@ -217,11 +224,11 @@ def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool)
         file.allocate(capacity)
         if zeros:
             file.write_zeros(capacity)
-        # Later synced writes make durable what they write, and not that the file is there.
+        # A synced write does not make the length of the file durable.
         file.sync()
         directory.rename(unproven, name)
     except OSError:
-        with contextlib.suppress(OSError):  # then the next engine does
+        with contextlib.suppress(OSError):  # then the next engine will
             directory.remove(unproven)
         raise
     finally:
@@ -235,18 +242,18 @@ def create_spare(directory: Directory, name: str, capacity: int, *, zeros: bool)
 
 
 def could_be_segment(size: int) -> bool:
-    """Whether there are segments of that size."""
+    """Return whether segments can have that size."""
     return SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size % ALIGNMENT == 0
 
 
 def is_spare(name: str) -> bool:
-    """Whether `name` is one that `Spares` gives."""
+    """Return whether `name` is one that `Spares` gives."""
     number = name.removesuffix(SUFFIX)
     return number != name and number.isdecimal() and number.isascii()
 
 
 def is_unproven(name: str) -> bool:
-    """Whether `name` is that of a spare that somebody did not finish, or did not get to use."""
+    """Return whether `name` is the name of a spare that was not finished, or not used."""
     return name.endswith(UNPROVEN) and is_spare(name.removesuffix(UNPROVEN))
 
 

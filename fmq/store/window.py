@@ -1,8 +1,8 @@
-"""Part of a segment in memory, and the bodies cut out of it with every checksum verified.
+"""A part of a segment in memory, and the bodies that are cut out of it, with checksums verified.
 
-This is the inner loop of all reading, so it is written for speed: one unpack a record, no
-objects but the bodies, and no copy of bytes that are not handed out. Whatever is out of the
-ordinary is left to `decode`, which says what is wrong.
+This is the inner loop of all reading, so it is written for speed: one unpack for each record, no
+objects but the bodies, and no copies. Unusual records are left to `decode`, which says what is
+wrong with them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from fmq.store.record import (
 from fmq.store.segment import segment_name
 
 FRONT = Struct("<4sIIIQIIBBH")
-SINGLE = Struct("<4sIIIQIIHH")  # the same, kind and flags as one number
+SINGLE = Struct("<4sIIIQIIHH")  # the same, with kind and flags as one number
 assert FRONT.size == SINGLE.size == PREFIX.size + COMMON.size == HEAD_BYTES_MIN
-COUNT_AT = (HEAD_BYTES_MIN + 24, HEAD_BYTES_MIN + 16)  # of a MESSAGE there is no tx before it
+COUNT_AT = (HEAD_BYTES_MIN + 24, HEAD_BYTES_MIN + 16)  # with and without a tx before it
 PUBLISHED = frozenset((MESSAGE, TX_MESSAGE))
 REFERRED = frozenset((PRE_MESSAGE,))
 """The kinds that hold bodies: of what stands where it is published, and of what is referred to."""
@@ -53,7 +53,7 @@ UNREADABLE = (BadRecord, Misplaced, Newer, BadColumns)
 
 
 def refused(base: int, place: int, error: Exception) -> Damaged | NewerFormat:
-    """What to say of the record at `place` of the segment at `base`, which is `error`."""
+    """Return the error to raise for the record at `place` of the segment at `base`."""
     if place == NOWHERE:
         reason = "what should be there was not met: the segment is damaged in front of it"
         return Damaged(segment_name(base), base, reason)
@@ -62,11 +62,11 @@ def refused(base: int, place: int, error: Exception) -> Damaged | NewerFormat:
 
 
 class Window:
-    """Bytes of the segment at `base`, from its byte `start` on."""
+    """The bytes of the segment at `base` from byte `start` on."""
 
     __slots__ = ("_columns", "_record", "base", "data", "start")
 
-    _record: tuple[int, Run]  # what was decoded last, and where it lies
+    _record: tuple[int, Run]  # the run that was decoded last, and its place
     _columns: tuple[int, Columns]
 
     def __init__(self, base: int, start: int, data: bytes) -> None:
@@ -76,14 +76,16 @@ class Window:
         self._record = self._columns = NOWHERE, None  # type: ignore[assignment]
 
     def holds(self, place: int) -> bool:
-        """Whether the record at `place` of the segment is whole in here."""
+        """Return whether the whole record at `place` is in the window."""
         at = place - self.start
         if at < 0 or at + HEAD_BYTES_MIN > len(self.data):
             return False
         return at + int.from_bytes(self.data[at + 8 : at + 12], "little") <= len(self.data)
 
     def record(self, place: int, seed: int) -> Run:
-        """The run at `place`, its bodies not verified; BadRecord, Misplaced or Newer."""
+        """Return the run at `place`, its bodies not verified; raise BadRecord, Misplaced or
+        Newer.
+        """
         known, run = self._record
         if known != place:
             found = decode(self.data, place - self.start, self.base + place, seed, bodies=False)
@@ -94,7 +96,7 @@ class Window:
         return run
 
     def columns(self, place: int, run: Run) -> Columns:
-        """The columns of `run`, which is the one at `place`."""
+        """Return the columns of `run`, which is the one at `place`."""
         known, columns = self._columns
         if known != place:
             columns = columns_of(self.data, place - self.start, run)
@@ -104,10 +106,10 @@ class Window:
     def cut_singles(
         self, places: array[int], counts: array[int], first: int, last: int, seed: int
     ) -> list[bytes]:
-        """The bodies of single messages at `places[first:last]`, as long as they are plain ones.
+        """Return the bodies of single messages at `places[first:last]`, as long as they are plain.
 
-        It stops before the first run of several, or compressed, or not whole in here, or bad, or
-        of a kind that publishes nothing by itself.
+        Stop before the first run that has several messages, or is compressed, not whole in the
+        window, bad, or of a kind that publishes nothing by itself.
         """
         data, start, base, size_max = self.data, self.start, self.base, len(self.data)
         plain = PLAIN
@@ -118,7 +120,7 @@ class Window:
                 if count != 1:
                     break
                 at = place - start
-                # Kind and flags in one look: a second one for each record would be felt.
+                # Kind and flags are compared at once: this runs for each record.
                 magic, head_crc, size, head_size, says, _, crc, what, _ = SINGLE.unpack_from(
                     data, at
                 )
@@ -139,15 +141,14 @@ class Window:
                     break
                 append(body)
         except StructError:
-            pass  # the head itself is not whole in here
+            pass  # the head is not whole in the window
         return found
 
     def cut(
         self, place: int, count: int, seed: int, kinds: frozenset[Kind]
     ) -> Pieces | EqualPieces:
-        """Return the bodies of the run at `place`, whole in here and one of `kinds`, to be cut out.
-
-        Raises BadRecord, BadColumns and the like.
+        """Return the bodies of the run at `place`, as pieces. It is whole in the window and one of
+        `kinds`. Raises BadRecord, BadColumns and the like.
         """
         data, at = self.data, place - self.start
         if at + FRONT.size > len(data):
