@@ -61,6 +61,12 @@ FOUND_BY_TESTS = (
         tests="tests/store/test_commit_queue.py -k served_thread",
     ),
     Mutant(
+        "a prepare settles offsets that were given to others",
+        "                if record.kind == PRE_MESSAGE:\n",
+        "                if False:\n",
+        tests="tests/tx/test_frontier.py",
+    ),
+    Mutant(
         "a call of an engine imports what it needs",
         '        """A snapshot of what the engine knows of itself."""\n',
         "        import fractions  # noqa: F401\n",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fmq.store.index import LaneKey
-from fmq.store.kinds import Decided, Prepare, Record, Run, TopicMade
+from fmq.store.kinds import PRE_MESSAGE, Decided, Prepare, Record, Run, TopicMade
 from fmq.tx.ledger import Entry, Ledger
 
 
@@ -94,6 +94,8 @@ class Frontier:
         """Drop what was noted of `append`, which the ledger has applied."""
         for record in append:
             if isinstance(record, Run):
+                if record.kind == PRE_MESSAGE:
+                    continue  # it gets its offsets with the commit
                 key = record.topic, record.queue
                 if self._offsets.get(key) == record.offset + record.count:
                     del self._offsets[key]
