@@ -109,8 +109,8 @@ def test_a_result_that_is_no_dataclass_is_read_only_and_can_be_copied(tmp_path: 
 
 
 @pytest.mark.parametrize("made", [fmq.Batch, fmq.Delivery, fmq.DeliveryBatch])
-def test_what_only_an_engine_gives_cannot_be_made(made: typing.Any) -> None:
-    with pytest.raises(TypeError, match=r"is what .* gives, and cannot be made"):
+def test_results_that_only_an_engine_makes_cannot_be_made(made: typing.Any) -> None:
+    with pytest.raises(TypeError):
         made()
 
 

@@ -1,15 +1,13 @@
-"""Messages that were read: consecutive ones of one queue, as bodies at once or as objects.
+"""Messages that were read: consecutive ones of one queue, as bodies or as Message objects.
 
-Bodies are cut out of their records when the batch is made, and their checksums verified;
-`Message` objects are built only when they are asked for, because building one costs more than
-reading it.
+Bodies are cut out of their records when the batch is made, and their checksums are verified.
+`Message` objects are built only when they are asked for: building one costs more than reading it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from fmq.errors import Damaged, NewerFormat
 from fmq.message import ABSENT, Message, Origin, make_messages
@@ -19,7 +17,7 @@ from fmq.store.window import UNREADABLE, Window, refused
 
 
 class Stretch(NamedTuple):
-    """Runs of a batch that lie in the same window."""
+    """Runs of a batch that are in the same window."""
 
     places: list[int]
     """Where in the segment the publishing records lie."""
@@ -32,8 +30,8 @@ class Stretch(NamedTuple):
     def messages(
         self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
     ) -> list[Message]:
-        """`bodies` as messages from the offset `low` on, of the run at `place`; Damaged or
-        NewerFormat.
+        """Return `bodies` as messages from the offset `low` on, of the run at `place`; raise
+        Damaged or NewerFormat.
         """
         window = self.window
         try:
@@ -55,7 +53,7 @@ class Stretch(NamedTuple):
 
 
 class Runs(Protocol):
-    """What a batch builds messages from when asked for them: a Stretch, or what is in memory."""
+    """What a batch builds its messages from: a Stretch, or a run in memory."""
 
     @property
     def places(self) -> Sequence[int]: ...
@@ -68,47 +66,66 @@ class Runs(Protocol):
     ) -> list[Message]: ...
 
 
-set_frozen = object.__setattr__
-
-
-def set_slots(self: object, state: tuple[None, dict[str, Any]]) -> None:
-    """What a copy of a frozen object is given, each slot of the other one's."""
-    for name, value in state[1].items():
-        set_frozen(self, name, value)
-
-
-@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Batch:
-    """Consecutive messages of one queue, from `offset` up to, not including, `next`.
-
-    Made by `batch_of`, whose parameters say what else it holds.
-    """
+    """Consecutive messages of one queue, from `offset` up to, not including, `next`."""
 
     __slots__ = (
-        *("topic", "queue", "offset", "next", "bodies"),
-        *("_first", "_given", "_messages", "_runs", "_seed"),
+        "_bodies",
+        "_first",
+        "_given",
+        "_messages",
+        "_offset",
+        "_queue",
+        "_runs",
+        "_seed",
+        "_topic",
     )
 
-    topic: str
-    queue: int
-    offset: int
-    """The offset of the first message."""
-    next: int
-    """The offset behind the last message."""
-    bodies: tuple[bytes, ...]
+    def __init__(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        bodies: Sequence[bytes],
+        first: int,
+        runs: Sequence[Runs],
+        seed: int,
+    ) -> None:
+        """`runs` make messages of `bodies`; the first run begins at the offset `first`."""
+        self._topic = topic
+        self._queue = queue
+        self._offset = offset
+        self._bodies = tuple(bodies)
+        self._first = first
+        self._runs = runs
+        self._seed = seed
+        self._messages: list[Message] | None = None
+        self._given = 0  # messages below this offset are in the hands of a caller
 
-    if TYPE_CHECKING:
-        # No fields: what it makes messages of, and has made, up to where they are somebody's.
-        _first: ClassVar[int]
-        _runs: ClassVar[Sequence[Runs]]
-        _seed: ClassVar[int]
-        _messages: ClassVar[list[Message] | None]
-        _given: ClassVar[int]
+    @property
+    def topic(self) -> str:
+        """The topic of the messages."""
+        return self._topic
 
-    def __init__(self) -> None:
-        raise TypeError("a Batch is what engine.read_batch gives, and cannot be made")
+    @property
+    def queue(self) -> int:
+        """The number of their queue."""
+        return self._queue
 
-    __setstate__ = set_slots
+    @property
+    def offset(self) -> int:
+        """The offset of the first message."""
+        return self._offset
+
+    @property
+    def next(self) -> int:
+        """The offset after the last message."""
+        return self._offset + len(self._bodies)
+
+    @property
+    def bodies(self) -> tuple[bytes, ...]:
+        """The bodies of the messages, in the order of their offsets."""
+        return self._bodies
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic}/{self.queue} offset {self.offset}, {len(self.bodies)}>"
@@ -126,7 +143,7 @@ class Batch:
         if built is None:
             built = []
             self._build(built)
-            set_frozen(self, "_messages", built)
+            self._messages = built
         return built
 
     def _build(self, messages: list[Message]) -> None:
@@ -140,7 +157,9 @@ class Batch:
                 first += count
 
     def sound(self) -> Batch:
-        """What lies before a run that gives no messages, at least one; Damaged or NewerFormat."""
+        """Return the messages before the first run that cannot be read, at least one; raise Damaged
+        or NewerFormat.
+        """
         messages: list[Message] = []
         try:
             self._build(messages)
@@ -148,65 +167,38 @@ class Batch:
             if not messages:
                 raise
         batch = self.part(self.offset, len(messages))
-        set_frozen(batch, "_messages", messages)
+        batch._messages = messages
         return batch
 
     def messages_from(self, offset: int, limit: int) -> list[Message]:
-        """Those of `part`, whose batch is not made if there are messages already."""
+        """Return the messages that `part` would hold. Use those that are built, unless a caller has
+        them.
+        """
         built = self._messages
         if built is None or offset < self._given:
             return self.part(offset, limit).messages
         low = offset - self.offset
         found = built[low : low + limit]
-        set_frozen(self, "_given", offset + len(found))  # below, they are built anew
+        self._given = offset + len(found)
         return found
 
     def part(self, offset: int, limit: int) -> Batch:
-        """The messages from `offset` on, which is in this batch, at most `limit`: with a list and
-        headers that nobody else is given, as whoever has them may change them.
+        """Return a batch of the messages from `offset` on, at most `limit`. Its list and headers
+        are its own: a caller may change them.
         """
         low = offset - self.offset
         assert 0 <= low < len(self.bodies)
         bodies = self.bodies[low : low + limit]
-        batch = batch_of(
-            self.topic, self.queue, offset, bodies, self._first, self._runs, self._seed
-        )
+        batch = Batch(self.topic, self.queue, offset, bodies, self._first, self._runs, self._seed)
         if self._messages is not None and offset >= self._given:
-            set_frozen(batch, "_messages", self.messages_from(offset, limit))
+            batch._messages = self.messages_from(offset, limit)
         return batch
-
-
-class _Draft:
-    """A Batch before it is frozen, as that of a Message: see fmq/message.py."""
-
-    __slots__ = Batch.__slots__
-
-
-def batch_of(
-    topic: str,
-    queue: int,
-    offset: int,
-    bodies: Sequence[bytes],
-    first: int,
-    runs: Sequence[Runs],
-    seed: int,
-) -> Batch:
-    """A batch of `bodies`, of which `runs` make messages; the first of those begins at `first`."""
-    draft: Any = _Draft()
-    draft.topic, draft.queue, draft.offset = topic, queue, offset
-    draft.bodies = bodies = tuple(bodies)
-    draft.next = offset + len(bodies)
-    draft._first, draft._runs, draft._seed = first, runs, seed
-    draft._messages = None
-    draft._given = 0  # to somebody, up to this offset
-    draft.__class__ = Batch
-    return draft  # type: ignore[no-any-return]
 
 
 def messages_of(
     columns: Columns, bodies: Sequence[bytes], origin: Origin, first: int, low: int
 ) -> list[Message]:
-    """Messages from the offset `low` on, of the run that begins at `first`."""
+    """Return messages from the offset `low` on, of the run that begins at `first`."""
     part = low - first, low - first + len(bodies)
     keys, tags = columns.texts(*part)
     headers = columns.headers(*part)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fmq.message import Message, Origin, make_messages
-from fmq.store.batch import Batch, batch_of, messages_of
+from fmq.store.batch import Batch, messages_of
 from fmq.store.columns import CARRIED, Columns
 from fmq.store.content import Content
 
@@ -33,7 +33,7 @@ class LatestRun:
     def batch(self, limit: int) -> Batch:
         """Return its first messages, at most `limit`, as reading the record would."""
         origin, bodies = self._origin, self._columns.bodies(0, limit)
-        return batch_of(origin.topic, origin.queue, self.offset, bodies, self.offset, (self,), 0)
+        return Batch(origin.topic, origin.queue, self.offset, bodies, self.offset, (self,), 0)
 
     def messages(
         self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int

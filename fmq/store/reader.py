@@ -13,7 +13,7 @@ from array import array
 from typing import NamedTuple
 
 from fmq.errors import Damaged, NewerFormat
-from fmq.store.batch import Batch, Stretch, batch_of
+from fmq.store.batch import Batch, Stretch
 from fmq.store.columns import EqualPieces, Pieces
 from fmq.store.decoding import decode
 from fmq.store.files import Files
@@ -71,7 +71,7 @@ class Reader:
         if not bodies:
             reason = f"{topic}/{queue} should have its offset {start} here, and no record holds it"
             raise Damaged(segment_name(entries.base), entries.base, reason)
-        return batch_of(topic, queue, start, bodies, entries.first, reading.stretches, self.seed)
+        return Batch(topic, queue, start, bodies, entries.first, reading.stretches, self.seed)
 
     def record(self, base: int, place: int) -> Record:
         """Return the record at `place` of the segment at `base`; raise Damaged or NewerFormat."""
