@@ -1,8 +1,8 @@
-"""The files of this machine, served with system calls. Nothing else in fmq touches the file system.
+"""The files of this machine, by system calls. No other part of fmq touches the file system.
 
-Everything below a directory is opened relative to it and without following symbolic links. What
-is made has the permissions that are asked for, whatever the umask: by default files are 0600 and
-directories 0700.
+Everything below a directory is opened relative to it, without following symbolic links. What is
+made has the permissions that are asked for, whatever the umask: by default 0600 for files and 0700
+for directories.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ except ImportError:  # Windows
 MOUNTS = "/proc/self/mountinfo"
 OPEN_FILES = "/proc/self/fd"
 WORDS_BYTES_MAX = 200  # of LOCK
-# How often a lock is asked for while somebody looks at it: longer than any look, if not for ever.
+# How often to try a lock that another program looks at: longer than any look takes.
 LOOKS_MAX = 100
 LOOK_SECONDS = 0.005
 IOV_MAX = 1024  # buffers that one pwritev takes on Linux
-# As large as the folios become that the page cache keeps the zeros in. Each synced write later
-# walks through all blocks of those it touches: see benchmarks/zeros.py.
+# The page cache keeps the zeros in folios of this size. A later synced write walks through all
+# blocks of the folios that it touches: see benchmarks/zeros.py.
 ZEROS_BYTES = 128 << 10
 UNCHECKED_BYTES_MAX = 4 << 20
-# O_NONBLOCK means nothing to a file, and keeps a named pipe from being waited for.
+# O_NONBLOCK has no effect on a file. It avoids waiting for a named pipe.
 UNFOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-# What file systems that are served by others say of a lock on a directory.
+# The errors of remote file systems for a lock on a directory.
 FILE_MODE = 0o600  # unless others are asked for
 NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
 
@@ -62,7 +62,7 @@ class RealFile:
 
     def read(self, offset: int, size: int) -> bytes:
         if size > UNCHECKED_BYTES_MAX:
-            # The kernel would take any size, and Python allocates all of it first.
+            # The kernel takes any size, but Python allocates all of it first.
             size = max(0, min(size, self.size() - offset))
         try:
             data = os.pread(self._fd, size, offset)
@@ -81,7 +81,7 @@ class RealFile:
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
         if len(buffers) > IOV_MAX:
             buffers = (b"".join(buffers),)
-        # One system call that writes and, if asked, makes what it wrote durable.
+        # One system call that writes and, with sync, makes durable what it wrote.
         flags = os.RWF_DSYNC if sync else 0
         write = self._writer
         size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
@@ -94,7 +94,7 @@ class RealFile:
             raise
 
     def _write_rest(self, offset: int, data: bytes, written: int, flags: int) -> None:
-        """Go on after a short write; the kernel says why it was short at the next call."""
+        """Go on after a short write. The next call says why it was short."""
         while written < len(data):
             more = self._writer(self._fd, (memoryview(data)[written:],), offset + written, flags)
             if not more:
@@ -117,8 +117,8 @@ class RealFile:
             raise
 
     def _name(self, error: OSError) -> None:
-        """Let `error` say which file it is, of which the system call knows only a number: by the
-        name that it has now, as spares become segments.
+        """Put the name of the file into `error`: the system call knows only a number. It is the
+        present name, as spares become segments.
         """
         error.filename = self._path
         with contextlib.suppress(OSError):
@@ -145,18 +145,18 @@ class RealFile:
             _close(fd)
 
 
-# As os.pwritev: file, buffers, position, flags; how many bytes it wrote.
+# As os.pwritev: file, buffers, position, flags; returns how many bytes it wrote.
 Writer = Callable[[int, Sequence[Buffer], int, int], int]
 
 
 def gil_holding_writer() -> Writer:
-    """A writer that keeps the interpreter's lock through a synced write.
+    """Return a writer that keeps the interpreter's lock through a synced write.
 
-    Beside a thread that computes, each release of that lock costs up to the switch interval
-    (5 ms) to get it back. Keeping it makes a send many times faster there, and the price
-    is that every other Python thread stands still while the disk syncs.
+    Beside a thread that computes, it takes up to the switch interval (5 ms) to get that lock back.
+    Keeping it makes a send many times faster there. The price: all other Python threads stand still
+    while the disk syncs.
     """
-    import ctypes  # only here: it costs more to import than the rest of this module
+    import ctypes  # imported here, because few programs need it and it is slow to import
 
     libc = ctypes.PyDLL(None, use_errno=True)
     pwritev2 = libc.pwritev2
@@ -195,8 +195,8 @@ class RealDirectory:
         is_local: bool = True,
         file_mode: int = FILE_MODE,
     ) -> None:
-        """`remote` is the kind of file system, if it is one that must not be written. `is_local`
-        is False also if it is remote and may be written.
+        """`remote` is the kind of file system if it must not be written. `is_local` is False also
+        if it is remote and may be written.
         """
         self.path = path
         self.file_mode = file_mode
@@ -207,7 +207,9 @@ class RealDirectory:
 
     def names(self) -> list[str]:
         if self._fd < 0:
-            raise OSError(errno.EBADF, f"{self.path}: closed")  # listdir(-1) would list another
+            raise OSError(
+                errno.EBADF, f"{self.path}: closed"
+            )  # listdir(-1) would list another directory
         return os.listdir(self._fd)
 
     def open(self, name: str, *, write: bool = False) -> RealFile:
@@ -224,7 +226,7 @@ class RealDirectory:
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        # A spare that becomes a segment may be from an engine with another mode.
+        # A spare that becomes a segment may be of an engine with another mode.
         with contextlib.suppress(OSError):
             fd = os.open(new, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
             try:
@@ -259,24 +261,24 @@ class RealDirectory:
             raise RemoteFileSystem(self.path, self.remote)
         kept: list[int] = []
         try:
-            # The directory itself as well: the file is removed by whoever takes it for what keeps
-            # his engine from opening. The file says who it is, and is all that can be locked where
-            # another machine serves the directory.
+            # Lock the directory itself as well: users remove the file when they think that it keeps
+            # an engine from opening. The file says who has the lock, and it is all that can be
+            # locked where another machine serves the directory.
             kept.append(self._itself())
             if not _flock_alone(kept[0]):
                 raise self._locked(name)
             kept.append(self._open_lock(name))
             if self._is_local and _is_locked(kept[0]) and _is_only_shared(kept[1]):
-                # By `fmq.check`, which keeps it for as long as it reads. A new file keeps no engine
-                # waiting, and tells the check that one was here: see recovery/lock_check.py. Only
-                # where the directory's own lock keeps every other engine away.
+                # `fmq.check` shares it while it reads. A new file lets the engine open at once, and
+                # shows the check that an engine was here (recovery/lock_check.py). This is done
+                # only where the lock of the directory keeps all other engines away.
                 _close(kept.pop())
                 os.unlink(name, dir_fd=self._fd)
                 kept.append(self._open_lock(name))
             if not _flock_alone(kept[1]):
                 raise self._locked(name)
             _set_mode(kept[1], self.file_mode)
-            # In this order: on a full disk there may be no room for what was given back.
+            # In this order: on a full disk there may be no room for a new file.
             os.ftruncate(kept[1], os.pwrite(kept[1], _own_words(), 0))
         except BaseException:
             while kept:
@@ -285,12 +287,12 @@ class RealDirectory:
         owner = os.getpid()
 
         def release() -> None:
-            # Of a second time nothing is left: the numbers may be other files' by now.
+            # A second call does nothing: the numbers may belong to other files by now.
             while kept:
-                # A child that has not come to close its copy, or to exec, would keep the lock; and
-                # a child that closes its copy must leave its parent's alone.
+                # A child that has not closed its copy, or called exec, would keep the lock. And a
+                # child that closes its copy must not unlock its parent.
                 if os.getpid() == owner:
-                    # If it is refused: where no child has a copy, closing releases the lock, too.
+                    # If it fails: where no child has a copy, closing releases the lock, too.
                     with contextlib.suppress(OSError):
                         _flock(kept[-1], fcntl.LOCK_UN)
                 _close(kept.pop())
@@ -305,7 +307,8 @@ class RealDirectory:
         try:
             free = _flock(kept[0], fcntl.LOCK_SH)
             if free:
-                # Who may not read it asks the directory alone, which an engine locks, too.
+                # A user who may not read it looks at the directory only, which an engine locks,
+                # too.
                 with contextlib.suppress(FileNotFoundError, PermissionError):
                     kept.append(os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd))
                     free = _flock(kept[1], fcntl.LOCK_SH)
@@ -315,7 +318,9 @@ class RealDirectory:
         return None if free else self._locked(name)
 
     def _itself(self) -> int:
-        """A descriptor of its own, so that a lock ends with it and with no other."""
+        """Return a new descriptor of the directory, so that a lock ends with it and with no
+        other.
+        """
         return os.open(".", os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._fd)
 
     def _locked(self, name: str) -> Locked:
@@ -323,7 +328,7 @@ class RealDirectory:
             fd = os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
         except FileNotFoundError:
             return Locked(self.path, f"an engine whose {name} has been removed")
-        except OSError:  # LOCK is not for every user to read
+        except OSError:  # not every user may read LOCK
             return Locked(self.path, "another process")
         try:
             words = os.pread(fd, WORDS_BYTES_MAX, 0)
@@ -339,37 +344,41 @@ class RealDirectory:
 
 
 def _close(fd: int) -> None:
-    """Close `fd`. An error is ignored: the kernel has released the number and its lock all the
-    same, and what must be durable was synced before.
+    """Close `fd`, and ignore an error: the kernel has released the number and its lock, and what
+    must be durable was synced before.
     """
     with contextlib.suppress(OSError):
         os.close(fd)
 
 
 def directory_mode(file_mode: int) -> int:
-    """That of a directory whose files have `file_mode`: who may read them may enter it."""
+    """Return the mode of a directory whose files have `file_mode`: a user who may read them may
+    enter it.
+    """
     return file_mode | (file_mode & 0o444) >> 2
 
 
 def _set_mode(fd: int, mode: int) -> None:
-    """Give what is open as `fd` this mode, which the umask may have narrowed, if it is ours."""
+    """Set the mode of the open file `fd`, which the umask may have narrowed, if this user
+    owns it.
+    """
     if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
         with contextlib.suppress(PermissionError):  # another user made it
             os.fchmod(fd, mode)
 
 
 def _own_words() -> bytes:
-    """What LOCK says when this process writes. The host is for whoever gets a copy of the directory
-    and wonders whose it is, and because every container has a process 1.
+    """Return the text of LOCK while this process writes. It names the host, for a reader of a copy
+    of the directory, and because each container has a process 1.
     """
     return f"process {os.getpid()}\nhost {host_name()}\n".encode()
 
 
 def _flock_alone(fd: int) -> bool:
-    """Lock what is open as `fd` for an engine; False if another one has it.
+    """Lock the open file `fd` for an engine; return False if another engine has the lock.
 
-    An engine shares its lock with nobody. If it can be shared, somebody is just looking whether
-    there is an engine (`locked_by`), and that is waited for.
+    An engine never shares its lock. If the lock can be shared, another program is only looking
+    whether there is an engine (`locked_by`): wait for it.
     """
     for _ in range(LOOKS_MAX):
         if _flock(fd, fcntl.LOCK_EX):
@@ -384,7 +393,7 @@ def _flock_alone(fd: int) -> bool:
 
 
 def _is_locked(fd: int) -> bool:
-    """Return whether the directory `fd` has been locked: False if the file system has no such
+    """Return whether the directory `fd` has been locked; False if its file system has no such
     locks.
     """
     try:
@@ -395,16 +404,16 @@ def _is_locked(fd: int) -> bool:
 
 
 def _is_only_shared(fd: int) -> bool:
-    """Take the lock of the file `fd`, or share it. Return whether it could only be shared: then
-    other programs do, and no engine has it.
+    """Take the lock of the file `fd`, or share it; return whether it could only be shared. Then
+    other programs share it, and no engine has it.
     """
     return not _flock(fd, fcntl.LOCK_EX) and _flock(fd, fcntl.LOCK_SH)
 
 
 def _flock(fd: int, how: int) -> bool:
-    """Lock or unlock what is open as `fd`, without waiting; False if another one has it.
+    """Lock or unlock the open file `fd` without waiting; return False if another one has the lock.
 
-    flock, not fcntl: a POSIX lock is lost when any part of the process closes the file.
+    It is flock, not fcntl: a POSIX lock is lost when any part of the process closes the file.
     """
     try:
         fcntl.flock(fd, how | fcntl.LOCK_NB)
@@ -419,9 +428,9 @@ def _flock(fd: int, how: int) -> bool:
 class RealDisk:
     """The files of this machine.
 
-    With `hold_gil` a synced write keeps the interpreter's lock; see `gil_holding_writer`. With
-    `allow_remote` a directory may be opened for writing that another machine serves. Each file that
-    is made has `file_mode`, and a directory has it, too, and may be entered by those who may read.
+    With `hold_gil` a synced write keeps the interpreter's lock, see `gil_holding_writer`. With
+    `allow_remote` a directory that another machine serves may be opened for writing. Each new file
+    gets `file_mode`. A new directory gets it, too, and users who may read it may enter it.
     """
 
     def __init__(
@@ -435,7 +444,7 @@ class RealDisk:
         if not path:
             raise NotAStore("an empty path names no directory. Nothing was changed.")
         if make and sys.platform != "linux":
-            # There is no RWF_DSYNC, and a sync of macOS does not reach the disk.
+            # macOS has no RWF_DSYNC, and its sync does not reach the disk.
             raise UnsupportedSystem(sys.platform, can_read=True)
         made = make and self._make(path)
         try:
@@ -452,7 +461,7 @@ class RealDisk:
         )
 
     def _make(self, path: str) -> bool:
-        """Make the directory at `path`; False if it was there."""
+        """Make the directory at `path`; return False if it existed."""
         made = True
         try:
             os.mkdir(path, 0o700)
@@ -460,13 +469,13 @@ class RealDisk:
             made = False
         except (FileNotFoundError, NotADirectoryError) as error:
             raise no_parent(path) from error
-        # Also when it was there: whoever made it may have died before syncing its parent.
+        # Also if it existed: the process that made it may have died before it synced the parent.
         try:
             parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_DIRECTORY | os.O_CLOEXEC)
         except PermissionError:
-            # It may be passed, and not read, as other people's directories are.
+            # It may be entered and not read, as other users' directories.
             if not made:
-                return False  # whoever made it may sync it, and not we
+                return False  # the user who made it may sync it, this user may not
             with contextlib.suppress(OSError):
                 os.rmdir(path)
             raise
@@ -486,19 +495,19 @@ def _remote_kind(path: str) -> str | None:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
             return remote_kind(os.path.realpath(path), mounts.read())
     except OSError:
-        return None  # a kernel that does not say: then nobody is refused
+        return None  # a kernel without this list: then no file system is refused
 
 
 def host_name() -> str:
-    """The name of this machine, as its LOCK files have it."""
+    """Return the name of this machine, as LOCK files have it."""
     return os.uname().nodename
 
 
 def absolute(path: str) -> str:
-    """`path` as it is for whoever has another working directory."""
+    """Return `path` as an absolute path."""
     return os.path.abspath(path)
 
 
 def after_fork_in_child(call: Callable[[], None]) -> None:
-    """Have `call` run in each forked child before anything else does."""
+    """Have `call` run first of all in each forked child."""
     os.register_at_fork(after_in_child=call)

@@ -107,7 +107,7 @@ def _ack_size(ack: AckRange) -> int:
 
 @lru_cache(maxsize=4096)
 def ack_names_of(group: str, topic: str, queue: int) -> bytes:
-    """Return all of an ack except its range. The same few come again and again."""
+    """Return all of an ack except its range. There are few different ones."""
     names = group.encode(), topic.encode()
     return b"".join((bytes(map(len, names)), U16.pack(queue), *names))
 

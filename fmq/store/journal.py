@@ -127,12 +127,12 @@ class Journal:
 
     @property
     def is_pending(self) -> bool:
-        """Whether an append is planned and not yet taken to be written."""
+        """True if an append is planned and not yet taken to be written."""
         return bool(self._appends)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes are planned and not yet taken to be written."""
+        """The number of bytes that are planned and not yet taken to be written."""
         return self.position - self._start + sum(roll.old.end - roll.start for roll in self._rolls)
 
     def fits(self, size: int) -> bool:

@@ -13,7 +13,7 @@ from fmq.store.batch import Batch, messages_of
 from fmq.store.columns import CARRIED, Columns
 from fmq.store.content import Content
 
-FRESH_BYTES_MAX = 64 << 10
+LATEST_RUN_BYTES_MAX = 64 << 10
 
 
 class LatestRun:

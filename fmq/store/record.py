@@ -100,7 +100,7 @@ class Newer(Exception):
 
 @lru_cache(maxsize=4096)
 def utf8(text: str) -> bytes:
-    """Return `text` as bytes. The same few names come again and again, so they are cached."""
+    """Return `text` as bytes. Cached, as the same few names are used all the time."""
     return text.encode()
 
 

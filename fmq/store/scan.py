@@ -169,8 +169,8 @@ class Scan:
         """
         if self._file.size() < self._limit - self._base:
             raise _Stop(Finding.SHORT, "the file is shorter than its segment")
-        # What is in memory is of one moment. To compare it with what lies there by now would take
-        # what was appended meanwhile for damage.
+        # The block in memory was read at one moment. Compared with newer bytes, what was
+        # appended meanwhile would look like damage.
         known = self._data[position - self._data_start :]
         offset, end = position - self._base, self._limit - self._base
         if self._rest_was_zeros:

@@ -29,7 +29,7 @@ from fmq.store.kinds import (
     Run,
     TopicMade,
 )
-from fmq.store.latest_run import FRESH_BYTES_MAX, LatestRun
+from fmq.store.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
 from fmq.tx.carryover import check_carried, from_json
 from fmq.tx.ledger import Amount, Entry, Ledger, Queue, Topic
 from fmq.tx.seal import seal_of
@@ -222,10 +222,10 @@ def _arrived(ledger: Ledger, topic: Topic, queue: Queue, run: Run) -> None:
     """Note that consumers are waiting for `run`. They will be handed it from memory."""
     ledger.arrived.add(topic.name)
     content = run.content
-    if content is not None and len(content.bodies) <= FRESH_BYTES_MAX:
+    if content is not None and len(content.bodies) <= LATEST_RUN_BYTES_MAX:
         place = topic.name, queue.number, run.position
         origin = Origin(*place, run.time_us, run.tx_id or None, run.producer or None)
-        queue.fresh = LatestRun(run.offset, content, origin)
+        queue.latest = LatestRun(run.offset, content, origin)
 
 
 def queue_begins(queue: Queue, offset: int) -> None:

@@ -21,7 +21,7 @@ from fmq.tx.state import State
 class Queue:
     """An ordered sequence of messages of a topic. Those from `first` up to `next` are visible."""
 
-    __slots__ = ("first", "fresh", "idle", "next", "number", "settled", "topic")
+    __slots__ = ("first", "latest", "idle", "next", "number", "settled", "topic")
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
@@ -31,7 +31,7 @@ class Queue:
         self.settled = (
             True  # False: the first record of it that a replay meets says where it begins
         )
-        self.fresh: LatestRun | None = None  # the last run for which a consumer was woken
+        self.latest: LatestRun | None = None  # the last run for which a consumer was woken
         self.idle: list[
             Callable[[int], None]
         ] = []  # called once, with its number, at the next message

@@ -66,14 +66,14 @@ class Messages:
             if offset >= found.next:
                 return None
             self._check_floor(found, offset)
-            fresh = found.fresh
-            if fresh is None or fresh.offset != offset:
-                fresh = None
+            latest = found.latest
+            if latest is None or latest.offset != offset:
+                latest = None
                 limit = min(limit, found.next - offset)
                 entries = self._in_memory(topic, queue, offset, limit)
                 visible = self.ledger.applied_upto
-        if fresh is not None:
-            return fresh.batch(limit)
+        if latest is not None:
+            return latest.batch(limit)
         if entries is None:
             entries = self._in_catalog(found, offset, limit)
         try:

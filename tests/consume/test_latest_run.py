@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fmq
 from fmq.errors import OffsetGone
-from fmq.store.latest_run import FRESH_BYTES_MAX
+from fmq.store.latest_run import LATEST_RUN_BYTES_MAX
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 
 TEXTS = st.none() | st.sampled_from(["", "k", "käse"])
@@ -37,7 +37,7 @@ class Sleeper:
     def forget(self) -> None:
         for topic in self.engine._parts.ledger.topics.values():
             for queue in topic.queues:
-                queue.fresh = None
+                queue.latest = None
 
 
 def contents(messages: list[fmq.Message]) -> list[Any]:
@@ -94,11 +94,11 @@ def test_a_large_run_is_read_from_the_disk() -> None:
     """Otherwise each queue with a waiting consumer would keep a whole record in memory."""
     sleeper = Sleeper()
     engine = sleeper.engine
-    sleeper.waking(lambda: engine.send("t", bytes(FRESH_BYTES_MAX)))
-    sleeper.waking(lambda: engine.send("t", bytes(FRESH_BYTES_MAX + 1)))
+    sleeper.waking(lambda: engine.send("t", bytes(LATEST_RUN_BYTES_MAX)))
+    sleeper.waking(lambda: engine.send("t", bytes(LATEST_RUN_BYTES_MAX + 1)))
     (queue,) = engine._parts.ledger.topics["t"].queues
-    assert queue.fresh is not None
-    assert queue.fresh.offset == 0
+    assert queue.latest is not None
+    assert queue.latest.offset == 0
     assert [len(message.body) for message in engine.read("t")] == [65536, 65537]
     engine.close()
 
