@@ -25,7 +25,7 @@ FOUND_IN_BINDING = (
     ),
     Mutant(
         "a database that cannot be reached is not told of",
-        '            database.note("reached", words_of(error))\n',
+        '            database.note("reached", driver_message(error))\n',
         "",
         tests=f"{DATABASES} -k address",
     ),

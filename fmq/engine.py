@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
-from fmq.bind.find import asked_at
+from fmq.bind.drivers import database_at
 from fmq.bind.transaction import BoundTransaction
 from fmq.chores.checkpointer import no_checkpoint
 from fmq.chores.thread import HousekeepingThread
@@ -210,7 +210,7 @@ class Engine:
         """Have the databases at `addresses` asked what their producers' transactions became."""
         databases = self._with_databases()
         for producer, address in addresses.items():
-            self.checker(producer)(databases.named(producer, asked_at(address)))
+            self.checker(producer)(databases.add_configured(producer, database_at(address)))
         self.settle()
         databases.start()
 

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "fmq.table": TX | {"fmq.recovery", "fmq.posix", "fmq.table"},
     "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
     # Programs call these with their engine, and they call it as any program does.
-    **dict.fromkeys(["fmq.bind.tpc", "fmq.bind.zope"], TX | {"fmq", "fmq.bind"}),
+    "fmq.bind.tpc": TX | {"fmq", "fmq.bind"},
     "fmq.posix": GROUND,
     "fmq.*": ENGINE,
     "fmq": ENGINE,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import fmq.bind
 from crash_tests.bound.steps import Stage
 from fmq.bind.dialects import key_of
-from fmq.bind.sqlite import SAY
+from fmq.bind.sqlite import STATEMENTS
 
 
 class Database(Protocol):
@@ -50,7 +50,7 @@ class SteppingSqlite(sqlite3.Connection):
     stage: Stage
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        if statement != SAY.mark:
+        if statement != STATEMENTS.mark:
             return super().execute(statement, *values)
         with self.stage.marking():
             return super().execute(statement, *values)
@@ -105,7 +105,7 @@ class Sqlite:
 
     def look(self, store: str, tx_id: str) -> str | None:
         with self._opened() as connection:
-            row = connection.execute(SAY.look, key_of(store, tx_id)).fetchone()
+            row = connection.execute(STATEMENTS.look, key_of(store, tx_id)).fetchone()
             return None if row is None else str(row[0])
 
     def cut(self, connection: sqlite3.Connection, *, answers_only: bool) -> None:

@@ -12,7 +12,7 @@ import psycopg
 import fmq.bind
 from crash_tests.bound.steps import Stage
 from fmq.bind.dialects import key_of
-from fmq.bind.postgres import SAY
+from fmq.bind.postgres import STATEMENTS
 
 Query = psycopg.abc.Query
 
@@ -21,7 +21,7 @@ class SteppingPostgres(psycopg.Connection[Any]):
     stage: Stage
 
     def execute(self, query: Query, *arguments: Any, **options: Any) -> psycopg.Cursor[Any]:
-        if query != SAY.mark:
+        if query != STATEMENTS.mark:
             return super().execute(query, *arguments, **options)
         with self.stage.marking():
             return super().execute(query, *arguments, **options)
@@ -60,7 +60,7 @@ class Postgres:
 
     def look(self, store: str, tx_id: str) -> str | None:
         with psycopg.connect(self.address) as connection:
-            row = connection.execute(SAY.look, key_of(store, tx_id)).fetchone()
+            row = connection.execute(STATEMENTS.look, key_of(store, tx_id)).fetchone()
             return None if row is None else str(row[0])
 
     def cut(self, connection: psycopg.Connection[Any], *, answers_only: bool) -> None:

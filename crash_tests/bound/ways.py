@@ -12,7 +12,7 @@ from typing import Any
 import fmq
 from crash_tests.bound.database import Database
 from crash_tests.bound.steps import Blow, Stage, Step
-from fmq.bind.find import binding_of
+from fmq.bind.drivers import binding_of
 from fmq.feedback.answers import Checker
 
 PRODUCER = "checkout"

@@ -1,5 +1,6 @@
 """Tying a transaction to the user's own database: both commit, or neither does."""
 
+from fmq.bind.checker import checker_of
 from fmq.bind.errors import (
     BindError,
     DurabilityWarning,
@@ -9,7 +10,7 @@ from fmq.bind.errors import (
     NotDurable,
     WrongDatabase,
 )
-from fmq.bind.find import checker_of, create_table, purge
+from fmq.bind.maintenance import create_table, purge
 from fmq.bind.marker import ddl
 
 __all__ = [

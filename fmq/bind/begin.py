@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from fmq.bind.databases import Databases
-from fmq.bind.find import Binding, binding_of, is_of_asyncio
+from fmq.bind.drivers import binding_of, is_async
+from fmq.bind.interface import Binding
 from fmq.bind.transaction import BoundTransaction
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
@@ -30,8 +31,8 @@ def begin_bound(
     check_producer(producer)
     names = tx_id, producer or None, check_after
     ended = partial(databases.block_ended, producer)
-    if not is_of_asyncio(connection):
-        binding, place = _met(feedback, checkers, databases, producer, connection)
+    if not is_async(connection):
+        binding, place = _introduce(feedback, checkers, databases, producer, connection)
         tx = manager.begin(*names, make=BoundTransaction)
         return tx.bind(binding, feedback, place, ended, strict=strict)
     from fmq.bind.on_loop import AsyncBoundTransaction  # here: asyncio is slow to import
@@ -39,13 +40,13 @@ def begin_bound(
     later = manager.begin(*names, make=AsyncBoundTransaction)
 
     def meet(bridge: Any) -> None:
-        binding, place = _met(feedback, checkers, databases, producer, connection, bridge)
+        binding, place = _introduce(feedback, checkers, databases, producer, connection, bridge)
         later.bind(binding, feedback, place, ended, strict=strict)
 
     return later.bind_on_loop(connection, meet)
 
 
-def _met(
+def _introduce(
     feedback: Feedback,
     checkers: Checkers,
     databases: Databases,
@@ -61,6 +62,6 @@ def _met(
         # First the database, then the checker: one that is not registered there answers nothing.
         new = not checkers.has_bound(producer)
         place = binding.register(feedback.store, producer, new=new)
-        checkers.add_bound(producer, binding.path, place, databases.met(producer, binding))
+        checkers.add_bound(producer, binding.path, place, databases.add_bound(producer, binding))
         databases.start()
     return binding, checkers.place_of(producer)

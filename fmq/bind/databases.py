@@ -13,10 +13,10 @@ import math
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Protocol
 
-from fmq.bind.errors import NoMarkerTable, Unanswered
-from fmq.bind.find import Undecided, purged
+from fmq.bind.errors import NoMarkerTable, Unreachable
+from fmq.bind.interface import Database, DecisionSource
+from fmq.bind.maintenance import purge_markers
 from fmq.bind.marker import RETENTION_SECONDS
 from fmq.clock import Clock
 from fmq.errors import EngineFailed, UsageError
@@ -30,20 +30,12 @@ JOIN_SECONDS = 5.0
 LOG = logging.getLogger("fmq.bind")
 
 
-class Asked(Protocol):
-    """A database, reached on a connection of its own for each call."""
-
-    def check(self, question: Question) -> Answer: ...
-
-    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int: ...
-
-
-class Database:
+class ProducerDatabase:
     """That of one producer."""
 
-    def __init__(self, producer: str, asked: Asked, purge_every: float, due: float) -> None:
+    def __init__(self, producer: str, database: Database, purge_every: float, due: float) -> None:
         self.producer = producer
-        self.asked = asked
+        self.database = database
         self.purge_every = purge_every
         self.due = due  # when it is purged next; a time of `Clock.monotonic`
         self.blocks = 0
@@ -68,44 +60,44 @@ class Database:
 class Databases:
     """All that an engine asks. Safe for threads."""
 
-    def __init__(self, engine: Undecided, clock: Clock, *, background: bool) -> None:
+    def __init__(self, engine: DecisionSource, clock: Clock, *, background: bool) -> None:
         self._engine = engine
         self._clock = clock
         self._background = background
-        self._all: dict[str, Database] = {}  # by producer
+        self._all: dict[str, ProducerDatabase] = {}  # by producer
         self._thread: threading.Thread | None = None
         self._purging = threading.Lock()
         self._wake = threading.Lock()
         self._wake.acquire()
         self._stopped = False
 
-    def named(self, producer: str, asked: Asked) -> Checker:
+    def add_configured(self, producer: str, database: Database) -> Checker:
         """A checker that asks the database that `resolve=` names; it is purged each day."""
-        return self._add(Database(producer, asked, DAY_SECONDS, self._clock.monotonic()))
+        return self._add(ProducerDatabase(producer, database, DAY_SECONDS, self._clock.monotonic()))
 
-    def met(self, producer: str, asked: Asked) -> Checker:
+    def add_bound(self, producer: str, database: Database) -> Checker:
         """The same for one that was bound; it is purged after so many blocks."""
         if producer in self._all:
             return self._checker(self._all[producer])
-        return self._add(Database(producer, asked, math.inf, math.inf))
+        return self._add(ProducerDatabase(producer, database, math.inf, math.inf))
 
-    def _add(self, database: Database) -> Checker:
+    def _add(self, database: ProducerDatabase) -> Checker:
         # A new dict: the thread goes through the one that it was handed.
         self._all = {**self._all, database.producer: database}
         return self._checker(database)
 
-    def _checker(self, database: Database) -> Checker:
+    def _checker(self, database: ProducerDatabase) -> Checker:
         return lambda question: self._answer(database, question)
 
-    def _answer(self, database: Database, question: Question) -> Answer:
+    def _answer(self, database: ProducerDatabase, question: Question) -> Answer:
         if not question.bound:
             return "unknown"  # that it has no mark says nothing
         try:
-            answer = database.asked.check(question)
+            answer = database.database.check(question)
         except Exception as error:
-            database.note("asked", words_of(error))
+            database.note("asked", driver_message(error))
             self._look_at(database, self._clock.monotonic() + RETRY_SECONDS)
-            if isinstance(error, Unanswered):
+            if isinstance(error, Unreachable):
                 return "unknown"
             raise
         database.note("asked", None)
@@ -133,7 +125,7 @@ class Databases:
         if not self._background:
             self.attempt()
 
-    def _look_at(self, database: Database, due: float) -> None:
+    def _look_at(self, database: ProducerDatabase, due: float) -> None:
         database.due = min(database.due, due)
         self._kick()
 
@@ -166,21 +158,21 @@ class Databases:
         finally:
             self._purging.release()
 
-    def _due(self) -> Iterable[Database]:
+    def _due(self) -> Iterable[ProducerDatabase]:
         now = self._clock.monotonic()
         return [each for each in self._all.values() if each.due <= now]
 
-    def _purge(self, database: Database) -> bool:
+    def _purge(self, database: ProducerDatabase) -> bool:
         now = self._clock.monotonic()
         database.due = now + database.purge_every
         try:
-            purged(self._engine, database.asked.purge, RETENTION_SECONDS)
+            purge_markers(self._engine, database.database.purge, RETENTION_SECONDS)
         except (UsageError, EngineFailed):
             return False  # closed, or a copy in a forked child
         except NoMarkerTable:
             database.note("reached", None)  # nothing was bound yet
         except Exception as error:
-            database.note("reached", words_of(error))
+            database.note("reached", driver_message(error))
             database.due = now + RETRY_SECONDS
         else:
             database.note("reached", None)
@@ -194,6 +186,6 @@ class Databases:
             self._thread.join(JOIN_SECONDS)
 
 
-def words_of(error: BaseException) -> str:
+def driver_message(error: BaseException) -> str:
     """What the driver said; SQLAlchemy says more, its statements among them."""
     return str(getattr(error, "orig", None) or error).strip() or type(error).__name__

@@ -62,7 +62,7 @@ class Statements:
             f"AND deadline < {now} - {seconds.format(GRACE_SECONDS)}"
         )
 
-    def in_format(self) -> Statements:
+    def in_percent_format(self) -> Statements:
         """The same, with parameters written as in %(tx_id)s."""
         other = copy.copy(self)
         for name, text in vars(self).items():
@@ -114,7 +114,7 @@ class Dialect:
 
     ddl: str  # its name in marker.DDL
     statements: Statements
-    asking: tuple[str, ...]  # begins a checker's connection: do not wait for long, stay durable
+    setup: tuple[str, ...]  # begins a checker's connection: do not wait for long, stay durable
     # What no mark may be later than; when the transaction began, if no other one could have begun
     # then; and what may take back commits, if any.
     deadline: Callable[[Execute, str], tuple[int, str, str]]
@@ -138,7 +138,7 @@ def sqlite_path(execute: Execute) -> str:
 
 # A savepoint from the beginning of the database's transaction: gone if that has ended in between,
 # though another one has begun since. SQLite rolls back by itself, too (ON CONFLICT ROLLBACK).
-BLOCK = "fmq_block"
+BLOCK_SAVEPOINT = "fmq_block"
 
 
 def is_gone(error: BaseException | None) -> bool:

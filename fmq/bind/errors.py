@@ -44,7 +44,7 @@ class NotDurable(BindError):
         )
 
 
-class Unanswered(BindError):
+class Unreachable(BindError):
     """A database that was to be asked could not be reached; the message is the driver's."""
 
 

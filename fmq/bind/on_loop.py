@@ -40,7 +40,7 @@ class AsyncBoundTransaction(BoundTransaction):
         return self
 
     def __enter__(self) -> BoundTransaction:
-        self._let_go()
+        self._free_id()
         raise wrong_with("async with", "asyncio's")
 
     async def __aenter__(self) -> BoundTransaction:
@@ -57,7 +57,7 @@ class AsyncBoundTransaction(BoundTransaction):
         try:
             self._meet(bridge)
         except BaseException:
-            self._let_go()
+            self._free_id()
             raise
         super().__enter__()
 

@@ -19,7 +19,7 @@ from fmq.bind.errors import (
     TOO_OLD,
     Fenced,
     NoMarkerTable,
-    Unanswered,
+    Unreachable,
     WrongDatabase,
     each_by_itself,
     ended_inside,
@@ -34,21 +34,21 @@ from fmq.feedback.question import Question
 
 Connection = psycopg.Connection[Any]
 
-SAY = POSTGRES.statements.in_format()
+STATEMENTS = POSTGRES.statements.in_percent_format()
 FENCE = (
-    f"{SAY.tombstone} ON CONFLICT (store_id, tx_id) DO UPDATE SET checked_at = now() "
+    f"{STATEMENTS.tombstone} ON CONFLICT (store_id, tx_id) DO UPDATE SET checked_at = now() "
     "RETURNING state"
 )
 SCHEMA = POSTGRES_SCHEMA + "to_regclass(%(table)s)"
 # A lock not given in time, a deadlock, and what else comes of another transaction.
-AT_WORK = (
+BUSY_ERRORS = (
     errors.LockNotAvailable,
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.QueryCanceled,
 )
 # No server, a lost connection; or only a replica.
-NOT_NOW = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
+UNREACHABLE_ERRORS = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
 CONNECT_SECONDS = 5  # unless the address says otherwise
 
 
@@ -74,12 +74,12 @@ class PostgresBinding:
         # Its checker is kept, and this connection may be closed when somebody asks.
         self._address = address_of(self._connection)
         try:
-            with self._named():
+            with self._checking_table():
                 key = key_of(store, registered_as(producer))
-                added = self._connection.execute(SAY.register, key)
+                added = self._connection.execute(STATEMENTS.register, key)
             if added.rowcount and not new:
                 raise strangers(self.path, producer)
-            found = _plain(self._connection).execute(SCHEMA, {"table": TABLE}).fetchone()
+            found = _tuple_cursor(self._connection).execute(SCHEMA, {"table": TABLE}).fetchone()
             self._connection.commit()
         except BaseException:
             self.rollback()
@@ -90,7 +90,7 @@ class PostgresBinding:
     def begin(self) -> str:
         """Begin the database's transaction; what may take back its commits, or nothing."""
         self._refuse_open_transaction()
-        execute = _plain(self._connection).execute
+        execute = _tuple_cursor(self._connection).execute
         self._deadline, self._began, loss = POSTGRES.deadline(execute, self.path)
         return loss
 
@@ -103,8 +103,8 @@ class PostgresBinding:
             raise ended_inside(self.path, tx_id)
         values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
-            with self._named():
-                cursor = connection.execute(SAY.mark, values)
+            with self._checking_table():
+                cursor = connection.execute(STATEMENTS.mark, values)
             cursor.row_factory = tuple_row  # whatever that of the connection is
             marked = cursor.fetchone()
         except errors.UniqueViolation:
@@ -117,7 +117,7 @@ class PostgresBinding:
         return str(schema)
 
     @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
+    def _checking_table(self) -> Iterator[None]:
         try:
             yield
         except errors.UndefinedTable:
@@ -144,14 +144,14 @@ class PostgresBinding:
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""
-        return self._server().check(question)
+        return self._database().check(question)
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
         """Remove rows that are over, on a connection of its own; how many."""
-        return self._server().purge(store, undecided, older_seconds)
+        return self._database().purge(store, undecided, older_seconds)
 
-    def _server(self) -> Server:
-        return Server(self._address or address_of(self._connection))
+    def _database(self) -> PostgresDatabase:
+        return PostgresDatabase(self._address or address_of(self._connection))
 
     def _refuse_open_transaction(self) -> None:
         if self._connection.autocommit:
@@ -168,7 +168,7 @@ def address_of(connection: Connection) -> str:
     return make_conninfo(info.dsn, password=info.password)
 
 
-class Server:
+class PostgresDatabase:
     """A database by its address, reached on a connection of its own for each call."""
 
     def __init__(self, address: str) -> None:
@@ -178,17 +178,17 @@ class Server:
         """Whether the database committed: asked behind the fence, so it is final."""
         address = self._address
         try:
-            with self._needing_table(), self._connect(autocommit=True) as connection:
+            with self._checking_table(), self._connect(autocommit=True) as connection:
                 return _fence(connection, address, question)
-        except AT_WORK:
+        except BUSY_ERRORS:
             return "unknown"  # perhaps the producer is still at it
-        except NOT_NOW as error:
-            raise Unanswered(str(error)) from error
+        except UNREACHABLE_ERRORS as error:
+            raise Unreachable(str(error)) from error
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
         """Remove rows that are over; how many."""
-        with self._needing_table(), self._connect(autocommit=False) as connection:
-            connection.execute(POSTGRES.asking[0])
+        with self._checking_table(), self._connect(autocommit=False) as connection:
+            connection.execute(POSTGRES.setup[0])
             return purge(connection, store, undecided, older_seconds)
 
     def _connect(self, *, autocommit: bool) -> Connection:
@@ -197,7 +197,7 @@ class Server:
         return psycopg.connect(self._address, autocommit=autocommit, connect_timeout=seconds)
 
     @contextlib.contextmanager
-    def _needing_table(self) -> Iterator[None]:
+    def _checking_table(self) -> Iterator[None]:
         try:
             yield
         except errors.UndefinedTable:
@@ -205,10 +205,10 @@ class Server:
 
 
 def _fence(connection: Connection, address: str, question: Question) -> Answer:
-    for statement in POSTGRES.asking:
+    for statement in POSTGRES.setup:
         connection.execute(statement)
     registered = key_of(question.store, registered_as(question.producer))
-    if connection.execute(SAY.look, registered).fetchone() is None:
+    if connection.execute(STATEMENTS.look, registered).fetchone() is None:
         raise WrongDatabase(shown(address), question.producer)
     # It waits for the row of a transaction that is still open, and returns what stands then.
     row = connection.execute(FENCE, key_of(question.store, question.tx_id)).fetchone()
@@ -224,7 +224,7 @@ def shown(address: str) -> str:
 
 def create_table(connection: Connection) -> None:
     """Make the marker table if it is not there."""
-    found = _plain(connection).execute("SELECT to_regclass(%s)", (TABLE,)).fetchone()
+    found = _tuple_cursor(connection).execute("SELECT to_regclass(%s)", (TABLE,)).fetchone()
     if found is None or found[0] is None:
         connection.execute(DDL["postgres"])
     connection.commit()
@@ -235,10 +235,12 @@ def purge(
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
     commit = connection.commit
-    return dialects.purge(_plain(connection), commit, SAY, store, undecided, older_seconds)
+    return dialects.purge(
+        _tuple_cursor(connection), commit, STATEMENTS, store, undecided, older_seconds
+    )
 
 
-def _plain(connection: Connection) -> psycopg.Cursor[Any]:
+def _tuple_cursor(connection: Connection) -> psycopg.Cursor[Any]:
     """A cursor whose rows are tuples, whatever those of the connection are."""
     return connection.cursor(row_factory=tuple_row)
 

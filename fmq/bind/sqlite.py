@@ -9,13 +9,13 @@ from typing import Literal
 from urllib.parse import quote
 
 from fmq.bind import dialects
-from fmq.bind.dialects import BLOCK, SQLITE, is_gone, key_of, sqlite_path
+from fmq.bind.dialects import BLOCK_SAVEPOINT, SQLITE, is_gone, key_of, sqlite_path
 from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
     Fenced,
     NoMarkerTable,
-    Unanswered,
+    Unreachable,
     WrongDatabase,
     ended_inside,
     not_the_blocks,
@@ -27,7 +27,7 @@ from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
 
-SAY = SQLITE.statements
+STATEMENTS = SQLITE.statements
 
 
 class SqliteBinding:
@@ -44,9 +44,9 @@ class SqliteBinding:
         """
         self._refuse_open_transaction()
         connection = self._connection
-        with self._marking():
+        with self._checking_table():
             connection.execute("BEGIN IMMEDIATE")
-            added = connection.execute(SAY.register, key_of(store, registered_as(producer)))
+            added = connection.execute(STATEMENTS.register, key_of(store, registered_as(producer)))
             if added.rowcount and not new:
                 connection.rollback()
                 raise strangers(self.path, producer)
@@ -59,9 +59,9 @@ class SqliteBinding:
         """
         self._refuse_open_transaction()
         connection = self._connection
-        self._deadline, _, loss = SQLITE.deadline(_plain(connection).execute, self.path)
+        self._deadline, _, loss = SQLITE.deadline(_tuple_cursor(connection).execute, self.path)
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(f"SAVEPOINT {BLOCK}")
+        connection.execute(f"SAVEPOINT {BLOCK_SAVEPOINT}")
         return loss
 
     def mark(self, store: str, tx_id: str) -> str:
@@ -70,15 +70,15 @@ class SqliteBinding:
         """
         connection = self._connection
         try:
-            connection.execute(f"RELEASE {BLOCK}")
+            connection.execute(f"RELEASE {BLOCK_SAVEPOINT}")
         except sqlite3.OperationalError as error:
             if is_gone(error):
                 raise ended_inside(self.path, tx_id) from None
             raise
         values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
-            with self._marking():
-                marked = connection.execute(SAY.mark, values).rowcount
+            with self._checking_table():
+                marked = connection.execute(STATEMENTS.mark, values).rowcount
         except sqlite3.IntegrityError:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked != 1:
@@ -93,7 +93,7 @@ class SqliteBinding:
             raise work_open(self.path)
 
     @contextlib.contextmanager
-    def _marking(self) -> Iterator[None]:
+    def _checking_table(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -127,14 +127,14 @@ class SqliteBinding:
 
     def check(self, question: Question) -> Answer:
         """What became of the transaction, on a connection of its own."""
-        return File(self.path).check(question)
+        return SqliteDatabase(self.path).check(question)
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
         """Remove rows that are over, on a connection of its own; how many."""
-        return File(self.path).purge(store, undecided, older_seconds)
+        return SqliteDatabase(self.path).purge(store, undecided, older_seconds)
 
 
-class File:
+class SqliteDatabase:
     """A database by its path, reached on a connection of its own for each call."""
 
     def __init__(self, path: str) -> None:
@@ -148,7 +148,7 @@ class File:
             self._refuse_without_table(error)
             if is_locked(error):
                 return "unknown"  # by another connection, perhaps the producer's
-            raise Unanswered(f"{self._path}: {error}") from error
+            raise Unreachable(f"{self._path}: {error}") from error
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
         """Remove rows that are over; how many."""
@@ -175,8 +175,8 @@ def _connect(path: str, level: Literal["DEFERRED"] | None) -> sqlite3.Connection
     try:
         connection = sqlite3.connect(uri, isolation_level=level, uri=True)
     except sqlite3.OperationalError as error:
-        raise Unanswered(f"{path}: {error}") from error
-    for statement in SQLITE.asking:
+        raise Unreachable(f"{path}: {error}") from error
+    for statement in SQLITE.setup:
         connection.execute(statement)
     return connection
 
@@ -186,16 +186,16 @@ def _fence(path: str, question: Question) -> Answer:
     registered = key_of(question.store, registered_as(question.producer))
     with contextlib.closing(_connect(path, None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        if connection.execute(SAY.look, registered).fetchone() is None:
+        if connection.execute(STATEMENTS.look, registered).fetchone() is None:
             raise WrongDatabase(path, question.producer)
-        found = connection.execute(SAY.look, key).fetchone()
+        found = connection.execute(STATEMENTS.look, key).fetchone()
         # Written either way: the sync of this commit covers the producer's, too.
-        connection.execute(SAY.tombstone if found is None else SAY.seen, key)
+        connection.execute(STATEMENTS.tombstone if found is None else STATEMENTS.seen, key)
         connection.execute("COMMIT")
     return "commit" if found is not None and found[0] == "C" else "rollback"
 
 
-def _plain(connection: sqlite3.Connection) -> sqlite3.Cursor:
+def _tuple_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
     """A cursor whose rows are tuples, whatever those of the connection are."""
     cursor = connection.cursor()
     cursor.row_factory = None
@@ -217,13 +217,15 @@ def purge(
 ) -> int:
     """Remove markers that nobody can ask about any more; how many."""
     commit = connection.commit
-    return dialects.purge(_plain(connection), commit, SAY, store, undecided, older_seconds)
+    return dialects.purge(
+        _tuple_cursor(connection), commit, STATEMENTS, store, undecided, older_seconds
+    )
 
 
 def path_of(connection: sqlite3.Connection) -> str:
     """The file of the connection's own database; BindError if it has none."""
     try:
-        return sqlite_path(_plain(connection).execute)
+        return sqlite_path(_tuple_cursor(connection).execute)
     except sqlite3.ProgrammingError as error:  # closed, or another thread's
         raise unusable(error) from None
 

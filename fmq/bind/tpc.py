@@ -25,7 +25,7 @@ PART_BYTES_MAX = 64  # of a global id, or a branch: what XA allows
 TX_ID = re.compile(r"(\d{1,10})_([A-Za-z0-9+/]+={0,2})_([A-Za-z0-9+/]*={0,2})")
 
 
-class Parts(Protocol):
+class XidLike(Protocol):
     """The three of an Xid, in whatever a driver has made of them."""
 
     def __getitem__(self, index: int, /) -> Any: ...
@@ -69,7 +69,7 @@ class Connection:
         """The name of a branch; BadName if the parts are not what XA allows."""
         return xid_of((format_id, gtrid, bqual))
 
-    def tpc_begin(self, xid: Parts) -> None:
+    def tpc_begin(self, xid: XidLike) -> None:
         """Begin the branch `xid`: three parts, made by `xid` here or in another driver."""
         self._refuse_inside("tpc_begin")
         tx_id = xid_of(xid).tx_id
@@ -79,7 +79,7 @@ class Connection:
         """Make it durable and sealed: from now on it can be committed whatever crashes."""
         self.transaction.prepare()
 
-    def tpc_commit(self, xid: Parts | None = None) -> None:
+    def tpc_commit(self, xid: XidLike | None = None) -> None:
         """Commit what was begun here, in one phase if it is not prepared; or what a crash left."""
         if xid is None:
             self.transaction.commit()
@@ -88,7 +88,7 @@ class Connection:
             self._refuse_inside("tpc_commit(xid)")
             self._engine.decide(xid_of(xid).tx_id, "commit", decided_by=self._producer)
 
-    def tpc_rollback(self, xid: Parts | None = None) -> None:
+    def tpc_rollback(self, xid: XidLike | None = None) -> None:
         """Roll back what was begun here; or what a crash left."""
         if xid is None:
             self.transaction.rollback()
@@ -115,7 +115,7 @@ class Connection:
             )
 
 
-def xid_of(parts: Parts) -> Xid:
+def xid_of(parts: XidLike) -> Xid:
     """The Xid of three parts, whichever driver has made them; BadName."""
     number, gtrid, bqual = (parts[index] for index in range(3))
     if type(number) is not int or not 0 <= number <= FORMAT_ID_MAX:

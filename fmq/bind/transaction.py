@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
 
+from fmq.bind.checker import for_bound_only
 from fmq.bind.errors import (
     DurabilityWarning,
     InDoubt,
@@ -21,7 +22,7 @@ from fmq.bind.errors import (
     marked_elsewhere,
     wrong_with,
 )
-from fmq.bind.find import Binding, of_bound
+from fmq.bind.interface import Binding
 from fmq.errors import TransactionError, WrongState, add_note
 from fmq.feedback.service import Feedback
 from fmq.message import Receipt
@@ -59,10 +60,10 @@ class BoundTransaction(Transaction):
         try:
             loss = self._binding.begin()
         except BaseException:
-            self._let_go()
+            self._free_id()
             raise
         try:
-            self.heed(loss)
+            self.warn_of_loss(loss)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -97,7 +98,7 @@ class BoundTransaction(Transaction):
         self.confirm()
 
     async def __aenter__(self) -> BoundTransaction:
-        self._let_go()
+        self._free_id()
         raise wrong_with("with", "one that blocks")
 
     async def __aexit__(
@@ -110,7 +111,7 @@ class BoundTransaction(Transaction):
 
     # --- the steps, also for whoever is told of them by events of the database's driver ----------
 
-    def heed(self, loss: str) -> None:
+    def warn_of_loss(self, loss: str) -> None:
         """Warn of what may take back the database's commits, if something may; or refuse it."""
         if loss and self._strict:
             raise NotDurable(loss)
@@ -156,7 +157,7 @@ class BoundTransaction(Transaction):
         )
         return None
 
-    def _let_go(self) -> None:
+    def _free_id(self) -> None:
         """Nothing has begun: its id is free again."""
         super().rollback()
 
@@ -175,7 +176,9 @@ class BoundTransaction(Transaction):
         """Ask on a new connection what the database did; None if it could not be found out."""
         with suppress(Exception):  # the checkers go on asking, and tell what is in the way
             for question in self._feedback.ask_about(self.tx_id):
-                return self._feedback.answer(question, of_bound(self._binding.check)(question))
+                return self._feedback.answer(
+                    question, for_bound_only(self._binding.check)(question)
+                )
         return None
 
     # --- not by hand ----------------------------------------------------------------------------

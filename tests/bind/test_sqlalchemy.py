@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool, StaticPool
 
 import fmq
 import fmq.bind
-from fmq.bind.sqlalchemy.database import kind_of
+from fmq.bind.sqlalchemy.database import dialect_named
 from fmq.errors import BadOption
 from tests.bind.orm import AnswerLost, Order, driver_of, place, rows
 from tests.bind.orm import database as made
@@ -281,7 +281,7 @@ def test_a_session_that_works_in_another_database_is_refused(
 
 def test_a_database_of_another_kind_is_refused() -> None:
     with pytest.raises(fmq.bind.BindError, match="'oracle' cannot be bound; these can: sqlite"):
-        kind_of("oracle")
+        dialect_named("oracle")
 
 
 def test_a_program_that_commits_inside_of_the_block_is_told(

@@ -13,8 +13,9 @@ from typing import Any
 from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from fmq.bind import find
-from fmq.bind.errors import BindError, Unanswered, unusable
+from fmq.bind import drivers
+from fmq.bind.errors import BindError, Unreachable, unusable
+from fmq.bind.interface import Binding
 from fmq.errors import BadOption
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
@@ -24,10 +25,10 @@ class DjangoBinding:
     """One alias of the user's DATABASES, in one thread, for one transaction."""
 
     def __init__(self, connection: Any) -> None:
-        self._django = own(connection)
+        self._django = thread_connection(connection)
         refuse_open_block(self._django)
-        self._inner = find.binding_of(driver_of(self._django))
-        self._registered: find.Binding | None = None
+        self._inner = drivers.binding_of(driver_of(self._django))
+        self._registered: Binding | None = None
         self.path = self._inner.path
         self._atomic: Any = None
         self._committed = False
@@ -53,7 +54,7 @@ class DjangoBinding:
         self._atomic.__enter__()
         try:
             with self._django.wrap_database_errors:
-                self._inner = find.binding_of(driver_of(self._django))  # perhaps connected anew
+                self._inner = drivers.binding_of(driver_of(self._django))  # perhaps connected anew
                 self._inner.rollback()  # Django's BEGIN; on SQLite it takes no right to write
                 yield
         except BaseException:
@@ -100,7 +101,7 @@ class DjangoBinding:
         return (self._registered or self._inner).purge(store, undecided, older_seconds)
 
 
-def own(connection: Any) -> Any:
+def thread_connection(connection: Any) -> Any:
     """This thread's connection of that alias: the one that models use here."""
     found = connections[connection.alias]
     if isinstance(connection, BaseDatabaseWrapper) and connection is not found:
@@ -131,7 +132,7 @@ def driver_of(connection: Any) -> Any:
     return connection.connection
 
 
-class Alias:
+class DjangoDatabase:
     """The database of an alias, reached on a connection of its own for each call."""
 
     def __init__(self, alias: str) -> None:
@@ -150,12 +151,12 @@ class Alias:
             return binding.purge(store, undecided, older_seconds)
 
     @contextmanager
-    def _binding(self) -> Iterator[find.Binding]:
+    def _binding(self) -> Iterator[Binding]:
         connection = connections[self._alias].copy()  # this thread's may be at work
         try:
-            yield find.binding_of(driver_of(connection))
+            yield drivers.binding_of(driver_of(connection))
         except OperationalError as error:
-            raise Unanswered(str(error)) from error
+            raise Unreachable(str(error)) from error
         finally:
             connection.close()
 
@@ -163,14 +164,15 @@ class Alias:
 def create_table(connection: Any) -> None:
     """Make the marker table if it is not there."""
     refuse_open_block(connection)
-    find.create_table(driver_of(connection))
+    driver = driver_of(connection)
+    drivers.module_of(driver).create_table(driver)
 
 
 def purge(connection: Any, store: str, undecided: frozenset[str], older_seconds: float) -> int:
     """Remove markers that nobody can ask about any more; how many."""
     refuse_open_block(connection)
     driver = driver_of(connection)
-    removed: int = find.module_of(driver).purge(driver, store, undecided, older_seconds)
+    removed: int = drivers.module_of(driver).purge(driver, store, undecided, older_seconds)
     return removed
 
 

@@ -7,28 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from fmq.bind.interface import TransactionFactory
 from fmq.tx.transaction import Transaction
 
 T = TypeVar("T")
-
-
-class Engine(Protocol):
-    """An engine, as far as a block needs one."""
-
-    def transaction(
-        self, *, tx_id: str | None, producer: str | None, check_after: float | None, bind: Any
-    ) -> Transaction: ...
 
 
 @dataclass
 class Atomic:
     """One block, or a function each of whose calls is one."""
 
-    engine: Engine | Callable[[], Engine]
+    engine: TransactionFactory | Callable[[], TransactionFactory]
     using: str
     producer: str | None
     tx_id: str | None
@@ -71,7 +64,7 @@ class Atomic:
 
 
 def atomic(
-    engine: Engine | Callable[[], Engine],
+    engine: TransactionFactory | Callable[[], TransactionFactory],
     using: str = DEFAULT_DB_ALIAS,
     *,
     producer: str | None = None,

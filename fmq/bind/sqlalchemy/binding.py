@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError, UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
-from fmq.bind.dialects import BLOCK, POSTGRES, SQLITE, is_gone, rolled_back_by_server
+from fmq.bind.dialects import BLOCK_SAVEPOINT, POSTGRES, SQLITE, is_gone, rolled_back_by_server
 from fmq.bind.errors import (
     BindError,
     each_by_itself,
@@ -18,8 +18,8 @@ from fmq.bind.errors import (
     unusable,
     work_open,
 )
-from fmq.bind.find import Binding
-from fmq.bind.sqlalchemy.database import Database
+from fmq.bind.interface import Binding
+from fmq.bind.sqlalchemy.database import SqlAlchemyDatabase
 
 
 class SqlAlchemyBinding:
@@ -29,13 +29,13 @@ class SqlAlchemyBinding:
         self._bound: Session | Connection = bound() if isinstance(bound, scoped_session) else bound
         if isinstance(bound, Connection) and bound.closed:
             raise unusable("it is closed.")
-        self._side = Side(database_of(self._bound))
+        self._marker = TransactionMarker(database_of(self._bound))
         self._transaction: object = None
         self._certain = False
-        self.path = self._side.database.path
-        self.register = self._side.database.register
-        self.check = self._side.database.check  # the checkers keep it, and so not the session
-        self.purge = self._side.database.purge
+        self.path = self._marker.database.path
+        self.register = self._marker.database.register
+        self.check = self._marker.database.check  # the checkers keep it, and so not the session
+        self.purge = self._marker.database.purge
 
     def begin(self) -> str:
         """Begin the database's transaction, in SQLite with the right to write; what may take back
@@ -45,10 +45,10 @@ class SqlAlchemyBinding:
         if bound.in_transaction():
             raise work_open(self.path)
         if isinstance(bound, Session):
-            event.listen(bound, "after_begin", self._side.joined)
+            event.listen(bound, "after_begin", self._marker.joined)
         try:
             self._transaction = bound.begin()
-            return self._side.begin(_connection_of(bound))
+            return self._marker.begin(_connection_of(bound))
         except BaseException:
             self.rollback()
             self.leave()
@@ -63,7 +63,7 @@ class SqlAlchemyBinding:
             bound.flush()
         while nested := bound.get_nested_transaction():
             nested.commit()  # the mark is at the outermost level
-        return self._side.mark(_connection_of(bound), store, tx_id)
+        return self._marker.mark(_connection_of(bound), store, tx_id)
 
     def commit(self) -> None:
         if isinstance(self._bound, Session):
@@ -73,7 +73,7 @@ class SqlAlchemyBinding:
         try:
             self._bound.commit()
         except BaseException as error:
-            self._certain = self._side.rolled_back_for_sure(error)
+            self._certain = self._marker.rolled_back_for_sure(error)
             with suppress(Exception):  # what may still be open; what has committed stays
                 self._bound.rollback()
             raise
@@ -93,7 +93,7 @@ class SqlAlchemyBinding:
     def leave(self) -> None:
         """Listen no more."""
         for name, listener in (
-            ("after_begin", self._side.joined),
+            ("after_begin", self._marker.joined),
             ("before_commit", _ask_whether_alive),
         ):
             if event.contains(self._bound, name, listener):
@@ -105,10 +105,10 @@ def _ask_whether_alive(session: Session) -> None:
     session.connection().exec_driver_sql("SELECT 1")
 
 
-class Side:
+class TransactionMarker:
     """What one transaction does in one database, whoever begins and ends it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqlAlchemyDatabase) -> None:
         self.database = database
         self._deadline = 0
         self._began = ""
@@ -128,17 +128,17 @@ class Side:
         """Have the driver begin as well: sqlite3 would wait for the first statement that writes,
         and end the transaction with a savepoint that comes before it.
         """
-        loss = self.look_at(connection)
-        self._begun = self.database.kind is SQLITE
+        loss = self.read_limits(connection)
+        self._begun = self.database.dialect is SQLITE
         if self._begun and not _driver_of(connection).in_transaction:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         if self._begun:
-            connection.exec_driver_sql(f"SAVEPOINT {BLOCK}")
+            connection.exec_driver_sql(f"SAVEPOINT {BLOCK_SAVEPOINT}")
         return loss
 
-    def look_at(self, connection: Connection) -> str:
+    def read_limits(self, connection: Connection) -> str:
         """Refuse one that commits each statement; what may take back its commits, or nothing."""
-        path, kind = self.database.path, self.database.kind
+        path, kind = self.database.path, self.database.dialect
         driver: Any = connection.connection.dbapi_connection
         if kind is SQLITE and getattr(driver, "autocommit", None) is True:
             raise not_the_blocks(path, True)
@@ -168,7 +168,7 @@ class Side:
 
     def _require_begun(self, connection: Connection, tx_id: str) -> None:
         try:
-            connection.exec_driver_sql(f"RELEASE {BLOCK}")
+            connection.exec_driver_sql(f"RELEASE {BLOCK_SAVEPOINT}")
         except OperationalError as error:
             if is_gone(error.orig):
                 raise ended_inside(self.database.path, tx_id) from None
@@ -182,16 +182,16 @@ class Side:
 
     def said_so(self, error: BaseException | None) -> bool:
         """Whether the driver's error of COMMIT says itself that it did not happen."""
-        if self.database.kind is SQLITE:
+        if self.database.dialect is SQLITE:
             return bool(self._driver.in_transaction)  # still open, so it has not committed
-        if self.database.kind is POSTGRES:
+        if self.database.dialect is POSTGRES:
             # psycopg and most others; psycopg2 has its own word for it.
             state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
             return rolled_back_by_server(state)
         return False
 
 
-def database_of(given: Session | scoped_session[Any] | Connection | Engine) -> Database:
+def database_of(given: Session | scoped_session[Any] | Connection | Engine) -> SqlAlchemyDatabase:
     """The one database of a session, connection or engine, also of one of asyncio."""
     bound: Any = getattr(given, "sync_session", None) or getattr(given, "sync_engine", given)
     if isinstance(bound, (Session, scoped_session)):
@@ -208,8 +208,8 @@ def database_of(given: Session | scoped_session[Any] | Connection | Engine) -> D
                 "not be its own. Nothing was changed; bind the connection, or give the session "
                 "an engine."
             )
-        return Database(found)
-    return Database(bound if isinstance(bound, Engine) else bound.engine)
+        return SqlAlchemyDatabase(found)
+    return SqlAlchemyDatabase(bound if isinstance(bound, Engine) else bound.engine)
 
 
 def _connection_of(bound: Session | Connection) -> Connection:
@@ -238,7 +238,9 @@ def purge(
 def binding(bound: Any) -> Binding:
     """What ties it to a transaction; one of asyncio comes as a bridge to it."""
     if hasattr(bound, "run_sync"):
-        from fmq.bind.sqlalchemy.on_loop import BindingOnLoop  # here: asyncio is slow to import
+        from fmq.bind.sqlalchemy.on_loop import (
+            AsyncSqlAlchemyBinding,  # here: asyncio is slow to import
+        )
 
-        return BindingOnLoop(bound)
+        return AsyncSqlAlchemyBinding(bound)
     return SqlAlchemyBinding(bound)

@@ -26,7 +26,7 @@ from fmq.bind.errors import (
     BindError,
     Fenced,
     NoMarkerTable,
-    Unanswered,
+    Unreachable,
     WrongDatabase,
     strangers,
 )
@@ -37,17 +37,17 @@ from fmq.feedback.question import Question
 
 T = TypeVar("T")
 
-KINDS = {"sqlite": SQLITE, "postgresql": POSTGRES, "mysql": MYSQL, "mariadb": MYSQL}
+DIALECTS = {"sqlite": SQLITE, "postgresql": POSTGRES, "mysql": MYSQL, "mariadb": MYSQL}
 DEADLINE = bindparam("deadline", type_=BigInteger)  # a plain int would be one of 32 bits
 
 _PATHS: WeakKeyDictionary[Engine, str] = WeakKeyDictionary()
 
 
-class Database:
+class SqlAlchemyDatabase:
     """What is behind one engine; it does not keep any of its connections."""
 
     def __init__(self, engine: Engine) -> None:
-        self.kind = kind_of(engine.dialect.name)
+        self.dialect = dialect_named(engine.dialect.name)
         self.engine = engine
 
     @cached_property
@@ -56,30 +56,34 @@ class Database:
         # disposed of. Made anew it connects in the same way, whatever hooks there are for that.
         return create_engine(self.engine.url, pool=self.engine.pool.recreate())
 
-    def apart(self, work: Callable[[Connection], T]) -> T:
+    def on_new_connection(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, done on a new connection: what it sets there is for nobody else."""
         if self.engine.dialect.is_async:
-            from fmq.bind.sqlalchemy.on_loop import apart  # here: asyncio is slow to import
+            from fmq.bind.sqlalchemy.on_loop import (
+                on_new_connection,  # here: asyncio is slow to import
+            )
 
-            return apart(self.engine, work)
+            return on_new_connection(self.engine, work)
         with self._own.connect() as connection:
             connection.detach()
             return work(connection)
 
-    def within(self, work: Callable[[Connection], T]) -> T:
+    def in_new_transaction(self, work: Callable[[Connection], T]) -> T:
         """The same in one transaction."""
 
         def begun(connection: Connection) -> T:
             with connection.begin():
                 return work(connection)
 
-        return self.apart(begun)
+        return self.on_new_connection(begun)
 
     @property
     def path(self) -> str:
         """Its name; the same as that of a plain connection of the driver's, if we know that."""
         if self.engine not in _PATHS:
-            _PATHS[self.engine] = self.apart(lambda connection: _path_of(connection, self.kind))
+            _PATHS[self.engine] = self.on_new_connection(
+                lambda connection: _path_of(connection, self.dialect)
+            )
         return _PATHS[self.engine]
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
@@ -89,15 +93,15 @@ class Database:
         values = key_of(store, registered_as(producer))
 
         def added(own: Connection) -> str:
-            done = own.execute(text(self.kind.statements.register), values)
+            done = own.execute(text(self.dialect.statements.register), values)
             if done.rowcount and not new:
                 raise strangers(self.path, producer)
-            if self.kind is not POSTGRES:
+            if self.dialect is not POSTGRES:
                 return ""
             return str(own.scalar(text(f"{POSTGRES_SCHEMA}to_regclass(:table)"), {"table": TABLE}))
 
-        with self._needing_table():
-            return self.within(added)
+        with self._checking_table():
+            return self.in_new_transaction(added)
 
     def mark(
         self, connection: Connection, store: str, tx_id: str, deadline: int
@@ -105,10 +109,10 @@ class Database:
         """The last statement of a transaction; Fenced if it comes too late. Of PostgreSQL's when it
         began, and in which schema the mark is.
         """
-        statement = text(self.kind.statements.mark).bindparams(DEADLINE)
+        statement = text(self.dialect.statements.mark).bindparams(DEADLINE)
         values = key_of(store, tx_id) | {"deadline": deadline}
         try:
-            with self._needing_table():
+            with self._checking_table():
                 done = connection.execute(statement, values)
                 marked = done.rowcount
                 told = done.one_or_none() if done.returns_rows else None
@@ -122,22 +126,22 @@ class Database:
     def check(self, question: Question) -> Answer:
         """Whether the database committed: asked behind the fence, so it is final."""
         try:
-            return self.apart(lambda own: self._fence(own, question))
+            return self.on_new_connection(lambda own: self._fence(own, question))
         except ProgrammingError:
             raise
         except DBAPIError as error:
-            if _at_work(error.orig):
+            if _is_busy(error.orig):
                 return "unknown"  # perhaps the producer is still at it
-            raise Unanswered(str(error.orig)) from error
+            raise Unreachable(str(error.orig)) from error
 
     def _fence(self, connection: Connection, question: Question) -> Answer:
-        say = self.kind.statements
+        say = self.dialect.statements
         key = key_of(question.store, question.tx_id)
         registered = key_of(question.store, registered_as(question.producer))
-        for statement in self.kind.asking:
+        for statement in self.dialect.setup:
             connection.exec_driver_sql(statement)
         connection.commit()
-        with self._needing_table(), connection.begin():
+        with self._checking_table(), connection.begin():
             known = connection.execute(text(say.look), registered).first()
         if known is None:
             raise WrongDatabase(self.path, question.producer)
@@ -152,54 +156,54 @@ class Database:
         return "commit" if state == "C" else "rollback" if state == "R" else "unknown"
 
     @contextmanager
-    def _needing_table(self) -> Iterator[None]:
+    def _checking_table(self) -> Iterator[None]:
         """NoMarkerTable, if that is why a statement failed."""
         try:
             yield
         except (OperationalError, ProgrammingError):
             if not self._has_table():
-                raise NoMarkerTable(self.path, DDL[self.kind.ddl]) from None
+                raise NoMarkerTable(self.path, DDL[self.dialect.ddl]) from None
             raise
 
     def _has_table(self) -> bool:
         with suppress(DBAPIError):
-            return self.apart(lambda own: inspect(own).has_table(TABLE))
+            return self.on_new_connection(lambda own: inspect(own).has_table(TABLE))
         return True  # it could not be asked, so that is not why
 
     def create_table(self) -> None:
         """Make the marker table if it is not there."""
-        if not self.apart(lambda own: inspect(own).has_table(TABLE)):
-            self.within(lambda own: own.execute(text(DDL[self.kind.ddl])))
+        if not self.on_new_connection(lambda own: inspect(own).has_table(TABLE)):
+            self.in_new_transaction(lambda own: own.execute(text(DDL[self.dialect.ddl])))
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
         """Remove markers that nobody can ask about any more; how many."""
-        say = self.kind.statements
+        say = self.dialect.statements
 
         def work(own: Connection) -> int:
             return dialects.purge(_Cursor(own), own.commit, say, store, undecided, older_seconds)
 
-        with self._needing_table():
-            return self.apart(work)
+        with self._checking_table():
+            return self.on_new_connection(work)
 
 
-AT_WORK = ("55P03", "40P01", "40001", "57014", 1205, 1213)
+BUSY_ERRORS = ("55P03", "40P01", "40001", "57014", 1205, 1213)
 
 
-def _at_work(error: BaseException | None) -> bool:
+def _is_busy(error: BaseException | None) -> bool:
     """Whether a driver's error says that another transaction is in the way now."""
     # psycopg and most others; psycopg2 has its own word for it; drivers of MySQL begin with it.
     said = [getattr(error, "sqlstate", None), getattr(error, "pgcode", None)]
     said += [*getattr(error, "args", ())][:1]
-    return any(each in AT_WORK for each in said if each) or "database is locked" in str(error)
+    return any(each in BUSY_ERRORS for each in said if each) or "database is locked" in str(error)
 
 
-def database_at(address: Any) -> Database:
+def database_at(address: Any) -> SqlAlchemyDatabase:
     """That of one of SQLAlchemy's URLs or engines; BadOption if it is neither."""
     address = getattr(address, "sync_engine", address)  # of an engine of asyncio
     if isinstance(address, Engine):
-        return Database(address)
+        return SqlAlchemyDatabase(address)
     try:
-        return Database(create_engine(address, poolclass=NullPool))
+        return SqlAlchemyDatabase(create_engine(address, poolclass=NullPool))
     except (ArgumentError, ImportError) as error:
         raise BadOption(
             f"{address!r} is no address of a database that SQLAlchemy can reach here: {error}. "
@@ -220,15 +224,15 @@ class _Cursor:
         return self._connection.execute(text(statement), values)
 
 
-def kind_of(dialect: str) -> Dialect:
+def dialect_named(dialect: str) -> Dialect:
     """Which kind of database that is, by SQLAlchemy's name for it."""
-    if dialect not in KINDS:
+    if dialect not in DIALECTS:
         raise BindError(
-            f"a database of kind {dialect!r} cannot be bound; these can: {', '.join(KINDS)}. "
+            f"a database of kind {dialect!r} cannot be bound; these can: {', '.join(DIALECTS)}. "
             "Nothing was changed. With another one, prepare and decide yourself and register a "
             "checker; the guide has the steps."
         )
-    return KINDS[dialect]
+    return DIALECTS[dialect]
 
 
 def _path_of(connection: Connection, kind: Dialect) -> str:

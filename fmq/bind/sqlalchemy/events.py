@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, event
@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionm
 
 from fmq.bind.dialects import SQLITE
 from fmq.bind.errors import BindError, InDoubt
-from fmq.bind.sqlalchemy.binding import Side, database_of
+from fmq.bind.interface import TransactionFactory
+from fmq.bind.sqlalchemy.binding import TransactionMarker, database_of
 from fmq.bind.transaction import BoundTransaction
 from fmq.tx.buffer import Phase
 from fmq.tx.transaction import Transaction
@@ -20,17 +21,9 @@ from fmq.tx.transaction import Transaction
 FLUSHES_MAX = 100  # as many as SQLAlchemy tries itself; then its commit raises
 
 
-class Sends(Protocol):
-    """An engine of fmq, as far as it is needed here."""
-
-    def transaction(
-        self, *, producer: str | None = ..., check_after: float | None = ..., bind: Any = ...
-    ) -> Transaction: ...
-
-
 def attach(
     sessions: sessionmaker[Any] | scoped_session[Any] | Session,
-    engine: Sends,
+    engine: TransactionFactory,
     *,
     producer: str | None = None,
     check_after: float | None = None,
@@ -62,22 +55,22 @@ class Outbox:
     def __init__(
         self,
         sessions: sessionmaker[Any] | scoped_session[Any] | Session,
-        engine: Sends,
+        engine: TransactionFactory,
         producer: str | None,
         check_after: float | None,
     ) -> None:
         self._sessions = sessions
         self._engine = engine
         self._names: dict[str, Any] = {"producer": producer, "check_after": check_after}
-        self._working: WeakKeyDictionary[Connection, _Followed] = WeakKeyDictionary()
+        self._working: WeakKeyDictionary[Connection, _SessionMessages] = WeakKeyDictionary()
         _refuse_others(sessions)
         example = sessions if isinstance(sessions, Session) else sessions()
         self._database = database = database_of(example)
         # This registers the producer: later its own session might be in the way.
-        engine.transaction(**self._names, bind=Following(Side(database), example))
+        engine.transaction(**self._names, bind=SessionBinding(TransactionMarker(database), example))
         event.listen(database.engine, "handle_error", self._failed)
         event.listen(database.engine, "commit", self._committing)
-        if database.kind is SQLITE:
+        if database.dialect is SQLITE:
             event.listen(database.engine, "savepoint", _begin_before)
         for name in EVENTS:
             event.listen(sessions, name, getattr(self, f"_{name}"))
@@ -92,19 +85,19 @@ class Outbox:
         self._refuse_strange(one)
         if not one.in_transaction():
             one.begin()
-        followed = self._followed(one)
-        if followed.tx is None:
-            if followed.closing:
+        messages = self._messages_of(one)
+        if messages.tx is None:
+            if messages.closing:
                 raise BindError(
                     f"{self._database.path}: the session is being committed, or was, and nothing "
                     "was to be sent with it, so this message comes too late. It was not sent; "
                     "send from what the session's flush calls, or before the commit. If the "
                     "commit has failed, roll back first."
                 )
-            tx = self._engine.transaction(**self._names, bind=Following(followed.side, one))
+            tx = self._engine.transaction(**self._names, bind=SessionBinding(messages.marker, one))
             assert isinstance(tx, BoundTransaction)
-            followed.tx, followed.empty = tx, tx.savepoint()
-        return followed.tx
+            messages.tx, messages.empty = tx, tx.savepoint()
+        return messages.tx
 
     def _refuse_strange(self, session: Session) -> None:
         makers = self._sessions
@@ -120,25 +113,25 @@ class Outbox:
                 "would send nothing. Nothing was sent; attach its sessionmaker."
             )
 
-    def _followed(self, session: Session) -> _Followed:
-        followed: _Followed | None = session.info.get(self)
-        if followed is None:
-            followed = session.info[self] = _Followed(Side(self._database))
-        return followed
+    def _messages_of(self, session: Session) -> _SessionMessages:
+        messages: _SessionMessages | None = session.info.get(self)
+        if messages is None:
+            messages = session.info[self] = _SessionMessages(TransactionMarker(self._database))
+        return messages
 
     # --- what sessions tell ----------------------------------------------------------------------
 
     def _after_begin(
         self, session: Session, transaction: SessionTransaction, connection: Connection
     ) -> None:
-        followed = self._followed(session)
-        followed.side.joined(session, transaction, connection)
-        self._working[connection] = followed
+        messages = self._messages_of(session)
+        messages.marker.joined(session, transaction, connection)
+        self._working[connection] = messages
 
     def _after_transaction_create(self, session: Session, transaction: SessionTransaction) -> None:
-        followed = self._followed(session)
-        if transaction.nested and followed.tx is not None:
-            followed.savepoints[transaction] = followed.tx.savepoint()
+        messages = self._messages_of(session)
+        if transaction.nested and messages.tx is not None:
+            messages.savepoints[transaction] = messages.tx.savepoint()
 
     def _after_soft_rollback(self, session: Session, previous: SessionTransaction) -> None:
         # A flush that fails inside of a savepoint says so of itself alone: it takes that with it.
@@ -146,40 +139,40 @@ class Outbox:
         while rolled_back is not None and not rolled_back.nested:
             rolled_back = rolled_back.parent
         if rolled_back is not None:
-            self._followed(session).back_to(rolled_back)
+            self._messages_of(session).back_to(rolled_back)
 
     def _before_commit(self, session: Session) -> None:
         if session.in_nested_transaction():
             return  # it is only a savepoint
         _flush(session)  # now, as whoever is told of it may send
-        followed = self._followed(session)
-        followed.closing = True
-        tx = followed.tx
+        messages = self._messages_of(session)
+        messages.closing = True
+        tx = messages.tx
         if tx is None:
             return
         if not _sends(tx):
             tx.give_up()  # so that sending with it later fails, as nothing is prepared
-            followed.tx = None
+            messages.tx = None
             return
         connection = session.connection()
-        tx.heed(followed.side.look_at(connection))
+        tx.warn_of_loss(messages.marker.read_limits(connection))
         tx.seal()
 
     def _after_commit(self, session: Session) -> None:
         if not session.in_nested_transaction():
-            self._followed(session).committed = True
+            self._messages_of(session).committed = True
 
     def _after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         """Also of one that was closed, or rolled back, which is no proof that it did not commit."""
         if transaction.parent is None:
-            followed = self._followed(session)
+            messages = self._messages_of(session)
             del session.info[self]
-            followed.end()
+            messages.end()
 
     def _committing(self, connection: Connection) -> None:
         """Any way to commit that has not come by here must not leave the messages behind."""
-        followed = self._working.get(connection)
-        tx = followed.tx if followed is not None else None
+        messages = self._working.get(connection)
+        tx = messages.tx if messages is not None else None
         if tx is None or tx.phase is not Phase.OPEN or not _sends(tx):
             return
         # SQLAlchemy would give the connection back to its pool as it is.
@@ -192,14 +185,14 @@ class Outbox:
 
     def _failed(self, context: ExceptionContext) -> InDoubt | None:
         """A statement has failed, which may be COMMIT: the error that says what that means."""
-        followed = self._working.get(context.connection) if context.connection else None
-        if followed is None or followed.failed:
+        messages = self._working.get(context.connection) if context.connection else None
+        if messages is None or messages.failed:
             return None
-        tx, error = followed.tx, context.original_exception
+        tx, error = messages.tx, context.original_exception
         if tx is None or tx.phase is not Phase.PREPARED:
             return None
-        followed.failed = True  # and its end asks, if nobody does here
-        if context.statement is not None or followed.side.said_so(error):
+        messages.failed = True  # and its end asks, if nobody does here
+        if context.statement is not None or messages.marker.said_so(error):
             return None
         return tx.in_doubt(error)
 
@@ -214,11 +207,11 @@ EVENTS = (
 )
 
 
-class _Followed:
+class _SessionMessages:
     """One transaction of a session, and what is to be sent with it."""
 
-    def __init__(self, side: Side) -> None:
-        self.side = side
+    def __init__(self, marker: TransactionMarker) -> None:
+        self.marker = marker
         self.tx: BoundTransaction | None = None
         self.empty: Callable[[], None] = lambda: None
         self.savepoints: dict[SessionTransaction, Callable[[], None]] = {}
@@ -251,20 +244,20 @@ class _Followed:
             tx.ask()
 
 
-class Following:
+class SessionBinding:
     """A session that begins and ends by itself, as a bound transaction sees it."""
 
-    def __init__(self, side: Side, session: Session) -> None:
-        self._side = side
+    def __init__(self, marker: TransactionMarker, session: Session) -> None:
+        self._marker = marker
         self._session = session
-        self.path = side.database.path
-        self.register = side.database.register
-        self.check = side.database.check
-        self.purge = side.database.purge
+        self.path = marker.database.path
+        self.register = marker.database.register
+        self.check = marker.database.check
+        self.purge = marker.database.purge
 
     def mark(self, store: str, tx_id: str) -> str:
         self._session.flush()
-        return self._side.mark(self._session.connection(), store, tx_id)
+        return self._marker.mark(self._session.connection(), store, tx_id)
 
     def begin(self) -> NoReturn:
         self._refuse()

@@ -1,4 +1,4 @@
-"""SQLAlchemy's asyncio: the steps of a session on its loop, and what is asked apart from it."""
+"""SQLAlchemy's asyncio: the steps of a session on its loop, and what runs on a new connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fmq.bind.sqlalchemy.binding import SqlAlchemyBinding
 T = TypeVar("T")
 
 
-class BindingOnLoop:
+class AsyncSqlAlchemyBinding:
     """An AsyncSession or AsyncConnection: each step is done in one piece, where its loop is."""
 
     def __init__(self, bridge: Any) -> None:
@@ -50,7 +50,7 @@ class BindingOnLoop:
         return self._run(lambda _: step())
 
 
-def apart(engine: Engine, work: Callable[[Connection], T]) -> T:
+def on_new_connection(engine: Engine, work: Callable[[Connection], T]) -> T:
     """What `work` returns, done on a new connection and on a loop of its own.
 
     In a thread of its own, as whoever wants to know may be on a loop, or on none.

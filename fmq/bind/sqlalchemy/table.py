@@ -22,7 +22,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from fmq.bind.dialects import SQLITE_NOW
 from fmq.bind.marker import DDL, TABLE
-from fmq.bind.sqlalchemy.database import kind_of
+from fmq.bind.sqlalchemy.database import dialect_named
 
 if TYPE_CHECKING:
     from alembic.operations import Operations
@@ -85,7 +85,7 @@ def _mysql_now(element: _Now, compiler: Any, **options: Any) -> str:
 
 def create_marker_table(op: Operations) -> None:
     """In the `upgrade` of a migration: `create_marker_table(op)`."""
-    op.execute(DDL[kind_of(op.get_context().dialect.name).ddl].rstrip().rstrip(";"))
+    op.execute(DDL[dialect_named(op.get_context().dialect.name).ddl].rstrip().rstrip(";"))
 
 
 def drop_marker_table(op: Operations) -> None:

@@ -1,0 +1,118 @@
+"""Find the module that serves a connection, and the database at an address.
+
+A driver's module imports its driver. So it is imported only when the program has a connection of
+that driver, or an address of it.
+"""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction
+from typing import Any
+
+from fmq.bind.errors import BindError
+from fmq.bind.interface import Binding, Database
+from fmq.errors import BadOption
+
+# Classes, each with its package, that have a transaction to bind. Other classes of the same
+# packages, such as a cursor or a maker of sessions, have none.
+OF_SQLITE = {"sqlite3.Connection", "aiosqlite.Connection"}
+OF_PSYCOPG = {"psycopg.Connection", "psycopg.AsyncConnection"}
+OF_DJANGO = {"django.BaseDatabaseWrapper", "django.ConnectionProxy"}
+OF_SQLALCHEMY = {
+    *("sqlalchemy.Session", "sqlalchemy.scoped_session", "sqlalchemy.Connection"),
+    *("sqlalchemy.AsyncSession", "sqlalchemy.AsyncConnection"),
+}
+# Classes that reach a database, and have no transaction themselves.
+ENGINES = {"sqlalchemy.Engine", "sqlalchemy.AsyncEngine"}
+
+
+def binding_of(connection: Any, bridge: Any = None) -> Binding:
+    """Return a binding of `connection`. Raises BindError if it cannot be bound.
+
+    A connection of asyncio is used through its `bridge`.
+    """
+    if "fmq" in _packages_of(connection):
+        made: Binding = connection  # an outbox hands in the binding of its session
+        return made
+    binding: Binding = module_of(connection).binding(bridge or connection)
+    return binding
+
+
+def is_async(connection: Any) -> bool:
+    """Return whether the connection's methods have to be awaited."""
+    return iscoroutinefunction(getattr(connection, "commit", None))
+
+
+def module_of(connection: Any) -> Any:
+    """Return the module that serves connections of this class. Raises BindError if none does."""
+    names = _names_of(connection)
+    if names & OF_SQLITE:
+        from fmq.bind import sqlite
+
+        return sqlite
+    if names & OF_PSYCOPG:
+        from fmq.bind import postgres
+
+        return postgres
+    if names & OF_DJANGO:
+        from fmq.bind.django import binding as django
+
+        return django
+    if names & OF_SQLALCHEMY:
+        from fmq.bind.sqlalchemy import binding as sqlalchemy
+
+        return sqlalchemy
+    found = type(connection)
+    raise BindError(
+        f"a {found.__module__}.{found.__qualname__} cannot be bound: it must be a connection of "
+        "sqlite3, aiosqlite, psycopg 3 or Django, or a session or connection of SQLAlchemy. "
+        "Nothing was changed. With another database, prepare and decide yourself and register a "
+        "checker; the guide has the steps."
+    )
+
+
+def module_with_engines(connection: Any) -> Any:
+    """Return the module that serves this connection, or this engine of SQLAlchemy."""
+    if _names_of(connection) & ENGINES:
+        from fmq.bind.sqlalchemy import binding as sqlalchemy
+
+        return sqlalchemy
+    return module_of(connection)
+
+
+def _names_of(connection: Any) -> set[str]:
+    """Return the names of its classes, each after its package, without importing any driver."""
+    return {
+        f"{each.__module__.partition('.')[0]}.{each.__qualname__}"
+        for each in type(connection).__mro__
+    }
+
+
+def _packages_of(connection: Any) -> set[str]:
+    return {name.partition(".")[0] for name in _names_of(connection)}
+
+
+def database_at(address: object) -> Database:
+    """Return the database at `address`. Raises BadOption if that is not an address of one."""
+    if "sqlalchemy" in _packages_of(address) or "+" in str(address).partition("://")[0]:
+        from fmq.bind.sqlalchemy import database
+
+        return database.database_at(address)
+    scheme, found, path = str(address).partition("://")
+    if scheme == "sqlite" and path.startswith("/") and path != "/":
+        from fmq.bind import sqlite
+
+        return sqlite.SqliteDatabase(path[1:])
+    if scheme in ("postgresql", "postgres") and found:
+        from fmq.bind import postgres
+
+        return postgres.PostgresDatabase(str(address))
+    if scheme == "django" and path:
+        from fmq.bind.django import binding
+
+        return binding.DjangoDatabase(path)
+    raise BadOption(
+        f"{address!r} is no address of a database that can be asked: it must be like "
+        "sqlite:///shop.db, with a fourth slash before an absolute path, or like "
+        "postgresql://host/name, or django:// and an alias. Nothing was changed."
+    )

@@ -1,0 +1,94 @@
+"""The interfaces of this package: what it asks of a connection, a database and an engine.
+
+Each driver has its module. Its functions `binding`, `create_table` and `purge` take a connection
+of that driver. drivers.py finds the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from fmq.feedback.answers import Answer
+from fmq.feedback.question import Question
+from fmq.feedback.service import Feedback
+from fmq.results import UndecidedTransaction
+from fmq.tx.transaction import Transaction
+
+Purge = Callable[[str, frozenset[str], float], int]
+"""Removes markers of a store that are older than some seconds, except those of the undecided
+transactions. Returns how many it has removed."""
+
+
+class Database(Protocol):
+    """A database that is reached on a new connection for each call."""
+
+    def check(self, question: Question) -> Answer:
+        """Return what the database did. Raises Unreachable if it cannot be asked now."""
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Remove markers that no checker can ask about any more, and return how many."""
+
+
+class Binding(Database, Protocol):
+    """One connection of the user's, for one bound transaction, which calls it in this order."""
+
+    path: str  # names the database in errors, and tells it from others
+
+    def register(self, store: str, producer: str, *, new: bool) -> str:
+        """Write durably that `producer` binds this database, and return where its markers lie.
+
+        That is the schema in PostgreSQL, and "" elsewhere. Raises BindError if the database does
+        not know `producer` although that one is not `new`.
+        """
+
+    def begin(self) -> str:
+        """Begin the database's transaction. Return a warning if its commits may be lost, or ""."""
+
+    def mark(self, store: str, tx_id: str) -> str:
+        """Insert the marker as the last statement, and return where it lies, as `register` does.
+
+        Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
+        """
+
+    def commit(self) -> None:
+        """Commit the database's transaction."""
+
+    def rolled_back_for_sure(self) -> bool:
+        """Return whether it is certain that a commit that raised did not happen."""
+
+    def rollback(self) -> None:
+        """Roll back the database's transaction, if it is still open."""
+
+    def leave(self) -> None:
+        """Undo what `begin` has set up around the transaction. Called last, however it ended."""
+
+
+class AsyncConnection(Protocol):
+    """A connection or session of asyncio."""
+
+    def commit(self) -> Coroutine[Any, Any, None]: ...
+
+
+class TransactionFactory(Protocol):
+    """An engine, as far as a block or an outbox needs one."""
+
+    def transaction(
+        self,
+        *,
+        tx_id: str | None = ...,
+        producer: str | None = ...,
+        check_after: float | None = ...,
+        bind: Any = ...,
+    ) -> Transaction: ...
+
+
+class DecisionSource(Protocol):
+    """An engine, as far as a purge needs one."""
+
+    @property
+    def feedback(self) -> Feedback: ...
+
+    def sync(self) -> None: ...
+
+    def undecided(self) -> list[UndecidedTransaction]: ...
