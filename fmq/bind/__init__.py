@@ -1,4 +1,4 @@
-"""Tying a transaction to the user's own database: both commit, or neither does."""
+"""Bind a transaction to the user's own database, so that both commit or neither does."""
 
 from fmq.bind.checker import checker_of
 from fmq.bind.errors import (

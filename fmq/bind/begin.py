@@ -1,4 +1,4 @@
-"""Beginning a transaction that is bound to a database, and having its checker ready."""
+"""Begin a transaction that is bound to a database, and register a checker for it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def begin_bound(
     *,
     strict: bool,
 ) -> BoundTransaction:
-    """A transaction that commits with that of `connection`; nothing of either has begun."""
+    """Return a transaction that commits with that of `connection`. Neither has begun yet."""
     check_producer(producer)
     names = tx_id, producer or None, check_after
-    ended = partial(databases.block_ended, producer)
+    on_commit = partial(databases.block_ended, producer)
     if not is_async(connection):
         binding, place = _introduce(feedback, checkers, databases, producer, connection)
         tx = manager.begin(*names, make=BoundTransaction)
-        return tx.bind(binding, feedback, place, ended, strict=strict)
+        return tx.bind(binding, feedback, place, on_commit, strict=strict)
     from fmq.bind.on_loop import AsyncBoundTransaction  # here: asyncio is slow to import
 
     later = manager.begin(*names, make=AsyncBoundTransaction)
 
     def meet(bridge: Any) -> None:
         binding, place = _introduce(feedback, checkers, databases, producer, connection, bridge)
-        later.bind(binding, feedback, place, ended, strict=strict)
+        later.bind(binding, feedback, place, on_commit, strict=strict)
 
     return later.bind_on_loop(connection, meet)
 
@@ -54,12 +54,13 @@ def _introduce(
     connection: Any,
     bridge: Any = None,
 ) -> tuple[Binding, str]:
-    """What ties the connection, once its database and `producer` know each other; and where in it
-    the marks of that one are.
+    """Return the binding of `connection`, and where in its database the producer's marks lie.
+
+    The first time, the database and the checkers learn of each other.
     """
     binding = binding_of(connection, bridge)
     if checkers.is_unbound(producer, binding.path):
-        # First the database, then the checker: one that is not registered there answers nothing.
+        # First the database: until it knows the producer, a checker gets WrongDatabase.
         new = not checkers.has_bound(producer)
         place = binding.register(feedback.store, producer, new=new)
         checkers.add_bound(producer, binding.path, place, databases.add_bound(producer, binding))

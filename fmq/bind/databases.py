@@ -1,9 +1,9 @@
-"""The databases that producers are bound to, as the engine itself asks them.
+"""The databases that producers are bound to, as the engine asks and purges them.
 
-It asks what became of transactions, and it removes rows of the marker table that no checker needs
-any more: when it is opened and once a day where `resolve=` names the database, else after one bound
-block in 1,000. Either is done on a connection of its own, in transactions of its own. What fails is
-noted for `engine.stats().trouble`, logged when that changes, and tried again.
+The engine asks them what became of transactions. It also purges them, that is, it removes markers
+that no checker needs any more. A database that `resolve=` names is purged when the engine opens and
+once a day, any other after each 1,000 bound blocks. Both use connections of their own. A failure is
+in `engine.stats().trouble`, is logged when it begins and when it ends, and is tried again.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ LOG = logging.getLogger("fmq.bind")
 
 
 class ProducerDatabase:
-    """That of one producer."""
+    """The database of one producer: when it is purged next, and what is wrong with it."""
 
     def __init__(self, producer: str, database: Database, purge_every: float, due: float) -> None:
         self.producer = producer
         self.database = database
         self.purge_every = purge_every
-        self.due = due  # when it is purged next; a time of `Clock.monotonic`
-        self.blocks = 0
-        # What is wrong, by what was tried: the one may fail where the other does not.
+        self.due = due  # when to purge it next, by `Clock.monotonic`
+        self.blocks = 0  # that have ended since the last purge
+        # The error by what was tried, "asked" or "reached": one may fail while the other works.
         self.troubles: dict[str, str] = {}
 
     def note(self, tried: str, trouble: str | None) -> None:
-        """Note how it went, and log that if it is news."""
+        """Keep the error of `tried`, or None, and log a change."""
         if trouble == self.troubles.get(tried):
             return
         if trouble is None:
@@ -58,7 +58,7 @@ class ProducerDatabase:
 
 
 class Databases:
-    """All that an engine asks. Safe for threads."""
+    """All databases that an engine asks and purges. Safe for threads."""
 
     def __init__(self, engine: DecisionSource, clock: Clock, *, background: bool) -> None:
         self._engine = engine
@@ -72,17 +72,17 @@ class Databases:
         self._stopped = False
 
     def add_configured(self, producer: str, database: Database) -> Checker:
-        """A checker that asks the database that `resolve=` names; it is purged each day."""
+        """Return a checker that asks a database of `resolve=`, and purge that one each day."""
         return self._add(ProducerDatabase(producer, database, DAY_SECONDS, self._clock.monotonic()))
 
     def add_bound(self, producer: str, database: Database) -> Checker:
-        """The same for one that was bound; it is purged after so many blocks."""
+        """Return a checker that asks a bound database, and purge that one by its blocks."""
         if producer in self._all:
             return self._checker(self._all[producer])
         return self._add(ProducerDatabase(producer, database, math.inf, math.inf))
 
     def _add(self, database: ProducerDatabase) -> Checker:
-        # A new dict: the thread goes through the one that it was handed.
+        # A new dict, because the thread may be iterating over the old one.
         self._all = {**self._all, database.producer: database}
         return self._checker(database)
 
@@ -91,12 +91,12 @@ class Databases:
 
     def _answer(self, database: ProducerDatabase, question: Question) -> Answer:
         if not question.bound:
-            return "unknown"  # that it has no mark says nothing
+            return "unknown"  # it never has a mark, so the absence of one proves nothing
         try:
             answer = database.database.check(question)
         except Exception as error:
             database.note("asked", driver_message(error))
-            self._look_at(database, self._clock.monotonic() + RETRY_SECONDS)
+            self._purge_by(database, self._clock.monotonic() + RETRY_SECONDS)
             if isinstance(error, Unreachable):
                 return "unknown"
             raise
@@ -105,7 +105,7 @@ class Databases:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the first database that does not answer."""
+        """The error of the first database that does not answer, or None."""
         for each in self._all.values():
             for tried, why in list(each.troubles.items()):
                 return f"the database of producer {each.producer!r} cannot be {tried}: {why}"
@@ -114,27 +114,28 @@ class Databases:
     # --- purging --------------------------------------------------------------------------------
 
     def block_ended(self, producer: str) -> None:
-        """A bound block of `producer` has ended; raises nothing."""
+        """Count a bound block of `producer` that has ended. Raises nothing."""
         database = self._all.get(producer)
         if database is None:
             return
         database.blocks += 1
         if database.purge_every == math.inf and database.blocks >= BLOCKS_BETWEEN_PURGES:
             database.blocks = 0
-            self._look_at(database, self._clock.monotonic())
+            self._purge_by(database, self._clock.monotonic())
         if not self._background:
             self.attempt()
 
-    def _look_at(self, database: ProducerDatabase, due: float) -> None:
+    def _purge_by(self, database: ProducerDatabase, due: float) -> None:
+        # Purging is also how a database that did not answer is tried again.
         database.due = min(database.due, due)
         self._kick()
 
     def _kick(self) -> None:
-        with suppress(RuntimeError):  # another thread just did
+        with suppress(RuntimeError):  # another thread has just released it
             self._wake.release()
 
     def start(self) -> None:
-        """Do what is due now: in a thread from now on, or at once where there are no threads."""
+        """Start the thread that purges, or purge what is due now if the engine has no threads."""
         if not self._background:
             self.attempt()
         elif self._thread is None:
@@ -150,9 +151,9 @@ class Databases:
         return min((each.due for each in self._all.values()), default=math.inf)
 
     def attempt(self) -> bool:
-        """Purge what is due; False if the engine has ended."""
+        """Purge what is due. Return False if the engine is closed or has failed."""
         if not self._purging.acquire(blocking=False):
-            return True  # another thread is at it
+            return True  # another thread is purging
         try:
             return all(self._purge(each) for each in self._due())
         finally:
@@ -179,7 +180,7 @@ class Databases:
         return True
 
     def stop(self) -> None:
-        """End the thread; a purge that runs is given some seconds."""
+        """End the thread. Waits some seconds for a purge that is running."""
         self._stopped = True
         self._kick()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -187,5 +188,5 @@ class Databases:
 
 
 def driver_message(error: BaseException) -> str:
-    """What the driver said; SQLAlchemy says more, its statements among them."""
+    """Return the driver's message alone, without the statements that SQLAlchemy adds."""
     return str(getattr(error, "orig", None) or error).strip() or type(error).__name__

@@ -1,6 +1,6 @@
-"""What SQLite, PostgreSQL and MySQL say alike, and what not, whichever driver reaches them.
+"""The dialects of SQLite, PostgreSQL and MySQL: their SQL, whichever driver runs it.
 
-Parameters are named, as in :tx_id, and times are seconds since 1970 by the database's clock.
+Parameters are named, as in :tx_id. Times are seconds since 1970 by the database's clock.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import copy
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fmq.bind.errors import BindError
 from fmq.bind.marker import BUSY_SECONDS, DEADLINE_SECONDS, GRACE_SECONDS, REGISTERED, TABLE
 
 Execute = Callable[[str], Iterable[Any]]
-"""Runs a statement without parameters; its rows."""
+"""Runs a statement without parameters, and returns its rows."""
 
 BUSY_MS = round(BUSY_SECONDS * 1000)
 KEY = "store_id = :store AND tx_id = :tx_id"
 
 
 class Statements:
-    """The statements on the marker table, for a database whose clock is read as given."""
+    """The statements on the marker table. `now` is the SQL that reads the database's clock."""
 
     def __init__(
         self,
@@ -36,8 +36,11 @@ class Statements:
         unless_there: str = "ON CONFLICT DO NOTHING",
         marked: str = "",
     ) -> None:
-        """`time` is one made of a number of seconds, `seconds` a span; `source` is no table;
-        `marked` asks the mark when its transaction began, and where it is.
+        """Write the statements with the given pieces of SQL.
+
+        `time` converts seconds since 1970, `seconds` a number of seconds, `text` a column of text.
+        `source` selects from no table. `marked` makes the mark return when its transaction began
+        and in which schema the mark lies.
         """
         begin = f"INSERT INTO {table} (store_id, tx_id, state, deadline"
         self.mark = (
@@ -63,7 +66,7 @@ class Statements:
         )
 
     def in_percent_format(self) -> Statements:
-        """The same, with parameters written as in %(tx_id)s."""
+        """Return the same statements with parameters as in %(tx_id)s."""
         other = copy.copy(self)
         for name, text in vars(self).items():
             setattr(other, name, re.sub(r":(\w+)", r"%(\1)s", text))
@@ -71,7 +74,7 @@ class Statements:
 
 
 class Cursor(Protocol):
-    """Of DB-API, or like one."""
+    """A cursor of Python's DB-API, as far as purging needs it."""
 
     def execute(self, statement: str, values: dict[str, Any], /) -> Any: ...
 
@@ -79,11 +82,13 @@ class Cursor(Protocol):
 
 
 def key_of(store: str, tx_id: str) -> dict[str, Any]:
-    """The values that name a row."""
+    """Return the parameters that name a row."""
     return {"store": store, "tx_id": tx_id}
 
 
-PURGED_AT_ONCE = 1000  # rows in one transaction: a program that writes waits for no more
+PURGED_AT_ONCE = (
+    1000  # rows in one transaction, so that the user's program waits for no more than these
+)
 
 
 def purge(
@@ -94,12 +99,15 @@ def purge(
     undecided: frozenset[str],
     older_seconds: float,
 ) -> int:
-    """Remove markers that no checker can ask about any more, some in each transaction; how many."""
+    """Remove markers that no checker can ask about any more, and return how many.
+
+    Commits after each 1,000 rows.
+    """
     which = {"store": store, "registered": REGISTERED + "%", "older": older_seconds}
     found = (tx_id for (tx_id,) in cursor.execute(say.old, which).fetchall())
     old = (str(tx_id, "utf-8") if isinstance(tx_id, bytes) else tx_id for tx_id in found)
     gone = [key_of(store, tx_id) for tx_id in old if tx_id not in undecided]
-    commit()  # what was looked at keeps no other program from writing
+    commit()  # ends the lock for reading, so that other programs can write
     for first in range(0, len(gone), PURGED_AT_ONCE):
         cursor.executemany(say.remove, gone[first : first + PURGED_AT_ONCE])
         commit()
@@ -108,95 +116,102 @@ def purge(
     return len(gone) + tombstones
 
 
+class Beginning(NamedTuple):
+    """What a bound transaction notes when it begins."""
+
+    deadline: int  # no mark may be inserted later
+    began: str  # PostgreSQL's time of beginning, which identifies the transaction; else ""
+    loss: str  # how the database may lose commits as it is set, or ""
+
+
 @dataclass(frozen=True)
 class Dialect:
-    """One kind of database."""
+    """What is different in one kind of database."""
 
-    ddl: str  # its name in marker.DDL
+    ddl: str  # the key of its table in marker.DDL
     statements: Statements
-    setup: tuple[str, ...]  # begins a checker's connection: do not wait for long, stay durable
-    # What no mark may be later than; when the transaction began, if no other one could have begun
-    # then; and what may take back commits, if any.
-    deadline: Callable[[Execute, str], tuple[int, str, str]]
+    setup: tuple[str, ...]  # for a checker's connection: short waits, durable commits
+    begin: Callable[[Execute, str], Beginning]  # reads it, for the database at a path
 
 
 # --- SQLite ------------------------------------------------------------------------------------
 
 
 def sqlite_path(execute: Execute) -> str:
-    """The file of the connection's own database; BindError if it has none."""
-    # As bytes: what text comes as may be the program's choice.
+    """Return the file of the connection's main database. Raises BindError if it is in memory."""
+    # As bytes, because the program may have set another type for text.
     ask = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"
     for (file,) in execute(ask):
         if file:
             return str(file, "utf-8")
     raise BindError(
-        "a database in memory is gone with its process, so it can tell nothing after a crash. "
+        "a database in memory is gone with its process, so it cannot be asked after a crash. "
         "Nothing was changed. Bind one that has a file."
     )
 
 
-# A savepoint from the beginning of the database's transaction: gone if that has ended in between,
-# though another one has begun since. SQLite rolls back by itself, too (ON CONFLICT ROLLBACK).
+# A savepoint at the beginning of the block. If the database's transaction ends inside of the block,
+# the savepoint is gone, even if another transaction has begun since. SQLite itself may end it, too
+# (ON CONFLICT ROLLBACK).
 BLOCK_SAVEPOINT = "fmq_block"
 
 
 def is_gone(error: BaseException | None) -> bool:
-    """Whether releasing a savepoint failed because there is none."""
+    """Return whether releasing a savepoint failed because there is none."""
     return "no such savepoint" in str(error)
 
 
 LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
-def _sqlite_deadline(execute: Execute, path: str) -> tuple[int, str, str]:
+def _begin_sqlite(execute: Execute, path: str) -> Beginning:
     [(mode,)] = execute("SELECT CAST(journal_mode AS BLOB) FROM pragma_journal_mode")
     mode = str(mode, "utf-8")
     [(level,)] = execute("PRAGMA synchronous")
     [(deadline,)] = execute(f"SELECT {SQLITE_NOW} + {DEADLINE_SECONDS}")
-    # Deleting the rollback journal commits, and that the name is gone is durable with EXTRA only.
+    # With journal_mode=DELETE, removing the file commits. Only EXTRA syncs the directory after it.
     least = 2 if mode in ("wal", "truncate", "persist") else 3
     if mode not in ("off", "memory") and level >= least:
-        return int(deadline), "", ""
+        return Beginning(int(deadline), "", "")
     loss = (
         f"{path}: with journal_mode={mode} and synchronous={LEVELS[level]} a power cut may take "
-        "back what was committed, and leave the messages that tell of it. journal_mode=WAL with "
+        "back what was committed, and keep the messages about it. journal_mode=WAL with "
         "synchronous=FULL, or journal_mode=DELETE with synchronous=EXTRA, keeps them together."
     )
-    return int(deadline), "", loss
+    return Beginning(int(deadline), "", loss)
 
 
 SQLITE_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"
 SQLITE = Dialect(
     "sqlite",
-    # Not any fmq_tx that an attached file or a temporary table has: each file commits by itself.
+    # Only the main file: an attached file or a temporary table commits by itself.
     Statements(SQLITE_NOW, table=f"main.{TABLE}", text="CAST({} AS BLOB)"),
     (f"PRAGMA busy_timeout = {BUSY_MS}", "PRAGMA synchronous = EXTRA"),
-    _sqlite_deadline,
+    _begin_sqlite,
 )
 
 
 # --- PostgreSQL --------------------------------------------------------------------------------
 
 
-# now() stands still in a transaction, and is another one in the next.
+# now() is constant in a transaction, and different in the next.
 POSTGRES_BEGAN = "CAST(extract(epoch FROM now()) AS text)"
 POSTGRES_SCHEMA = "SELECT CAST(relnamespace AS text) FROM pg_class WHERE oid = "
 
 
-def _postgres_deadline(execute: Execute, path: str) -> tuple[int, str, str]:
+def _begin_postgres(execute: Execute, path: str) -> Beginning:
     [(deadline, began, commits, fsync)] = execute(
         f"SELECT CAST(extract(epoch FROM clock_timestamp()) AS bigint) + {DEADLINE_SECONDS}, "
         f"{POSTGRES_BEGAN}, current_setting('synchronous_commit'), current_setting('fsync')"
     )
     if commits != "off" and fsync != "off":
-        return int(deadline), began, ""
+        return Beginning(int(deadline), began, "")
     loss = (
         f"{path}: with synchronous_commit={commits} and fsync={fsync} a crash of the "
-        "server may take back what was committed, and leave the messages that tell of it. "
+        "server may take back what was committed, and keep the messages about it. "
         "synchronous_commit=on and fsync=on keep them together."
     )
-    return int(deadline), began, loss
+    return Beginning(int(deadline), began, loss)
 
 
 def rolled_back_by_server(sqlstate: str | None) -> bool:
@@ -214,24 +229,24 @@ POSTGRES = Dialect(
         marked=f" RETURNING {POSTGRES_BEGAN}, ({POSTGRES_SCHEMA}{TABLE}.tableoid)",
     ),
     (f"SET lock_timeout = '{BUSY_MS}ms'", "SET synchronous_commit = on"),
-    _postgres_deadline,
+    _begin_postgres,
 )
 
 
 # --- MySQL -------------------------------------------------------------------------------------
 
 
-def _mysql_deadline(execute: Execute, path: str) -> tuple[int, str, str]:
+def _begin_mysql(execute: Execute, path: str) -> Beginning:
     [(deadline, flush)] = execute(
         f"SELECT unix_timestamp() + {DEADLINE_SECONDS}, @@innodb_flush_log_at_trx_commit"
     )
     if int(flush) == 1:
-        return int(deadline), "", ""
+        return Beginning(int(deadline), "", "")
     loss = (
         f"{path}: with innodb_flush_log_at_trx_commit={flush} a crash may take back what was "
-        "committed, and leave the messages that tell of it. With 1 they stay together."
+        "committed, and keep the messages about it. With 1 they stay together."
     )
-    return int(deadline), "", loss
+    return Beginning(int(deadline), "", loss)
 
 
 MYSQL = Dialect(
@@ -243,5 +258,5 @@ MYSQL = Dialect(
         unless_there="ON DUPLICATE KEY UPDATE state = 'C'",
     ),
     ("SET SESSION innodb_lock_wait_timeout = 1",),  # seconds, and not less
-    _mysql_deadline,
+    _begin_mysql,
 )

@@ -1,4 +1,7 @@
-"""What can go wrong between two stores that are to agree."""
+"""The errors of bound transactions.
+
+The functions make an error that several drivers raise with the same words.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +11,34 @@ from fmq.results import Outcome
 
 
 class BindError(TransactionError):
-    """The database's connection cannot be tied to a transaction as it is; nothing was changed."""
+    """The connection cannot be bound to a transaction as it is. Nothing was changed."""
 
 
 class NoMarkerTable(BindError):
-    """The database has no marker table; the message has the statement that makes it."""
+    """The database has no marker table. The message has the statement that makes it."""
 
     def __init__(self, database: str, ddl: str) -> None:
         super().__init__(
-            f"{database}: there is no table fmq_tx, which tells after a crash whether the database "
+            f"{database}: there is no table fmq_tx, which shows after a crash whether the database "
             "committed. Nothing was committed or decided. Make it once, with "
             f"fmq.bind.create_table(connection) or:\n\n{ddl}"
         )
 
 
 class WrongDatabase(BindError):
-    """The database was never bound by this producer, so that it has no row says nothing."""
+    """This producer never bound the database, so the absence of a marker proves nothing."""
 
     def __init__(self, database: str, producer: str) -> None:
         super().__init__(
             f"{database}: no transaction of producer {producer!r} was ever bound to this database, "
-            "or the rows of fmq_tx that said so were deleted, so it cannot tell what became of "
+            "or the rows of fmq_tx that said so were deleted, so it does not know what became of "
             "one. Nothing was decided; name the right database, or decide yourself, with "
             "engine.decide."
         )
 
 
 class NotDurable(BindError):
-    """The database may lose what it commits, and `Options(strict_bind=True)` refuses that."""
+    """The database may lose its commits, and `Options(strict_bind=True)` refuses that."""
 
     def __init__(self, loss: str) -> None:
         super().__init__(
@@ -45,16 +48,16 @@ class NotDurable(BindError):
 
 
 class Unreachable(BindError):
-    """A database that was to be asked could not be reached; the message is the driver's."""
+    """The database cannot be reached now. The message is the driver's."""
 
 
 def unusable(why: object) -> BindError:
-    """The connection itself does not work."""
+    """Return the error of a connection that does not work."""
     return BindError(f"this connection cannot be used here: {why} Nothing was changed.")
 
 
 def work_open(database: str) -> BindError:
-    """What the connection has begun is not this transaction's."""
+    """Return the error of a connection that has a transaction open already."""
     return BindError(
         f"{database}: this connection has a transaction open already, which may hold work "
         "that is not to be part of this one. Commit it or roll it back first."
@@ -62,17 +65,17 @@ def work_open(database: str) -> BindError:
 
 
 def strangers(database: str, producer: str) -> BindError:
-    """Bound for the first time, while something is undecided that the database never saw."""
+    """Return the error of a database that does not know a producer with undecided transactions."""
     return BindError(
         f"{database}: transactions of producer {producer!r} are undecided, and this database has "
         "no row that says they were bound to it: it is another one, or its rows of fmq_tx were "
-        "deleted, so it would tell that they rolled back. Nothing was begun. Bind the right "
+        "deleted, so it would answer that they rolled back. Nothing was begun. Bind the right "
         "database, or decide them with engine.decide, or take another producer name."
     )
 
 
 def wrong_with(block: str, kind: str) -> BindError:
-    """`with` for `async with`, or the reverse."""
+    """Return the error of `with` in the place of `async with`, or the reverse."""
     return BindError(
         f"the connection is {kind}, so write `{block} engine.transaction(bind=connection) as tx`. "
         "Nothing was begun or changed."
@@ -80,7 +83,7 @@ def wrong_with(block: str, kind: str) -> BindError:
 
 
 def ended_inside(database: str, tx_id: str) -> BindError:
-    """The program has ended the database's transaction itself."""
+    """Return the error of a block in which the program ended the database's transaction."""
     return BindError(
         f"{database}: the database's transaction was ended inside of the block, so what it wrote "
         f"is committed or rolled back without transaction {tx_id!r}, whose messages were not "
@@ -89,7 +92,7 @@ def ended_inside(database: str, tx_id: str) -> BindError:
 
 
 def each_by_itself(database: str) -> BindError:
-    """The connection has no transactions."""
+    """Return the error of a connection in autocommit, which has no transaction to bind."""
     return BindError(
         f"{database}: this connection commits each statement by itself, so there is "
         "nothing to bind. Nothing was changed; use one without autocommit."
@@ -97,7 +100,7 @@ def each_by_itself(database: str) -> BindError:
 
 
 def not_the_blocks(database: str, autocommit: bool) -> BindError:
-    """sqlite3 of Python 3.12 or newer, told to leave committing to nobody, or to itself."""
+    """Return the error of a connection of sqlite3 that was made with `autocommit` (Python 3.12)."""
     return BindError(
         f"{database}: this connection was made with autocommit={autocommit}, with which sqlite3 "
         "does not let a block begin and commit. Nothing was changed; leave autocommit out, or set "
@@ -106,7 +109,7 @@ def not_the_blocks(database: str, autocommit: bool) -> BindError:
 
 
 def in_pipeline(database: str) -> BindError:
-    """What a statement did is known only later, and the mark must be known to be there."""
+    """Return the error of a connection in a pipeline, where the mark could fail only later."""
     return BindError(
         f"{database}: this connection is in a pipeline, which holds back what each statement did. "
         "Nothing was begun; begin the pipeline inside of the block, and end it there."
@@ -114,10 +117,10 @@ def in_pipeline(database: str) -> BindError:
 
 
 def marked_elsewhere(database: str, producer: str) -> BindError:
-    """Another schema has a table of that name, too."""
+    """Return the error of a mark that went into the marker table of another schema."""
     return BindError(
         f"{database}: the search_path leads to the fmq_tx of another schema than that in which "
-        f"producer {producer!r} is known, and where is looked for its marks. The database's "
+        f"producer {producer!r} is known, where the checkers look for its marks. The database's "
         "transaction and the messages were rolled back; give each schema a producer of its own, "
         "or only one of them the table."
     )
@@ -128,7 +131,7 @@ TOO_OLD = f"it has been open for more than {DEADLINE_SECONDS} seconds"
 
 
 class Fenced(TransactionError):
-    """A checker was faster: it has told the engine that this transaction rolled back."""
+    """The transaction cannot commit any more: a checker ruled it out, or its deadline is over."""
 
     def __init__(self, tx_id: str, why: str) -> None:
         super().__init__(
@@ -138,22 +141,25 @@ class Fenced(TransactionError):
 
 
 class InDoubt(TransactionError):
-    """The database's commit failed in a way that does not say whether it happened.
+    """The database's commit failed, and may have happened all the same.
 
-    `outcome` is what a check on a new connection has found out since; None: not known yet, and
-    the checkers go on asking.
+    `outcome` is what a check on a new connection has found since. None means that it is not known
+    yet, and that the checkers go on asking.
     """
 
     def __init__(self, tx_id: str, error: BaseException, outcome: Outcome | None) -> None:
         if outcome is None:
-            found = "it could not be found out at once; the transaction stays undecided, and asked"
+            found = (
+                "a check could not find out at once; the transaction stays undecided, and the "
+                "checkers go on asking"
+            )
         else:
             did = "did" if outcome.state == "committed" else "did not"
             found = f"a check since found that it {did}"
         why = str(error) or type(error).__name__
         super().__init__(
             f"transaction {tx_id!r}: the database's commit failed ({why}), which does not say "
-            f"whether it happened; {found}. engine.outcome({tx_id!r}) tells what became of it."
+            f"whether it happened; {found}. engine.outcome({tx_id!r}) returns what became of it."
         )
         self.outcome = outcome
 

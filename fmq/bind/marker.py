@@ -1,8 +1,8 @@
 """The marker table: one row for each bound transaction, under a key that only one can take.
 
 The producer inserts state C as the last statement of its own database transaction. A checker
-that finds no row inserts state R under the same key, a tombstone: then the producer's insert,
-should it come after all, fails. So the key is a fence, and whatever is read behind it is final.
+that finds no row inserts a tombstone under the same key: a row of state R. A later insert of the
+producer then fails. So the key is a fence: what a checker reads after its insert is final.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from fmq.errors import BadOption
 
 TABLE = "fmq_tx"
 DEADLINE_SECONDS = 3600  # no marker may be inserted later than this after its transaction began
-GRACE_SECONDS = 3600  # how much longer a tombstone stays than anybody could insert a marker
+GRACE_SECONDS = 3600  # how long a tombstone stays after the last moment at which a marker can come
 RETENTION_SECONDS = 7 * 86400.0
-REGISTERED = "§"  # begins the keys of producers' own rows; no tx_id can
+REGISTERED = "§"  # begins the keys of producers' own rows; no tx_id begins with it
 BUSY_SECONDS = 0.5  # how long a checker waits for the producer's open transaction
 
 DDL = {
@@ -56,12 +56,12 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
 
 
 def registered_as(producer: str) -> str:
-    """The key of a producer's own row."""
+    """Return the key of a producer's own row, which says that it binds this database."""
     return REGISTERED + producer
 
 
 def ddl(dialect: str) -> str:
-    """Return the statement that makes the marker table, and does nothing where it exists."""
+    """Return the statement that makes the marker table unless it exists."""
     if dialect not in DDL:
         raise BadOption(f"dialect {dialect!r}: must be one of {', '.join(sorted(DDL))}")
     return DDL[dialect]

@@ -1,10 +1,10 @@
-"""A bound transaction over a connection of asyncio: psycopg's AsyncConnection, or aiosqlite's.
+"""Run the steps of a bound transaction in a thread, and its calls of the connection on the loop.
 
-Its steps are told once, in fmq/bind/transaction.py, for connections that block. Here they run in
-a thread, where waiting for the disk holds up nobody, and what they ask of the connection is done
-on the loop that it belongs to. Steps that have begun are never left: a database that was told to
-commit may have done it, and a thread that writes the journal cannot be stopped. So whoever is
-cancelled meanwhile waits on, and is cancelled when they are over.
+This serves the connections of psycopg's AsyncConnection, aiosqlite and SQLAlchemy's asyncio. The
+steps are those of fmq/bind/transaction.py, which block. In a thread they do not hold up the loop
+while they wait for the disk. A step that has begun always runs to its end: the database may have
+committed already, and a thread that writes the journal cannot be stopped. So a cancelled task waits
+for the end of the step, and only then raises its CancelledError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class AsyncBoundTransaction(BoundTransaction):
-    """As an `async with` block: begins the database's transaction, and ends both."""
+    """An `async with` block that begins the database's transaction, and ends both."""
 
     _connection: Any
     _meet: Callable[[Bridge], object]
@@ -35,7 +35,7 @@ class AsyncBoundTransaction(BoundTransaction):
     def bind_on_loop(
         self, connection: Any, meet: Callable[[Bridge], object]
     ) -> AsyncBoundTransaction:
-        """`meet` binds it, once that can be awaited."""
+        """Keep `meet`, which binds this transaction once the block begins, and return this one."""
         self._connection, self._meet = connection, meet
         return self
 
@@ -48,7 +48,7 @@ class AsyncBoundTransaction(BoundTransaction):
         try:
             await in_thread(partial(self._begin, bridge))
         except asyncio.CancelledError as cancelled:
-            if self.phase is Phase.OPEN:  # it has begun, and nobody is going to end it
+            if self.phase is Phase.OPEN:  # it has begun, and its block will not run
                 await in_thread(partial(super().__exit__, type(cancelled), cancelled, None))
             raise
         return self
@@ -72,14 +72,14 @@ class AsyncBoundTransaction(BoundTransaction):
         except asyncio.CancelledError as cancelled:
             add_note(
                 cancelled,
-                f"it came while transaction {self.tx_id!r} was ended, which is never left "
-                f"halfway: it is {self.phase.value}. engine.outcome({self.tx_id!r}) tells more.",
+                f"it came while transaction {self.tx_id!r} was ended, which always runs to "
+                f"its end: it is {self.phase.value}. engine.outcome({self.tx_id!r}) has more.",
             )
             raise
 
 
 class Bridge:
-    """A connection of asyncio, or a cursor of one, as code sees it that blocks in a thread."""
+    """A connection or cursor of asyncio with methods that block, for use in a thread."""
 
     def __init__(self, of: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.__dict__.update(_of=of, _loop=loop)
@@ -96,12 +96,12 @@ class Bridge:
 
     @property
     def in_transaction(self) -> bool:
-        """Of aiosqlite, which does one thing after the other: what was begun before is done."""
-        self.cursor()
+        """Whether aiosqlite is in a transaction, after the statements that it has queued."""
+        self.cursor()  # runs after what is queued
         return bool(self._of.in_transaction)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What `function` returns or promises, called on the loop."""
+        """Call `function` on the loop, await its result, and return that."""
         call = partial(function, *arguments, **named)
         result = asyncio.run_coroutine_threadsafe(_awaited(call), self._loop).result()
         return Bridge(result, self._loop) if hasattr(result, "fetchall") else result
@@ -113,13 +113,16 @@ async def _awaited(call: Callable[[], Any]) -> Any:
 
 
 async def through(connection: Any, work: Callable[[Any], T]) -> T:
-    """What `work` returns in a thread, given `connection` as code sees it that blocks."""
+    """Call `work` in a thread with a blocking bridge to `connection`, and return its result."""
     return await in_thread(partial(work, Bridge(connection, asyncio.get_running_loop())))
 
 
 async def in_thread(step: Callable[[], T]) -> T:
-    """What `step` returns or raises; a cancellation is raised only when it has ended."""
-    # A thread of its own: one of the loop's few may be waiting for a lock that this one is to free.
+    """Run `step` in a thread, and return or raise what it does.
+
+    A cancellation is raised only after the step has ended.
+    """
+    # A new thread: all threads of the loop's pool may wait for a lock that this step releases.
     done: Future[T] = Future()
     run = partial(copy_context().run, _run, step, done)
     Thread(target=run, name="fmq bound transaction", daemon=True).start()
@@ -127,7 +130,7 @@ async def in_thread(step: Callable[[], T]) -> T:
     cancelled = None
     while not waiting.done():
         try:
-            await asyncio.wait((waiting,))  # which does not cancel what it waits for
+            await asyncio.wait((waiting,))  # which does not cancel the step
         except asyncio.CancelledError as error:
             cancelled = cancelled or error
     if cancelled is None:

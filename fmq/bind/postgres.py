@@ -1,4 +1,4 @@
-"""PostgreSQL through psycopg 3: marking a transaction, committing it, finding out what it did."""
+"""Bind connections of psycopg 3, and ask a PostgreSQL database what a transaction did."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from fmq.bind import dialects
-from fmq.bind.dialects import POSTGRES, POSTGRES_SCHEMA, key_of, rolled_back_by_server
+from fmq.bind.dialects import POSTGRES, POSTGRES_SCHEMA, Beginning, key_of, rolled_back_by_server
 from fmq.bind.errors import (
     RULED_OUT,
     TOO_OLD,
@@ -40,16 +40,16 @@ FENCE = (
     "RETURNING state"
 )
 SCHEMA = POSTGRES_SCHEMA + "to_regclass(%(table)s)"
-# A lock not given in time, a deadlock, and what else comes of another transaction.
+# Another transaction is in the way: a lock not granted in time, a deadlock and the like.
 BUSY_ERRORS = (
     errors.LockNotAvailable,
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.QueryCanceled,
 )
-# No server, a lost connection; or only a replica.
+# No server, a lost connection, or a replica that cannot write.
 UNREACHABLE_ERRORS = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
-CONNECT_SECONDS = 5  # unless the address says otherwise
+CONNECT_SECONDS = 5  # the timeout, unless the address has one
 
 
 class PostgresBinding:
@@ -59,19 +59,19 @@ class PostgresBinding:
         if connection.closed:
             raise unusable("it is closed.")
         self._connection = connection
-        self._deadline = 0
-        self._began = ""
+        self._beginning = Beginning(0, "", "")
         self._certain = False
         self._address = ""
         info = connection.info
         self.path = f"postgresql://{info.host}:{info.port}/{info.dbname}"
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Have the database know, for good, that it is the one that `producer` binds; BindError
-        if it does not know that yet, and `producer` is not `new`. The schema that has the table.
+        """Write durably that `producer` binds this database. Return the schema of the table.
+
+        Raises BindError if that is news to the database, and `producer` is not `new`.
         """
         self._refuse_open_transaction()
-        # Its checker is kept, and this connection may be closed when somebody asks.
+        # The checkers keep this binding, and the connection may be closed when they ask.
         self._address = address_of(self._connection)
         try:
             with self._checking_table():
@@ -88,31 +88,32 @@ class PostgresBinding:
         return str(found[0])
 
     def begin(self) -> str:
-        """Begin the database's transaction; what may take back its commits, or nothing."""
+        """Begin the database's transaction. Return a warning if its commits may be lost, or ""."""
         self._refuse_open_transaction()
         execute = _tuple_cursor(self._connection).execute
-        self._deadline, self._began, loss = POSTGRES.deadline(execute, self.path)
-        return loss
+        self._beginning = POSTGRES.begin(execute, self.path)
+        return self._beginning.loss
 
     def mark(self, store: str, tx_id: str) -> str:
-        """The last statement of the database's transaction; Fenced if it comes too late. The schema
-        that has it.
+        """Insert the marker as the last statement, and return the schema that it went to.
+
+        Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
         """
         connection = self._connection
         if connection.info.transaction_status == TransactionStatus.IDLE:
             raise ended_inside(self.path, tx_id)
-        values = key_of(store, tx_id) | {"deadline": self._deadline}
+        values = key_of(store, tx_id) | {"deadline": self._beginning.deadline}
         try:
             with self._checking_table():
                 cursor = connection.execute(STATEMENTS.mark, values)
-            cursor.row_factory = tuple_row  # whatever that of the connection is
+            cursor.row_factory = tuple_row
             marked = cursor.fetchone()
         except errors.UniqueViolation:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked is None:
             raise Fenced(tx_id, TOO_OLD)
         began, schema = marked
-        if began != self._began:
+        if began != self._beginning.began:
             raise ended_inside(self.path, tx_id)
         return str(schema)
 
@@ -124,6 +125,7 @@ class PostgresBinding:
             raise NoMarkerTable(self.path, DDL["postgres"]) from None
 
     def commit(self) -> None:
+        """Commit, and keep whether an error says for sure that it was rolled back."""
         try:
             self._connection.commit()
         except psycopg.Error as error:
@@ -131,23 +133,23 @@ class PostgresBinding:
             raise
 
     def rolled_back_for_sure(self) -> bool:
-        """After a commit that failed: whether the server itself said that it did not happen."""
+        """Return whether the server said that a commit that raised did not happen."""
         return self._certain
 
     def rollback(self) -> None:
-        """Drop what the database's transaction has done; a lost connection has done so itself."""
+        """Roll back the database's transaction. A lost connection has done so itself."""
         with contextlib.suppress(psycopg.OperationalError):
             self._connection.rollback()
 
     def leave(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: no part of the block is left."""
 
     def check(self, question: Question) -> Answer:
-        """What became of the transaction, on a connection of its own."""
+        """Return what became of the transaction, asked on a new connection."""
         return self._database().check(question)
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-        """Remove rows that are over, on a connection of its own; how many."""
+        """Remove markers on a new connection, and return how many."""
         return self._database().purge(store, undecided, older_seconds)
 
     def _database(self) -> PostgresDatabase:
@@ -163,30 +165,30 @@ class PostgresBinding:
 
 
 def address_of(connection: Connection) -> str:
-    """Where a connection leads, as another one can be made; it must not be closed."""
+    """Return the address that makes another connection like this one, which must be open."""
     info = connection.info
     return make_conninfo(info.dsn, password=info.password)
 
 
 class PostgresDatabase:
-    """A database by its address, reached on a connection of its own for each call."""
+    """A database by its address, reached on a new connection for each call."""
 
     def __init__(self, address: str) -> None:
         self._address = address
 
     def check(self, question: Question) -> Answer:
-        """Whether the database committed: asked behind the fence, so it is final."""
+        """Return whether the database committed. The fence makes the answer final."""
         address = self._address
         try:
             with self._checking_table(), self._connect(autocommit=True) as connection:
                 return _fence(connection, address, question)
         except BUSY_ERRORS:
-            return "unknown"  # perhaps the producer is still at it
+            return "unknown"  # perhaps the producer's transaction is still open
         except UNREACHABLE_ERRORS as error:
             raise Unreachable(str(error)) from error
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-        """Remove rows that are over; how many."""
+        """Remove markers that no checker can ask about any more, and return how many."""
         with self._checking_table(), self._connect(autocommit=False) as connection:
             connection.execute(POSTGRES.setup[0])
             return purge(connection, store, undecided, older_seconds)
@@ -201,7 +203,7 @@ class PostgresDatabase:
         try:
             yield
         except errors.UndefinedTable:
-            raise NoMarkerTable(shown(self._address), DDL["postgres"]) from None
+            raise NoMarkerTable(without_password(self._address), DDL["postgres"]) from None
 
 
 def _fence(connection: Connection, address: str, question: Question) -> Answer:
@@ -209,15 +211,15 @@ def _fence(connection: Connection, address: str, question: Question) -> Answer:
         connection.execute(statement)
     registered = key_of(question.store, registered_as(question.producer))
     if connection.execute(STATEMENTS.look, registered).fetchone() is None:
-        raise WrongDatabase(shown(address), question.producer)
-    # It waits for the row of a transaction that is still open, and returns what stands then.
+        raise WrongDatabase(without_password(address), question.producer)
+    # Waits for the row of a transaction that is still open, and returns the state after it.
     row = connection.execute(FENCE, key_of(question.store, question.tx_id)).fetchone()
     assert row is not None
     return "commit" if row[0] == "C" else "rollback"
 
 
-def shown(address: str) -> str:
-    """The address as errors may show it: without its password."""
+def without_password(address: str) -> str:
+    """Return the address without its password, for errors."""
     info = psycopg.conninfo.conninfo_to_dict(address)
     return " ".join(f"{name}={info[name]}" for name in ("host", "port", "dbname") if name in info)
 
@@ -233,7 +235,7 @@ def create_table(connection: Connection) -> None:
 def purge(
     connection: Connection, store: str, undecided: frozenset[str], older_seconds: float
 ) -> int:
-    """Remove markers that nobody can ask about any more; how many."""
+    """Remove markers that no checker can ask about any more, and return how many."""
     commit = connection.commit
     return dialects.purge(
         _tuple_cursor(connection), commit, STATEMENTS, store, undecided, older_seconds
@@ -241,7 +243,7 @@ def purge(
 
 
 def _tuple_cursor(connection: Connection) -> psycopg.Cursor[Any]:
-    """A cursor whose rows are tuples, whatever those of the connection are."""
+    """Return a cursor whose rows are tuples, whatever those of the connection are."""
     return connection.cursor(row_factory=tuple_row)
 
 

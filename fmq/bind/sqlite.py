@@ -1,4 +1,4 @@
-"""sqlite3: marking a transaction, committing it, and finding out afterwards what it did."""
+"""Bind connections of sqlite3, and ask a SQLite database what a transaction did."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ class SqliteBinding:
         self.path = path_of(connection)
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Have the database know, for good, that it is the one that `producer` binds; BindError
-        if it does not know that yet, and `producer` is not `new`. Nothing: the table is the file's.
-        """
+        """Write durably that `producer` binds this database. Return "", as it has no schemas."""
         self._refuse_open_transaction()
         connection = self._connection
         with self._checking_table():
@@ -54,19 +52,22 @@ class SqliteBinding:
         return ""
 
     def begin(self) -> str:
-        """Begin the database's transaction, and take the right to write at once; what may take
-        back its commits, or nothing.
+        """Begin the database's transaction with the right to write.
+
+        Return a warning if its commits may be lost, or "".
         """
         self._refuse_open_transaction()
         connection = self._connection
-        self._deadline, _, loss = SQLITE.deadline(_tuple_cursor(connection).execute, self.path)
+        beginning = SQLITE.begin(_tuple_cursor(connection).execute, self.path)
+        self._deadline = beginning.deadline
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(f"SAVEPOINT {BLOCK_SAVEPOINT}")
-        return loss
+        return beginning.loss
 
     def mark(self, store: str, tx_id: str) -> str:
-        """The last statement of the database's transaction; Fenced if it comes too late. Nothing:
-        the table is the file's.
+        """Insert the marker as the last statement. Return "", as there are no schemas.
+
+        Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
         """
         connection = self._connection
         try:
@@ -87,7 +88,7 @@ class SqliteBinding:
 
     def _refuse_open_transaction(self) -> None:
         autocommit = getattr(self._connection, "autocommit", None)
-        if isinstance(autocommit, bool):  # and not LEGACY_TRANSACTION_CONTROL, a number
+        if isinstance(autocommit, bool):  # LEGACY_TRANSACTION_CONTROL is an int
             raise not_the_blocks(self.path, autocommit)
         if self._connection.in_transaction:
             raise work_open(self.path)
@@ -104,17 +105,18 @@ class SqliteBinding:
             raise
 
     def commit(self) -> None:
+        """Commit the database's transaction."""
         self._connection.commit()
 
     def rolled_back_for_sure(self) -> bool:
-        """After a commit that failed: whether it is certain that it did not happen."""
+        """Return whether it is certain that a commit that raised did not happen."""
         if not self._connection.in_transaction:
             return False
-        self._connection.rollback()  # it was still open, so it had not committed
+        self._connection.rollback()  # it is still open, so it has not committed
         return True
 
     def rollback(self) -> None:
-        """Drop what the database's transaction has done; a closed connection has done so itself."""
+        """Roll back the database's transaction. A closed connection has done so itself."""
         try:
             begun = self._connection.in_transaction
         except sqlite3.ProgrammingError:
@@ -123,35 +125,35 @@ class SqliteBinding:
             self._connection.rollback()
 
     def leave(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: no part of the block is left."""
 
     def check(self, question: Question) -> Answer:
-        """What became of the transaction, on a connection of its own."""
+        """Return what became of the transaction, asked on a new connection."""
         return SqliteDatabase(self.path).check(question)
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-        """Remove rows that are over, on a connection of its own; how many."""
+        """Remove markers on a new connection, and return how many."""
         return SqliteDatabase(self.path).purge(store, undecided, older_seconds)
 
 
 class SqliteDatabase:
-    """A database by its path, reached on a connection of its own for each call."""
+    """A database file, reached on a new connection for each call."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def check(self, question: Question) -> Answer:
-        """Whether the database committed: asked behind the fence, so it is final."""
+        """Return whether the database committed. The fence makes the answer final."""
         try:
             return _fence(self._path, question)
         except sqlite3.OperationalError as error:
             self._refuse_without_table(error)
             if is_locked(error):
-                return "unknown"  # by another connection, perhaps the producer's
+                return "unknown"  # perhaps by the producer, whose transaction is still open
             raise Unreachable(f"{self._path}: {error}") from error
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-        """Remove rows that are over; how many."""
+        """Remove markers that no checker can ask about any more, and return how many."""
         with contextlib.closing(_connect(self._path, "DEFERRED")) as connection:
             try:
                 return purge(connection, store, undecided, older_seconds)
@@ -165,12 +167,15 @@ class SqliteDatabase:
 
 
 def is_locked(error: BaseException | None) -> bool:
-    """Whether another connection keeps this one from the database now."""
+    """Return whether an error says that another connection has locked the database."""
     return "locked" in str(error)
 
 
 def _connect(path: str, level: Literal["DEFERRED"] | None) -> sqlite3.Connection:
-    """A connection of our own, which does not wait for long; its transactions begin by `level`."""
+    """Return a new connection that waits for a lock only shortly.
+
+    Its transactions begin by `level`. It does not make the file if that is not there.
+    """
     uri = f"file:{quote(path)}?mode=rw"
     try:
         connection = sqlite3.connect(uri, isolation_level=level, uri=True)
@@ -189,14 +194,14 @@ def _fence(path: str, question: Question) -> Answer:
         if connection.execute(STATEMENTS.look, registered).fetchone() is None:
             raise WrongDatabase(path, question.producer)
         found = connection.execute(STATEMENTS.look, key).fetchone()
-        # Written either way: the sync of this commit covers the producer's, too.
+        # Writes in both cases: the sync of this commit covers the producer's commit, too.
         connection.execute(STATEMENTS.tombstone if found is None else STATEMENTS.seen, key)
         connection.execute("COMMIT")
     return "commit" if found is not None and found[0] == "C" else "rollback"
 
 
 def _tuple_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
-    """A cursor whose rows are tuples, whatever those of the connection are."""
+    """Return a cursor whose rows are tuples, whatever those of the connection are."""
     cursor = connection.cursor()
     cursor.row_factory = None
     return cursor
@@ -215,7 +220,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 def purge(
     connection: sqlite3.Connection, store: str, undecided: frozenset[str], older_seconds: float
 ) -> int:
-    """Remove markers that nobody can ask about any more; how many."""
+    """Remove markers that no checker can ask about any more, and return how many."""
     commit = connection.commit
     return dialects.purge(
         _tuple_cursor(connection), commit, STATEMENTS, store, undecided, older_seconds
@@ -223,10 +228,10 @@ def purge(
 
 
 def path_of(connection: sqlite3.Connection) -> str:
-    """The file of the connection's own database; BindError if it has none."""
+    """Return the file of the connection's main database. Raises BindError if it cannot."""
     try:
         return sqlite_path(_tuple_cursor(connection).execute)
-    except sqlite3.ProgrammingError as error:  # closed, or another thread's
+    except sqlite3.ProgrammingError as error:  # it is closed, or belongs to another thread
         raise unusable(error) from None
 
 

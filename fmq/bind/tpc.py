@@ -1,13 +1,13 @@
 """The two-phase verbs of Python's database API (PEP 249), for a coordinator that drives fmq.
 
-A coordinator gives one global transaction a branch in each of its stores. It has all of them
-prepare, writes down what it has decided, and tells each. After a crash it asks each store what is
-prepared there and not decided, and tells it what it has written down.
+A coordinator gives one global transaction a branch in each of its stores. It prepares all branches,
+writes its decision down, and commits or rolls back each. After a crash it lists what is prepared
+and undecided in each store, and decides it as it has written down.
 
-The errors are those of fmq. What PEP 249 has as ProgrammingError is WrongState when a verb does
-not follow, BadName for an xid that cannot be one, and UnknownTransaction or AlreadyDecided for one
-that is not prepared here, or has been decided otherwise; an OperationalError is StorageFull or
-EngineFailed.
+The errors are those of fmq. In the place of PEP 249's ProgrammingError are WrongState for a verb
+out of order, BadName for an impossible xid, UnknownTransaction for one that is not prepared here,
+and AlreadyDecided for one that was decided otherwise. In the place of OperationalError are
+StorageFull and EngineFailed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TX_ID = re.compile(r"(\d{1,10})_([A-Za-z0-9+/]+={0,2})_([A-Za-z0-9+/]*={0,2})")
 
 
 class XidLike(Protocol):
-    """The three of an Xid, in whatever a driver has made of them."""
+    """An xid of any driver: a sequence of its three parts."""
 
     def __getitem__(self, index: int, /) -> Any: ...
 
@@ -40,23 +40,23 @@ class Xid(NamedTuple):
 
     @property
     def tx_id(self) -> str:
-        """The same as one name, in the way of JDBC and psycopg."""
+        """The three parts as one name, as JDBC and psycopg write it."""
         parts = (b64encode(part.encode()).decode() for part in (self.gtrid, self.bqual))
         return "_".join((str(self.format_id), *parts))
 
 
 class Connection:
-    """An engine, as a coordinator sees a store: one transaction at a time, in one thread."""
+    """An engine as a store of a coordinator: one transaction at a time, in one thread."""
 
     def __init__(self, engine: Engine, *, producer: str) -> None:
-        """`producer` is the coordinator's own: `tpc_recover` lists what it has prepared."""
+        """Connect a coordinator. `tpc_recover` lists what its `producer` has prepared."""
         self._engine = engine
         self._producer = check_name("producer", producer)
         self._transaction: Transaction | None = None
 
     @property
     def transaction(self) -> Transaction:
-        """That which was begun, to send with; WrongState if there is none."""
+        """The transaction that `tpc_begin` began, to send with. Raises WrongState without one."""
         if self._transaction is None:
             raise WrongState(
                 "no transaction is begun on this connection; tpc_begin(xid) begins one, and after "
@@ -66,21 +66,24 @@ class Connection:
         return self._transaction
 
     def xid(self, format_id: int, gtrid: str, bqual: str) -> Xid:
-        """The name of a branch; BadName if the parts are not what XA allows."""
+        """Return the name of a branch. Raises BadName for parts that XA does not allow."""
         return xid_of((format_id, gtrid, bqual))
 
     def tpc_begin(self, xid: XidLike) -> None:
-        """Begin the branch `xid`: three parts, made by `xid` here or in another driver."""
+        """Begin the branch `xid`, which this connection or another driver has made."""
         self._refuse_inside("tpc_begin")
         tx_id = xid_of(xid).tx_id
         self._transaction = self._engine.transaction(tx_id=tx_id, producer=self._producer)
 
     def tpc_prepare(self) -> None:
-        """Make it durable and sealed: from now on it can be committed whatever crashes."""
+        """Make the branch durable and sealed, so that it can be committed after any crash."""
         self.transaction.prepare()
 
     def tpc_commit(self, xid: XidLike | None = None) -> None:
-        """Commit what was begun here, in one phase if it is not prepared; or what a crash left."""
+        """Commit the begun branch, or commit a recovered `xid`.
+
+        A branch that is not prepared commits in one phase.
+        """
         if xid is None:
             self.transaction.commit()
             self._transaction = None
@@ -89,7 +92,7 @@ class Connection:
             self._engine.decide(xid_of(xid).tx_id, "commit", decided_by=self._producer)
 
     def tpc_rollback(self, xid: XidLike | None = None) -> None:
-        """Roll back what was begun here; or what a crash left."""
+        """Roll back the begun branch, or roll back a recovered `xid`."""
         if xid is None:
             self.transaction.rollback()
             self._transaction = None
@@ -98,7 +101,7 @@ class Connection:
             self._engine.decide(xid_of(xid).tx_id, "rollback", decided_by=self._producer)
 
     def tpc_recover(self) -> list[Xid]:
-        """What is prepared and undecided, the oldest first; also what a crash has left."""
+        """Return the branches that are prepared and undecided, the oldest first."""
         found = (
             _parsed(undecided.tx_id)
             for undecided in self._engine.undecided()
@@ -116,7 +119,7 @@ class Connection:
 
 
 def xid_of(parts: XidLike) -> Xid:
-    """The Xid of three parts, whichever driver has made them; BadName."""
+    """Return the Xid of three parts. Raises BadName if XA does not allow them."""
     number, gtrid, bqual = (parts[index] for index in range(3))
     if type(number) is not int or not 0 <= number <= FORMAT_ID_MAX:
         raise BadName(f"format id {number!r}: must be a number from 0 to {FORMAT_ID_MAX}")
@@ -127,7 +130,7 @@ def xid_of(parts: XidLike) -> Xid:
 
 
 def _parsed(tx_id: str) -> Xid | None:
-    """The Xid whose name `tx_id` is; None if it is none."""
+    """Return the Xid that `tx_id` names, or None."""
     found = TX_ID.fullmatch(tx_id)
     if found is None:
         return None

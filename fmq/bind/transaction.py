@@ -1,9 +1,9 @@
 """A transaction that commits if, and only if, the user's database does.
 
-The order is the whole point: mark, prepare, commit, confirm. The mark is the last statement of
-the database's transaction; then the messages become durable, sealed and undecided; then the
-database commits; then the messages are shown. Wherever that is interrupted, the mark tells what
-is to become of the messages.
+The order of the four steps is what makes it safe. *Mark* is the last statement of the database's
+transaction. *Prepare* makes the messages durable, sealed and undecided. *Commit* is that of the
+database. *Confirm* makes the messages visible. After a crash between any two steps, a checker reads
+from the mark what to decide.
 """
 
 from __future__ import annotations
@@ -32,26 +32,29 @@ from fmq.tx.transaction import Transaction
 
 
 class BoundTransaction(Transaction):
-    """As a `with` block: begins the database's transaction, and ends both."""
+    """A `with` block that begins the database's transaction, and ends both."""
 
     _binding: Binding
     _feedback: Feedback
     _strict: bool
     _place: str
-    _ended: Callable[[], None]
+    _on_commit: Callable[[], None]
 
     def bind(
         self,
         binding: Binding,
         feedback: Feedback,
         place: str,
-        ended: Callable[[], None],
+        on_commit: Callable[[], None],
         *,
         strict: bool,
     ) -> BoundTransaction:
-        """`place` is where in its database the checker looks; `ended` is called when it is over."""
+        """Tie this transaction to `binding`, and return it.
+
+        `place` is where the checker looks for the mark. `on_commit` is called after the commit.
+        """
         self._buffer.bound = True
-        self._ended = ended
+        self._on_commit = on_commit
         self._binding, self._feedback, self._strict = binding, feedback, strict
         self._place = place
         return self
@@ -107,19 +110,19 @@ class BoundTransaction(Transaction):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        raise AssertionError("it was never entered")
+        raise AssertionError("it was not entered")
 
-    # --- the steps, also for whoever is told of them by events of the database's driver ----------
+    # --- the steps, which an outbox calls from the events of its session -------------------------
 
     def warn_of_loss(self, loss: str) -> None:
-        """Warn of what may take back the database's commits, if something may; or refuse it."""
+        """Warn that the database may lose commits, or refuse it. `loss` says how, or is ""."""
         if loss and self._strict:
             raise NotDurable(loss)
         if loss:
             warnings.warn(loss, DurabilityWarning, stacklevel=3)
 
     def seal(self) -> None:
-        """Mark, as the last statement of the database's transaction, and prepare."""
+        """Mark the database's transaction, and prepare. Rolls both back if that fails."""
         self._buffer.require(Phase.OPEN, "prepare")
         try:
             if self._binding.mark(self._feedback.store, self.tx_id) != self._place:
@@ -130,7 +133,7 @@ class BoundTransaction(Transaction):
             raise
 
     def confirm(self) -> None:
-        """The database has committed: show the messages."""
+        """Make the messages visible, after the database has committed."""
         try:
             super().commit()
         except BaseException as error:
@@ -138,33 +141,35 @@ class BoundTransaction(Transaction):
                 add_note(
                     error,
                     f"the database has committed, and the messages of transaction "
-                    f"{self.tx_id!r} are not shown yet: it is undecided until the database is asked"
-                    ", by this engine's checkers or fmq.open(resolve=...).",
+                    f"{self.tx_id!r} are not visible yet. It is undecided until the database is "
+                    "asked, by this engine's checkers or fmq.open(resolve=...).",
                 )
             raise
-        self._ended()
+        self._on_commit()
 
     def in_doubt(self, failed: BaseException) -> InDoubt | None:
-        """The database's commit failed, and may have happened: the error that says so, and what
-        was found out at once. None if the program is told to end: the checkers will ask.
+        """Return the error of a database's commit that failed and may have happened all the same.
+
+        It holds what a check finds at once. For an interrupt, return None, add a note to `failed`
+        and leave the check to the checkers.
         """
         if isinstance(failed, Exception):
             return InDoubt(self.tx_id, failed, self.ask())
         add_note(
             failed,
-            f"it came while the database committed, so what became of transaction "
-            f"{self.tx_id!r} is asked; engine.outcome({self.tx_id!r}) will tell.",
+            f"it came while the database committed, so the checkers ask what became of transaction "
+            f"{self.tx_id!r}; engine.outcome({self.tx_id!r}) returns it then.",
         )
         return None
 
     def _free_id(self) -> None:
-        """Nothing has begun: its id is free again."""
+        """Free the tx_id of a transaction whose block has not begun."""
         super().rollback()
 
     def give_up(self) -> None:
-        """The database was not told to commit, so nothing is in doubt: end both.
+        """Roll both back, while the database's commit has not begun.
 
-        What cannot be rolled back now is rolled back when somebody asks: no mark was committed.
+        If that fails after the prepare, a checker rolls back later, as no mark was committed.
         """
         try:
             self._binding.rollback()
@@ -173,33 +178,34 @@ class BoundTransaction(Transaction):
                 super().rollback()
 
     def ask(self) -> Outcome | None:
-        """Ask on a new connection what the database did; None if it could not be found out."""
-        with suppress(Exception):  # the checkers go on asking, and tell what is in the way
+        """Ask the database on a new connection, and decide. Return None if it does not answer."""
+        with suppress(Exception):  # the checkers go on asking, and report why it fails
             for question in self._feedback.ask_about(self.tx_id):
                 return self._feedback.answer(
                     question, for_bound_only(self._binding.check)(question)
                 )
         return None
 
-    # --- not by hand ----------------------------------------------------------------------------
+    # --- steps that the program must not call -----------------------------------------------------
 
     def prepare(self) -> NoReturn:
-        """Not by hand: the end of the block does it."""
+        """Raise WrongState: the end of the block prepares."""
         self._refuse_by_hand("prepare")
 
     def commit(self, *, sync: bool | None = None) -> list[Receipt]:
-        """Only again, for the receipts: the end of the block does it."""
+        """Return the receipts after the block has committed. Raises WrongState before that."""
         if self.phase is not Phase.COMMITTED:
             self._refuse_by_hand("commit")
         return super().commit(sync=sync)
 
     def rollback(self, *, sync: bool | None = None) -> None:
-        """Not by hand: an exception that leaves the block does it, fmq.RollBack for one."""
+        """Do nothing if it is rolled back, else raise WrongState: raise fmq.RollBack instead."""
         if self.phase is not Phase.ROLLED_BACK:
             self._refuse_by_hand("rollback")
 
     def _refuse_by_hand(self, step: str) -> NoReturn:
         raise WrongState(
-            f"transaction {self.tx_id!r} is bound to a database, so {step} is not yours: the end "
-            "of the block ends both. Nothing was changed; raise fmq.RollBack to drop both."
+            f"transaction {self.tx_id!r} is bound to a database, so your program must not call "
+            f"{step}: the end of the block ends both. Nothing was changed; raise fmq.RollBack to "
+            "drop both."
         )

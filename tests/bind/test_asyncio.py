@@ -53,7 +53,7 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
 
 
 @pytest.mark.parametrize("everything", [False, True])
-def test_wherever_it_is_cancelled_both_are_there_or_neither(
+def test_a_cancellation_anywhere_leaves_both_or_neither(
     engine: fmq.Engine, tmp_path: Path, everything: bool
 ) -> None:
     """At each step at which it, or what it has started, waits for the loop. Cancelled alone it
@@ -73,7 +73,7 @@ def test_wherever_it_is_cancelled_both_are_there_or_neither(
     cut_everywhere(engine, program, both, STEPS_MAX, everything=everything)
 
 
-def test_who_is_cancelled_at_the_end_is_told_what_became_of_it(
+def test_a_cancellation_at_the_end_has_a_note_of_the_outcome(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
     """A note on the CancelledError, if it came when the block itself was over."""
@@ -164,7 +164,7 @@ class Hesitant(sqlite3.Connection):
         return found
 
 
-def test_a_commit_that_was_abandoned_is_not_looked_at_before_it_is_over(
+def test_an_abandoned_commit_is_not_checked_before_it_has_ended(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
     """aiosqlite does it in a thread, which goes on when the one that waits for it is cancelled."""
@@ -200,7 +200,7 @@ def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     assert get_ident() not in threads
 
 
-def test_whoever_has_the_lock_gets_to_its_end(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_the_holder_of_the_lock_gets_to_its_end(engine: fmq.Engine, tmp_path: Path) -> None:
     """The others, who wait for it, do not take from it what it needs for that: the loop's thread
     pool, which has one thread here.
     """
@@ -217,7 +217,7 @@ def test_whoever_has_the_lock_gets_to_its_end(engine: fmq.Engine, tmp_path: Path
     assert sorted(rows(tmp_path)) == sorted(messages(engine)) == ["1", "2", "3"]
 
 
-def test_the_other_with_is_named(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_the_error_names_the_right_with_statement(engine: fmq.Engine, tmp_path: Path) -> None:
     """And the id is free again."""
 
     async def program() -> None:
@@ -238,7 +238,7 @@ def test_the_other_with_is_named(engine: fmq.Engine, tmp_path: Path) -> None:
     assert messages(engine) == ["one"]
 
 
-def test_what_cannot_be_bound_is_refused_when_the_block_begins(
+def test_a_connection_that_cannot_be_bound_is_refused_when_the_block_begins(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
     """Work that is open, a missing table, a database in memory; the id is free again."""
@@ -263,7 +263,7 @@ def test_what_cannot_be_bound_is_refused_when_the_block_begins(
     assert rows(tmp_path) == messages(engine) == ["one"]
 
 
-def test_a_database_that_may_forget_is_warned_about_or_refused(tmp_path: Path) -> None:
+def test_a_database_that_may_lose_commits_is_warned_about_or_refused(tmp_path: Path) -> None:
     """What is refused leaves nothing open."""
 
     async def program(engine: fmq.Engine, answer: Any) -> None:
@@ -283,7 +283,7 @@ def test_a_database_that_may_forget_is_warned_about_or_refused(tmp_path: Path) -
             assert messages(engine) == ([] if strict else ["one"])
 
 
-def test_a_program_that_commits_inside_of_the_block_is_told(
+def test_a_commit_of_the_program_inside_of_the_block_is_refused(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
     async def program() -> None:

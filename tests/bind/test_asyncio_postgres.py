@@ -64,7 +64,7 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
 
 
 @pytest.mark.parametrize("everything", [False, True])
-def test_wherever_it_is_cancelled_both_are_there_or_neither(
+def test_a_cancellation_anywhere_leaves_both_or_neither(
     engine: fmq.Engine, address: str, everything: bool
 ) -> None:
     """As with aiosqlite, but here a driver that is cancelled asks the server to stop."""
@@ -107,7 +107,7 @@ def test_a_connection_that_breaks_at_commit_is_checked_at_once(
     assert rows(address) == messages(engine) == (["0", "1"] if happens else ["0"])
 
 
-def test_an_error_that_was_swallowed_is_found_by_the_mark(engine: fmq.Engine, address: str) -> None:
+def test_the_mark_detects_a_swallowed_error(engine: fmq.Engine, address: str) -> None:
     async def program() -> None:
         async with await Connection.connect(address) as connection:
             with pytest.raises(psycopg.errors.InFailedSqlTransaction):
@@ -120,7 +120,7 @@ def test_an_error_that_was_swallowed_is_found_by_the_mark(engine: fmq.Engine, ad
     assert rows(address) == messages(engine) == []
 
 
-def test_what_cannot_be_bound_is_refused_when_the_block_begins(
+def test_a_connection_that_cannot_be_bound_is_refused_when_the_block_begins(
     engine: fmq.Engine, address: str
 ) -> None:
     async def program() -> None:

@@ -98,7 +98,7 @@ def test_a_database_is_asked_though_the_connection_that_was_first_bound_is_close
 
 
 @pytest.mark.parametrize("wrong", ["7 days", None, timedelta(days=7), float("nan")], ids=repr)
-def test_an_age_that_is_no_number_of_seconds_removes_nothing(
+def test_an_age_that_is_not_a_number_of_seconds_is_refused(
     engine: fmq.Engine, database: Database, connection: Any, wrong: Any
 ) -> None:
     """SQLite reads "7 days" as seven, and other text as none: a marker went that was young."""
@@ -267,7 +267,9 @@ def test_ddl_inside_of_the_block_is_part_of_it(
     assert messages(engine) == ["1"]
 
 
-def test_a_script_that_sqlite3_commits_before_is_told(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_a_script_before_which_sqlite3_commits_is_refused(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
     """`executescript` ends the open transaction: what ran before it stands without its message."""
     database = Sqlite(tmp_path)
     make_tables(database)
@@ -356,7 +358,7 @@ def left_undecided(folder: Path, database: Database) -> None:
         connection.commit()
 
 
-def test_when_all_markers_were_deleted_nothing_is_decided_and_it_is_told(
+def test_nothing_is_decided_after_all_markers_were_deleted(
     database: Database, tmp_path: Path
 ) -> None:
     """The producers' own rows went with them; so neither who asks nor who binds goes on."""
@@ -375,7 +377,7 @@ def test_when_all_markers_were_deleted_nothing_is_decided_and_it_is_told(
         assert rows(database) == sorted(messages(engine)) == ["1", "2", "committed"]
 
 
-def test_a_marker_deleted_alone_is_taken_for_a_transaction_that_rolled_back(
+def test_a_transaction_whose_marker_was_deleted_is_taken_for_rolled_back(
     database: Database, tmp_path: Path
 ) -> None:
     """Nobody can tell the two apart, so rows are deleted by fmq.bind.purge only (the guide)."""

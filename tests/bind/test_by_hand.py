@@ -50,7 +50,7 @@ def undecided(engine: fmq.Engine) -> list[str]:
     return [tx.tx_id for tx in engine.undecided()]
 
 
-def test_its_database_does_not_settle_it(
+def test_a_database_does_not_settle_a_transaction_that_is_not_bound(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """It stays its program's, which may commit it afterwards."""
@@ -63,7 +63,7 @@ def test_its_database_does_not_settle_it(
     assert (rows(tmp_path), messages(engine)) == (["one"], ["one", "by hand"])
 
 
-def test_a_question_says_whether_it_is_about_a_bound_one(
+def test_a_question_says_whether_its_transaction_is_bound(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     check = fmq.bind.checker_of(f"sqlite:///{tmp_path}/shop.db")
@@ -77,7 +77,7 @@ def test_a_question_says_whether_it_is_about_a_bound_one(
 
 
 @pytest.mark.parametrize("asked_by", ["resolve", "the first that is bound"])
-def test_nor_after_a_kill(tmp_path: Path, asked_by: str) -> None:
+def test_a_transaction_by_hand_is_not_settled_after_a_kill(tmp_path: Path, asked_by: str) -> None:
     """The child dies with one of each: by hand, and bound at its database's commit."""
     child = subprocess.run(
         [sys.executable, "-m", "tests.bind.test_by_hand", str(tmp_path)],
@@ -119,7 +119,9 @@ def main(folder: Path) -> None:
         place(engine, connection, "bound", tx_id="bound")
 
 
-def test_nor_when_it_was_relocated(connection: sqlite3.Connection, tmp_path: Path) -> None:
+def test_a_relocated_transaction_by_hand_is_not_settled(
+    connection: sqlite3.Connection, tmp_path: Path
+) -> None:
     """Neither of the two becomes the other when its PREPARE is written again."""
     with fmq.open(tmp_path / "shop", SMALL, background=False) as engine:
         place(engine, connection, "one")
@@ -135,7 +137,7 @@ def test_nor_when_it_was_relocated(connection: sqlite3.Connection, tmp_path: Pat
         assert engine.outcome("bound").state == "rolled back"
 
 
-def test_it_does_not_forbid_the_first_that_is_bound(
+def test_a_transaction_by_hand_does_not_forbid_the_first_bound_one(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """A database that has no row for the producer is the right one, as nothing else was bound."""

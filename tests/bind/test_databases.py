@@ -78,7 +78,7 @@ WRONG = {
 
 @pytest.mark.parametrize("background", [True, False], ids=["threads", "none"])
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_wrong_address_is_told_when_the_engine_opens(
+def test_a_wrong_address_is_reported_when_the_engine_opens(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, background: bool
 ) -> None:
     """Though nothing is undecided: what the driver said is in the log and in `trouble`."""
@@ -91,7 +91,7 @@ def test_a_wrong_address_is_told_when_the_engine_opens(
     assert says in record.getMessage() and repr(PRODUCER) in record.getMessage()
 
 
-def test_what_is_undecided_is_asked_about_in_vain_and_told(
+def test_a_database_that_does_not_answer_about_the_undecided_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The question is answered "unknown", which is logged once however often it is asked."""
@@ -131,7 +131,7 @@ def test_trouble_goes_away_when_the_database_answers(
 # --- purging by the engine -----------------------------------------------------------------------
 
 
-def test_with_resolve_old_rows_go_when_the_engine_opens(
+def test_old_rows_go_when_the_engine_opens_with_resolve(
     tmp_path: Path, database: Database, connection: Any
 ) -> None:
     """Not those that are young, nor one that is undecided however old it is."""
@@ -155,7 +155,7 @@ def test_with_resolve_old_rows_go_when_the_engine_opens(
         assert trouble(engine) == ""
 
 
-def test_with_resolve_old_rows_go_once_a_day(
+def test_old_rows_go_once_a_day_with_resolve(
     tmp_path: Path, database: Database, connection: Any
 ) -> None:
     """By the engine's clock, whatever the program does meanwhile."""
@@ -170,7 +170,7 @@ def test_with_resolve_old_rows_go_once_a_day(
             assert ids(database) == {order}
 
 
-def test_without_resolve_old_rows_go_after_one_block_in_1000(
+def test_old_rows_go_after_1000_blocks_without_resolve(
     tmp_path: Path, database: Database, connection: Any
 ) -> None:
     """And not a block sooner."""

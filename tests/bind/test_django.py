@@ -82,7 +82,7 @@ def test_a_connection_of_djangos_can_be_bound_as_any_other(
     assert messages(engine) == (["1", "2"] if using == "default" else ["1"])
 
 
-def test_savepoints_are_the_programs(engine: fmq.Engine, database: Database, using: str) -> None:
+def test_the_program_may_use_savepoints(engine: fmq.Engine, database: Database, using: str) -> None:
     """What one takes back is not there, and the mark lies outside of all of them."""
     orders = Order.objects.using(using)
     with atomic(engine, using) as tx:
@@ -99,7 +99,7 @@ def test_savepoints_are_the_programs(engine: fmq.Engine, database: Database, usi
     assert messages(engine) == ["1 and 3"]
 
 
-def test_an_error_that_was_swallowed_ends_with_neither_and_is_told(
+def test_a_swallowed_error_rolls_both_back_and_is_reported(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
     """Django rolls such a block back and says nothing."""
@@ -134,7 +134,7 @@ def test_a_commit_that_the_database_refuses_rolls_both_back(
     assert engine.outcome("order-1").state == "rolled back"
 
 
-def test_what_waits_for_on_commit_finds_the_messages(
+def test_functions_of_on_commit_find_the_messages(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
     """It runs once both have committed, and if it fails, both have."""
@@ -215,9 +215,7 @@ DIE_AT_COMMIT = """
 """
 
 
-def test_a_server_that_goes_away_at_commit_is_asked_at_once(
-    engine: fmq.Engine, address: str
-) -> None:
+def test_a_server_that_is_lost_at_commit_is_asked_at_once(engine: fmq.Engine, address: str) -> None:
     """The connection is lost while the server commits; a new one finds that it had not."""
     database = Postgres(address)
     make_tables(database)
@@ -235,7 +233,7 @@ def test_a_server_that_goes_away_at_commit_is_asked_at_once(
     leave(using)
 
 
-def test_a_transaction_that_was_ruled_out_is_told(
+def test_a_transaction_that_was_ruled_out_gets_fenced(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
     place(engine, using, "0")
@@ -250,7 +248,7 @@ def test_a_transaction_that_was_ruled_out_is_told(
     assert rows(database) == messages(engine) == ["0"]
 
 
-def test_what_a_crash_left_is_decided_by_asking_an_alias(
+def test_a_transaction_that_a_crash_left_is_decided_by_asking_an_alias(
     database: Database, using: str, tmp_path: Path
 ) -> None:
     with fmq.open(tmp_path / "crashed") as engine:
@@ -347,7 +345,7 @@ def test_a_coroutine_function_is_not_decorated(engine: fmq.Engine) -> None:
 # --- what is refused ----------------------------------------------------------------------------
 
 
-def test_inside_of_another_block_it_is_refused(
+def test_a_block_inside_of_another_block_is_refused(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
     """Django's or ours: whether the outermost one commits is told to nobody inside."""
@@ -371,7 +369,7 @@ def test_inside_of_another_block_it_is_refused(
     assert messages(engine) == ["2"]
 
 
-def test_without_autocommit_it_is_refused(engine: fmq.Engine, using: str) -> None:
+def test_django_without_autocommit_is_refused(engine: fmq.Engine, using: str) -> None:
     transaction.set_autocommit(False, using)
     with pytest.raises(fmq.bind.BindError, match="AUTOCOMMIT off"):
         engine.transaction(bind=connections[using])
@@ -393,7 +391,7 @@ def test_a_connection_of_another_thread_is_refused(engine: fmq.Engine, using: st
     thread = threading.Thread(target=bind)
     thread.start()
     thread.join()
-    assert "another thread's" in str(raised[0])
+    assert "belongs to another thread" in str(raised[0])
 
 
 def test_a_missing_table_is_named_and_can_be_made(
@@ -408,7 +406,7 @@ def test_a_missing_table_is_named_and_can_be_made(
     assert rows(database) == messages(engine) == ["1"]
 
 
-def test_a_database_that_may_forget_is_refused_if_strict(
+def test_a_database_that_may_lose_commits_is_refused_if_strict(
     database: Database, using: str, tmp_path: Path
 ) -> None:
     setting = {"default": "PRAGMA synchronous = NORMAL", "postgres": "SET synchronous_commit = off"}
@@ -496,7 +494,7 @@ def test_the_model_is_that_of_the_migration(using: str) -> None:
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 
 
-def test_markers_can_be_looked_at_and_are_not_flushed(
+def test_markers_can_be_read_and_are_not_flushed(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
     """They alone tell what became of transactions, so `flush` leaves them where they are."""

@@ -131,7 +131,7 @@ def producer(socket: str, checker: Session) -> Iterator[Session]:
         yield session
 
 
-def test_a_marked_transaction_is_waited_for_and_then_told_truly(
+def test_a_checker_waits_for_a_marked_transaction_and_answers_rightly(
     checker: Session, producer: Session
 ) -> None:
     for end, answer in (("COMMIT", "commit"), ("ROLLBACK", "rollback")):
@@ -159,12 +159,12 @@ def test_a_producer_that_was_ruled_out_cannot_mark_any_more(
     assert checker.ask("1") == "rollback"
 
 
-def test_nobody_marks_behind_the_deadline(producer: Session) -> None:
+def test_a_mark_after_the_deadline_is_refused(producer: Session) -> None:
     mark = filled(MARK, "1", deadline=f"{NOW} - 1")
     assert producer.run("BEGIN", mark, "SELECT ROW_COUNT()") == ["0"]
 
 
-def test_who_may_only_read_answers_unknown(checker: Session) -> None:
+def test_a_user_with_rights_to_read_only_answers_unknown(checker: Session) -> None:
     checker.run("SET SESSION TRANSACTION READ ONLY")
     assert checker.ask("1").startswith("unknown: ERROR 1792")
     checker.run("SET SESSION TRANSACTION READ WRITE")

@@ -54,7 +54,7 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
     assert rows(address) == messages(engine) == ["1", "3"]
 
 
-def test_an_error_that_was_swallowed_is_found_by_the_mark(
+def test_the_mark_detects_a_swallowed_error(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
     """PostgreSQL rolls back at COMMIT then, and psycopg returns as if it had committed."""
@@ -69,7 +69,7 @@ def test_an_error_that_was_swallowed_is_found_by_the_mark(
 
 
 @pytest.mark.parametrize("end", [psycopg.Connection.rollback, psycopg.Connection.commit])
-def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
+def test_a_transaction_that_ended_is_noticed_after_another_began(
     engine: fmq.Engine, connection: Any, address: str, end: Callable[[Any], None]
 ) -> None:
     """What was before it is gone or committed, and what has begun since is rolled back."""
@@ -87,7 +87,7 @@ def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
     assert messages(engine) == ["3"]
 
 
-def test_savepoints_are_the_programs(engine: fmq.Engine, connection: Any, address: str) -> None:
+def test_the_program_may_use_savepoints(engine: fmq.Engine, connection: Any, address: str) -> None:
     with engine.transaction(bind=connection) as tx:
         connection.execute("INSERT INTO orders VALUES ('1')")
         with pytest.raises(psycopg.errors.UniqueViolation), connection.transaction():
@@ -159,7 +159,7 @@ def test_a_commit_that_the_server_refuses_rolls_both_back(
     assert engine.outcome("order-1").state == "rolled back"
 
 
-def test_rows_may_be_whatever_the_program_likes(
+def test_the_program_may_set_any_class_of_rows(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
     """A row factory is the program's; what is asked here comes as tuples."""
@@ -190,7 +190,7 @@ def test_a_connection_that_breaks_at_commit_is_checked_at_once(
     assert rows(address) == messages(engine) == (["0", "1"] if happens else ["0"])
 
 
-def test_a_commit_of_which_the_server_does_not_know_is_in_doubt(
+def test_a_commit_that_the_server_does_not_remember_is_in_doubt(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
     """40003 is of the class of serialization failures, which roll back, and says that it is not
@@ -227,7 +227,7 @@ def test_an_error_of_the_program_stays_when_the_connection_is_lost_as_well(
     assert rows(address) == messages(engine) == []
 
 
-def test_while_the_producer_is_at_it_the_answer_is_unknown(
+def test_the_answer_is_unknown_while_the_producers_transaction_is_open(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
     """The checker waits for the row of the open transaction, and not for long."""
@@ -243,7 +243,9 @@ def test_while_the_producer_is_at_it_the_answer_is_unknown(
     assert check(asked) == "commit"
 
 
-def test_what_nobody_finds_is_ruled_out(engine: fmq.Engine, connection: Any, address: str) -> None:
+def test_a_transaction_without_a_mark_is_ruled_out(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
     place(engine, connection, "registers the producer")
     check = fmq.bind.checker_of(address)
     asked = question(engine)
@@ -256,7 +258,7 @@ def test_what_nobody_finds_is_ruled_out(engine: fmq.Engine, connection: Any, add
     connection.rollback()
 
 
-def test_what_a_crash_left_is_decided_at_open(
+def test_a_transaction_that_a_crash_left_is_decided_at_open(
     connection: Any, address: str, tmp_path: Path
 ) -> None:
     with fmq.open(tmp_path / "shop") as engine:
@@ -276,7 +278,9 @@ def test_what_a_crash_left_is_decided_at_open(
         assert engine.outcome("order-2").state == "rolled back"
 
 
-def test_what_cannot_be_bound_is_refused(engine: fmq.Engine, connection: Any, address: str) -> None:
+def test_a_connection_that_cannot_be_bound_is_refused(
+    engine: fmq.Engine, connection: Any, address: str
+) -> None:
     with (
         psycopg.connect(address, autocommit=True) as other,
         pytest.raises(fmq.bind.BindError, match="without autocommit"),
@@ -295,14 +299,14 @@ def test_what_cannot_be_bound_is_refused(engine: fmq.Engine, connection: Any, ad
         tx.commit()
 
 
-def test_without_a_server_the_answer_is_unknown(
+def test_the_answer_is_unknown_without_a_server(
     engine: fmq.Engine, connection: Any, tmp_path: Path
 ) -> None:
     check = fmq.bind.checker_of(f"postgresql:///postgres?host={tmp_path}")
     assert check(question(engine)) == "unknown"
 
 
-def test_markers_that_nobody_can_ask_about_are_purged(
+def test_markers_that_no_checker_needs_are_purged(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
     for tx_id in ("old", "young"):

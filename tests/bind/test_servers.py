@@ -58,7 +58,7 @@ def wait_until_gone(path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as another user")
-def test_a_program_of_the_package_is_copied_for_a_user_who_cannot_reach_it(tmp_path: Path) -> None:
+def test_a_packaged_program_is_copied_for_a_user_without_access_to_it(tmp_path: Path) -> None:
     """As in a checkout below /root. The copy is whole: `nobody` makes a cluster with it."""
     package = programs.package_folder()
     assert package is not None

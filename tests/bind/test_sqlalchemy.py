@@ -159,7 +159,7 @@ def test_a_hook_that_fails_before_the_commit_leaves_no_doubt(
     assert engine.outcome("order-1").state == "rolled back"
 
 
-def test_a_hook_that_fails_after_the_commit_takes_nothing_back(
+def test_a_hook_that_fails_after_the_commit_undoes_nothing(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     def complain(session: Session) -> None:
@@ -174,7 +174,7 @@ def test_a_hook_that_fails_after_the_commit_takes_nothing_back(
 # --- savepoints -----------------------------------------------------------------------------------
 
 
-def test_a_savepoint_that_is_rolled_back_takes_no_mark_with_it(
+def test_a_savepoint_that_is_rolled_back_leaves_the_mark(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     with engine.transaction(bind=session) as tx:
@@ -189,7 +189,7 @@ def test_a_savepoint_that_is_rolled_back_takes_no_mark_with_it(
     assert messages(engine) == ["one"]
 
 
-def test_a_savepoint_that_comes_first_commits_nothing(
+def test_a_savepoint_before_the_first_statement_commits_nothing(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     """Left to itself sqlite3 does not begin before it, and its release would be a commit."""
@@ -204,7 +204,9 @@ def test_a_savepoint_that_comes_first_commits_nothing(
 # --- what cannot be bound -------------------------------------------------------------------------
 
 
-def test_what_makes_connections_and_sessions_is_none(engine: fmq.Engine, database: Engine) -> None:
+def test_a_maker_of_connections_or_sessions_is_refused(
+    engine: fmq.Engine, database: Engine
+) -> None:
     """An engine or a sessionmaker has no transaction, and a driver's connection is not the pool's:
     each is refused by its name, though an engine will do where a table is made.
     """
@@ -284,7 +286,7 @@ def test_a_database_of_another_kind_is_refused() -> None:
         dialect_named("oracle")
 
 
-def test_a_program_that_commits_inside_of_the_block_is_told(
+def test_a_commit_of_the_program_inside_of_the_block_is_refused(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     for end in (session.commit, lambda: session.execute(text("COMMIT"))):
@@ -310,7 +312,7 @@ def rolled_back_by_sqlite(session: Session) -> None:
 @pytest.mark.parametrize(
     "end", [rolled_back_by_sqlite, lambda session: session.execute(text("ROLLBACK"))]
 )
-def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
+def test_a_transaction_that_ended_is_noticed_after_another_began(
     engine: fmq.Engine, session: Session, database: Engine, end: Callable[[Session], object]
 ) -> None:
     """By SQLite itself, or by a statement of which SQLAlchemy does not know what it does."""
@@ -345,7 +347,7 @@ def test_a_savepoint_that_is_open_at_the_end_is_committed_along(
 # --- pysqlite's ways ------------------------------------------------------------------------------
 
 
-def test_a_program_that_begins_by_itself_is_let_to(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_a_program_may_begin_by_itself(engine: fmq.Engine, tmp_path: Path) -> None:
     """SQLAlchemy's recipe for savepoints: no isolation_level, and BEGIN by an event."""
     database = made(tmp_path)
     database.dispose()
@@ -372,7 +374,7 @@ def test_a_program_that_begins_by_itself_is_let_to(engine: fmq.Engine, tmp_path:
     database.dispose()
 
 
-def test_a_database_that_may_forget_is_warned_about(
+def test_a_database_that_may_lose_commits_is_warned_about(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     event.listen(
@@ -421,7 +423,7 @@ def check(tmp_path: Path) -> Any:
     return fmq.bind.checker_of(f"sqlite+pysqlite:///{tmp_path}/shop.db")
 
 
-def test_a_checker_waits_for_nobody_and_reads_what_stands(
+def test_a_checker_waits_for_no_lock_and_reads_the_committed_state(
     engine: fmq.Engine, session: Session, check: Any
 ) -> None:
     place(engine, session, "registers the producer")
@@ -432,7 +434,7 @@ def test_a_checker_waits_for_nobody_and_reads_what_stands(
     assert check(asked) == "commit"
 
 
-def test_a_checker_rules_out_what_it_does_not_find(
+def test_a_checker_rules_out_a_transaction_without_a_mark(
     engine: fmq.Engine, session: Session, check: Any
 ) -> None:
     place(engine, session, "registers the producer")
@@ -442,7 +444,7 @@ def test_a_checker_rules_out_what_it_does_not_find(
         mark(session, asked)
 
 
-def test_a_producer_that_was_ruled_out_is_told(
+def test_a_producer_that_was_ruled_out_gets_fenced(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     place(engine, session, "registers the producer")
@@ -464,13 +466,13 @@ def test_a_database_that_was_never_bound_answers_nothing(
         check(question(engine))
 
 
-def test_without_a_database_the_answer_is_unknown(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_the_answer_is_unknown_without_a_database(engine: fmq.Engine, tmp_path: Path) -> None:
     check = fmq.bind.checker_of(f"sqlite+pysqlite:///{tmp_path}/nowhere/shop.db")
     assert check(question(engine)) == "unknown"
 
 
 @pytest.mark.parametrize("kind", ["URL", "engine", "disposed engine"])
-def test_what_a_crash_left_is_decided_at_open(
+def test_a_transaction_that_a_crash_left_is_decided_at_open(
     database: Engine, session: Session, tmp_path: Path, kind: str
 ) -> None:
     with fmq.open(tmp_path / "shop", fmq.Options(checker_threads=0)) as engine:
@@ -494,7 +496,7 @@ def test_an_address_that_sqlalchemy_does_not_know_is_refused(tmp_path: Path, add
         fmq.open(tmp_path / "shop", resolve={PRODUCER: address})
 
 
-def test_markers_that_nobody_can_ask_about_are_purged(
+def test_markers_that_no_checker_needs_are_purged(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     for tx_id in ("old", "young"):

@@ -112,7 +112,7 @@ def lose_answer(dialect: Any, happens: bool) -> None:
     dialect.do_commit = lost
 
 
-def test_what_a_crash_left_is_decided_at_open(
+def test_a_transaction_that_a_crash_left_is_decided_at_open(
     database: Engine, asynchronous: AsyncEngine, tmp_path: Path
 ) -> None:
     """By an engine of asyncio, though nobody awaits it."""
@@ -135,7 +135,7 @@ def test_what_a_crash_left_is_decided_at_open(
         assert engine.outcome("b").state == "rolled back"
 
 
-def test_an_asynchronous_session_wants_an_asynchronous_block(
+def test_an_asynchronous_session_needs_an_async_with_block(
     engine: fmq.Engine, asynchronous: AsyncEngine
 ) -> None:
     with (
@@ -146,7 +146,7 @@ def test_an_asynchronous_session_wants_an_asynchronous_block(
 
 
 @pytest.mark.parametrize("kind", ["session", "connection"])
-def test_the_table_is_made_and_purged_with_what_is_of_asyncio(
+def test_the_table_is_made_and_purged_with_sessions_and_engines_of_asyncio(
     engine: fmq.Engine, database: Engine, asynchronous: AsyncEngine, kind: str
 ) -> None:
     """A session or a connection: each is awaited."""

@@ -113,7 +113,7 @@ def sends(outbox: Outbox, sessions: Sessions, event_name: str) -> None:
 
 
 @pytest.mark.parametrize("event_name", ["before_flush", "after_flush"])
-def test_what_is_first_sent_by_a_flush_goes_with_its_session(
+def test_a_first_message_of_a_flush_commits_with_its_session(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, event_name: str
 ) -> None:
     """The commit flushes, and only then it is known what is to be sent."""
@@ -141,7 +141,7 @@ def test_what_is_first_sent_by_a_flush_goes_with_its_session(
     assert engine.undecided() == []
 
 
-def test_what_an_objects_own_hook_sends_goes_with_its_session(
+def test_a_message_of_an_objects_hook_commits_with_its_session(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     def inserted(mapper: object, connection: object, order: Order) -> None:
@@ -158,7 +158,7 @@ def test_what_an_objects_own_hook_sends_goes_with_its_session(
     assert rows(database) == messages(engine) == ["1"]
 
 
-def test_what_comes_of_a_flush_is_flushed_before_anything_is_prepared(
+def test_objects_that_a_flush_adds_are_flushed_before_the_prepare(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     """A hook adds an object behind the flush, for which another hook sends the first message."""
@@ -207,7 +207,7 @@ def test_a_first_message_that_comes_too_late_fails_the_commit(
     assert rows(database) == messages(engine) == ["3"]
 
 
-def test_what_was_handed_out_and_not_used_sends_nothing_too_late(
+def test_an_unused_transaction_of_an_outbox_sends_nothing_later(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     with sessions() as session:
@@ -219,7 +219,7 @@ def test_what_was_handed_out_and_not_used_sends_nothing_too_late(
     assert rows(database) == messages(engine) == []
 
 
-def test_a_first_message_behind_the_commit_is_refused(
+def test_a_first_message_after_the_commit_is_refused(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     """The rows are there, and whoever sends is told that the message is not."""
@@ -235,7 +235,7 @@ def test_a_first_message_behind_the_commit_is_refused(
     assert messages(engine) == []
 
 
-def test_a_commit_that_passes_the_outbox_by_is_refused(
+def test_a_commit_that_bypasses_the_outbox_is_refused(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     """That of the connection; and of Session.begin() around a savepoint that nobody has ended."""
@@ -306,7 +306,7 @@ def test_a_message_of_a_savepoint_whose_flush_failed_is_dropped(
     assert rows(database) == messages(engine) == expected
 
 
-def test_the_release_of_a_savepoint_that_comes_first_commits_nothing(
+def test_releasing_a_savepoint_before_the_first_statement_commits_nothing(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     with sessions() as session:
@@ -376,7 +376,7 @@ def test_an_interrupt_while_the_database_commits_is_asked_about(
 
 
 @pytest.mark.parametrize("happens", [True, False])
-def test_the_release_of_a_savepoint_does_not_vouch_for_the_commit(
+def test_the_release_of_a_savepoint_does_not_prove_the_commit(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, happens: bool
 ) -> None:
     """`after_commit` comes for both; here it does not for the second, which was interrupted."""
@@ -388,7 +388,7 @@ def test_the_release_of_a_savepoint_does_not_vouch_for_the_commit(
     assert rows(database) == messages(engine) == (["one"] if happens else [])
 
 
-def test_what_was_to_be_acked_comes_again_if_the_session_does_not_commit(
+def test_a_message_is_redelivered_if_the_session_with_its_ack_does_not_commit(
     engine: fmq.Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     engine.send("wishes", b"one")
@@ -404,7 +404,7 @@ def test_what_was_to_be_acked_comes_again_if_the_session_does_not_commit(
     assert engine.groups("shop")[0].unread == 0
 
 
-def test_what_another_hook_swallows_after_the_mark_is_asked_about(
+def test_an_error_that_another_hook_swallows_after_the_mark_is_checked(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     """PostgreSQL would roll back at COMMIT and say that all was well, so nobody is believed."""
@@ -463,7 +463,7 @@ def test_a_commit_that_was_refused_cannot_be_tried_again_without_its_messages(
         assert rows(database) == messages(engine) == ["two"]
 
 
-def test_a_database_that_may_forget_is_refused_if_the_user_says_so(
+def test_a_database_that_may_lose_commits_is_refused_on_request(
     tmp_path: Path, database: Engine, sessions: Sessions
 ) -> None:
     """As for a block, though the session has begun: nothing of it is committed."""
@@ -483,7 +483,7 @@ def test_a_database_that_may_forget_is_refused_if_the_user_says_so(
             assert rows(database) == messages(engine) == []
 
 
-def test_a_session_of_somebody_else_is_refused(
+def test_a_session_without_the_outbox_is_refused(
     database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
     """Its commit would send nothing, and nobody would be told."""
@@ -493,7 +493,7 @@ def test_a_session_of_somebody_else_is_refused(
         outbox.of(sessionmaker(database)())
 
 
-def test_one_session_and_a_scoped_one_can_be_attached_as_well(
+def test_a_session_and_a_scoped_session_can_be_attached(
     engine: fmq.Engine, database: Engine
 ) -> None:
     with Session(database) as session:
@@ -521,7 +521,7 @@ def test_a_session_that_works_in_another_database_is_refused(
     other.dispose()
 
 
-def test_the_transaction_is_its_sessions_to_end(sessions: Sessions, outbox: Outbox) -> None:
+def test_only_the_session_ends_its_transaction(sessions: Sessions, outbox: Outbox) -> None:
     with sessions() as session:
         tx = outbox.of(session)
         with pytest.raises(fmq.bind.BindError, match="commit the session"), tx:
@@ -532,7 +532,7 @@ def test_the_transaction_is_its_sessions_to_end(sessions: Sessions, outbox: Outb
                 step()
 
 
-def test_without_the_table_nothing_is_attached(
+def test_an_outbox_needs_the_marker_table(
     engine: fmq.Engine, database: Engine, sessions: Sessions
 ) -> None:
     with database.begin() as connection:

@@ -75,7 +75,7 @@ def swallow(session: Session) -> None:
         session.execute(text("INSERT INTO nonsense VALUES (1)"))
 
 
-def test_an_error_that_was_swallowed_is_found_by_the_mark(
+def test_the_mark_detects_a_swallowed_error(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     with pytest.raises(InternalError), engine.transaction(bind=session) as tx:
@@ -101,7 +101,7 @@ def commit_one(session: Session, outbox: Any, then: Any) -> str:
     return tx_id
 
 
-def test_a_hook_that_swallows_an_error_behind_the_mark_is_found_out(
+def test_an_error_that_a_hook_swallows_after_the_mark_is_detected(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     """The commit returns as if it had happened; the database is asked, and it has not."""
@@ -112,7 +112,7 @@ def test_a_hook_that_swallows_an_error_behind_the_mark_is_found_out(
     assert engine.outcome(tx_id).state == "rolled back"
 
 
-def test_a_block_asks_behind_the_hooks_whether_its_transaction_lives(
+def test_a_block_checks_after_the_hooks_that_its_transaction_is_open(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     """Else the server would roll back at COMMIT, report success, and the messages be shown."""
@@ -162,7 +162,7 @@ def test_a_hook_that_fails_before_the_commit_leaves_no_doubt(
     assert engine.outcome("a").state == "rolled back"
 
 
-def test_a_program_that_commits_inside_of_the_block_is_told(
+def test_a_commit_of_the_program_inside_of_the_block_is_refused(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     with (
@@ -176,7 +176,7 @@ def test_a_program_that_commits_inside_of_the_block_is_told(
     assert messages(engine) == []
 
 
-def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
+def test_a_transaction_that_ended_is_noticed_after_another_began(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     """By the driver's connection, of which SQLAlchemy does not know."""
@@ -276,7 +276,7 @@ def test_an_error_of_the_program_stays_when_the_connection_is_lost_as_well(
     assert rows(database) == messages(engine) == ["2"]
 
 
-def test_while_the_producer_is_at_it_the_answer_is_unknown(
+def test_the_answer_is_unknown_while_the_producers_transaction_is_open(
     engine: fmq.Engine, session: Session, address: str
 ) -> None:
     """The checker waits for the row of the open transaction, and not for long."""
@@ -298,7 +298,7 @@ def test_while_the_producer_is_at_it_the_answer_is_unknown(
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_a_checker_sees_what_is_there_at_any_isolation_level(
+def test_a_checker_sees_a_mark_at_any_isolation_level(
     engine: fmq.Engine, database: Engine, address: str, level: str
 ) -> None:
     strict = sqlalchemy.create_engine(address, isolation_level=level)
@@ -310,7 +310,7 @@ def test_a_checker_sees_what_is_there_at_any_isolation_level(
     strict.dispose()
 
 
-def test_two_phases_are_as_good_as_one(engine: fmq.Engine, database: Engine) -> None:
+def test_a_session_in_two_phases_can_be_bound(engine: fmq.Engine, database: Engine) -> None:
     """SQLAlchemy's own two-phase sessions: PREPARE TRANSACTION and COMMIT PREPARED."""
     with Session(database, twophase=True) as session:
         place(engine, session, "1")
@@ -321,7 +321,7 @@ def test_two_phases_are_as_good_as_one(engine: fmq.Engine, database: Engine) -> 
     assert rows(database) == messages(engine) == ["1", "2"]
 
 
-def test_what_cannot_be_bound_is_refused(
+def test_a_connection_that_cannot_be_bound_is_refused(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     with (
@@ -336,7 +336,7 @@ def test_what_cannot_be_bound_is_refused(
         place(engine, session, "1")
 
 
-def test_a_server_that_may_forget_is_warned_about(
+def test_a_server_that_may_lose_commits_is_warned_about(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     with database.begin() as connection:
@@ -348,7 +348,7 @@ def test_a_server_that_may_forget_is_warned_about(
         connection.execute(text("ALTER ROLE postgres RESET synchronous_commit"))
 
 
-def test_markers_that_nobody_can_ask_about_are_purged(
+def test_markers_that_no_checker_needs_are_purged(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     for tx_id in ("old", "young"):

@@ -50,7 +50,7 @@ def test_a_block_that_raises_ends_with_neither(
     assert rows(tmp_path) == messages(engine) == ["two"]
 
 
-def test_a_failure_behind_the_databases_commit_says_in_a_note_what_becomes_of_the_messages(
+def test_a_failure_after_the_databases_commit_has_a_note_about_the_messages(
     connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     disk = FaultDisk(CrashDisk())
@@ -115,7 +115,7 @@ def test_a_commit_of_unknown_outcome_is_checked_at_once(tmp_path: Path, happens:
     connection.close()
 
 
-def test_what_was_found_out_is_said_also_of_a_transaction_without_messages(tmp_path: Path) -> None:
+def test_the_error_says_what_a_check_found_also_without_messages(tmp_path: Path) -> None:
     """It has no receipts, and has committed."""
     connection = connect(tmp_path, AnswerLost)
     with (
@@ -159,7 +159,7 @@ def test_a_connection_with_work_open_is_refused(
     assert messages(engine) == ["one"]
 
 
-def test_a_program_that_commits_inside_of_the_block_is_told(
+def test_a_commit_of_the_program_inside_of_the_block_is_refused(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     with (
@@ -189,7 +189,7 @@ ENDS: list[Callable[[sqlite3.Connection], object]] = [
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
+def test_a_transaction_that_ended_is_noticed_after_another_began(
     engine: fmq.Engine, connection: sqlite3.Connection, end: Callable[[Any], object]
 ) -> None:
     """sqlite3 begins with the next statement that writes, and what was before it is gone or
@@ -209,7 +209,7 @@ def test_a_transaction_that_has_ended_is_told_though_another_one_has_begun(
     assert messages(engine) == ["three"]
 
 
-def test_savepoints_are_the_programs(
+def test_the_program_may_use_savepoints(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """One that is left open is committed along, as COMMIT does."""
@@ -223,7 +223,7 @@ def test_savepoints_are_the_programs(
     assert messages(engine) == ["one"]
 
 
-def test_a_statement_that_still_runs_is_no_end(
+def test_a_running_statement_does_not_count_as_the_end(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """SQLite says what is in the way, and both are rolled back."""
@@ -243,9 +243,7 @@ class PythonFrom312(sqlite3.Connection):
     autocommit: Any = True
 
 
-def test_a_connection_that_leaves_committing_to_nobody_is_refused(
-    engine: fmq.Engine, tmp_path: Path
-) -> None:
+def test_a_connection_made_with_autocommit_is_refused(engine: fmq.Engine, tmp_path: Path) -> None:
     connect(tmp_path).close()
     if sys.version_info >= (3, 12):
         connections = [sqlite3.connect(tmp_path / "shop.db", autocommit=on) for on in (True, False)]
@@ -258,7 +256,7 @@ def test_a_connection_that_leaves_committing_to_nobody_is_refused(
     assert rows(tmp_path) == messages(engine) == []
 
 
-def test_the_steps_are_not_the_programs(
+def test_the_program_must_not_call_the_steps(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     with engine.transaction(bind=connection) as tx:
@@ -279,7 +277,9 @@ def test_a_database_in_memory_is_refused(engine: fmq.Engine) -> None:
 
 
 @pytest.mark.parametrize("nonsense", ["sqlite:///shop.db", 7, object()])
-def test_what_is_no_connection_is_refused(engine: fmq.Engine, nonsense: object) -> None:
+def test_an_object_that_is_not_a_connection_is_refused(
+    engine: fmq.Engine, nonsense: object
+) -> None:
     with pytest.raises(fmq.bind.BindError, match="must be a connection of"):
         engine.transaction(bind=nonsense)
 
@@ -299,7 +299,9 @@ def test_a_producer_binds_one_database(
     other.close()
 
 
-def test_a_database_that_may_forget_is_warned_about(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_a_database_that_may_lose_commits_is_warned_about(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
     connection = connect(tmp_path)
     connection.execute("PRAGMA synchronous = NORMAL")
     with (
@@ -311,7 +313,7 @@ def test_a_database_that_may_forget_is_warned_about(engine: fmq.Engine, tmp_path
     connection.close()
 
 
-def test_rows_may_be_whatever_the_program_likes(
+def test_the_program_may_set_any_class_of_rows(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """A row factory is the program's; what is asked here comes as tuples."""
@@ -323,7 +325,7 @@ def test_rows_may_be_whatever_the_program_likes(
     assert fmq.bind.purge(engine, connection, older_seconds=-9) == 1
 
 
-def test_text_may_be_whatever_the_program_likes(
+def test_the_program_may_set_any_class_of_text(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     connection.text_factory = bytes
@@ -343,7 +345,7 @@ def test_text_may_be_whatever_the_program_likes(
 # --- what a checker does ------------------------------------------------------------------------
 
 
-def test_a_checker_rules_out_what_it_does_not_find(
+def test_a_checker_rules_out_a_transaction_without_a_mark(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """It leaves a tombstone, so that a producer who comes late cannot commit any more."""
@@ -360,7 +362,7 @@ def test_a_checker_rules_out_what_it_does_not_find(
     late.close()
 
 
-def test_a_producer_that_was_ruled_out_is_told(
+def test_a_producer_that_was_ruled_out_gets_fenced(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     place(engine, connection, "registers the producer")
@@ -375,7 +377,7 @@ def test_a_producer_that_was_ruled_out_is_told(
     assert engine.undecided() == []
 
 
-def test_while_the_producer_is_at_it_the_answer_is_unknown(
+def test_the_answer_is_unknown_while_the_producers_transaction_is_open(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     check = fmq.bind.checker_of(f"sqlite:///{tmp_path}/shop.db")
@@ -436,7 +438,7 @@ def keys(connection: sqlite3.Connection) -> set[str]:
     return {tx_id for (tx_id,) in connection.execute("SELECT tx_id FROM fmq_tx")}
 
 
-def test_only_markers_that_nobody_can_ask_about_are_purged(
+def test_only_markers_that_no_checker_needs_are_purged(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     """Not one that is young, or undecided; nor a producer's registration, however old."""
@@ -458,7 +460,7 @@ def test_only_markers_that_nobody_can_ask_about_are_purged(
     assert keys(connection) == {"young", f"§{PRODUCER}"}
 
 
-def test_a_tombstone_stays_until_its_producer_cannot_come_any_more(
+def test_a_tombstone_stays_until_its_producer_can_no_longer_mark(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     place(engine, connection, "registers the producer", tx_id="first")

@@ -58,7 +58,9 @@ def place(engine: fmq.Engine, connection: Any, order: str) -> None:
         tx.send("orders", order.encode())
 
 
-def test_what_would_lose_a_commit_is_warned_about(engine: fmq.Engine, database: Database) -> None:
+def test_a_setting_that_may_lose_commits_is_warned_about(
+    engine: fmq.Engine, database: Database
+) -> None:
     """And works, as the user may know better."""
     for number, settings in enumerate(FORGETFUL[type(database)]):
         with connection_set(database, settings) as connection:
@@ -67,7 +69,7 @@ def test_what_would_lose_a_commit_is_warned_about(engine: fmq.Engine, database: 
             assert len(rows(database)) == len(engine.read("orders")) == number + 1, settings
 
 
-def test_what_would_lose_a_commit_is_refused_if_strict(
+def test_a_setting_that_may_lose_commits_is_refused_if_strict(
     strict: fmq.Engine, database: Database
 ) -> None:
     """Before anything was begun: the connection serves on, the tx_id can be used again."""
@@ -84,7 +86,7 @@ def test_what_would_lose_a_commit_is_refused_if_strict(
     assert rows(database) == ["order"]
 
 
-def test_what_keeps_its_commits_is_neither_warned_about_nor_refused(
+def test_a_database_that_keeps_its_commits_is_accepted_without_a_warning(
     strict: fmq.Engine, database: Database
 ) -> None:
     for number, settings in enumerate(DURABLE[type(database)]):

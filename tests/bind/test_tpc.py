@@ -38,7 +38,7 @@ def prepared(store: Connection, gtrid: str, body: bytes = b"one") -> Xid:
     return xid
 
 
-def test_what_was_prepared_is_committed_or_rolled_back(
+def test_a_prepared_branch_is_committed_or_rolled_back(
     engine: fmq.Engine, store: Connection
 ) -> None:
     first = prepared(store, "order-1", b"one")
@@ -51,7 +51,7 @@ def test_what_was_prepared_is_committed_or_rolled_back(
     assert store.tpc_recover() == []
 
 
-def test_without_prepare_it_is_committed_in_one_phase_or_dropped(
+def test_a_branch_that_is_not_prepared_commits_in_one_phase_or_is_dropped(
     engine: fmq.Engine, store: Connection
 ) -> None:
     for body, end in ((b"one", store.tpc_commit), (b"two", store.tpc_rollback)):
@@ -62,7 +62,7 @@ def test_without_prepare_it_is_committed_in_one_phase_or_dropped(
     assert store.tpc_recover() == []
 
 
-def test_what_a_crash_left_is_listed_and_ended_by_its_xid(tmp_path: Path) -> None:
+def test_a_branch_that_a_crash_left_is_listed_and_ended_by_its_xid(tmp_path: Path) -> None:
     """Also a second time, as a coordinator does that crashed before it could forget; the opposite
     is refused. Who decided stands in the journal.
     """
@@ -81,7 +81,7 @@ def test_what_a_crash_left_is_listed_and_ended_by_its_xid(tmp_path: Path) -> Non
         assert engine.outcome(xids[0].tx_id).decided_by == PRODUCER
 
 
-def test_only_the_coordinators_own_are_listed(engine: fmq.Engine, store: Connection) -> None:
+def test_only_branches_of_the_coordinator_are_listed(engine: fmq.Engine, store: Connection) -> None:
     """Not those of other producers, nor what this one has prepared under ids that are no xids."""
     xid = prepared(store, "order-1")
     prepared(Connection(engine, producer="another"), "order-2")

@@ -1,6 +1,6 @@
-"""Django: messages that exist if, and only if, a block of `atomic` committed.
+"""Django's `atomic` with messages: they are visible if, and only if, the block committed.
 
-In INSTALLED_APPS, "fmq.bind.django" brings the migration that makes the marker table.
+With "fmq.bind.django" in INSTALLED_APPS, `migrate` makes the marker table.
 """
 
 from fmq.bind.django.block import atomic

@@ -1,10 +1,10 @@
-"""The app of Django's that has the marker table."""
+"""The Django app that owns the marker table."""
 
 from django.apps import AppConfig
 
 
 class Config(AppConfig):
-    """Named after the project, as "django" would be the name of its folder."""
+    """The configuration of the app, with the label "fmq" in the place of the folder's "django"."""
 
     name = "fmq.bind.django"
     label = "fmq"

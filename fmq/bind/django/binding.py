@@ -1,7 +1,7 @@
-"""Django's connections: its atomic block around what the connection inside of it is bound by.
+"""Bind Django's connections: an atomic block around the binding of the driver's connection.
 
-Savepoints, on_commit and the thread's one connection work as in any atomic block. What is said to
-the database is said on the driver's connection; Django's own commit then finds nothing to do.
+Savepoints, on_commit and the thread's connection work as in any atomic block. The inner binding
+begins and commits on the driver's connection, so Django's own commit finds nothing to do.
 """
 
 from __future__ import annotations
@@ -34,88 +34,94 @@ class DjangoBinding:
         self._committed = False
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Have the database know, for good, that it is the one that `producer` binds."""
+        """Write durably that `producer` binds this database, and return where its markers lie."""
         with self._entered():
             place = self._inner.register(store, producer, new=new)
-        self._registered = self._inner  # it knows where to ask when Django has closed this one
+        self._registered = self._inner  # it can ask after Django has closed its connection
         self.leave()
         return place
 
     def begin(self) -> str:
-        """Begin Django's outermost atomic block; what may take back its commits, or nothing."""
+        """Begin Django's outermost atomic block. Return a warning if commits may be lost, or ""."""
         with self._entered():
             return self._inner.begin()
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """In a block of Django's, which is left again if something goes wrong."""
+        """Enter an atomic block of Django's, and leave it if the body raises."""
         refuse_open_block(self._django)
         self._atomic = transaction.atomic(self._django.alias, durable=True)
         self._atomic.__enter__()
         try:
             with self._django.wrap_database_errors:
-                self._inner = drivers.binding_of(driver_of(self._django))  # perhaps connected anew
-                self._inner.rollback()  # Django's BEGIN; on SQLite it takes no right to write
+                self._inner = drivers.binding_of(
+                    driver_of(self._django)
+                )  # Django may have connected anew
+                self._inner.rollback()  # ends Django's BEGIN, which may lack the right to write
                 yield
         except BaseException:
             self.leave()
             raise
 
     def mark(self, store: str, tx_id: str) -> str:
-        """The last statement of the database's transaction; Fenced if it comes too late."""
+        """Insert the marker as the last statement, and return where it lies.
+
+        Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
+        """
         self._django.validate_thread_sharing()
-        # A block inside of which another one failed: Django would roll it back and say nothing.
+        # If a block inside failed, Django would roll back this one without an error.
         self._django.validate_no_broken_transaction()
         with self._django.wrap_database_errors:
             return self._inner.mark(store, tx_id)
 
     def commit(self) -> None:
+        """Commit the database's transaction."""
         with self._django.wrap_database_errors:
             self._inner.commit()
         self._committed = True
 
     def rolled_back_for_sure(self) -> bool:
-        """After a commit that failed: whether it is certain that it did not happen."""
+        """Return whether it is certain that a commit that raised did not happen."""
         return self._inner.rolled_back_for_sure()
 
     def rollback(self) -> None:
-        """Drop what the database's transaction has done."""
+        """Roll back the database's transaction."""
         with self._django.wrap_database_errors:
             self._inner.rollback()
 
     def leave(self) -> None:
-        """End Django's block, too. It runs what waits for on_commit, if there was a commit."""
+        """End Django's block. After a commit this runs the functions given to on_commit."""
         if self._committed:
             self._atomic.__exit__(None, None, None)
             return
         self._django.set_rollback(True)
-        with suppress(Error):  # what the block itself raised says more
+        with suppress(Error):  # the error that the block raised says more
             self._atomic.__exit__(None, None, None)
 
     def check(self, question: Question) -> Answer:
-        """What became of the transaction, on a connection of its own."""
+        """Return what became of the transaction, asked on a new connection."""
         return (self._registered or self._inner).check(question)
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-        """Remove rows that are over, on a connection of its own; how many."""
+        """Remove markers on a new connection, and return how many."""
         return (self._registered or self._inner).purge(store, undecided, older_seconds)
 
 
 def thread_connection(connection: Any) -> Any:
-    """This thread's connection of that alias: the one that models use here."""
+    """Return this thread's connection of the alias, which its models use."""
     found = connections[connection.alias]
     if isinstance(connection, BaseDatabaseWrapper) and connection is not found:
-        raise unusable("it is another thread's, or a copy. Name django.db.connection.")
+        raise unusable("it belongs to another thread, or is a copy. Pass django.db.connection.")
     return found
 
 
 def refuse_open_block(connection: Any) -> None:
-    """BindError if somebody else is to end what would be begun."""
+    """Raise BindError if other code would end the transaction of the block."""
     where = f"database alias {connection.alias!r}"
     if connection.in_atomic_block:
         raise BindError(
             f"{where}: an atomic block is open already (ATOMIC_REQUESTS and TestCase open one, "
-            "too), and whether the outermost one commits is told to nobody inside. Nothing was "
+            "too), and a block inside cannot know whether the outermost one commits. Nothing was "
             "changed. Let fmq's block be the outermost: with transaction.non_atomic_requests on "
             "a view, with TransactionTestCase in a test."
         )
@@ -127,13 +133,13 @@ def refuse_open_block(connection: Any) -> None:
 
 
 def driver_of(connection: Any) -> Any:
-    """The connection of the database's driver, open."""
+    """Return the connection of the database's driver, which is open."""
     connection.ensure_connection()
     return connection.connection
 
 
 class DjangoDatabase:
-    """The database of an alias, reached on a connection of its own for each call."""
+    """The database of an alias, reached on a new connection for each call."""
 
     def __init__(self, alias: str) -> None:
         if alias not in list(connections):
@@ -141,18 +147,18 @@ class DjangoDatabase:
         self._alias = alias
 
     def check(self, question: Question) -> Answer:
-        """As the driver's own checker does."""
+        """Return what the database did, by the check of its driver."""
         with self._binding() as binding:
             return binding.check(question)
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-        """Remove rows that are over; how many."""
+        """Remove markers that no checker can ask about any more, and return how many."""
         with self._binding() as binding:
             return binding.purge(store, undecided, older_seconds)
 
     @contextmanager
     def _binding(self) -> Iterator[Binding]:
-        connection = connections[self._alias].copy()  # this thread's may be at work
+        connection = connections[self._alias].copy()  # this thread's own may be in a transaction
         try:
             yield drivers.binding_of(driver_of(connection))
         except OperationalError as error:
@@ -169,7 +175,7 @@ def create_table(connection: Any) -> None:
 
 
 def purge(connection: Any, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-    """Remove markers that nobody can ask about any more; how many."""
+    """Remove markers that no checker can ask about any more, and return how many."""
     refuse_open_block(connection)
     driver = driver_of(connection)
     removed: int = drivers.module_of(driver).purge(driver, store, undecided, older_seconds)

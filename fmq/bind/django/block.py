@@ -1,4 +1,4 @@
-"""`atomic`, as Django's own: a block or a decorator, and what is sent in it commits with it."""
+"""`atomic`, a block or decorator like Django's, whose messages commit with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass
 class Atomic:
-    """One block, or a function each of whose calls is one."""
+    """A block, or a decorator that runs each call of its function in a block."""
 
     engine: TransactionFactory | Callable[[], TransactionFactory]
     using: str
@@ -55,12 +55,12 @@ class Atomic:
             )
 
         @wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> T:
-            # A block of its own for each call: others may be in theirs.
+        def in_block(*args: Any, **kwargs: Any) -> T:
+            # A new block for each call: other threads may be inside of theirs.
             with replace(self, _tx=None) as tx:
                 return function(*args, **kwargs, tx=tx)
 
-        return inside
+        return in_block
 
 
 def atomic(
@@ -71,9 +71,9 @@ def atomic(
     tx_id: str | None = None,
     check_after: float | None = None,
 ) -> Atomic:
-    """Django's `atomic(using, durable=True)`, and what the block sends commits if it does.
+    """Return Django's `atomic(using, durable=True)` with messages that commit with it.
 
-    As a decorator it hands the transaction to the function as `tx`. `engine` may be a function
-    that returns it, for what is decorated before the engine is open.
+    The block gives a transaction to send with. A decorated function gets it as `tx`. `engine` may
+    be a function that returns the engine, for code that is decorated before the engine is open.
     """
     return Atomic(engine, using, producer, tx_id, check_after)

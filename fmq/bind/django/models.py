@@ -1,4 +1,4 @@
-"""The marker table as a model, to look at: fmq writes it itself, and purge alone removes rows."""
+"""The marker table as a model for reading: fmq inserts its rows, and a purge removes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fmq.bind.marker import TABLE
 
 
 class Moment(models.Field):
-    """A time as `fmq ddl` keeps it: SQLite as seconds since 1970, PostgreSQL as timestamptz."""
+    """A time column of `fmq ddl`: seconds since 1970 in SQLite, timestamptz in PostgreSQL."""
 
     def db_type(self, connection: Any) -> str:
         return "integer" if connection.vendor == "sqlite" else "timestamptz"
@@ -26,7 +26,7 @@ class Moment(models.Field):
 
 
 class Marker(models.Model):
-    """One bound transaction, or one producer that binds this database."""
+    """A row of the marker table: a bound transaction, or a producer that binds this database."""
 
     pk = models.CompositePrimaryKey("store_id", "tx_id")
     store_id = models.CharField(max_length=36)
@@ -37,8 +37,8 @@ class Marker(models.Model):
     checked_at = Moment(null=True)
 
     class Meta:
-        # Not Django's to make, which has no such types, nor to flush: what became of
-        # transactions is told by these rows alone.
+        # Django lacks the types to make this table, and must not flush it: only these rows show
+        # what became of transactions.
         managed = False
         db_table = TABLE
 

@@ -1,4 +1,4 @@
-"""SQLAlchemy 2: sessions and connections, messages sent when a session commits, migrations."""
+"""SQLAlchemy 2: the outbox of sessions, and the marker table for metadata and migrations."""
 
 from fmq.bind.sqlalchemy.events import Outbox, attach
 from fmq.bind.sqlalchemy.table import create_marker_table, drop_marker_table, marker_table

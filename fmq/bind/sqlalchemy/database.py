@@ -1,11 +1,11 @@
-"""A database as one of SQLAlchemy's engines reaches it, on connections of our own."""
+"""Mark, ask and purge in a database that an engine of SQLAlchemy reaches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import BigInteger, Connection, Engine, bindparam, create_engine, inspect, text
@@ -38,13 +38,20 @@ from fmq.feedback.question import Question
 T = TypeVar("T")
 
 DIALECTS = {"sqlite": SQLITE, "postgresql": POSTGRES, "mysql": MYSQL, "mariadb": MYSQL}
-DEADLINE = bindparam("deadline", type_=BigInteger)  # a plain int would be one of 32 bits
+DEADLINE = bindparam("deadline", type_=BigInteger)  # SQLAlchemy would send an int as one of 32 bits
 
 _PATHS: WeakKeyDictionary[Engine, str] = WeakKeyDictionary()
 
 
+class Mark(NamedTuple):
+    """What PostgreSQL returns for a mark. The other dialects return nothing."""
+
+    began: str  # when its transaction began
+    schema: str  # where it lies
+
+
 class SqlAlchemyDatabase:
-    """What is behind one engine; it does not keep any of its connections."""
+    """The database of an engine. It keeps none of that engine's connections."""
 
     def __init__(self, engine: Engine) -> None:
         self.dialect = dialect_named(engine.dialect.name)
@@ -52,12 +59,12 @@ class SqlAlchemyDatabase:
 
     @cached_property
     def _own(self) -> Engine:
-        # The user's pool may have no connection left, as who is asked about still has one, or be
-        # disposed of. Made anew it connects in the same way, whatever hooks there are for that.
+        # The user's pool may be disposed of. Or it may be empty, because the transaction in
+        # question holds its last connection. A recreated pool keeps the hooks for connecting.
         return create_engine(self.engine.url, pool=self.engine.pool.recreate())
 
     def on_new_connection(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, done on a new connection: what it sets there is for nobody else."""
+        """Run `work` on a new connection, which is then closed, and return its result."""
         if self.engine.dialect.is_async:
             from fmq.bind.sqlalchemy.on_loop import (
                 on_new_connection,  # here: asyncio is slow to import
@@ -69,7 +76,7 @@ class SqlAlchemyDatabase:
             return work(connection)
 
     def in_new_transaction(self, work: Callable[[Connection], T]) -> T:
-        """The same in one transaction."""
+        """Run `work` in one transaction on a new connection, and return its result."""
 
         def begun(connection: Connection) -> T:
             with connection.begin():
@@ -79,7 +86,7 @@ class SqlAlchemyDatabase:
 
     @property
     def path(self) -> str:
-        """Its name; the same as that of a plain connection of the driver's, if we know that."""
+        """The name of the database, where possible the same as for a connection of its driver."""
         if self.engine not in _PATHS:
             _PATHS[self.engine] = self.on_new_connection(
                 lambda connection: _path_of(connection, self.dialect)
@@ -87,8 +94,9 @@ class SqlAlchemyDatabase:
         return _PATHS[self.engine]
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Have the database know, for good, that it is the one that `producer` binds; BindError
-        if it does not know that yet, and `producer` is not `new`. PostgreSQL's schema of the table.
+        """Write durably that `producer` binds this database. Return PostgreSQL's schema, or "".
+
+        Raises BindError if that is news to the database, and `producer` is not `new`.
         """
         values = key_of(store, registered_as(producer))
 
@@ -103,11 +111,10 @@ class SqlAlchemyDatabase:
         with self._checking_table():
             return self.in_new_transaction(added)
 
-    def mark(
-        self, connection: Connection, store: str, tx_id: str, deadline: int
-    ) -> tuple[str, str]:
-        """The last statement of a transaction; Fenced if it comes too late. Of PostgreSQL's when it
-        began, and in which schema the mark is.
+    def mark(self, connection: Connection, store: str, tx_id: str, deadline: int) -> Mark:
+        """Insert the marker as the last statement of the transaction, and return what it returns.
+
+        Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
         """
         statement = text(self.dialect.statements.mark).bindparams(DEADLINE)
         values = key_of(store, tx_id) | {"deadline": deadline}
@@ -115,16 +122,15 @@ class SqlAlchemyDatabase:
             with self._checking_table():
                 done = connection.execute(statement, values)
                 marked = done.rowcount
-                told = done.one_or_none() if done.returns_rows else None
+                returned = done.one_or_none() if done.returns_rows else None
         except IntegrityError:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked != 1:
             raise Fenced(tx_id, TOO_OLD)
-        began, place = told or ("", "")
-        return began, place
+        return Mark(*returned) if returned else Mark("", "")
 
     def check(self, question: Question) -> Answer:
-        """Whether the database committed: asked behind the fence, so it is final."""
+        """Return whether the database committed. The fence makes the answer final."""
         try:
             return self.on_new_connection(lambda own: self._fence(own, question))
         except ProgrammingError:
@@ -146,10 +152,10 @@ class SqlAlchemyDatabase:
         if known is None:
             raise WrongDatabase(self.path, question.producer)
         with suppress(IntegrityError), connection.begin():
-            # It waits for the row of a transaction that is still open.
+            # Waits for the row of a transaction that is still open.
             connection.execute(text(say.tombstone), key)
             return "rollback"
-        # Somebody was first; what stands there is read in a new transaction.
+        # The key was taken. Its row is read in a new transaction.
         with connection.begin():
             connection.execute(text(say.seen), key)  # its sync covers the producer's commit, too
             state = connection.scalar(text(say.look), key)
@@ -157,7 +163,7 @@ class SqlAlchemyDatabase:
 
     @contextmanager
     def _checking_table(self) -> Iterator[None]:
-        """NoMarkerTable, if that is why a statement failed."""
+        """Raise NoMarkerTable in the place of an error of a statement that lacked the table."""
         try:
             yield
         except (OperationalError, ProgrammingError):
@@ -168,7 +174,7 @@ class SqlAlchemyDatabase:
     def _has_table(self) -> bool:
         with suppress(DBAPIError):
             return self.on_new_connection(lambda own: inspect(own).has_table(TABLE))
-        return True  # it could not be asked, so that is not why
+        return True  # it cannot be asked now, so the table is not the reason
 
     def create_table(self) -> None:
         """Make the marker table if it is not there."""
@@ -176,7 +182,7 @@ class SqlAlchemyDatabase:
             self.in_new_transaction(lambda own: own.execute(text(DDL[self.dialect.ddl])))
 
     def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
-        """Remove markers that nobody can ask about any more; how many."""
+        """Remove markers that no checker can ask about any more, and return how many."""
         say = self.dialect.statements
 
         def work(own: Connection) -> int:
@@ -190,15 +196,15 @@ BUSY_ERRORS = ("55P03", "40P01", "40001", "57014", 1205, 1213)
 
 
 def _is_busy(error: BaseException | None) -> bool:
-    """Whether a driver's error says that another transaction is in the way now."""
-    # psycopg and most others; psycopg2 has its own word for it; drivers of MySQL begin with it.
+    """Return whether a driver's error says that another transaction is in the way now."""
+    # `sqlstate` in most drivers, `pgcode` in psycopg2, the first argument in drivers of MySQL.
     said = [getattr(error, "sqlstate", None), getattr(error, "pgcode", None)]
     said += [*getattr(error, "args", ())][:1]
     return any(each in BUSY_ERRORS for each in said if each) or "database is locked" in str(error)
 
 
 def database_at(address: Any) -> SqlAlchemyDatabase:
-    """That of one of SQLAlchemy's URLs or engines; BadOption if it is neither."""
+    """Return the database of a SQLAlchemy URL or engine. Raises BadOption for others."""
     address = getattr(address, "sync_engine", address)  # of an engine of asyncio
     if isinstance(address, Engine):
         return SqlAlchemyDatabase(address)
@@ -212,7 +218,7 @@ def database_at(address: Any) -> SqlAlchemyDatabase:
 
 
 class _Cursor:
-    """A connection of SQLAlchemy as a cursor of DB-API."""
+    """A connection of SQLAlchemy with the methods of a DB-API cursor."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -224,24 +230,24 @@ class _Cursor:
         return self._connection.execute(text(statement), values)
 
 
-def dialect_named(dialect: str) -> Dialect:
-    """Which kind of database that is, by SQLAlchemy's name for it."""
-    if dialect not in DIALECTS:
+def dialect_named(name: str) -> Dialect:
+    """Return the dialect that SQLAlchemy calls `name`. Raises BindError for others."""
+    if name not in DIALECTS:
         raise BindError(
-            f"a database of kind {dialect!r} cannot be bound; these can: {', '.join(DIALECTS)}. "
+            f"a database of kind {name!r} cannot be bound; these can: {', '.join(DIALECTS)}. "
             "Nothing was changed. With another one, prepare and decide yourself and register a "
             "checker; the guide has the steps."
         )
-    return DIALECTS[dialect]
+    return DIALECTS[name]
 
 
-def _path_of(connection: Connection, kind: Dialect) -> str:
-    if kind is SQLITE:
+def _path_of(connection: Connection, dialect: Dialect) -> str:
+    if dialect is SQLITE:
         return sqlite_path(connection.exec_driver_sql)
     url = connection.engine.url
     place: Any = url.host, url.port, url.database
     info: Any = getattr(connection.connection.driver_connection, "info", None)
-    if kind is POSTGRES and hasattr(info, "dbname"):
-        place = info.host, info.port, info.dbname  # what the URL leaves out, psycopg knows
+    if dialect is POSTGRES and hasattr(info, "dbname"):
+        place = info.host, info.port, info.dbname  # psycopg knows what the URL leaves out
     host, port, name = place
     return f"{url.get_backend_name()}://{host or ''}{f':{port}' if port else ''}/{name or ''}"

@@ -1,4 +1,4 @@
-"""Messages of a session: sent when it commits, by whoever calls `session.commit()`."""
+"""An outbox for sessions of SQLAlchemy: it sends a session's messages when that session commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fmq.bind.transaction import BoundTransaction
 from fmq.tx.buffer import Phase
 from fmq.tx.transaction import Transaction
 
-FLUSHES_MAX = 100  # as many as SQLAlchemy tries itself; then its commit raises
+FLUSHES_MAX = 100  # SQLAlchemy itself tries as often, and then raises
 
 
 def attach(
@@ -28,21 +28,21 @@ def attach(
     producer: str | None = None,
     check_after: float | None = None,
 ) -> Outbox:
-    """Have `engine` send what the outbox is given for one of `sessions` when that one commits.
+    """Return an outbox that sends messages through `engine` when one of `sessions` commits.
 
-    Messages and rows are there, or neither are, whatever crashes when. The marker table must be
-    there already.
+    After any crash both the rows and the messages are there, or neither. The database must have the
+    marker table already.
     """
     return Outbox(sessions, engine, producer, check_after)
 
 
 def _refuse_others(sessions: object) -> None:
-    """BindError, if these are no sessions whose commit can be followed."""
+    """Raise BindError if `sessions` is not a session, or a maker of sessions."""
     of_class = isinstance(sessions, type) and issubclass(sessions, Session)
     if not of_class and not isinstance(sessions, (sessionmaker, scoped_session, Session)):
-        kind = type(sessions)
+        found = type(sessions)
         raise BindError(
-            f"a {kind.__module__}.{kind.__qualname__} has no sessions that can be followed: an "
+            f"a {found.__module__}.{found.__qualname__} has no sessions that can be followed: an "
             "outbox is attached to a sessionmaker, a scoped_session or a Session of SQLAlchemy. "
             "Nothing was changed. With sessions of asyncio write `async with "
             "engine.transaction(bind=session) as tx`."
@@ -50,7 +50,7 @@ def _refuse_others(sessions: object) -> None:
 
 
 class Outbox:
-    """Made by `attach`: messages that follow the transactions of sessions."""
+    """Sends the messages of sessions when they commit. `attach` makes it."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Outbox:
         _refuse_others(sessions)
         example = sessions if isinstance(sessions, Session) else sessions()
         self._database = database = database_of(example)
-        # This registers the producer: later its own session might be in the way.
+        # Register the producer now. Later an open session could lock the table against that.
         engine.transaction(**self._names, bind=SessionBinding(TransactionMarker(database), example))
         event.listen(database.engine, "handle_error", self._failed)
         event.listen(database.engine, "commit", self._committing)
@@ -76,10 +76,10 @@ class Outbox:
             event.listen(sessions, name, getattr(self, f"_{name}"))
 
     def of(self, session: Session | scoped_session[Any]) -> Transaction:
-        """Where to send what is to be there if, and only if, `session` commits.
+        """Return a transaction to send with, which commits if, and only if, `session` does.
 
-        It is over when the session's transaction is; ask again for the next one. What was sent
-        inside of a savepoint that is rolled back is dropped with it.
+        It ends with the session's transaction. Call this again for the next one. Rolling back a
+        savepoint of the session drops the messages that were sent inside of it.
         """
         one: Session = session() if isinstance(session, scoped_session) else session
         self._refuse_strange(one)
@@ -96,7 +96,7 @@ class Outbox:
                 )
             tx = self._engine.transaction(**self._names, bind=SessionBinding(messages.marker, one))
             assert isinstance(tx, BoundTransaction)
-            messages.tx, messages.empty = tx, tx.savepoint()
+            messages.tx, messages.drop_all = tx, tx.savepoint()
         return messages.tx
 
     def _refuse_strange(self, session: Session) -> None:
@@ -119,13 +119,13 @@ class Outbox:
             messages = session.info[self] = _SessionMessages(TransactionMarker(self._database))
         return messages
 
-    # --- what sessions tell ----------------------------------------------------------------------
+    # --- events of sessions ----------------------------------------------------------------------
 
     def _after_begin(
         self, session: Session, transaction: SessionTransaction, connection: Connection
     ) -> None:
         messages = self._messages_of(session)
-        messages.marker.joined(session, transaction, connection)
+        messages.marker.note_connection(session, transaction, connection)
         self._working[connection] = messages
 
     def _after_transaction_create(self, session: Session, transaction: SessionTransaction) -> None:
@@ -134,7 +134,7 @@ class Outbox:
             messages.savepoints[transaction] = messages.tx.savepoint()
 
     def _after_soft_rollback(self, session: Session, previous: SessionTransaction) -> None:
-        # A flush that fails inside of a savepoint says so of itself alone: it takes that with it.
+        # A flush that fails rolls back the savepoint around it, but the event names the flush only.
         rolled_back: SessionTransaction | None = previous
         while rolled_back is not None and not rolled_back.nested:
             rolled_back = rolled_back.parent
@@ -144,14 +144,14 @@ class Outbox:
     def _before_commit(self, session: Session) -> None:
         if session.in_nested_transaction():
             return  # it is only a savepoint
-        _flush(session)  # now, as whoever is told of it may send
+        _flush(session)  # now, because the flush events of the program may send
         messages = self._messages_of(session)
         messages.closing = True
         tx = messages.tx
         if tx is None:
             return
         if not _sends(tx):
-            tx.give_up()  # so that sending with it later fails, as nothing is prepared
+            tx.give_up()  # nothing is prepared, so sending with it later must fail
             messages.tx = None
             return
         connection = session.connection()
@@ -163,36 +163,36 @@ class Outbox:
             self._messages_of(session).committed = True
 
     def _after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
-        """Also of one that was closed, or rolled back, which is no proof that it did not commit."""
+        """End the messages, too. That the session rolled back does not prove that COMMIT failed."""
         if transaction.parent is None:
             messages = self._messages_of(session)
             del session.info[self]
             messages.end()
 
     def _committing(self, connection: Connection) -> None:
-        """Any way to commit that has not come by here must not leave the messages behind."""
+        """Refuse a COMMIT that did not pass `_before_commit`, as it would lose the messages."""
         messages = self._working.get(connection)
         tx = messages.tx if messages is not None else None
         if tx is None or tx.phase is not Phase.OPEN or not _sends(tx):
             return
-        # SQLAlchemy would give the connection back to its pool as it is.
+        # Otherwise SQLAlchemy returns the connection to its pool with the transaction open.
         connection.dialect.do_rollback(connection.connection)
         raise BindError(
             f"{self._database.path}: this commit is not that of the session itself, or a savepoint "
-            "was open where Session.begin() ended, so the messages would be left behind. Both were "
+            "was open where Session.begin() ended, so the messages would be lost. Both were "
             "rolled back; end savepoints first, and call session.commit()."
         )
 
     def _failed(self, context: ExceptionContext) -> InDoubt | None:
-        """A statement has failed, which may be COMMIT: the error that says what that means."""
+        """Return InDoubt for a COMMIT that failed and may have happened, else None."""
         messages = self._working.get(context.connection) if context.connection else None
         if messages is None or messages.failed:
             return None
         tx, error = messages.tx, context.original_exception
         if tx is None or tx.phase is not Phase.PREPARED:
             return None
-        messages.failed = True  # and its end asks, if nobody does here
-        if context.statement is not None or messages.marker.said_so(error):
+        messages.failed = True  # so that `end` asks the database, unless it is asked here
+        if context.statement is not None or messages.marker.proves_rollback(error):
             return None
         return tx.in_doubt(error)
 
@@ -208,31 +208,32 @@ EVENTS = (
 
 
 class _SessionMessages:
-    """One transaction of a session, and what is to be sent with it."""
+    """The messages that are to commit with one transaction of a session."""
 
     def __init__(self, marker: TransactionMarker) -> None:
         self.marker = marker
         self.tx: BoundTransaction | None = None
-        self.empty: Callable[[], None] = lambda: None
+        self.drop_all: Callable[[], None] = lambda: None
         self.savepoints: dict[SessionTransaction, Callable[[], None]] = {}
-        self.failed = False  # something did after the mark: what COMMIT says proves nothing then
+        self.failed = False  # a statement failed after the mark, so COMMIT's result proves nothing
         self.committed = False
-        self.closing = False  # it was looked at what is to be sent: a first message comes too late
+        self.closing = False  # the commit has begun: a first message comes too late
 
     def back_to(self, savepoint: SessionTransaction) -> None:
-        """It was rolled back, maybe not for the first time; one from before the first message is
-        not known here.
+        """Drop the messages that were sent since `savepoint`, which was rolled back.
+
+        It may have been set before the first message. It may be rolled back more than once.
         """
         if self.tx is None or self.tx.phase is not Phase.OPEN:
             return
-        self.savepoints.get(savepoint, self.empty)()
+        self.savepoints.get(savepoint, self.drop_all)()
         names = [*self.savepoints]
-        behind = names[names.index(savepoint) + 1 :] if savepoint in self.savepoints else names
-        for each in behind:
-            self.savepoints[each] = _nothing  # it went with the one around it
+        later = names[names.index(savepoint) + 1 :] if savepoint in self.savepoints else names
+        for each in later:
+            self.savepoints[each] = _nothing  # it is gone with the outer one
 
     def end(self) -> None:
-        """The session's transaction is over."""
+        """Confirm, roll back or ask, as the session's transaction has ended."""
         tx = self.tx
         if tx is None:
             return
@@ -245,7 +246,7 @@ class _SessionMessages:
 
 
 class SessionBinding:
-    """A session that begins and ends by itself, as a bound transaction sees it."""
+    """The binding of a session that begins and commits by itself."""
 
     def __init__(self, marker: TransactionMarker, session: Session) -> None:
         self._marker = marker
@@ -256,13 +257,16 @@ class SessionBinding:
         self.purge = marker.database.purge
 
     def mark(self, store: str, tx_id: str) -> str:
+        """Insert the marker as the last statement, and return where it lies."""
         self._session.flush()
         return self._marker.mark(self._session.connection(), store, tx_id)
 
     def begin(self) -> NoReturn:
+        """Raise BindError: there is no block."""
         self._refuse()
 
     def commit(self) -> NoReturn:
+        """Raise BindError: there is no block."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:
@@ -272,17 +276,17 @@ class SessionBinding:
         )
 
     def rollback(self) -> None:
-        """Whoever has the session does, as the error tells."""
+        """Do nothing: the error makes the program roll its session back."""
 
     def rolled_back_for_sure(self) -> bool:
         return False
 
     def leave(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: no part of the block is left."""
 
 
 def _nothing() -> None:
-    """What is left to do for a savepoint that is gone already."""
+    """Do nothing, for a savepoint that is gone already."""
 
 
 def _sends(tx: Transaction) -> bool:
@@ -290,7 +294,7 @@ def _sends(tx: Transaction) -> bool:
 
 
 def _flush(session: Session) -> None:
-    """All that the session holds, also what comes of flushing it."""
+    """Flush all that the session holds, also what its flush events add."""
     for _ in range(FLUSHES_MAX):
         if not (session.new or session.dirty or session.deleted):
             break
@@ -298,7 +302,7 @@ def _flush(session: Session) -> None:
 
 
 def _begin_before(connection: Connection, name: str) -> None:
-    """A savepoint comes first: without this, sqlite3 would commit when it is released."""
+    """Begin before a savepoint. Otherwise sqlite3 commits when the savepoint is released."""
     driver: Any = connection.connection.dbapi_connection
     if not driver.in_transaction:
         connection.exec_driver_sql("BEGIN")

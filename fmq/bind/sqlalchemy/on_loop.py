@@ -1,4 +1,4 @@
-"""SQLAlchemy's asyncio: the steps of a session on its loop, and what runs on a new connection."""
+"""Bind SQLAlchemy's asyncio sessions and connections, whose steps run on their loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class AsyncSqlAlchemyBinding:
-    """An AsyncSession or AsyncConnection: each step is done in one piece, where its loop is."""
+    """An AsyncSession or AsyncConnection. Each step is one call on its loop."""
 
     def __init__(self, bridge: Any) -> None:
-        """`bridge` is it, as fmq/bind/on_loop.py has it."""
+        """Bind what `bridge`, one of fmq/bind/on_loop.py, leads to."""
         self._run = bridge.run_sync
         self._inner = inner = cast(SqlAlchemyBinding, self._run(SqlAlchemyBinding))
         self.path = inner.path
@@ -51,9 +51,9 @@ class AsyncSqlAlchemyBinding:
 
 
 def on_new_connection(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """What `work` returns, done on a new connection and on a loop of its own.
+    """Run `work` on a new connection, on a new loop in a new thread, and return its result.
 
-    In a thread of its own, as whoever wants to know may be on a loop, or on none.
+    The thread is needed because the caller's thread may run a loop already.
     """
 
     async def connected() -> T:

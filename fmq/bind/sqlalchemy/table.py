@@ -1,4 +1,4 @@
-"""The marker table, as `fmq ddl` has it, for SQLAlchemy's metadata and Alembic's migrations."""
+"""The marker table of `fmq ddl` for SQLAlchemy's metadata and Alembic's migrations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ASCII: dict[str, Any] = {"charset": "ascii", "collation": "ascii_bin"}
 
 
 def marker_table(metadata: MetaData) -> Table:
-    """The marker table as one of `metadata`, for `create_all` and autogenerate."""
+    """Add the marker table to `metadata`, for `create_all` and autogenerate, and return it."""
     return Table(
         TABLE,
         metadata,
@@ -63,7 +63,7 @@ def _time() -> TypeEngine[Any]:
 
 
 class _Now(FunctionElement[Any]):
-    """When the row was made, as the table of each kind of database has it."""
+    """The default of created_at: the time now, in the SQL of each dialect."""
 
     inherit_cache = True
 
@@ -84,10 +84,13 @@ def _mysql_now(element: _Now, compiler: Any, **options: Any) -> str:
 
 
 def create_marker_table(op: Operations) -> None:
-    """In the `upgrade` of a migration: `create_marker_table(op)`."""
+    """Make the marker table, in the `upgrade` of an Alembic migration."""
     op.execute(DDL[dialect_named(op.get_context().dialect.name).ddl].rstrip().rstrip(";"))
 
 
 def drop_marker_table(op: Operations) -> None:
-    """In the `downgrade`: what a crash left undecided can no longer be decided by the database."""
+    """Drop the marker table, in the `downgrade` of a migration.
+
+    The database can then no longer decide what a crash left undecided.
+    """
     op.drop_table(TABLE)

@@ -1,4 +1,4 @@
-"""Makes the marker table, with the very statement that `fmq ddl` prints."""
+"""The migration that makes the marker table, with the statement that `fmq ddl` prints."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from fmq.bind.marker import DDL, TABLE
 DIALECTS = {"sqlite": "sqlite", "postgresql": "postgres"}
 
 
-def make(apps: object, schema_editor: Any) -> None:
-    """Unless it is there: made by hand, or by fmq.bind.create_table."""
+def make_table(apps: object, schema_editor: Any) -> None:
+    """Make the table unless fmq.bind.create_table, or the user, has made it."""
     connection = schema_editor.connection
     if connection.vendor in DIALECTS and TABLE not in connection.introspection.table_names():
         schema_editor.execute(DDL[DIALECTS[connection.vendor]], params=None)
 
 
-def drop(apps: object, schema_editor: Any) -> None:
+def drop_table(apps: object, schema_editor: Any) -> None:
+    """Drop the table."""
     if schema_editor.connection.vendor in DIALECTS:
         schema_editor.execute(f"DROP TABLE {TABLE}")
 
@@ -40,5 +41,5 @@ class Migration(migrations.Migration):
             ],
             options={"db_table": TABLE, "managed": False},
         ),
-        migrations.RunPython(make, drop),
+        migrations.RunPython(make_table, drop_table),
     ]
