@@ -15,7 +15,7 @@ import fmq
 
 
 class Cancelling:
-    """Cancels at step `at`: the program's task, or everything, as the end of a program does."""
+    """Cancels the program's task, or all tasks as the end of a program does, at step `at`."""
 
     def __init__(self, at: int, *, everything: bool = False) -> None:
         self._left = at
@@ -25,11 +25,11 @@ class Cancelling:
 
     @property
     def came(self) -> bool:
-        """Whether there were so many steps."""
+        """Return whether the program had so many steps."""
         return self._left <= 0
 
     async def run(self, program: Coroutine[Any, Any, None]) -> None:
-        """Run it to its end; no task of it is left then."""
+        """Run the program to its end, and leave no task of it behind."""
         loop, before = asyncio.get_running_loop(), asyncio.all_tasks()
         loop.set_task_factory(self._counted)
         self._program = task = asyncio.ensure_future(program)
@@ -80,9 +80,10 @@ def cut_everywhere(
     *,
     everything: bool,
 ) -> None:
-    """Run `program`, which places an order, and cancel it at each of its steps: after each run
-    there are both row and message or neither, and over all runs either was met. `both` are the
-    names of all rows, and of all messages.
+    """Run `program`, which places an order, once for each of its steps, and cancel it at that step.
+
+    Each run must leave both row and message or neither, and both cases must occur. `both` returns
+    the names of all rows, and of all messages.
     """
     ends = set()
     for at in range(1, steps_max):

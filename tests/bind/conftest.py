@@ -14,7 +14,7 @@ from tests.bind.databases import Database, Postgres, Sqlite, make_tables
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    """A server of our own, reached over a socket of its own."""
+    """The address of a PostgreSQL server of the tests' own, on a new socket."""
     from benchmarks.peers.postgres import Postgres as Server
 
     # Not in tmp_path, which only its owner may enter: the server may have a user of its own.
@@ -37,7 +37,7 @@ def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """Each of the two in turn, with empty tables."""
+    """SQLite and PostgreSQL in turn, with empty tables."""
     found: Database
     if request.param == "sqlite":
         found = Sqlite(tmp_path)

@@ -20,7 +20,7 @@ class Coordinator:
     def __init__(
         self, decisions: Path, stores: dict[str, Any], step: Callable[[], None] = lambda: None
     ) -> None:
-        """`step` is called before the first step, and after each."""
+        """Call `step` before the first step, and after each."""
         self._decisions = decisions
         self._stores = stores
         self._step = step
@@ -39,7 +39,7 @@ class Coordinator:
         self._all("tpc_commit")
 
     def recover(self) -> None:
-        """End what a crash has left prepared, as it had been decided."""
+        """End the branches that a crash left prepared, as the file of decisions says."""
         decided = set(self._decided())
         for branch, store in self._stores.items():
             for xid in store.tpc_recover():

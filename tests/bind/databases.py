@@ -32,7 +32,7 @@ class Sqlite:
         return connection
 
     def other(self) -> Sqlite:
-        """Another database, which knows nothing of the first."""
+        """Return another database, which does not know the producer."""
         folder = self.folder / "other"
         folder.mkdir()
         return Sqlite(folder)
@@ -49,7 +49,7 @@ class Postgres:
         return psycopg.connect(self.address)
 
     def other(self) -> Postgres:
-        """Another database, which knows nothing of the first."""
+        """Return another database, which does not know the producer."""
         with psycopg.connect(self.address, autocommit=True) as connection:
             connection.execute("DROP DATABASE IF EXISTS other")
             connection.execute("CREATE DATABASE other")
@@ -75,7 +75,7 @@ def rows(database: Database) -> list[str]:
 
 
 def told(database: Database, statement: str) -> list[tuple[Any, ...]]:
-    """What `statement` finds, or does, in a transaction and on a connection of its own."""
+    """Run `statement` in a transaction on a new connection, and return its rows."""
     with contextlib.closing(database.connect()) as connection:
         cursor = connection.execute(statement)
         found = cursor.fetchall() if cursor.description else []

@@ -33,7 +33,7 @@ django.setup()
 
 
 class Order(models.Model):
-    """What the shop sells."""
+    """An order of the shop."""
 
     name = models.CharField(max_length=99, primary_key=True)
 
@@ -43,7 +43,7 @@ class Order(models.Model):
 
 
 def point_at(database: Database) -> str:
-    """Have the alias be of this database; its name."""
+    """Make the alias lead to this database, and return its name."""
     alias = "default" if isinstance(database, Sqlite) else "postgres"
     leave(alias)
     here: dict[str, Any] = connections[alias].settings_dict
@@ -55,5 +55,5 @@ def point_at(database: Database) -> str:
 
 
 def leave(alias: str) -> None:
-    """Close this thread's connection, which the next test is not to find."""
+    """Close this thread's connection, so that the next test makes a new one."""
     connections[alias].close()

@@ -25,7 +25,7 @@ class Order(Base):
 
 
 def database(folder: Path, **options: Any) -> Engine:
-    """The shop's database, as durable as fmq is; the tables are there."""
+    """Make the shop's database with its tables, as durable as fmq is."""
     database = sqlalchemy.create_engine(f"sqlite:///{folder}/shop.db", **options)
     event.listen(database, "connect", durable)
     Base.metadata.create_all(database)
@@ -40,9 +40,7 @@ def durable(connection: Any, record: object) -> None:
 
 
 class AnswerLost(sqlite3.Connection):
-    """A connection whose next commit does its work, or not, and fails in a way that tells neither,
-    if it is told to.
-    """
+    """A connection whose next commit raises an error of unknown outcome, if a test asks for it."""
 
     happens: bool | None = None
     error: BaseException = sqlite3.OperationalError("disk I/O error")
@@ -64,7 +62,7 @@ def driver_of(session: Session) -> Any:
 
 
 def place(engine: fmq.Engine, session: Session | Any, order: str, tx_id: str | None = None) -> None:
-    """One order: a row and a message, or neither."""
+    """Place one order: a row and a message, or neither."""
     with engine.transaction(tx_id=tx_id, producer=PRODUCER, bind=session) as tx:
         session.add(Order(name=order))
         tx.send("orders", order.encode())

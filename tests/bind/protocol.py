@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Rules:
-    """The protocol as it ships; each switch turned off is a mistake that people make."""
+    """The protocol as it ships. Each switch that is off is a common mistake."""
 
     fence: bool = True  # a checker that finds no row leaves a tombstone; else it just looks
     waits: bool = True  # a checker waits for the row of an open transaction; else it sees none
@@ -75,7 +75,7 @@ def mark(state: State, rules: Rules, after: str) -> Iterator[tuple[str, State]]:
 
 
 def give_up(state: State) -> State:
-    """The database was not told to commit: both are rolled back."""
+    """Roll both back, as the database's commit was not called."""
     journal = "rolled back" if state.journal == "prepared" else state.journal
     return replace(state, database="rolled back", mine="", journal=journal, at="over")
 
@@ -98,7 +98,7 @@ def confirm(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
 
 
 def decided(state: State, decision: str) -> State:
-    """The first decision stands."""
+    """Keep the first decision."""
     return replace(state, journal=decision) if state.journal == "prepared" else state
 
 
@@ -129,8 +129,8 @@ def purge(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
 
 
 def disagreement(rules: Rules) -> tuple[list[str] | None, int]:
-    """The shortest story at whose end journal and database disagree, and how many states there
-    are; no story if the protocol holds.
+    """Return the shortest story that ends with journal and database in disagreement, or none, and
+    how many states there are.
     """
     start = State()
     stories: dict[State, list[str]] = {start: []}

@@ -17,7 +17,7 @@ PRODUCER = "checkout"
 def connect(
     folder: Path, kind: type[sqlite3.Connection] = sqlite3.Connection
 ) -> sqlite3.Connection:
-    """A connection to the shop's database, as durable as fmq is; the tables are there."""
+    """Connect to the shop's database, as durable as fmq is, with its tables."""
     connection = sqlite3.connect(folder / "shop.db", factory=kind)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -29,16 +29,14 @@ def connect(
 def place(
     engine: fmq.Engine, connection: sqlite3.Connection, order: str, tx_id: str | None = None
 ) -> None:
-    """One order: a row and a message, or neither."""
+    """Place one order: a row and a message, or neither."""
     with engine.transaction(tx_id=tx_id, producer=PRODUCER, bind=connection) as tx:
         connection.execute("INSERT INTO orders VALUES (?)", (order,))
         tx.send("orders", order.encode())
 
 
 def leave_prepared(engine: fmq.Engine, tx_id: str, body: bytes = b"one") -> None:
-    """A bound transaction whose program is gone since it prepared: the database has no mark of it,
-    unless the test commits one.
-    """
+    """Leave a bound transaction prepared, as if its program died before the database's commit."""
     tx = engine.transaction(tx_id=tx_id, producer=PRODUCER)
     tx._buffer.bound = True  # as all that fmq.bind begins
     tx.send("orders", body)
@@ -46,7 +44,7 @@ def leave_prepared(engine: fmq.Engine, tx_id: str, body: bytes = b"one") -> None
 
 
 def question(engine: fmq.Engine, tx_id: str = "order-1", body: bytes = b"one") -> fmq.Question:
-    """What a checker is asked about it."""
+    """Return the question that a checker is asked about the transaction."""
     leave_prepared(engine, tx_id, body)
     [found] = engine.feedback.ask_about(tx_id)
     return found
@@ -55,14 +53,14 @@ def question(engine: fmq.Engine, tx_id: str = "order-1", body: bytes = b"one") -
 async def place_on_loop(
     engine: fmq.Engine, connection: aiosqlite.Connection, order: str, tx_id: str | None = None
 ) -> None:
-    """The same with asyncio."""
+    """Place one order with asyncio."""
     async with engine.transaction(tx_id=tx_id, producer=PRODUCER, bind=connection) as tx:
         await connection.execute("INSERT INTO orders VALUES (?)", (order,))
         tx.send("orders", order.encode())
 
 
 def reopened(folder: Path) -> fmq.Engine:
-    """The engine after a crash; what was undecided is asked about."""
+    """Open the engine after a crash, with the database to ask about the undecided."""
     return fmq.open(folder / "shop", resolve={PRODUCER: f"sqlite:///{folder}/shop.db"})
 
 

@@ -56,9 +56,10 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
 def test_a_cancellation_anywhere_leaves_both_or_neither(
     engine: fmq.Engine, tmp_path: Path, everything: bool
 ) -> None:
-    """At each step at which it, or what it has started, waits for the loop. Cancelled alone it
-    knows what became of it, and its connection can go on; with everything else, as at the end of
-    a program, the checker may have to be asked.
+    """Cancel at each step of the block.
+
+    If its task alone is cancelled, the transaction is decided and the connection works. If all
+    tasks are, as at the end of a program, the checker may decide.
     """
 
     async def program(cancelling: Cancelling, order: str) -> None:
@@ -76,7 +77,7 @@ def test_a_cancellation_anywhere_leaves_both_or_neither(
 def test_a_cancellation_at_the_end_has_a_note_of_the_outcome(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
-    """A note on the CancelledError, if it came when the block itself was over."""
+    """The CancelledError has the note if the block itself was over."""
 
     async def block(connection: aiosqlite.Connection, tx_id: str, notes: list[str]) -> None:
         over = False
@@ -107,7 +108,7 @@ def test_a_cancellation_at_the_end_has_a_note_of_the_outcome(
 
 
 class AnswerLost(sqlite3.Connection):
-    """A connection whose commit does its work, or not, and fails in a way that tells neither."""
+    """A connection whose commit raises an error of unknown outcome, with or without its work."""
 
     commits = 1  # that of the registration goes well
     happens = True
@@ -141,7 +142,7 @@ def test_a_commit_of_unknown_outcome_is_checked_at_once(
 
 
 class Hesitant(sqlite3.Connection):
-    """A connection whose last commit waits until somebody looks whether it is over, for a while."""
+    """A connection whose last commit waits for a while for a check of its outcome."""
 
     commits = 1  # that of the registration goes at once
 
@@ -167,7 +168,7 @@ class Hesitant(sqlite3.Connection):
 def test_an_abandoned_commit_is_not_checked_before_it_has_ended(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
-    """aiosqlite does it in a thread, which goes on when the one that waits for it is cancelled."""
+    """The thread of aiosqlite goes on with the commit after its task was cancelled."""
 
     async def program() -> None:
         async with shop(tmp_path, Hesitant) as connection:
@@ -183,7 +184,7 @@ def test_an_abandoned_commit_is_not_checked_before_it_has_ended(
 
 
 def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
-    """What is written and synced between the first and the last step is so in other threads."""
+    """Other threads do all writes and syncs between the first and the last step."""
     connect(tmp_path).close()
     disk, threads = CrashDisk(), set()
 
@@ -201,9 +202,7 @@ def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
 
 
 def test_the_holder_of_the_lock_gets_to_its_end(engine: fmq.Engine, tmp_path: Path) -> None:
-    """The others, who wait for it, do not take from it what it needs for that: the loop's thread
-    pool, which has one thread here.
-    """
+    """Tasks that wait for the lock do not use up the loop's thread pool of one thread."""
 
     async def program() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
@@ -218,7 +217,7 @@ def test_the_holder_of_the_lock_gets_to_its_end(engine: fmq.Engine, tmp_path: Pa
 
 
 def test_the_error_names_the_right_with_statement(engine: fmq.Engine, tmp_path: Path) -> None:
-    """And the id is free again."""
+    """The tx_id is free again after the error."""
 
     async def program() -> None:
         blocking = connect(tmp_path)
@@ -241,7 +240,7 @@ def test_the_error_names_the_right_with_statement(engine: fmq.Engine, tmp_path: 
 def test_a_connection_that_cannot_be_bound_is_refused_when_the_block_begins(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
-    """Work that is open, a missing table, a database in memory; the id is free again."""
+    """Refused are open work, a missing table and a database in memory. The tx_id is free again."""
 
     async def refused(connection: aiosqlite.Connection, why: str) -> None:
         with pytest.raises(fmq.bind.BindError, match=why):
@@ -264,7 +263,7 @@ def test_a_connection_that_cannot_be_bound_is_refused_when_the_block_begins(
 
 
 def test_a_database_that_may_lose_commits_is_warned_about_or_refused(tmp_path: Path) -> None:
-    """What is refused leaves nothing open."""
+    """A refusal leaves no transaction open."""
 
     async def program(engine: fmq.Engine, answer: Any) -> None:
         async with shop(tmp_path) as connection:
@@ -300,7 +299,10 @@ def test_a_commit_of_the_program_inside_of_the_block_is_refused(
 def test_the_table_is_made_and_purged_with_a_connection_of_asyncio(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
-    """Twice is as good as once; what is purged is what a connection that blocks would purge."""
+    """The table may be made twice.
+
+    The purge removes the same rows as with a blocking connection.
+    """
 
     async def program() -> None:
         async with aiosqlite.connect(tmp_path / "new.db") as connection:

@@ -22,7 +22,7 @@ Connection = psycopg.AsyncConnection[Any]
 
 @pytest.fixture
 def engine(tmp_path: Path, address: str) -> Iterator[fmq.Engine]:
-    """An engine, and empty tables."""
+    """An engine, with empty tables in the database."""
     with psycopg.connect(address) as connection:
         connection.execute("DROP TABLE IF EXISTS orders, fmq_tx")
         connection.execute("CREATE TABLE orders (name text PRIMARY KEY)")
@@ -67,7 +67,7 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
 def test_a_cancellation_anywhere_leaves_both_or_neither(
     engine: fmq.Engine, address: str, everything: bool
 ) -> None:
-    """As with aiosqlite, but here a driver that is cancelled asks the server to stop."""
+    """Here a driver that is cancelled asks the server to stop."""
 
     async def program(cancelling: Cancelling, order: str) -> None:
         async with await Connection.connect(address) as connection:
@@ -85,7 +85,7 @@ def test_a_cancellation_anywhere_leaves_both_or_neither(
 def test_a_connection_that_breaks_at_commit_is_checked_at_once(
     engine: fmq.Engine, address: str, happens: bool
 ) -> None:
-    """The server ends it right before, or after: nobody says what was done, the database knows."""
+    """The server ends the connection right before the commit, or right after it."""
 
     class Breaking(psycopg.AsyncConnection[Any]):
         async def commit(self) -> None:
@@ -141,7 +141,10 @@ def test_a_connection_that_cannot_be_bound_is_refused_when_the_block_begins(
 def test_the_table_is_made_and_purged_with_a_connection_of_asyncio(
     engine: fmq.Engine, address: str
 ) -> None:
-    """Twice is as good as once; what is purged is what a connection that blocks would purge."""
+    """The table may be made twice.
+
+    The purge removes the same rows as with a blocking connection.
+    """
 
     async def program() -> None:
         async with await Connection.connect(address) as connection:

@@ -40,7 +40,7 @@ def place(engine: fmq.Engine, connection: Any, order: str) -> None:
 
 
 def in_another_thread(call: Callable[[], object]) -> BaseException | None:
-    """What `call` raises there."""
+    """Return the error that `call` raises in another thread."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -83,7 +83,7 @@ def test_a_connection_that_is_closed_inside_of_the_block_ends_with_neither(
 def test_a_database_is_asked_though_the_connection_that_was_first_bound_is_closed(
     engine: fmq.Engine, database: Database, connection: Any
 ) -> None:
-    """The checker of the producer outlives it; here one that finds a committed mark."""
+    """The producer's checker outlives the connection, and finds a committed mark."""
     with contextlib.closing(database.connect()) as first:
         place(engine, first, "1")
     tx = engine.transaction(tx_id="2", producer=PRODUCER, bind=connection)
@@ -101,7 +101,7 @@ def test_a_database_is_asked_though_the_connection_that_was_first_bound_is_close
 def test_an_age_that_is_not_a_number_of_seconds_is_refused(
     engine: fmq.Engine, database: Database, connection: Any, wrong: Any
 ) -> None:
-    """SQLite reads "7 days" as seven, and other text as none: a marker went that was young."""
+    """SQLite reads "7 days" as 7 and other text as 0, so that young markers would go."""
     place(engine, connection, "1")
     with pytest.raises((TypeError, BadOption), match="older_seconds="):
         fmq.bind.purge(engine, connection, older_seconds=wrong)
@@ -109,7 +109,7 @@ def test_an_age_that_is_not_a_number_of_seconds_is_refused(
 
 
 def test_a_cursor_is_no_connection(engine: fmq.Engine, connection: Any) -> None:
-    """It comes from the same driver and has no transaction of its own: refused, by each call."""
+    """Each call refuses a cursor: it has no transaction of its own."""
     cursor = connection.cursor()
     for call in (
         lambda: engine.transaction(bind=cursor),
@@ -123,7 +123,7 @@ def test_a_cursor_is_no_connection(engine: fmq.Engine, connection: Any) -> None:
 
 
 def test_a_connection_in_a_pipeline_is_refused(engine: fmq.Engine, address: str) -> None:
-    """What the mark has done would be known too late; inside of the block a pipeline may be."""
+    """The result of the mark would come too late. A pipeline inside of the block is accepted."""
     database = Postgres(address)
     make_tables(database)
     with database.connect() as connection:
@@ -148,7 +148,10 @@ def test_a_connection_in_a_pipeline_is_refused(engine: fmq.Engine, address: str)
 def test_a_connection_is_in_one_transaction_at_a_time(
     engine: fmq.Engine, database: Database, connection: Any
 ) -> None:
-    """A second one is refused, and the first goes on; after it the connection is free again."""
+    """The second transaction is refused, and the first goes on.
+
+    The connection is free again after it.
+    """
     with engine.transaction(producer=PRODUCER, bind=connection) as tx:
         insert(connection, "1")
         tx.send("orders", b"1")
@@ -165,7 +168,7 @@ def test_a_connection_is_in_one_transaction_at_a_time(
 def test_two_engines_do_not_share_a_transaction(
     engine: fmq.Engine, database: Database, connection: Any, tmp_path: Path
 ) -> None:
-    """Each would end it; and one marker table serves both, one after the other."""
+    """Both would end it. One after the other, both can use the same marker table."""
     with fmq.open(tmp_path / "another") as another:
         with engine.transaction(bind=connection) as tx:
             insert(connection, "1")
@@ -193,7 +196,7 @@ def test_a_sqlite_connection_of_another_thread_is_refused(
 def test_a_block_that_another_thread_ends_loses_neither_side(
     engine: fmq.Engine, database: Database, connection: Any
 ) -> None:
-    """sqlite3 refuses that, so neither happens; psycopg's connections go from thread to thread."""
+    """sqlite3 refuses that, so both roll back. psycopg allows it, so both commit."""
     tx = engine.transaction(bind=connection)
     tx.__enter__()
     insert(connection, "1")
@@ -226,7 +229,7 @@ def test_a_missing_table_is_named_with_the_statement_that_makes_it(
 def test_a_table_that_is_dropped_while_the_program_runs_is_named_as_well(
     engine: fmq.Engine, database: Database, connection: Any
 ) -> None:
-    """By the producer, whose transaction ends with neither, and by the checker."""
+    """Both the producer and the checker name it. The producer's transaction rolls back."""
     place(engine, connection, "1")
     asked = question(engine, "2")
     told(database, "DROP TABLE fmq_tx")
@@ -242,7 +245,7 @@ def test_a_table_that_is_dropped_while_the_program_runs_is_named_as_well(
 def test_the_statement_of_ddl_leaves_a_table_that_is_there_as_it_is(
     engine: fmq.Engine, database: Database
 ) -> None:
-    """A program may run it at each start."""
+    """A program may run the statement at each start."""
     with contextlib.closing(database.connect()) as connection:
         with engine.transaction(producer=PRODUCER, bind=connection) as tx:
             tx.send("orders", b"1")
@@ -270,7 +273,7 @@ def test_ddl_inside_of_the_block_is_part_of_it(
 def test_a_script_before_which_sqlite3_commits_is_refused(
     engine: fmq.Engine, tmp_path: Path
 ) -> None:
-    """`executescript` ends the open transaction: what ran before it stands without its message."""
+    """`executescript` commits the open transaction, so its rows stay without a message."""
     database = Sqlite(tmp_path)
     make_tables(database)
     with (
@@ -288,7 +291,7 @@ def test_a_script_before_which_sqlite3_commits_is_refused(
 def test_a_marker_table_of_another_file_does_not_count(
     engine: fmq.Engine, tmp_path: Path, elsewhere: str
 ) -> None:
-    """SQLite commits each file by itself, so a mark in another one says nothing of this one."""
+    """SQLite commits each file by itself, so a mark in another file proves nothing."""
     database = Sqlite(tmp_path)
     make_tables(database)
     with contextlib.closing(database.connect()) as connection:
@@ -324,7 +327,7 @@ def test_a_database_that_never_saw_the_producer_decides_nothing(
 def test_the_wrong_database_is_not_bound_while_something_is_undecided(
     database: Database, connection: Any, tmp_path: Path
 ) -> None:
-    """It would else be the one that is asked, and would have no row."""
+    """Otherwise the wrong database would be asked, and would have no mark."""
     left_undecided(tmp_path, database)
     other = database.other()
     make_tables(other)
@@ -342,7 +345,7 @@ def test_the_wrong_database_is_not_bound_while_something_is_undecided(
 
 
 def left_undecided(folder: Path, database: Database) -> None:
-    """An engine's directory after a crash between the database's commit and its own."""
+    """Leave the engine as after a crash between the database's commit and its own."""
     with (
         fmq.open(folder / "crashed") as engine,
         contextlib.closing(database.connect()) as connection,
@@ -361,7 +364,7 @@ def left_undecided(folder: Path, database: Database) -> None:
 def test_nothing_is_decided_after_all_markers_were_deleted(
     database: Database, tmp_path: Path
 ) -> None:
-    """The producers' own rows went with them; so neither who asks nor who binds goes on."""
+    """The producers' own rows are gone, too, so checkers and new blocks raise WrongDatabase."""
     left_undecided(tmp_path, database)
     told(database, "DELETE FROM fmq_tx")
     with fmq.open(tmp_path / "crashed", resolve={PRODUCER: database.address}) as engine:
@@ -380,7 +383,7 @@ def test_nothing_is_decided_after_all_markers_were_deleted(
 def test_a_transaction_whose_marker_was_deleted_is_taken_for_rolled_back(
     database: Database, tmp_path: Path
 ) -> None:
-    """Nobody can tell the two apart, so rows are deleted by fmq.bind.purge only (the guide)."""
+    """The two cases look the same, so only fmq.bind.purge may delete rows, as the guide says."""
     left_undecided(tmp_path, database)
     told(database, "DELETE FROM fmq_tx WHERE tx_id = 'committed'")
     with fmq.open(tmp_path / "crashed", resolve={PRODUCER: database.address}) as engine:
@@ -400,7 +403,7 @@ def test_markers_deleted_while_the_program_runs_do_not_disturb_it(
 
 
 def test_a_read_only_replica_answers_unknown(engine: fmq.Engine, address: str) -> None:
-    """It cannot leave a tombstone, and what it does not show may be on its way."""
+    """It cannot insert a tombstone, and may not have the mark yet."""
     database = Postgres(address)
     make_tables(database)
     with contextlib.closing(database.connect()) as connection:
@@ -435,7 +438,7 @@ def test_a_file_that_cannot_be_written_answers_unknown(
 
 @contextlib.contextmanager
 def nobody_in_particular() -> Iterator[None]:
-    """Whoever is root is somebody else for a while."""
+    """Run as another user, if the tests run as root."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(65534)

@@ -53,7 +53,7 @@ def undecided(engine: fmq.Engine) -> list[str]:
 def test_a_database_does_not_settle_a_transaction_that_is_not_bound(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """It stays its program's, which may commit it afterwards."""
+    """It stays undecided, and the program may commit it later."""
     place(engine, connection, "one")
     by_hand = prepare_by_hand(engine)
     leave_prepared(engine, "bound")
@@ -78,7 +78,7 @@ def test_a_question_says_whether_its_transaction_is_bound(
 
 @pytest.mark.parametrize("asked_by", ["resolve", "the first that is bound"])
 def test_a_transaction_by_hand_is_not_settled_after_a_kill(tmp_path: Path, asked_by: str) -> None:
-    """The child dies with one of each: by hand, and bound at its database's commit."""
+    """The child dies with a transaction by hand, and a bound one at its database's commit."""
     child = subprocess.run(
         [sys.executable, "-m", "tests.bind.test_by_hand", str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -102,7 +102,7 @@ def test_a_transaction_by_hand_is_not_settled_after_a_kill(tmp_path: Path, asked
 
 
 class Mortal(sqlite3.Connection):
-    """A connection whose process dies when it is to commit an order."""
+    """A connection that kills its process when it commits an order."""
 
     def commit(self) -> None:
         if self.execute("SELECT 1 FROM orders").fetchall():
@@ -122,7 +122,7 @@ def main(folder: Path) -> None:
 def test_a_relocated_transaction_by_hand_is_not_settled(
     connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """Neither of the two becomes the other when its PREPARE is written again."""
+    """A relocation keeps for both transactions whether they are bound."""
     with fmq.open(tmp_path / "shop", SMALL, background=False) as engine:
         place(engine, connection, "one")
         prepare_by_hand(engine)
@@ -140,7 +140,7 @@ def test_a_relocated_transaction_by_hand_is_not_settled(
 def test_a_transaction_by_hand_does_not_forbid_the_first_bound_one(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """A database that has no row for the producer is the right one, as nothing else was bound."""
+    """A database without a row of the producer is the right one, as no other was bound."""
     prepare_by_hand(engine)
     place(engine, connection, "one")
     assert rows(tmp_path) == messages(engine) == ["one"]
@@ -150,7 +150,7 @@ def test_a_transaction_by_hand_does_not_forbid_the_first_bound_one(
 def test_a_checker_of_the_programs_own_decides_it(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """As the guide has it: it hands on what is bound."""
+    """The guide's checker passes on the questions about bound transactions."""
     database = fmq.bind.checker_of(f"sqlite:///{tmp_path}/shop.db")
 
     @engine.checker(PRODUCER)

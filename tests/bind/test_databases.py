@@ -36,7 +36,7 @@ def connection(database: Database) -> Iterator[Any]:
 
 
 def age(database: Database) -> None:
-    """Let all rows be older than any that is kept."""
+    """Make all rows older than the purge keeps them."""
     old = f"- {WEEK_SECONDS}"
     if isinstance(database, Postgres):
         old = f"- {WEEK_SECONDS} * interval '1 s'"
@@ -44,12 +44,12 @@ def age(database: Database) -> None:
 
 
 def ids(database: Database) -> set[str]:
-    """The ids of the transactions that have a row, producers' own rows left out."""
+    """Return the ids of the transactions that have a row, without the producers' own rows."""
     return {tx_id for (tx_id,) in told(database, "SELECT tx_id FROM fmq_tx") if tx_id[0] != "§"}
 
 
 def eventually(true: Callable[[], bool]) -> bool:
-    """Whether a thread of the engine makes it true; what is asked needs no clock of the test's."""
+    """Wait until a thread of the engine makes `condition` true, and return whether it did."""
     end = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:
         if true():
@@ -81,7 +81,7 @@ WRONG = {
 def test_a_wrong_address_is_reported_when_the_engine_opens(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, background: bool
 ) -> None:
-    """Though nothing is undecided: what the driver said is in the log and in `trouble`."""
+    """The driver's message is in the log and in `trouble`, though no transaction is undecided."""
     address, says = WRONG[kind]
     with opened(tmp_path, background=background, resolve={PRODUCER: address}) as engine:
         assert eventually(lambda: says in trouble(engine)), engine.stats().trouble
@@ -94,7 +94,7 @@ def test_a_wrong_address_is_reported_when_the_engine_opens(
 def test_a_database_that_does_not_answer_about_the_undecided_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The question is answered "unknown", which is logged once however often it is asked."""
+    """The answer is "unknown", and the log has it once."""
     address, says = WRONG["sqlite"]
     with opened(tmp_path, background=False) as engine:
         leave_prepared(engine, "order-1")
@@ -112,7 +112,7 @@ def test_a_database_that_does_not_answer_about_the_undecided_is_reported(
 def test_trouble_goes_away_when_the_database_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The engine looks again by itself, and says so once."""
+    """The engine tries again by itself, and logs the success once."""
     caplog.set_level(logging.INFO, "fmq.bind")
     clock = FakeClock()
     folder = tmp_path / "later"
@@ -134,7 +134,7 @@ def test_trouble_goes_away_when_the_database_answers(
 def test_old_rows_go_when_the_engine_opens_with_resolve(
     tmp_path: Path, database: Database, connection: Any
 ) -> None:
-    """Not those that are young, nor one that is undecided however old it is."""
+    """Young rows stay, and so do rows of undecided transactions."""
     with opened(tmp_path, background=False) as engine:
         place(engine, connection, "old")
         tx = engine.transaction(tx_id="undecided", producer="another")
@@ -158,7 +158,7 @@ def test_old_rows_go_when_the_engine_opens_with_resolve(
 def test_old_rows_go_once_a_day_with_resolve(
     tmp_path: Path, database: Database, connection: Any
 ) -> None:
-    """By the engine's clock, whatever the program does meanwhile."""
+    """The engine's clock counts the day, whether or not the program runs blocks."""
     clock = FakeClock()
     with opened(tmp_path, clock, resolve={PRODUCER: database.address}) as engine:
         place(engine, connection, "first")
@@ -173,7 +173,7 @@ def test_old_rows_go_once_a_day_with_resolve(
 def test_old_rows_go_after_1000_blocks_without_resolve(
     tmp_path: Path, database: Database, connection: Any
 ) -> None:
-    """And not a block sooner."""
+    """They stay until the thousandth block ends."""
     with opened(tmp_path, background=False) as engine:
         place(engine, connection, "old")
         age(database)
@@ -188,7 +188,7 @@ def test_old_rows_go_after_1000_blocks_without_resolve(
 def test_a_purge_that_fails_fails_no_block(
     tmp_path: Path, connection: Any, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged and in `trouble`; the block, and the next ones, commit."""
+    """The failure is in the log and in `trouble`. This block and later ones commit."""
     clock, resolve = FakeClock(), {PRODUCER: database.address}
     with opened(tmp_path, clock, background=False, resolve=resolve) as engine:
         place(engine, connection, "1")
@@ -204,7 +204,7 @@ def test_a_purge_that_fails_fails_no_block(
 def test_a_purge_takes_few_rows_in_each_transaction(
     tmp_path: Path, connection: Any, database: Database
 ) -> None:
-    """All that is old goes, however much it is."""
+    """All old rows go, however many there are."""
     with opened(tmp_path, background=False) as engine:
         place(engine, connection, "first")
         store = engine.feedback.store

@@ -31,7 +31,7 @@ from tests.bind.shop import PRODUCER, leave_prepared, messages, question
 
 @pytest.fixture
 def using(database: Database) -> Iterator[str]:
-    """The alias of each database in turn; however a test ends, the connection is handed back."""
+    """The alias of each database in turn. The connection is closed at the end of each test."""
     alias = point_at(database)
     yield alias
     connection = connections[alias]
@@ -69,7 +69,7 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
 def test_a_connection_of_djangos_can_be_bound_as_any_other(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
-    """What `django.db.connection` is, too: a proxy for the thread's own."""
+    """So can `django.db.connection`, a proxy for the connection of the thread."""
     with engine.transaction(bind=connections[using]) as tx:
         Order.objects.using(using).create(name="1")
         tx.send("orders", b"1")
@@ -83,7 +83,7 @@ def test_a_connection_of_djangos_can_be_bound_as_any_other(
 
 
 def test_the_program_may_use_savepoints(engine: fmq.Engine, database: Database, using: str) -> None:
-    """What one takes back is not there, and the mark lies outside of all of them."""
+    """Rows of a savepoint that is rolled back are gone, and the mark is in no savepoint."""
     orders = Order.objects.using(using)
     with atomic(engine, using) as tx:
         orders.create(name="1")
@@ -102,7 +102,7 @@ def test_the_program_may_use_savepoints(engine: fmq.Engine, database: Database, 
 def test_a_swallowed_error_rolls_both_back_and_is_reported(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
-    """Django rolls such a block back and says nothing."""
+    """Django itself rolls such a block back without an error."""
     orders = Order.objects.using(using)
     with pytest.raises(TransactionManagementError), atomic(engine, using) as tx:
         orders.create(name="1")
@@ -137,7 +137,7 @@ def test_a_commit_that_the_database_refuses_rolls_both_back(
 def test_functions_of_on_commit_find_the_messages(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
-    """It runs once both have committed, and if it fails, both have."""
+    """They run after both have committed. If one fails, both stay committed."""
     found: list[list[str]] = []
 
     def look() -> None:
@@ -166,7 +166,7 @@ def test_functions_of_on_commit_find_the_messages(
 
 
 class AnswerLost(sqlite3.Connection):
-    """A connection whose commits, from one on, do their work, or not, and tell neither."""
+    """A connection whose commits raise errors of unknown outcome, from a given one on."""
 
     commits = -1
     happens = True
@@ -216,7 +216,7 @@ DIE_AT_COMMIT = """
 
 
 def test_a_server_that_is_lost_at_commit_is_asked_at_once(engine: fmq.Engine, address: str) -> None:
-    """The connection is lost while the server commits; a new one finds that it had not."""
+    """The connection is lost during the commit, and a new one finds that it did not happen."""
     database = Postgres(address)
     make_tables(database)
     using = point_at(database)
@@ -270,7 +270,7 @@ def test_a_transaction_that_a_crash_left_is_decided_by_asking_an_alias(
 def test_a_database_is_asked_though_django_has_closed_its_connection(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
-    """As it does at the end of each request; here one of which the end was never confirmed."""
+    """Django closes it at the end of each request. The transaction here was not confirmed."""
     place(engine, using, "1")
     connections[using].close()
     tx = engine.transaction(tx_id="2", producer=PRODUCER, bind=connections[using])
@@ -305,11 +305,11 @@ def test_a_database_that_cannot_be_reached_answers_unknown(
 def test_a_decorated_function_is_a_block_at_each_call(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
-    """In the threads of a server, too, each of which has a connection of its own."""
+    """This holds in the threads of a server, too, each with its own connection."""
 
     @atomic(lambda: engine, using)  # the engine may be opened after the function was made
     def place_one(order: str, *, tx: fmq.Transaction, fail: bool = False) -> str:
-        """What it says is kept."""
+        """A function whose docstring the decorator keeps."""
         Order.objects.using(using).create(name=order)
         tx.send("orders", order.encode())
         if fail:
@@ -335,7 +335,7 @@ def test_a_decorated_function_is_a_block_at_each_call(
 
 
 def test_a_coroutine_function_is_not_decorated(engine: fmq.Engine) -> None:
-    """Its block would end before it has begun."""
+    """Its block would end before its body begins."""
     with pytest.raises(TypeError, match="sync_to_async"):
 
         @atomic(engine)
@@ -348,7 +348,7 @@ def test_a_coroutine_function_is_not_decorated(engine: fmq.Engine) -> None:
 def test_a_block_inside_of_another_block_is_refused(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
-    """Django's or ours: whether the outermost one commits is told to nobody inside."""
+    """It could not know whether the outermost block commits."""
     with transaction.atomic(using):
         Order.objects.using(using).create(name="1")
         with (
@@ -377,7 +377,7 @@ def test_django_without_autocommit_is_refused(engine: fmq.Engine, using: str) ->
 
 
 def test_a_connection_of_another_thread_is_refused(engine: fmq.Engine, using: str) -> None:
-    """Models would not use it, but this thread's own."""
+    """Models use the connection of this thread instead."""
     raised: list[BaseException] = []
     theirs = connections[using]
 
@@ -430,7 +430,7 @@ def test_a_connection_that_is_closed_inside_of_the_block_ends_with_neither(
 
 
 def test_a_database_that_is_busy_leaves_nothing_begun(engine: fmq.Engine, tmp_path: Path) -> None:
-    """SQLite has one writer, and the right to write is taken at the beginning."""
+    """SQLite has one writer, and the block takes the right to write when it begins."""
     database = Sqlite(tmp_path)
     make_tables(database)
     using = point_at(database)
@@ -452,7 +452,7 @@ def test_a_database_that_is_busy_leaves_nothing_begun(engine: fmq.Engine, tmp_pa
 
 
 def shape(database: Database) -> Any:
-    """The marker table as the database itself describes it."""
+    """Return the description of the marker table that the database gives."""
     if isinstance(database, Sqlite):
         return told(database, "SELECT sql FROM sqlite_master WHERE tbl_name = 'fmq_tx'")
     columns = told(
@@ -497,7 +497,7 @@ def test_the_model_is_that_of_the_migration(using: str) -> None:
 def test_markers_can_be_read_and_are_not_flushed(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
-    """They alone tell what became of transactions, so `flush` leaves them where they are."""
+    """`flush` leaves them, because only they show what became of transactions."""
     from datetime import UTC, datetime
 
     from django.core.management import call_command

@@ -24,7 +24,7 @@ STEPS_MAX = 99
 
 
 class Killer:
-    """A profiler that kills its process at one of the steps."""
+    """A profiler that kills its process at a given step."""
 
     def __init__(self, step: int) -> None:
         self._steps_left = step
@@ -47,7 +47,7 @@ def place(engine: fmq.Engine, using: str, order: str) -> None:
 
 
 def live(folder: Path, using: str, step: int) -> None:
-    """A process that places an order whole, and is killed at a step of the next."""
+    """Place one order whole, and die at a given step of the next."""
     try:
         with fmq.open(folder / "shop", background=False) as engine:
             place(engine, using, f"{step} whole")

@@ -18,7 +18,10 @@ CALLS_MAX = 20
 @pytest.mark.parametrize("kind", ["sqlite3", "aiosqlite"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_process_that_dies_leaves_both_or_neither(tmp_path: Path, when: str, kind: str) -> None:
-    """At every call of its connection, before and after it; then life goes on."""
+    """The process dies at every call of its connection, before it or after it.
+
+    The next process goes on.
+    """
     seen = set()
     for call in range(1, CALLS_MAX):
         folder = tmp_path / str(call)

@@ -24,7 +24,7 @@ END = "this is the end of the answer"
 
 
 def statements() -> list[str]:
-    """The guide's: mark, tombstone, look."""
+    """Return the guide's statements: mark, tombstone, look."""
     [block] = re.findall(r"```sql\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     code = re.sub(r"--.*", "", block)
     return [each.strip() for each in code.split(";") if each.strip()]
@@ -51,7 +51,7 @@ class Session:
         )  # fmt: skip
 
     def run(self, *each: str) -> list[str]:
-        """The rows that the statements find, or the errors if there are any."""
+        """Return the rows that the statements find, or the errors."""
         stdin, stdout = self._client.stdin, self._client.stdout
         assert stdin is not None
         assert stdout is not None
@@ -80,7 +80,7 @@ class Session:
 
 @pytest.fixture(scope="module")
 def socket() -> Iterator[str]:
-    """A server of our own, reached over a socket of its own."""
+    """The socket of a server of the tests' own."""
     server, install = find_program("mariadbd"), find_program("mariadb-install-db")
     if server is None or install is None:
         pytest.skip("there is no MariaDB server on this machine, so MySQL's statements are not run")
@@ -117,7 +117,7 @@ def wait_until_it_serves(server: subprocess.Popen[bytes], socket: str, log: Path
 
 @pytest.fixture
 def checker(socket: str) -> Iterator[Session]:
-    """As the guide has it, in a database with an empty marker table."""
+    """The guide's checker, in a database with an empty marker table."""
     with closing(Session(socket)) as session:
         session.run("DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop", "USE shop")
         session.run("SET SESSION innodb_lock_wait_timeout = 1")
@@ -172,14 +172,14 @@ def test_a_user_with_rights_to_read_only_answers_unknown(checker: Session) -> No
 
 
 def test_the_statement_of_ddl_leaves_a_table_that_is_there_as_it_is(checker: Session) -> None:
-    """A program may run it at each start."""
+    """A program may run the statement at each start."""
     assert checker.ask("1") == "rollback"
     assert checker.run(fmq.bind.ddl("mysql")) == []
     assert checker.run("SELECT count(*) FROM fmq_tx") == ["1"]
 
 
 def test_ddl_commits_what_was_done_before_it(checker: Session, producer: Session) -> None:
-    """As the guide warns: here with the mark, and nobody has prepared."""
+    """The guide warns of it: the mark is committed before the prepare."""
     producer.run("BEGIN", filled(MARK, "1"), "CREATE TABLE made (name INT)", "ROLLBACK")
     assert checker.ask("1") == "commit"
 

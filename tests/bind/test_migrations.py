@@ -74,7 +74,7 @@ WAYS: list[Callable[[Connection], None]] = [
 
 
 def looked_at(database: Engine) -> Any:
-    """All that SQLite knows of the table."""
+    """Return all that SQLite knows of the table."""
     with database.connect() as connection:
         columns = connection.exec_driver_sql("PRAGMA table_xinfo(fmq_tx)").all()
         indexes = connection.exec_driver_sql("PRAGMA index_list(fmq_tx)").all()
@@ -159,7 +159,7 @@ def test_a_migration_goes_up_and_down(databases: list[Engine], tmp_path: Path) -
 
 
 def test_a_migration_can_be_written_down_as_sql(tmp_path: Path) -> None:
-    """Alembic's offline mode: what it prints makes the table."""
+    """Alembic's offline mode prints SQL that makes the table."""
     printed = io.StringIO()
     options = {"as_sql": True, "output_buffer": printed}
     create_marker_table(Operations(MigrationContext.configure(dialect_name="sqlite", opts=options)))
@@ -170,7 +170,7 @@ def test_a_migration_can_be_written_down_as_sql(tmp_path: Path) -> None:
 
 
 def test_mysql_is_given_the_table_that_fmq_ddl_prints() -> None:
-    """Word for word, but for comments and spaces: there is no server here to look into."""
+    """It is the same text but for comments and spaces, as no server runs here."""
     made = str(
         CreateTable(marker_table(MetaData()), if_not_exists=True).compile(dialect=mysql.dialect())
     )

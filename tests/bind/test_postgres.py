@@ -18,7 +18,7 @@ from tests.bind.shop import PRODUCER, leave_prepared, question
 
 @pytest.fixture
 def connection(address: str) -> Iterator[Any]:
-    """Empty tables, made anew for each test."""
+    """A connection to a database with new, empty tables."""
     with psycopg.connect(address) as connection:
         connection.execute("DROP TABLE IF EXISTS orders, fmq_tx")
         connection.execute("CREATE TABLE orders (name text PRIMARY KEY)")
@@ -57,7 +57,7 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
 def test_the_mark_detects_a_swallowed_error(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
-    """PostgreSQL rolls back at COMMIT then, and psycopg returns as if it had committed."""
+    """PostgreSQL would roll back at COMMIT, and psycopg would report success."""
     with (
         pytest.raises(psycopg.errors.InFailedSqlTransaction),
         engine.transaction(bind=connection) as tx,
@@ -72,7 +72,7 @@ def test_the_mark_detects_a_swallowed_error(
 def test_a_transaction_that_ended_is_noticed_after_another_began(
     engine: fmq.Engine, connection: Any, address: str, end: Callable[[Any], None]
 ) -> None:
-    """What was before it is gone or committed, and what has begun since is rolled back."""
+    """The first transaction's work is gone or committed. The second one is rolled back."""
     with (
         pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
         engine.transaction(bind=connection) as tx,
@@ -101,7 +101,7 @@ def test_the_program_may_use_savepoints(engine: fmq.Engine, connection: Any, add
 
 @pytest.fixture
 def tenant(connection: Any) -> Iterator[str]:
-    """Another schema, which has a marker table as well."""
+    """Another schema, which has a marker table, too."""
     connection.execute("CREATE SCHEMA tenant")
     connection.execute("SET search_path TO tenant")
     connection.execute(fmq.bind.ddl("postgres"))
@@ -117,7 +117,7 @@ def tenant(connection: Any) -> Iterator[str]:
 def test_a_mark_in_the_table_of_another_schema_is_refused(
     engine: fmq.Engine, connection: Any, address: str, tenant: str, inside: bool
 ) -> None:
-    """The checker would not find it, and roll back what has committed."""
+    """The checker would not find the mark, and would roll the messages back."""
     place(engine, connection, "1")
     with psycopg.connect(address) as other:
         if not inside:
@@ -146,7 +146,7 @@ def test_a_mark_in_the_table_of_another_schema_is_refused(
 def test_a_commit_that_the_server_refuses_rolls_both_back(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
-    """A constraint that is checked at COMMIT: the server says itself that it rolled back."""
+    """A constraint that is checked at COMMIT fails, and the server's error proves the rollback."""
     connection.execute("CREATE TEMP TABLE lines (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
     connection.commit()
     with (
@@ -162,7 +162,7 @@ def test_a_commit_that_the_server_refuses_rolls_both_back(
 def test_the_program_may_set_any_class_of_rows(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
-    """A row factory is the program's; what is asked here comes as tuples."""
+    """The binding reads tuples whatever the row factory of the connection is."""
     with psycopg.connect(address, row_factory=psycopg.rows.dict_row) as other:
         place(engine, other, "1")
         assert fmq.bind.purge(engine, other, older_seconds=-9) == 1
@@ -173,7 +173,7 @@ def test_the_program_may_set_any_class_of_rows(
 def test_a_connection_that_breaks_at_commit_is_checked_at_once(
     engine: fmq.Engine, connection: Any, address: str, happens: bool
 ) -> None:
-    """The server ends it right before, or after: nobody says what was done, the database knows."""
+    """The server ends the connection right before the commit, or right after it."""
     place(engine, connection, "0")
 
     class Breaking(psycopg.Connection):
@@ -193,8 +193,8 @@ def test_a_connection_that_breaks_at_commit_is_checked_at_once(
 def test_a_commit_that_the_server_does_not_remember_is_in_doubt(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
-    """40003 is of the class of serialization failures, which roll back, and says that it is not
-    known: so CockroachDB says it. Here a commit happens, and a function raises it then.
+    """40003 is in the class of serialization failures, which roll back, but means "outcome
+    unknown". CockroachDB raises it. Here a function raises it after the commit has happened.
     """
     place(engine, connection, "0")
 
@@ -214,7 +214,7 @@ def test_a_commit_that_the_server_does_not_remember_is_in_doubt(
 def test_an_error_of_the_program_stays_when_the_connection_is_lost_as_well(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
-    """The server has rolled back by itself, so that it cannot be told to is no news."""
+    """The server has rolled back by itself, so the failed rollback does not replace the error."""
     with psycopg.connect(address) as lost:
         with pytest.raises(ZeroDivisionError), engine.transaction(bind=lost) as tx:
             lost.execute("INSERT INTO orders VALUES ('1')")
@@ -230,7 +230,7 @@ def test_an_error_of_the_program_stays_when_the_connection_is_lost_as_well(
 def test_the_answer_is_unknown_while_the_producers_transaction_is_open(
     engine: fmq.Engine, connection: Any, address: str
 ) -> None:
-    """The checker waits for the row of the open transaction, and not for long."""
+    """The checker waits only shortly for the row of the open transaction."""
     place(engine, connection, "registers the producer")
     check = fmq.bind.checker_of(address)
     asked = question(engine)

@@ -32,7 +32,7 @@ with server.connect() as connection:
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL], ids=lambda one: one.name)
 def test_a_run_that_a_signal_ends_leaves_no_postgresql_behind(ending: signal.Signals) -> None:
-    """Neither the server's processes nor the folder of its socket."""
+    """Both the server's processes and the folder of its socket are gone."""
     folder = programs.Folder("fmq-postgres-")
     folder.path.chmod(0o755)
     run = subprocess.Popen(
@@ -59,7 +59,7 @@ def wait_until_gone(path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as another user")
 def test_a_packaged_program_is_copied_for_a_user_without_access_to_it(tmp_path: Path) -> None:
-    """As in a checkout below /root. The copy is whole: `nobody` makes a cluster with it."""
+    """A checkout below /root is such a case. The user `nobody` makes a cluster with the copy."""
     package = programs.package_folder()
     assert package is not None
     closed = tmp_path / "closed"

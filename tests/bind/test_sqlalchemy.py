@@ -91,7 +91,7 @@ def test_a_connection_is_bound_as_a_session_is(engine: fmq.Engine, database: Eng
 def test_objects_that_cannot_be_flushed_end_both(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """They are flushed before the mark, so nothing has been prepared then."""
+    """The flush comes before the mark, so nothing was prepared."""
     place(engine, session, "one")
     session.expunge_all()
     with pytest.raises(IntegrityError):
@@ -103,7 +103,10 @@ def test_objects_that_cannot_be_flushed_end_both(
 def test_a_commit_that_the_database_refuses_rolls_both_back(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """A deferred foreign key fails at COMMIT, and the transaction is still open: it is certain."""
+    """A deferred foreign key fails at COMMIT.
+
+    The transaction is still open, so the rollback is certain.
+    """
     with database.begin() as connection:
         connection.exec_driver_sql(
             "CREATE TABLE lines (name REFERENCES orders DEFERRABLE INITIALLY DEFERRED)"
@@ -126,7 +129,7 @@ def test_a_commit_that_the_database_refuses_rolls_both_back(
 def test_a_commit_of_unknown_outcome_is_checked_at_once(
     tmp_path: Path, happens: bool, options: dict[str, Any]
 ) -> None:
-    """On a new connection, even if the pool gives none; the messages follow what it finds."""
+    """The check uses a new connection even if the pool is empty, and the messages follow it."""
     database = made(tmp_path, connect_args={"factory": AnswerLost}, **options)
     with fmq.open(tmp_path / "shop") as engine, Session(database) as session:
         with (
@@ -147,7 +150,7 @@ def test_a_commit_of_unknown_outcome_is_checked_at_once(
 def test_a_hook_that_fails_before_the_commit_leaves_no_doubt(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """It comes after the mark, and COMMIT was not tried."""
+    """The hook runs after the mark, and COMMIT was not tried."""
 
     def refuse(session: Session) -> None:
         raise ValueError("not today")
@@ -192,7 +195,7 @@ def test_a_savepoint_that_is_rolled_back_leaves_the_mark(
 def test_a_savepoint_before_the_first_statement_commits_nothing(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """Left to itself sqlite3 does not begin before it, and its release would be a commit."""
+    """By itself sqlite3 would not begin before the savepoint, and its release would commit."""
     with pytest.raises(fmq.RollBack), engine.transaction(bind=session) as tx:
         with session.begin_nested():
             session.add(Order(name="one"))
@@ -207,8 +210,9 @@ def test_a_savepoint_before_the_first_statement_commits_nothing(
 def test_a_maker_of_connections_or_sessions_is_refused(
     engine: fmq.Engine, database: Engine
 ) -> None:
-    """An engine or a sessionmaker has no transaction, and a driver's connection is not the pool's:
-    each is refused by its name, though an engine will do where a table is made.
+    """An engine or a sessionmaker has no transaction, and a pool's connection is not the driver's.
+
+    Each is refused by its name. Making the table accepts an engine.
     """
     with contextlib.closing(database.raw_connection()) as pooled:
         for wrong in (database, sessionmaker(database), pooled, text("SELECT 1")):
@@ -267,7 +271,7 @@ def test_a_session_that_has_not_one_database_is_refused(
 def test_a_session_that_works_in_another_database_is_refused(
     engine: fmq.Engine, database: Engine, tmp_path: Path
 ) -> None:
-    """Whose rows would be committed without the mark, and without the messages."""
+    """Rows of the other database would commit without a mark and without messages."""
     (tmp_path / "other").mkdir()
     other = made(tmp_path / "other")
     session = Session(database, binds={Order: other})
@@ -315,7 +319,7 @@ def rolled_back_by_sqlite(session: Session) -> None:
 def test_a_transaction_that_ended_is_noticed_after_another_began(
     engine: fmq.Engine, session: Session, database: Engine, end: Callable[[Session], object]
 ) -> None:
-    """By SQLite itself, or by a statement of which SQLAlchemy does not know what it does."""
+    """SQLite itself ended it, or a statement that SQLAlchemy does not understand."""
     with (
         pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
         engine.transaction(bind=session) as tx,
@@ -348,7 +352,7 @@ def test_a_savepoint_that_is_open_at_the_end_is_committed_along(
 
 
 def test_a_program_may_begin_by_itself(engine: fmq.Engine, tmp_path: Path) -> None:
-    """SQLAlchemy's recipe for savepoints: no isolation_level, and BEGIN by an event."""
+    """It uses SQLAlchemy's recipe for savepoints: no isolation_level, and BEGIN in an event."""
     database = made(tmp_path)
     database.dispose()
 
@@ -514,7 +518,7 @@ def test_markers_that_no_checker_needs_are_purged(
 def test_a_producer_may_bind_a_database_through_either_library(
     engine: fmq.Engine, session: Session, tmp_path: Path
 ) -> None:
-    """It is the same file, whatever it is reached through."""
+    """Both libraries reach the same file."""
     place(engine, session, "one")
     plain = sqlite3.connect(tmp_path / "shop.db")
     with engine.transaction(producer=PRODUCER, bind=plain) as tx:

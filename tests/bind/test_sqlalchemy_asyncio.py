@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def database(url: str) -> Engine:
-    """The same database for code that blocks, with empty tables."""
+    """The database for blocking code, with empty tables."""
     database = sqlalchemy.create_engine(url.replace("aiosqlite", "pysqlite"), poolclass=NullPool)
     if database.dialect.name == "sqlite":
         event.listen(database, "connect", durable)
@@ -84,7 +84,7 @@ def test_a_block_that_ends_commits_both_and_one_that_raises_neither(
 def test_a_commit_of_unknown_outcome_is_checked_at_once(
     engine: fmq.Engine, database: Engine, asynchronous: AsyncEngine, happens: bool
 ) -> None:
-    """On a loop of its own; the messages follow what is found there."""
+    """The check runs on a new loop, and the messages follow its answer."""
 
     async def main() -> None:
         async with AsyncSession(asynchronous) as session:
@@ -101,7 +101,7 @@ def test_a_commit_of_unknown_outcome_is_checked_at_once(
 
 
 def lose_answer(dialect: Any, happens: bool) -> None:
-    """Have the next commit do its work, or not, and fail in a way that tells neither."""
+    """Make the next commit raise an error of unknown outcome, after its work or without it."""
     commit, rollback = dialect.do_commit, dialect.do_rollback
 
     def lost(connection: Any) -> None:
@@ -115,7 +115,7 @@ def lose_answer(dialect: Any, happens: bool) -> None:
 def test_a_transaction_that_a_crash_left_is_decided_at_open(
     database: Engine, asynchronous: AsyncEngine, tmp_path: Path
 ) -> None:
-    """By an engine of asyncio, though nobody awaits it."""
+    """`resolve=` takes an engine of asyncio, which the open engine asks without awaiting."""
 
     async def main() -> None:
         options = fmq.Options(checker_threads=0)
@@ -149,7 +149,7 @@ def test_an_asynchronous_session_needs_an_async_with_block(
 def test_the_table_is_made_and_purged_with_sessions_and_engines_of_asyncio(
     engine: fmq.Engine, database: Engine, asynchronous: AsyncEngine, kind: str
 ) -> None:
-    """A session or a connection: each is awaited."""
+    """Calls with a session or connection are awaited."""
     with database.begin() as connection:
         connection.execute(text("DROP TABLE fmq_tx"))
 

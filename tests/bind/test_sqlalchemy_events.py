@@ -74,7 +74,7 @@ def test_messages_are_sent_when_their_session_commits(
 def test_messages_of_a_session_that_does_not_commit_are_dropped(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
-    """It was rolled back, closed, or left by an exception; and what comes next is not affected."""
+    """The session is rolled back, closed or left by an exception. Its next transaction works."""
     with sessions() as session:
         for end in (session.rollback, session.close, session.invalidate):
             order(outbox, session, "one")
@@ -103,7 +103,7 @@ def test_a_session_without_messages_marks_nothing(
 
 
 def sends(outbox: Outbox, sessions: Sessions, event_name: str) -> None:
-    """Have whoever is told of a flush send what it knows of."""
+    """Register a flush event that sends messages."""
 
     def told(session: Session, *_: object) -> None:
         for new in session.new:
@@ -116,7 +116,7 @@ def sends(outbox: Outbox, sessions: Sessions, event_name: str) -> None:
 def test_a_first_message_of_a_flush_commits_with_its_session(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, event_name: str
 ) -> None:
-    """The commit flushes, and only then it is known what is to be sent."""
+    """The commit flushes, and only the flush event sends."""
     sends(outbox, sessions, event_name)
     with sessions() as session:
         session.add(Order(name="1"))
@@ -161,7 +161,7 @@ def test_a_message_of_an_objects_hook_commits_with_its_session(
 def test_objects_that_a_flush_adds_are_flushed_before_the_prepare(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
-    """A hook adds an object behind the flush, for which another hook sends the first message."""
+    """A hook adds an object after the flush, for which another hook sends the first message."""
 
     def add_one(session: Session, context: object) -> None:
         if session.get(Order, "2") is None:
@@ -184,7 +184,7 @@ def test_objects_that_a_flush_adds_are_flushed_before_the_prepare(
 def test_a_first_message_that_comes_too_late_fails_the_commit(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, asked_before: bool
 ) -> None:
-    """From a hook that is called behind the outbox; the rows must not be there alone."""
+    """A hook that runs after the outbox sends it. The rows must not commit alone."""
 
     def send(session: Session) -> None:
         outbox.of(session).send("orders", b"1")
@@ -222,7 +222,7 @@ def test_an_unused_transaction_of_an_outbox_sends_nothing_later(
 def test_a_first_message_after_the_commit_is_refused(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
-    """The rows are there, and whoever sends is told that the message is not."""
+    """The rows are committed, and the error says that the message was not sent."""
 
     def send(session: Session) -> None:
         with pytest.raises(fmq.bind.BindError, match="comes too late"):
@@ -238,7 +238,7 @@ def test_a_first_message_after_the_commit_is_refused(
 def test_a_commit_that_bypasses_the_outbox_is_refused(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
-    """That of the connection; and of Session.begin() around a savepoint that nobody has ended."""
+    """It is that of the connection, or of Session.begin() with a savepoint still open."""
     with sessions() as session:
         order(outbox, session, "1")
         session.flush()
@@ -286,7 +286,7 @@ def test_a_message_of_a_savepoint_whose_flush_failed_is_dropped(
     *,
     around: bool,
 ) -> None:
-    """SQLAlchemy tells of the flush alone, and closes the savepoint without another word."""
+    """SQLAlchemy's event names the flush only, and the savepoint ends without an event."""
     with sessions() as session:
         order(outbox, session, "one")
         session.flush()
@@ -330,7 +330,7 @@ def test_a_savepoint_that_is_open_at_the_end_is_committed_along(
 def test_a_commit_of_unknown_outcome_is_checked_at_once(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, happens: bool
 ) -> None:
-    """Whoever has called commit is told what was found, by a typed error."""
+    """The caller of commit gets a typed error with what the check found."""
     with sessions() as session:
         order(outbox, session, "one")
         tx_id = outbox.of(session).tx_id
@@ -348,7 +348,10 @@ def test_a_commit_of_unknown_outcome_is_checked_at_once(
 def test_a_commit_that_the_database_refuses_rolls_both_back(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
-    """A deferred foreign key fails at COMMIT, and the transaction is still open: no doubt."""
+    """A deferred foreign key fails at COMMIT.
+
+    The transaction is still open, so there is no doubt.
+    """
     with database.begin() as connection:
         connection.exec_driver_sql(
             "CREATE TABLE lines (name REFERENCES orders DEFERRABLE INITIALLY DEFERRED)"
@@ -364,7 +367,7 @@ def test_a_commit_that_the_database_refuses_rolls_both_back(
 def test_an_interrupt_while_the_database_commits_is_asked_about(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
-    """`after_rollback` comes, though the database has committed: it proves nothing."""
+    """`after_rollback` comes though the database has committed, so it proves nothing."""
 
     def interrupt(session: Session) -> None:
         raise KeyboardInterrupt
@@ -379,7 +382,10 @@ def test_an_interrupt_while_the_database_commits_is_asked_about(
 def test_the_release_of_a_savepoint_does_not_prove_the_commit(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox, happens: bool
 ) -> None:
-    """`after_commit` comes for both; here it does not for the second, which was interrupted."""
+    """`after_commit` comes for both.
+
+    Here the commit is interrupted, and only the release has it.
+    """
     with pytest.raises(KeyboardInterrupt), sessions.begin() as session:
         with session.begin_nested():
             order(outbox, session, "one")
@@ -407,7 +413,7 @@ def test_a_message_is_redelivered_if_the_session_with_its_ack_does_not_commit(
 def test_an_error_that_another_hook_swallows_after_the_mark_is_checked(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
-    """PostgreSQL would roll back at COMMIT and say that all was well, so nobody is believed."""
+    """PostgreSQL would roll back at COMMIT and report success, so the database is asked."""
 
     def swallow(session: Session) -> None:
         with contextlib.suppress(OperationalError):
@@ -442,7 +448,7 @@ def test_objects_that_cannot_be_flushed_prepare_nothing(
 def test_a_commit_that_was_refused_cannot_be_tried_again_without_its_messages(
     tmp_path: Path, database: Engine
 ) -> None:
-    """Prepare was refused: the rows must not be committed alone afterwards."""
+    """The prepare was refused, so a second commit would commit the rows alone."""
     sessions = sessionmaker(database)
     with fmq.open(tmp_path / "small", fmq.Options(transactions_max=1)) as engine:
         other = engine.transaction()
@@ -466,7 +472,7 @@ def test_a_commit_that_was_refused_cannot_be_tried_again_without_its_messages(
 def test_a_database_that_may_lose_commits_is_refused_on_request(
     tmp_path: Path, database: Engine, sessions: Sessions
 ) -> None:
-    """As for a block, though the session has begun: nothing of it is committed."""
+    """The session has begun already, but commits nothing."""
     database.dispose()
     event.listen(
         database, "connect", lambda driver, record: driver.execute("PRAGMA synchronous = NORMAL")
@@ -486,7 +492,7 @@ def test_a_database_that_may_lose_commits_is_refused_on_request(
 def test_a_session_without_the_outbox_is_refused(
     database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:
-    """Its commit would send nothing, and nobody would be told."""
+    """Its commit would silently send nothing."""
     with pytest.raises(fmq.bind.BindError, match="attach its sessionmaker"):
         outbox.of(Session(database))
     with pytest.raises(fmq.bind.BindError, match="attach its sessionmaker"):
@@ -549,7 +555,10 @@ def test_an_outbox_needs_the_marker_table(
 def test_an_outbox_is_attached_to_sessions_alone(
     engine: fmq.Engine, database: Engine, wrong: str
 ) -> None:
-    """An engine has no commit to follow, and one of asyncio no events: each says what will do."""
+    """An engine has no commit to follow, and sessions of asyncio have no events.
+
+    The error says what to use.
+    """
     others = {"engine": database, "asyncio": async_sessionmaker(), "nothing": None}
     with pytest.raises(fmq.bind.BindError, match="no sessions that can be followed: an outbox is"):
         attach(others[wrong], engine, producer=PRODUCER)  # type: ignore[arg-type]

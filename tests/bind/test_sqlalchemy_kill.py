@@ -23,7 +23,7 @@ from tests.bind.shop import PRODUCER, messages
 
 
 def follow(engine: fmq.Engine, session: Session, order: str) -> None:
-    """As `place` does, by the session's own commit."""
+    """Place an order by the session's own commit."""
     outbox = attach(session, engine, producer=PRODUCER)
     session.add(Order(name=order))
     outbox.of(session).send("orders", order.encode())
@@ -35,7 +35,7 @@ WAYS: list[Way] = [place, follow]
 
 
 class Death:
-    """Kills the process at the given moment of what SQLAlchemy does, counted from 1."""
+    """Kills the process at the given event of SQLAlchemy, counted from 1."""
 
     def __init__(self, moment: int) -> None:
         self.left = moment
@@ -52,7 +52,7 @@ class Death:
 
 
 def dies(url: str, folder: Path, way: Way, moment: int) -> bool:
-    """Whether a process died that placed an order whole, and another until that moment."""
+    """Place an order whole and one until the given event, and return whether the process died."""
     child = os.fork()
     if child == 0:
         try:

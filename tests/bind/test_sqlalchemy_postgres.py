@@ -22,13 +22,13 @@ from tests.bind.shop import PRODUCER, messages, question
 
 @pytest.fixture(scope="session")
 def address(address: str) -> str:
-    """That of the tests' server, as SQLAlchemy has it."""
+    """The address of the tests' server, as SQLAlchemy writes it."""
     return address.replace("postgresql:", "postgresql+psycopg:")
 
 
 @pytest.fixture
 def database(address: str) -> Iterator[Engine]:
-    """Empty tables, made anew for each test."""
+    """The database, with new, empty tables."""
     database = sqlalchemy.create_engine(address)
     with database.begin() as connection:
         connection.execute(text("DROP TABLE IF EXISTS orders, fmq_tx"))
@@ -70,7 +70,7 @@ MARK = text("INSERT INTO fmq_tx (store_id, tx_id, state, deadline) VALUES (:a, :
 
 
 def swallow(session: Session) -> None:
-    """What PostgreSQL answers by rolling back at COMMIT, and reporting success."""
+    """Swallow an error, so that PostgreSQL rolls back at COMMIT and reports success."""
     with contextlib.suppress(DBAPIError):
         session.execute(text("INSERT INTO nonsense VALUES (1)"))
 
@@ -91,7 +91,7 @@ def test_the_mark_detects_a_swallowed_error(
 
 
 def commit_one(session: Session, outbox: Any, then: Any) -> str:
-    """An order by the session's own commit; its transaction's id."""
+    """Place an order by the session's own commit, and return the id of its transaction."""
     session.add(Order(name="1"))
     session.flush()
     outbox.of(session).send("orders", b"1")
@@ -104,7 +104,7 @@ def commit_one(session: Session, outbox: Any, then: Any) -> str:
 def test_an_error_that_a_hook_swallows_after_the_mark_is_detected(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """The commit returns as if it had happened; the database is asked, and it has not."""
+    """The commit returns without an error, but the database is asked and has rolled back."""
     outbox = attach(session, engine)
     event.listen(session, "before_commit", swallow)
     tx_id = commit_one(session, outbox, lambda session: None)
@@ -115,7 +115,7 @@ def test_an_error_that_a_hook_swallows_after_the_mark_is_detected(
 def test_a_block_checks_after_the_hooks_that_its_transaction_is_open(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """Else the server would roll back at COMMIT, report success, and the messages be shown."""
+    """Otherwise the server rolls back at COMMIT, reports success, and the messages appear."""
     event.listen(session, "before_commit", swallow)
     with pytest.raises(InternalError), engine.transaction(bind=session) as tx:
         session.add(Order(name="1"))
@@ -127,7 +127,7 @@ def test_a_block_checks_after_the_hooks_that_its_transaction_is_open(
 def test_a_commit_that_the_server_refuses_rolls_both_back(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """A constraint that is checked at COMMIT: the server says itself that it rolled back."""
+    """A constraint that is checked at COMMIT fails, and the server's error proves the rollback."""
     with database.begin() as connection:
         connection.execute(text("DROP TABLE IF EXISTS lines"))
         connection.execute(text("CREATE TABLE lines (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)"))
@@ -150,7 +150,7 @@ def test_a_commit_that_the_server_refuses_rolls_both_back(
 def test_a_hook_that_fails_before_the_commit_leaves_no_doubt(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """It comes after the mark, and COMMIT was not tried."""
+    """The hook runs after the mark, and COMMIT was not tried."""
 
     def refuse(session: Session) -> None:
         raise ValueError("not today")
@@ -179,7 +179,7 @@ def test_a_commit_of_the_program_inside_of_the_block_is_refused(
 def test_a_transaction_that_ended_is_noticed_after_another_began(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """By the driver's connection, of which SQLAlchemy does not know."""
+    """The driver's connection ended it, which SQLAlchemy does not notice."""
     with (
         pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
         engine.transaction(bind=session) as tx,
@@ -195,7 +195,7 @@ def test_a_transaction_that_ended_is_noticed_after_another_began(
 def test_a_mark_in_the_table_of_another_schema_is_refused(
     engine: fmq.Engine, session: Session, database: Engine, way: str
 ) -> None:
-    """The checker would not find it, and roll back what has committed."""
+    """The checker would not find the mark, and would roll the messages back."""
     with database.begin() as connection:
         for statement in (
             "CREATE SCHEMA tenant",
@@ -226,7 +226,7 @@ def test_a_mark_in_the_table_of_another_schema_is_refused(
 
 
 def break_at_commit(database: Engine, session: Session, happens: bool) -> None:
-    """The server ends the session's connection right before its COMMIT, or after it."""
+    """Make the server end the session's connection right before its COMMIT, or right after it."""
     driver = driver_of(session)
     commit, backend = driver.commit, driver.info.backend_pid
 
@@ -265,7 +265,7 @@ def test_a_connection_that_breaks_at_commit_is_checked_at_once(
 def test_an_error_of_the_program_stays_when_the_connection_is_lost_as_well(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
-    """Rolling back fails then, which says less."""
+    """The rollback fails then, and its error would say less."""
     with pytest.raises(ValueError, match="the program's"), engine.transaction(bind=session) as tx:
         tx.send("orders", b"1")
         backend = driver_of(session).info.backend_pid
@@ -279,7 +279,7 @@ def test_an_error_of_the_program_stays_when_the_connection_is_lost_as_well(
 def test_the_answer_is_unknown_while_the_producers_transaction_is_open(
     engine: fmq.Engine, session: Session, address: str
 ) -> None:
-    """The checker waits for the row of the open transaction, and not for long."""
+    """The checker waits only shortly for the row of the open transaction."""
     place(engine, session, "registers the producer")
     check = fmq.bind.checker_of(address)
     answers = {}
@@ -311,7 +311,7 @@ def test_a_checker_sees_a_mark_at_any_isolation_level(
 
 
 def test_a_session_in_two_phases_can_be_bound(engine: fmq.Engine, database: Engine) -> None:
-    """SQLAlchemy's own two-phase sessions: PREPARE TRANSACTION and COMMIT PREPARED."""
+    """SQLAlchemy's two-phase session uses PREPARE TRANSACTION and COMMIT PREPARED."""
     with Session(database, twophase=True) as session:
         place(engine, session, "1")
         outbox = attach(session, engine)
@@ -375,7 +375,7 @@ INDEXES = "SELECT indexdef FROM pg_indexes WHERE tablename = 'fmq_tx'"
 
 
 def test_each_way_makes_the_table_of_fmq_ddl(database: Engine) -> None:
-    """All that PostgreSQL knows of it: columns, defaults, constraints, indexes."""
+    """The comparison covers columns, defaults, constraints and indexes."""
     metadata = MetaData()
     marker_table(metadata)
     found = []

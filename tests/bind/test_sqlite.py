@@ -68,7 +68,10 @@ def test_a_failure_after_the_databases_commit_has_a_note_about_the_messages(
 def test_a_commit_that_the_database_refuses_rolls_both_back(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """A deferred foreign key fails at COMMIT, and the transaction is still open: it is certain."""
+    """A deferred foreign key fails at COMMIT.
+
+    The transaction is still open, so the rollback is certain.
+    """
     connection.execute("CREATE TABLE lines (order_name REFERENCES orders DEFERRABLE "
                        "INITIALLY DEFERRED)")  # fmt: skip
     connection.execute("PRAGMA foreign_keys = ON")
@@ -83,7 +86,7 @@ def test_a_commit_that_the_database_refuses_rolls_both_back(
 
 
 class AnswerLost(sqlite3.Connection):
-    """A connection whose commit does its work, or not, and fails in a way that tells neither."""
+    """A connection whose commit raises an error of unknown outcome, with or without its work."""
 
     commits = 2  # that of the marker table and that of the registration go well
     happens = True
@@ -102,7 +105,7 @@ class AnswerLost(sqlite3.Connection):
 
 @pytest.mark.parametrize("happens", [True, False])
 def test_a_commit_of_unknown_outcome_is_checked_at_once(tmp_path: Path, happens: bool) -> None:
-    """The error is typed, and the messages follow what a new connection finds in the database."""
+    """The error is typed, and the messages follow what a new connection finds."""
     connection = connect(tmp_path, AnswerLost)
     assert isinstance(connection, AnswerLost)
     connection.happens = happens
@@ -116,7 +119,7 @@ def test_a_commit_of_unknown_outcome_is_checked_at_once(tmp_path: Path, happens:
 
 
 def test_the_error_says_what_a_check_found_also_without_messages(tmp_path: Path) -> None:
-    """It has no receipts, and has committed."""
+    """The transaction has committed, and has no receipts."""
     connection = connect(tmp_path, AnswerLost)
     with (
         fmq.open(tmp_path / "shop") as engine,
@@ -192,8 +195,9 @@ ENDS: list[Callable[[sqlite3.Connection], object]] = [
 def test_a_transaction_that_ended_is_noticed_after_another_began(
     engine: fmq.Engine, connection: sqlite3.Connection, end: Callable[[Any], object]
 ) -> None:
-    """sqlite3 begins with the next statement that writes, and what was before it is gone or
-    committed. What has begun since is rolled back.
+    """sqlite3 begins again with the next statement that writes.
+
+    That second transaction is rolled back.
     """
     with (
         pytest.raises(fmq.bind.BindError, match="ended inside of the block"),
@@ -212,7 +216,7 @@ def test_a_transaction_that_ended_is_noticed_after_another_began(
 def test_the_program_may_use_savepoints(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """One that is left open is committed along, as COMMIT does."""
+    """COMMIT includes a savepoint that is still open."""
     with engine.transaction(bind=connection) as tx:
         for name, end in (("one", "RELEASE a"), ("two", "ROLLBACK TO a"), ("three", "")):
             connection.execute("SAVEPOINT a")
@@ -226,7 +230,7 @@ def test_the_program_may_use_savepoints(
 def test_a_running_statement_does_not_count_as_the_end(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """SQLite says what is in the way, and both are rolled back."""
+    """SQLite's error names the running statement, and both are rolled back."""
     with (
         pytest.raises(sqlite3.OperationalError, match="in progress"),
         engine.transaction(bind=connection) as tx,
@@ -238,7 +242,7 @@ def test_a_running_statement_does_not_count_as_the_end(
 
 
 class PythonFrom312(sqlite3.Connection):
-    """As sqlite3 makes it there with autocommit=True: commit does nothing."""
+    """A connection as Python 3.12 makes it with autocommit=True, where commit does nothing."""
 
     autocommit: Any = True
 
@@ -287,7 +291,7 @@ def test_an_object_that_is_not_a_connection_is_refused(
 def test_a_producer_binds_one_database(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """After a crash nobody could tell which of two to ask, and the wrong one would say no."""
+    """After a crash the checker could ask the wrong one, which would answer "rollback"."""
     (tmp_path / "other").mkdir()
     other = connect(tmp_path / "other")
     place(engine, connection, "one")
@@ -316,7 +320,7 @@ def test_a_database_that_may_lose_commits_is_warned_about(
 def test_the_program_may_set_any_class_of_rows(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """A row factory is the program's; what is asked here comes as tuples."""
+    """The binding reads tuples whatever the row factory of the connection is."""
     connection.row_factory = lambda cursor, row: {
         column[0]: value for column, value in zip(cursor.description, row, strict=True)
     }
@@ -348,7 +352,7 @@ def test_the_program_may_set_any_class_of_text(
 def test_a_checker_rules_out_a_transaction_without_a_mark(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """It leaves a tombstone, so that a producer who comes late cannot commit any more."""
+    """It leaves a tombstone, so that a late producer cannot commit."""
     check = fmq.bind.checker_of(f"sqlite:///{tmp_path}/shop.db")
     place(engine, connection, "registers the producer")
     asked = question(engine)
@@ -392,7 +396,7 @@ def test_the_answer_is_unknown_while_the_producers_transaction_is_open(
 def test_a_database_that_was_never_bound_answers_nothing(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """That it has no row would otherwise roll back what the right database has committed."""
+    """Otherwise its missing row would roll back what the right database has committed."""
     (tmp_path / "other").mkdir()
     other = connect(tmp_path / "other")
     other.close()
@@ -405,7 +409,7 @@ def test_a_database_that_was_never_bound_answers_nothing(
 def test_a_question_that_was_taken_over_is_lost(
     engine: fmq.Engine, connection: sqlite3.Connection
 ) -> None:
-    """Asking about one transaction at once takes it from whoever has been asked before."""
+    """A check at once takes the question from the checker that had it."""
     asked = question(engine)
     [again] = engine.feedback.ask_about("order-1")
     with pytest.raises(LeaseLost):
@@ -426,7 +430,7 @@ def test_an_address_that_cannot_be_asked_is_refused(tmp_path: Path, address: str
 
 
 def age(connection: sqlite3.Connection, tx_id: str, seconds: int) -> None:
-    """Have its row be older than it is."""
+    """Make the transaction's row older."""
     connection.execute(
         "UPDATE fmq_tx SET created_at = created_at - ?, deadline = deadline - ? WHERE tx_id = ?",
         (seconds, seconds, tx_id),
@@ -441,7 +445,7 @@ def keys(connection: sqlite3.Connection) -> set[str]:
 def test_only_markers_that_no_checker_needs_are_purged(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """Not one that is young, or undecided; nor a producer's registration, however old."""
+    """Young markers, those of undecided transactions and the producers' own rows stay."""
     for tx_id in ("old", "young"):
         place(engine, connection, tx_id, tx_id=tx_id)
     tx = engine.transaction(tx_id="undecided", producer=PRODUCER)

@@ -61,7 +61,7 @@ def place(engine: fmq.Engine, connection: Any, order: str) -> None:
 def test_a_setting_that_may_lose_commits_is_warned_about(
     engine: fmq.Engine, database: Database
 ) -> None:
-    """And works, as the user may know better."""
+    """The transaction works all the same."""
     for number, settings in enumerate(FORGETFUL[type(database)]):
         with connection_set(database, settings) as connection:
             with pytest.warns(fmq.bind.DurabilityWarning, match=ADVICE):
@@ -72,7 +72,7 @@ def test_a_setting_that_may_lose_commits_is_warned_about(
 def test_a_setting_that_may_lose_commits_is_refused_if_strict(
     strict: fmq.Engine, database: Database
 ) -> None:
-    """Before anything was begun: the connection serves on, the tx_id can be used again."""
+    """Nothing was begun: the connection works, and the tx_id is free."""
     for settings in FORGETFUL[type(database)]:
         with connection_set(database, settings) as connection:
             for _ in range(2):  # the second time, nothing is open of the first
@@ -109,7 +109,7 @@ def test_a_warning_that_is_made_an_error_leaves_nothing_begun(
 
 
 def test_a_server_that_does_not_sync_is_refused(strict: fmq.Engine, address: str) -> None:
-    """Which each transaction finds out anew: it takes no restart to switch it off."""
+    """Each transaction reads the setting, as it can change without a restart."""
     database = Postgres(address)
     make_tables(database)
     with connection_set(database, "SELECT 1") as connection:

@@ -63,8 +63,9 @@ def test_a_branch_that_is_not_prepared_commits_in_one_phase_or_is_dropped(
 
 
 def test_a_branch_that_a_crash_left_is_listed_and_ended_by_its_xid(tmp_path: Path) -> None:
-    """Also a second time, as a coordinator does that crashed before it could forget; the opposite
-    is refused. Who decided stands in the journal.
+    """Ending it twice is accepted, and the opposite decision is refused.
+
+    The journal has the coordinator's name.
     """
     with fmq.open(tmp_path / "shop") as engine:
         xids = [prepared(Connection(engine, producer=PRODUCER), f"{n}") for n in range(2)]
@@ -82,7 +83,7 @@ def test_a_branch_that_a_crash_left_is_listed_and_ended_by_its_xid(tmp_path: Pat
 
 
 def test_only_branches_of_the_coordinator_are_listed(engine: fmq.Engine, store: Connection) -> None:
-    """Not those of other producers, nor what this one has prepared under ids that are no xids."""
+    """Other producers' transactions are not listed, nor are ids that are not xids."""
     xid = prepared(store, "order-1")
     prepared(Connection(engine, producer="another"), "order-2")
     for tx_id in ("order-3", "7_x_", "7_!_", "07_QQ==_", "7_QQ_", "7_/w==_"):
@@ -110,7 +111,7 @@ def test_verbs_that_do_not_follow_are_refused(engine: fmq.Engine, store: Connect
 
 
 def test_the_xid_of_another_driver_names_the_same(store: Connection) -> None:
-    """PostgreSQL, psycopg and JDBC list it under the name that is the tx_id here."""
+    """PostgreSQL, psycopg and JDBC list it under the tx_id of fmq."""
     xid = psycopg.Xid(7, "order-1", "fmq")
     store.tpc_begin(xid)
     assert store.transaction.tx_id == str(xid)
@@ -156,8 +157,9 @@ def database(address: str) -> Iterator[psycopg.Connection[Any]]:
 def test_killed_at_each_step_a_global_transaction_is_in_both_stores_or_in_neither(
     database: psycopg.Connection[Any], address: str, tmp_path: Path
 ) -> None:
-    """A coordinator drives PostgreSQL and fmq in a child, which is killed at one step after the
-    other; the next one asks both what is prepared, and ends it as it had been decided.
+    """A coordinator of PostgreSQL and fmq is killed at each step.
+
+    The next one asks both stores what is prepared, and ends it as decided.
     """
     seen = []
     for step in range(1, STEPS_MAX):
