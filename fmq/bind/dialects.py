@@ -215,8 +215,8 @@ def _begin_postgres(execute: Execute, path: str) -> Beginning:
 
 
 def rolled_back_by_server(sqlstate: str | None) -> bool:
-    """Whether an error of COMMIT is PostgreSQL's own statement that it has rolled back."""
-    # Constraints, a dead transaction, serialization; but 40003 is "completion unknown".
+    """Return whether an error of COMMIT proves that PostgreSQL has rolled back."""
+    # 23: a constraint. 25: an aborted transaction. 40: serialization, but 40003: outcome unknown.
     return sqlstate is not None and sqlstate[:2] in ("23", "25", "40") and sqlstate != "40003"
 
 
@@ -257,6 +257,6 @@ MYSQL = Dialect(
         source=" FROM dual",
         unless_there="ON DUPLICATE KEY UPDATE state = 'C'",
     ),
-    ("SET SESSION innodb_lock_wait_timeout = 1",),  # seconds, and not less
+    ("SET SESSION innodb_lock_wait_timeout = 1",),  # seconds; the least that MySQL accepts
     _begin_mysql,
 )

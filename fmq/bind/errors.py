@@ -51,12 +51,12 @@ class Unreachable(BindError):
     """The database cannot be reached now. The message is the driver's."""
 
 
-def unusable(why: object) -> BindError:
+def unusable_connection(why: object) -> BindError:
     """Return the error of a connection that does not work."""
     return BindError(f"this connection cannot be used here: {why} Nothing was changed.")
 
 
-def work_open(database: str) -> BindError:
+def transaction_open(database: str) -> BindError:
     """Return the error of a connection that has a transaction open already."""
     return BindError(
         f"{database}: this connection has a transaction open already, which may hold work "
@@ -64,7 +64,7 @@ def work_open(database: str) -> BindError:
     )
 
 
-def strangers(database: str, producer: str) -> BindError:
+def unknown_producer(database: str, producer: str) -> BindError:
     """Return the error of a database that does not know a producer with undecided transactions."""
     return BindError(
         f"{database}: transactions of producer {producer!r} are undecided, and this database has "
@@ -74,7 +74,7 @@ def strangers(database: str, producer: str) -> BindError:
     )
 
 
-def wrong_with(block: str, kind: str) -> BindError:
+def wrong_with_statement(block: str, kind: str) -> BindError:
     """Return the error of `with` in the place of `async with`, or the reverse."""
     return BindError(
         f"the connection is {kind}, so write `{block} engine.transaction(bind=connection) as tx`. "
@@ -82,7 +82,7 @@ def wrong_with(block: str, kind: str) -> BindError:
     )
 
 
-def ended_inside(database: str, tx_id: str) -> BindError:
+def transaction_ended(database: str, tx_id: str) -> BindError:
     """Return the error of a block in which the program ended the database's transaction."""
     return BindError(
         f"{database}: the database's transaction was ended inside of the block, so what it wrote "
@@ -91,7 +91,7 @@ def ended_inside(database: str, tx_id: str) -> BindError:
     )
 
 
-def each_by_itself(database: str) -> BindError:
+def in_autocommit(database: str) -> BindError:
     """Return the error of a connection in autocommit, which has no transaction to bind."""
     return BindError(
         f"{database}: this connection commits each statement by itself, so there is "
@@ -99,7 +99,7 @@ def each_by_itself(database: str) -> BindError:
     )
 
 
-def not_the_blocks(database: str, autocommit: bool) -> BindError:
+def made_with_autocommit(database: str, autocommit: bool) -> BindError:
     """Return the error of a connection of sqlite3 that was made with `autocommit` (Python 3.12)."""
     return BindError(
         f"{database}: this connection was made with autocommit={autocommit}, with which sqlite3 "
@@ -116,7 +116,7 @@ def in_pipeline(database: str) -> BindError:
     )
 
 
-def marked_elsewhere(database: str, producer: str) -> BindError:
+def mark_in_other_schema(database: str, producer: str) -> BindError:
     """Return the error of a mark that went into the marker table of another schema."""
     return BindError(
         f"{database}: the search_path leads to the fmq_tx of another schema than that in which "

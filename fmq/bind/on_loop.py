@@ -18,7 +18,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, TypeVar
 
-from fmq.bind.errors import wrong_with
+from fmq.bind.errors import wrong_with_statement
 from fmq.bind.transaction import BoundTransaction
 from fmq.errors import add_note
 from fmq.tx.buffer import Phase
@@ -41,7 +41,7 @@ class AsyncBoundTransaction(BoundTransaction):
 
     def __enter__(self) -> BoundTransaction:
         self._free_id()
-        raise wrong_with("async with", "asyncio's")
+        raise wrong_with_statement("async with", "asyncio's")
 
     async def __aenter__(self) -> BoundTransaction:
         bridge = Bridge(self._connection, asyncio.get_running_loop())
@@ -96,7 +96,7 @@ class Bridge:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether aiosqlite is in a transaction, after the statements that it has queued."""
+        """Return whether aiosqlite is in a transaction after the statements that it has queued."""
         self.cursor()  # runs after what is queued
         return bool(self._of.in_transaction)
 

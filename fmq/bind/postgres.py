@@ -21,12 +21,12 @@ from fmq.bind.errors import (
     NoMarkerTable,
     Unreachable,
     WrongDatabase,
-    each_by_itself,
-    ended_inside,
+    in_autocommit,
     in_pipeline,
-    strangers,
-    unusable,
-    work_open,
+    transaction_ended,
+    transaction_open,
+    unknown_producer,
+    unusable_connection,
 )
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
@@ -57,7 +57,7 @@ class PostgresBinding:
 
     def __init__(self, connection: Connection) -> None:
         if connection.closed:
-            raise unusable("it is closed.")
+            raise unusable_connection("it is closed.")
         self._connection = connection
         self._beginning = Beginning(0, "", "")
         self._certain = False
@@ -68,7 +68,7 @@ class PostgresBinding:
     def register(self, store: str, producer: str, *, new: bool) -> str:
         """Write durably that `producer` binds this database. Return the schema of the table.
 
-        Raises BindError if that is news to the database, and `producer` is not `new`.
+        Raises BindError if the database did not know that, and `producer` is not `new`.
         """
         self._refuse_open_transaction()
         # The checkers keep this binding, and the connection may be closed when they ask.
@@ -78,7 +78,7 @@ class PostgresBinding:
                 key = key_of(store, registered_as(producer))
                 added = self._connection.execute(STATEMENTS.register, key)
             if added.rowcount and not new:
-                raise strangers(self.path, producer)
+                raise unknown_producer(self.path, producer)
             found = _tuple_cursor(self._connection).execute(SCHEMA, {"table": TABLE}).fetchone()
             self._connection.commit()
         except BaseException:
@@ -101,7 +101,7 @@ class PostgresBinding:
         """
         connection = self._connection
         if connection.info.transaction_status == TransactionStatus.IDLE:
-            raise ended_inside(self.path, tx_id)
+            raise transaction_ended(self.path, tx_id)
         values = key_of(store, tx_id) | {"deadline": self._beginning.deadline}
         try:
             with self._checking_table():
@@ -114,7 +114,7 @@ class PostgresBinding:
             raise Fenced(tx_id, TOO_OLD)
         began, schema = marked
         if began != self._beginning.began:
-            raise ended_inside(self.path, tx_id)
+            raise transaction_ended(self.path, tx_id)
         return str(schema)
 
     @contextlib.contextmanager
@@ -157,11 +157,11 @@ class PostgresBinding:
 
     def _refuse_open_transaction(self) -> None:
         if self._connection.autocommit:
-            raise each_by_itself(self.path)
+            raise in_autocommit(self.path)
         if self._connection.info.pipeline_status != PipelineStatus.OFF:
             raise in_pipeline(self.path)
         if self._connection.info.transaction_status != TransactionStatus.IDLE:
-            raise work_open(self.path)
+            raise transaction_open(self.path)
 
 
 def address_of(connection: Connection) -> str:

@@ -17,11 +17,11 @@ from fmq.bind.errors import (
     NoMarkerTable,
     Unreachable,
     WrongDatabase,
-    ended_inside,
-    not_the_blocks,
-    strangers,
-    unusable,
-    work_open,
+    made_with_autocommit,
+    transaction_ended,
+    transaction_open,
+    unknown_producer,
+    unusable_connection,
 )
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.feedback.answers import Answer
@@ -39,7 +39,10 @@ class SqliteBinding:
         self.path = path_of(connection)
 
     def register(self, store: str, producer: str, *, new: bool) -> str:
-        """Write durably that `producer` binds this database. Return "", as it has no schemas."""
+        """Write durably that `producer` binds this database. Return "", as it has no schemas.
+
+        Raises BindError if the database did not know that, and `producer` is not `new`.
+        """
         self._refuse_open_transaction()
         connection = self._connection
         with self._checking_table():
@@ -47,7 +50,7 @@ class SqliteBinding:
             added = connection.execute(STATEMENTS.register, key_of(store, registered_as(producer)))
             if added.rowcount and not new:
                 connection.rollback()
-                raise strangers(self.path, producer)
+                raise unknown_producer(self.path, producer)
             connection.commit()
         return ""
 
@@ -74,7 +77,7 @@ class SqliteBinding:
             connection.execute(f"RELEASE {BLOCK_SAVEPOINT}")
         except sqlite3.OperationalError as error:
             if is_gone(error):
-                raise ended_inside(self.path, tx_id) from None
+                raise transaction_ended(self.path, tx_id) from None
             raise
         values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
@@ -89,9 +92,9 @@ class SqliteBinding:
     def _refuse_open_transaction(self) -> None:
         autocommit = getattr(self._connection, "autocommit", None)
         if isinstance(autocommit, bool):  # LEGACY_TRANSACTION_CONTROL is an int
-            raise not_the_blocks(self.path, autocommit)
+            raise made_with_autocommit(self.path, autocommit)
         if self._connection.in_transaction:
-            raise work_open(self.path)
+            raise transaction_open(self.path)
 
     @contextlib.contextmanager
     def _checking_table(self) -> Iterator[None]:
@@ -172,7 +175,7 @@ def is_locked(error: BaseException | None) -> bool:
 
 
 def _connect(path: str, level: Literal["DEFERRED"] | None) -> sqlite3.Connection:
-    """Return a new connection that waits for a lock only shortly.
+    """Return a new connection that waits only a short time for a lock.
 
     Its transactions begin by `level`. It does not make the file if that is not there.
     """
@@ -232,7 +235,7 @@ def path_of(connection: sqlite3.Connection) -> str:
     try:
         return sqlite_path(_tuple_cursor(connection).execute)
     except sqlite3.ProgrammingError as error:  # it is closed, or belongs to another thread
-        raise unusable(error) from None
+        raise unusable_connection(error) from None
 
 
 binding = SqliteBinding

@@ -19,8 +19,8 @@ from fmq.bind.errors import (
     DurabilityWarning,
     InDoubt,
     NotDurable,
-    marked_elsewhere,
-    wrong_with,
+    mark_in_other_schema,
+    wrong_with_statement,
 )
 from fmq.bind.interface import Binding
 from fmq.errors import TransactionError, WrongState, add_note
@@ -102,7 +102,7 @@ class BoundTransaction(Transaction):
 
     async def __aenter__(self) -> BoundTransaction:
         self._free_id()
-        raise wrong_with("with", "one that blocks")
+        raise wrong_with_statement("with", "one that blocks")
 
     async def __aexit__(
         self,
@@ -126,7 +126,7 @@ class BoundTransaction(Transaction):
         self._buffer.require(Phase.OPEN, "prepare")
         try:
             if self._binding.mark(self._feedback.store, self.tx_id) != self._place:
-                raise marked_elsewhere(self._binding.path, self.producer)
+                raise mark_in_other_schema(self._binding.path, self.producer)
             super().prepare()
         except BaseException:
             self.give_up()

@@ -329,7 +329,7 @@ def test_a_decorated_function_is_a_block_at_each_call(
         thread.start()
     for thread in threads:
         thread.join()
-    assert place_one.__doc__ == "What it says is kept."
+    assert place_one.__doc__ == "A function whose docstring the decorator keeps."
     assert len(rows(database)) == 10
     assert rows(database) == sorted(messages(engine))
 

@@ -14,7 +14,7 @@ from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from fmq.bind import drivers
-from fmq.bind.errors import BindError, Unreachable, unusable
+from fmq.bind.errors import BindError, Unreachable, unusable_connection
 from fmq.bind.interface import Binding
 from fmq.errors import BadOption
 from fmq.feedback.answers import Answer
@@ -111,7 +111,9 @@ def thread_connection(connection: Any) -> Any:
     """Return this thread's connection of the alias, which its models use."""
     found = connections[connection.alias]
     if isinstance(connection, BaseDatabaseWrapper) and connection is not found:
-        raise unusable("it belongs to another thread, or is a copy. Pass django.db.connection.")
+        raise unusable_connection(
+            "it belongs to another thread, or is a copy. Pass django.db.connection."
+        )
     return found
 
 

@@ -19,11 +19,11 @@ from fmq.bind.dialects import (
 )
 from fmq.bind.errors import (
     BindError,
-    each_by_itself,
-    ended_inside,
-    not_the_blocks,
-    unusable,
-    work_open,
+    in_autocommit,
+    made_with_autocommit,
+    transaction_ended,
+    transaction_open,
+    unusable_connection,
 )
 from fmq.bind.interface import Binding
 from fmq.bind.sqlalchemy.database import SqlAlchemyDatabase
@@ -35,7 +35,7 @@ class SqlAlchemyBinding:
     def __init__(self, bound: Session | Connection | scoped_session[Any]) -> None:
         self._bound: Session | Connection = bound() if isinstance(bound, scoped_session) else bound
         if isinstance(bound, Connection) and bound.closed:
-            raise unusable("it is closed.")
+            raise unusable_connection("it is closed.")
         self._marker = TransactionMarker(database_of(self._bound))
         self._transaction: object = None
         self._certain = False
@@ -53,7 +53,7 @@ class SqlAlchemyBinding:
         """
         bound = self._bound
         if bound.in_transaction():
-            raise work_open(self.path)
+            raise transaction_open(self.path)
         if isinstance(bound, Session):
             event.listen(bound, "after_begin", self._marker.note_connection)
         try:
@@ -71,7 +71,7 @@ class SqlAlchemyBinding:
         """
         bound = self._bound
         if bound.get_transaction() is not self._transaction:
-            raise ended_inside(self.path, tx_id)
+            raise transaction_ended(self.path, tx_id)
         if isinstance(bound, Session):
             bound.flush()
         while nested := bound.get_nested_transaction():
@@ -88,7 +88,7 @@ class SqlAlchemyBinding:
             self._bound.commit()
         except BaseException as error:
             self._certain = self._marker.rolled_back_for_sure(error)
-            with suppress(Exception):  # ends it if it is still open
+            with suppress(Exception):  # the transaction may still be open
                 self._bound.rollback()
             raise
 
@@ -120,7 +120,7 @@ def _ask_whether_alive(session: Session) -> None:
 
 
 class TransactionMarker:
-    """One transaction of SQLAlchemy's that is to be marked: a block or its session ends it."""
+    """Marks one transaction of SQLAlchemy's, which a block or its session begins and ends."""
 
     def __init__(self, database: SqlAlchemyDatabase) -> None:
         self.database = database
@@ -143,7 +143,7 @@ class TransactionMarker:
         By itself sqlite3 begins only at the first statement that writes. A savepoint released
         before that would commit.
         """
-        loss = self.read_limits(connection)
+        loss = self.note_beginning(connection)
         self._has_savepoint = self.database.dialect is SQLITE
         if self._has_savepoint and not _driver_of(connection).in_transaction:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -151,19 +151,19 @@ class TransactionMarker:
             connection.exec_driver_sql(f"SAVEPOINT {BLOCK_SAVEPOINT}")
         return loss
 
-    def read_limits(self, connection: Connection) -> str:
-        """Read the deadline for the mark. Return a warning if commits may be lost, or "".
+    def note_beginning(self, connection: Connection) -> str:
+        """Note what the mark needs. Return a warning if commits may be lost, or "".
 
         Raises BindError for a connection in autocommit.
         """
         path, dialect = self.database.path, self.database.dialect
         driver: Any = connection.connection.dbapi_connection
         if dialect is SQLITE and getattr(driver, "autocommit", None) is True:
-            raise not_the_blocks(path, True)
+            raise made_with_autocommit(path, True)
         each = connection.dialect.detect_autocommit_setting(driver)
         # In SQLite a hook of the program may have begun a transaction.
         if each and not (dialect is SQLITE and _driver_of(connection).in_transaction):
-            raise each_by_itself(path)
+            raise in_autocommit(path)
         self._beginning = dialect.begin(connection.exec_driver_sql, path)
         return self._beginning.loss
 
@@ -181,7 +181,7 @@ class TransactionMarker:
         self._driver = _driver_of(connection)
         mark = self.database.mark(connection, store, tx_id, self._beginning.deadline)
         if mark.began != self._beginning.began:
-            raise ended_inside(self.database.path, tx_id)
+            raise transaction_ended(self.database.path, tx_id)
         return mark.schema
 
     def _release_savepoint(self, connection: Connection, tx_id: str) -> None:
@@ -189,7 +189,7 @@ class TransactionMarker:
             connection.exec_driver_sql(f"RELEASE {BLOCK_SAVEPOINT}")
         except OperationalError as error:
             if is_gone(error.orig):
-                raise ended_inside(self.database.path, tx_id) from None
+                raise transaction_ended(self.database.path, tx_id) from None
             raise
 
     def rolled_back_for_sure(self, error: BaseException) -> bool:

@@ -28,7 +28,7 @@ from fmq.bind.errors import (
     NoMarkerTable,
     Unreachable,
     WrongDatabase,
-    strangers,
+    unknown_producer,
 )
 from fmq.bind.marker import DDL, TABLE, registered_as
 from fmq.errors import BadOption
@@ -96,14 +96,14 @@ class SqlAlchemyDatabase:
     def register(self, store: str, producer: str, *, new: bool) -> str:
         """Write durably that `producer` binds this database. Return PostgreSQL's schema, or "".
 
-        Raises BindError if that is news to the database, and `producer` is not `new`.
+        Raises BindError if the database did not know that, and `producer` is not `new`.
         """
         values = key_of(store, registered_as(producer))
 
         def added(own: Connection) -> str:
             done = own.execute(text(self.dialect.statements.register), values)
             if done.rowcount and not new:
-                raise strangers(self.path, producer)
+                raise unknown_producer(self.path, producer)
             if self.dialect is not POSTGRES:
                 return ""
             return str(own.scalar(text(f"{POSTGRES_SCHEMA}to_regclass(:table)"), {"table": TABLE}))
@@ -137,7 +137,7 @@ class SqlAlchemyDatabase:
             raise
         except DBAPIError as error:
             if _is_busy(error.orig):
-                return "unknown"  # perhaps the producer is still at it
+                return "unknown"  # perhaps the producer's transaction is still open
             raise Unreachable(str(error.orig)) from error
 
     def _fence(self, connection: Connection, question: Question) -> Answer:

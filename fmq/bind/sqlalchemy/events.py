@@ -50,7 +50,7 @@ def _refuse_others(sessions: object) -> None:
 
 
 class Outbox:
-    """Sends the messages of sessions when they commit. `attach` makes it."""
+    """Holds the messages of sessions until these commit, and then sends them. `attach` makes it."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Outbox:
             messages.tx = None
             return
         connection = session.connection()
-        tx.warn_of_loss(messages.marker.read_limits(connection))
+        tx.warn_of_loss(messages.marker.note_beginning(connection))
         tx.seal()
 
     def _after_commit(self, session: Session) -> None:
