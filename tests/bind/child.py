@@ -22,7 +22,7 @@ from tests.bind.shop import connect, place, place_on_loop
 class Mortal(sqlite3.Connection):
     """A connection at whose calls its process may die."""
 
-    calls_left = -1  # for ever
+    calls_left = -1  # negative: it never dies
     after = False
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:

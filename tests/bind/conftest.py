@@ -30,7 +30,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
-    # Without threads that ask: a test that prepares and then asks must be the first to.
+    # No threads that ask: a test that prepares must be the first to ask.
     with fmq.open(tmp_path / "shop", fmq.Options(checker_threads=0)) as engine:
         yield engine
 

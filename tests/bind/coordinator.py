@@ -1,7 +1,7 @@
 """A coordinator of two-phase commit, as small as one can be: stores, and a file of decisions.
 
-A decision to commit is a line in the file, synced before any store is told. What has no line was
-not decided, and is rolled back.
+A decision to commit is a line in the file, synced before the first store commits. A
+transaction without a line was not decided, and is rolled back.
 """
 
 from __future__ import annotations

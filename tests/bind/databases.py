@@ -1,4 +1,4 @@
-"""sqlite3 and PostgreSQL as tests see them that hold for both: one way to say the same."""
+"""SQLite and PostgreSQL with one interface, for tests that hold for both."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The marker protocol as a small model: all interleavings of producer, checkers, purge, crashes.
 
-A state is all that anybody knows; a step is what one of them may do next. The rules that make the
-protocol right are switches, so that a test can turn one off and see what goes wrong.
+A state is all that they know together. A step is what one of them may do next. The rules that make
+the protocol right are switches, so that a test can turn one off and see what goes wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class State:
     database: str = "open"  # open, committed, rolled back: the business rows
     journal: str = ""  # "", prepared, committed, rolled back
     at: str = "begun"  # where the producer is; "dead" after a crash
-    answers: tuple[str, ...] = ()  # of checkers that have looked, and not yet told the engine
+    answers: tuple[str, ...] = ()  # the answers of checkers that the engine does not have yet
     checks: int = 2  # how many may still look
 
 

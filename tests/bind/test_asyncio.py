@@ -1,4 +1,4 @@
-"""A transaction bound to a connection of asyncio: the rows and the messages, whoever cancels."""
+"""A transaction bound to a connection of asyncio: the rows and the messages, or neither."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_cancellation_at_the_end_has_a_note_of_the_outcome(
 class AnswerLost(sqlite3.Connection):
     """A connection whose commit raises an error of unknown outcome, with or without its work."""
 
-    commits = 1  # that of the registration goes well
+    commits = 1  # the commit of the registration succeeds
     happens = True
 
     def commit(self) -> None:
@@ -144,7 +144,7 @@ def test_a_commit_of_unknown_outcome_is_checked_at_once(
 class Hesitant(sqlite3.Connection):
     """A connection whose last commit waits for a while for a check of its outcome."""
 
-    commits = 1  # that of the registration goes at once
+    commits = 1  # the commit of the registration does not wait
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

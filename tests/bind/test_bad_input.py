@@ -1,4 +1,4 @@
-"""What people do wrong with a bound database, on each of the two: nothing is lost or untold."""
+"""Mistakes with a bound database, SQLite and PostgreSQL: each is an error, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_database_is_asked_though_the_connection_that_was_first_bound_is_close
     insert(connection, "2")
     tx.send("orders", b"2")
     tx.seal()
-    connection.commit()  # and its program is gone before it confirms
+    connection.commit()  # the program dies before it confirms
     assert engine.settle().committed == ("2",)
     assert rows(database) == messages(engine) == ["1", "2"]
 

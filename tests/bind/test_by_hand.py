@@ -1,4 +1,4 @@
-"""What a producer that binds has prepared by hand: its database has no mark, and says nothing.
+"""Transactions by hand of a producer that also binds: its database has no mark, and decides none.
 
 Each test has one by hand beside one that is bound and has no mark, which is rolled back: so the
 database was asked.

@@ -1,4 +1,4 @@
-"""Databases that do not answer are named in the log and in stats; old rows of them go."""
+"""The log and the stats name databases that do not answer, and old rows are purged."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.bind.databases import Database, rows
 from tests.bind.django_shop import Order, leave, point_at
 from tests.bind.shop import PRODUCER, messages
 
-# What takes a step, in fmq, in Django or in the driver: to be killed as it is called and returns.
+# Functions of fmq, Django and the driver, at whose call and return the process is killed.
 STEPS = {"begin", "mark", "prepare", "commit", "leave"}
 STEPS_MAX = 99
 

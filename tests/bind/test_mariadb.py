@@ -1,4 +1,4 @@
-"""What `fmq ddl mysql` prints and the guide tells MySQL's users to write, on a real MariaDB.
+"""The SQL of `fmq ddl mysql` and of the guide for MySQL, on a real MariaDB.
 
 fmq binds no such connection; its users mark and ask themselves, so what they copy must be right.
 """
@@ -60,7 +60,7 @@ class Session:
         stdin.flush()
         lines = iter(stdout.readline, "")
         told = [line.strip() for line in iter(lambda: next(lines), f"{END}\n")]
-        # With an error comes the statement, framed.
+        # An error comes with the statement in a frame.
         return [line for line in told if line.startswith("ERROR")] or told
 
     def ask(self, tx_id: str) -> str:

@@ -16,7 +16,7 @@ from benchmarks.peers import programs
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS_MAX = 60
-# A run that has started a server; it says who serves and where, and then hangs.
+# A run that starts a server, prints its process and its folder, and then hangs.
 RUN = """
 import signal, sys
 from pathlib import Path

@@ -26,7 +26,7 @@ from tests.bind.shop import PRODUCER, leave_prepared, messages, question
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
-    # Without threads that ask: the tests do that themselves, and first.
+    # No threads that ask: the tests are the first to ask.
     with fmq.open(tmp_path / "shop", fmq.Options(checker_threads=0)) as engine:
         yield engine
 
@@ -371,7 +371,7 @@ def test_a_program_may_begin_by_itself(engine: fmq.Engine, tmp_path: Path) -> No
             with sqlite3.connect(tmp_path / "shop.db") as other:
                 other.execute("INSERT INTO orders VALUES ('two')")
             other.close()
-            session.add(Order(name="three"))  # behind what this transaction has read
+            session.add(Order(name="three"))  # after this transaction has read
     assert rows(database) == ["one", "two"]
     assert messages(engine) == ["one"]
     assert engine.undecided() == []

@@ -130,7 +130,7 @@ def test_a_transaction_that_a_crash_left_is_decided_at_open(
     with fmq.open(tmp_path / "shop", resolve=resolve) as engine:
         assert engine.outcome("a").state == "rolled back"
         leave_prepared(engine, "b")
-    # And the engine that the program has itself.
+    # The engine of the program is asked, too.
     with fmq.open(tmp_path / "shop", resolve={PRODUCER: asynchronous}) as engine:
         assert engine.outcome("b").state == "rolled back"
 

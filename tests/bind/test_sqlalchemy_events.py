@@ -32,7 +32,7 @@ def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Engine]:
-    # With one connection, which a session has while its commit is asked about.
+    # A pool of one connection, which the session holds while its commit is checked.
     options = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 1}
     database = made(tmp_path, connect_args={"factory": AnswerLost}, **options)
     yield database

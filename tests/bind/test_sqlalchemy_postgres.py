@@ -46,7 +46,7 @@ def session(database: Engine) -> Iterator[Session]:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
-    # Without threads that ask: the tests do that themselves, and first.
+    # No threads that ask: the tests are the first to ask.
     with fmq.open(tmp_path / "shop", fmq.Options(checker_threads=0)) as engine:
         yield engine
 

@@ -88,7 +88,7 @@ def test_a_commit_that_the_database_refuses_rolls_both_back(
 class AnswerLost(sqlite3.Connection):
     """A connection whose commit raises an error of unknown outcome, with or without its work."""
 
-    commits = 2  # that of the marker table and that of the registration go well
+    commits = 2  # the commits of the marker table and of the registration succeed
     happens = True
 
     def commit(self) -> None:
@@ -423,7 +423,7 @@ def test_an_address_that_cannot_be_asked_is_refused(tmp_path: Path, address: str
     with pytest.raises(BadOption, match=r"sqlite:///shop\.db"):
         fmq.open(tmp_path / "shop", resolve={PRODUCER: address})
     with fmq.open(tmp_path / "shop"):
-        pass  # and the directory was let go of
+        pass  # the directory is unlocked again
 
 
 # --- purging ------------------------------------------------------------------------------------

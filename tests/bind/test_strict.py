@@ -33,7 +33,7 @@ DURABLE: dict[type[Database], list[str]] = {
     ],
     Postgres: ["SET synchronous_commit = on", "SET synchronous_commit = local"],
 }
-# What is to be done, as the message says it.
+# What the message tells the user to do.
 ADVICE = r"synchronous=FULL, or .*=EXTRA|synchronous_commit=on and fsync=on"
 
 
@@ -75,7 +75,7 @@ def test_a_setting_that_may_lose_commits_is_refused_if_strict(
     """Nothing was begun: the connection works, and the tx_id is free."""
     for settings in FORGETFUL[type(database)]:
         with connection_set(database, settings) as connection:
-            for _ in range(2):  # the second time, nothing is open of the first
+            for _ in range(2):  # the first try left nothing open
                 with pytest.raises(fmq.bind.NotDurable, match=ADVICE) as caught:
                     place(strict, connection, "order")
                 assert "Nothing was begun" in str(caught.value)
@@ -117,7 +117,7 @@ def test_a_server_that_does_not_sync_is_refused(strict: fmq.Engine, address: str
         try:
             have_fsync(address, "off")
             with pytest.raises(fmq.bind.NotDurable, match="fsync=off"):
-                while True:  # until the connection has heard of it, too
+                while True:  # until the connection has the setting, too
                     place(strict, connection, f"order {len(rows(database))}")
         finally:
             have_fsync(address, "on")
