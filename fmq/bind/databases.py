@@ -72,11 +72,11 @@ class Databases:
         self._stopped = False
 
     def add_configured(self, producer: str, database: Database) -> Checker:
-        """Return a checker that asks a database of `resolve=`, and purge that one each day."""
+        """Return a checker that asks a database of `resolve=`, and purge that each day."""
         return self._add(ProducerDatabase(producer, database, DAY_SECONDS, self._clock.monotonic()))
 
     def add_bound(self, producer: str, database: Database) -> Checker:
-        """Return a checker that asks a bound database, and purge that one by its blocks."""
+        """Return a checker that asks a bound database, and purge that after each 1,000 blocks."""
         if producer in self._all:
             return self._checker(self._all[producer])
         return self._add(ProducerDatabase(producer, database, math.inf, math.inf))

@@ -131,7 +131,9 @@ class Dialect:
     ddl: str  # the key of its table in marker.DDL
     statements: Statements
     setup: tuple[str, ...]  # for a checker's connection: short waits, durable commits
-    begin: Callable[[Execute, str], Beginning]  # reads it, for the database at a path
+    begin: Callable[
+        [Execute, str], Beginning
+    ]  # its second argument is the name of the database, for errors
 
 
 # --- SQLite ------------------------------------------------------------------------------------

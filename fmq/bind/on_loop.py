@@ -48,7 +48,7 @@ class AsyncBoundTransaction(BoundTransaction):
         try:
             await in_thread(partial(self._begin, bridge))
         except asyncio.CancelledError as cancelled:
-            if self.phase is Phase.OPEN:  # it has begun, and its block will not run
+            if self.phase is Phase.OPEN:  # the database has begun, and the block will not run
                 await in_thread(partial(super().__exit__, type(cancelled), cancelled, None))
             raise
         return self

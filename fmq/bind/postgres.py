@@ -49,7 +49,7 @@ BUSY_ERRORS = (
 )
 # No server, a lost connection, or a replica that cannot write.
 UNREACHABLE_ERRORS = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
-CONNECT_SECONDS = 5  # the timeout, unless the address has one
+CONNECT_SECONDS = 5  # to connect, unless the address has a timeout
 
 
 class PostgresBinding:
@@ -125,7 +125,7 @@ class PostgresBinding:
             raise NoMarkerTable(self.path, DDL["postgres"]) from None
 
     def commit(self) -> None:
-        """Commit, and keep whether an error says for sure that it was rolled back."""
+        """Commit. If that fails, remember whether the error proves a rollback."""
         try:
             self._connection.commit()
         except psycopg.Error as error:
@@ -142,7 +142,7 @@ class PostgresBinding:
             self._connection.rollback()
 
     def leave(self) -> None:
-        """Do nothing: no part of the block is left."""
+        """Do nothing: `begin` has set up nothing around the transaction."""
 
     def check(self, question: Question) -> Answer:
         """Return what became of the transaction, asked on a new connection."""

@@ -128,7 +128,7 @@ class SqliteBinding:
             self._connection.rollback()
 
     def leave(self) -> None:
-        """Do nothing: no part of the block is left."""
+        """Do nothing: `begin` has set up nothing around the transaction."""
 
     def check(self, question: Question) -> Answer:
         """Return what became of the transaction, asked on a new connection."""

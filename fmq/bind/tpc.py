@@ -21,7 +21,7 @@ from fmq.errors import BadName, WrongState
 from fmq.tx.names import check_name
 
 FORMAT_ID_MAX = 2**31 - 1
-PART_BYTES_MAX = 64  # of a global id, or a branch: what XA allows
+PART_BYTES_MAX = 64  # the limit of XA for a global id, and for a branch
 TX_ID = re.compile(r"(\d{1,10})_([A-Za-z0-9+/]+={0,2})_([A-Za-z0-9+/]*={0,2})")
 
 

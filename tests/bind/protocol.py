@@ -18,8 +18,12 @@ class Rules:
     waits: bool = True  # a checker waits for the row of an open transaction; else it sees none
     in_doubt: bool = True  # COMMIT raised: ask; else it is taken for a rollback
     mark_first: bool = True  # mark, then prepare; else prepared at the beginning
-    tombstone_kept: bool = True  # until no producer can come any more; else until it is decided
-    marker_kept: bool = True  # until the decision is durable; else purged whenever
+    tombstone_kept: bool = (
+        True  # tombstones stay until no producer can mark; else until the decision
+    )
+    marker_kept: bool = (
+        True  # markers stay until the decision is durable; else they are purged at any time
+    )
     conflict_seen: bool = True  # an insert that finds the key taken fails; else it is ignored
 
 

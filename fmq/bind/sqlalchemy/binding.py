@@ -79,7 +79,7 @@ class SqlAlchemyBinding:
         return self._marker.mark(_connection_of(bound), store, tx_id)
 
     def commit(self) -> None:
-        """Commit, and keep whether an error says for sure that it was rolled back."""
+        """Commit. If that fails, remember whether the error proves a rollback."""
         if isinstance(self._bound, Session):
             # Runs after all listeners of the program. If one of them swallows an error, PostgreSQL
             # rolls back at COMMIT, and reports success.

@@ -282,7 +282,7 @@ class SessionBinding:
         return False
 
     def leave(self) -> None:
-        """Do nothing: no part of the block is left."""
+        """Do nothing: `begin` has set up nothing around the transaction."""
 
 
 def _nothing() -> None:
