@@ -8,9 +8,15 @@ import signal
 import subprocess
 import sys
 import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+spec = spec_from_file_location("dev", ROOT / "tools" / "dev.py")
+assert spec is not None
+assert spec.loader is not None
+dev = module_from_spec(spec)
+spec.loader.exec_module(dev)
 SECONDS_MAX = 60
 # As dev.py runs pytest, with this Python instead of the one in .venv.
 RUN = """
@@ -45,3 +51,21 @@ def test_the_extra_for_postgresql_brings_its_library_with_it() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     assert [each for each in extras["postgres"] if each.startswith("psycopg[binary]")]
+
+
+def test_each_test_file_is_in_exactly_one_ring() -> None:
+    """And each place of the table is there, and is named once."""
+    files = [name for names in dev.files_of_rings().values() for name in names]
+    there = [path for folder in ("tests", "crash_tests") for path in (ROOT / folder).rglob("*.py")]
+    tests = [str(path.relative_to(ROOT)) for path in there if path.name.startswith("test_")]
+    assert sorted(files) == sorted(tests)
+    with dev.RINGS.open("rb") as file:
+        places = [place for ring in tomllib.load(file).values() for place in ring["places"]]
+    assert len(places) == len(set(places))
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+def test_a_file_that_is_named_is_not_of_its_folders_ring() -> None:
+    rings = dev.files_of_rings()
+    assert "tests/feedback/test_asking.py" in rings["engine"]
+    assert "tests/feedback/test_interrupts.py" in rings["inside"]

@@ -3,6 +3,7 @@
 
     python3 tools/dev.py            ready to commit? format, lint, types, tests
     python3 tools/dev.py test ...   the tests; what follows goes to pytest
+    python3 tools/dev.py test engine    one ring of them: engine, inside, integrations, crash
     python3 tools/dev.py lint       format, lint and types
     python3 tools/dev.py docs       do links resolve, do snippets run?
     python3 tools/dev.py demo ...   the demonstration; what follows goes to `fmq demo`
@@ -35,6 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
+RINGS = ROOT / "tests" / "rings.toml"
 STAMP = VENV / "made-by-tools-dev"  # what .venv was made from; empty until it is finished
 WITH_TOOLS = "with-tools"
 
@@ -75,7 +77,12 @@ def ready_to_commit() -> int:
 
 
 def test(*arguments: str) -> int:
-    return run("-m", "pytest", *arguments)
+    """Run pytest. A ring that is named first stands for its files."""
+    rest, paths = list(arguments), []
+    rings = files_of_rings()
+    while rest and rest[0] in rings:
+        paths += rings[rest.pop(0)]
+    return run("-m", "pytest", *paths, *rest)
 
 
 def demo(*arguments: str) -> int:
@@ -206,6 +213,28 @@ def install(tools: list[str]) -> None:
     done = quietly(*pip, "--editable", ROOT, *tools)
     if done.returncode:
         sys.exit(done.stdout + "setup: pip failed, see above; run this again to retry.")
+
+
+# --- the rings of tests ---
+
+
+def files_of_rings() -> dict[str, list[str]]:
+    """Return the test files of each ring, as tests/rings.toml places them."""
+    import tomllib
+
+    with open(RINGS, "rb") as file:
+        rings = tomllib.load(file)
+    ring_of = {place: name for name, ring in rings.items() for place in ring["places"]}
+    found: dict[str, list[str]] = {name: [] for name in rings}
+    for folder in sorted({place.split("/")[0] for place in ring_of}):
+        for path in sorted((ROOT / folder).rglob("test_*.py")):
+            file_path = path.relative_to(ROOT)
+            # The file itself, then its folder, then the folder around that one.
+            places = [str(file_path), *map(str, file_path.parents)]
+            name = next((ring_of[place] for place in places if place in ring_of), None)
+            if name is not None:
+                found[name].append(str(file_path))
+    return found
 
 
 # --- the documents ---
