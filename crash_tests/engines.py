@@ -10,11 +10,12 @@ from crash_tests.oracle import Rules, Violation
 from crash_tests.workload import GROUPS, Workload
 from fmq.disk import Directory, Disk
 from fmq.engine import Engine
-from fmq.errors import Closed, FmqError
+from fmq.errors import FmqError
 from fmq.options import Options
 from fmq.recovery.recover import Claimed, claim
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
 from fmq.testing.changes import Write
+from fmq.testing.inside import end_as_killed
 from fmq.testing.shadow import Shadow
 from fmq.tx.ids import DRAWN_BYTES
 
@@ -80,7 +81,7 @@ def let_go(engine: Engine, disk: CrashDisk) -> None:
     Closing it would cost a tenth of what opening it did, without a disk to close it on.
     """
     disk.stop()
-    engine._refusal = Closed(f"{PATH}: its process was killed")
+    end_as_killed(engine)
 
 
 def last_write(disk: CrashDisk) -> Write:

@@ -16,6 +16,7 @@ from fmq.disk import Disk
 from fmq.errors import BadName, BadOption, Closed, EngineFailed
 from fmq.message import Decision
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from fmq.testing.inside import rests
 from tests.small import bodies, check, fill, opened
 
 
@@ -205,16 +206,6 @@ def live(disk: Disk, clock: FakeClock, **options: Any) -> Engine:
     return fmq.open("data", chosen, disk=disk, clock=clock)
 
 
-def until(seen: Any) -> None:
-    """Wait, in real time, for the engine's own thread to do what it is due to do."""
-    import time
-
-    end = time.monotonic() + 20
-    while not seen():
-        assert time.monotonic() < end, "the engine's thread did not do it"
-        time.sleep(0.001)
-
-
 def soon(clock: FakeClock, seconds: float, seen: Any) -> None:
     """`seen` within `seconds` of the moment at which the engine's thread begins to wait."""
 
@@ -222,7 +213,7 @@ def soon(clock: FakeClock, seconds: float, seen: Any) -> None:
         clock.advance(seconds)  # again, if the thread was not waiting yet
         return seen()
 
-    until(step)
+    clock.until(step)
 
 
 def test_always_what_returned_is_durable_and_visible(store: CrashDisk) -> None:
@@ -241,7 +232,7 @@ def test_interval_is_in_time_right_after_somebody_has_synced(store: CrashDisk) -
         for number in range(3):
             engine.send("t", b"%d" % number)
             engine.sync()
-            until(lambda: engine._thread is not None and engine._thread._patient)
+            clock.until(lambda: rests(engine))
             sent = clock.monotonic()
             engine.send("u", b"%d" % number)
             soon(clock, 0.05, lambda number=number: len(bodies(engine, "u")) == number + 1)
@@ -256,7 +247,7 @@ def test_interval_is_in_time_while_a_chore_meets_trouble(store: CrashDisk) -> No
         fill(engine)
         soon(clock, 0.06, lambda: engine.stats().trouble)
         for number in range(3):
-            until(lambda: engine._thread is not None and engine._thread._patient)
+            clock.until(lambda: rests(engine))
             sent = clock.monotonic()
             engine.send("u", b"%d" % number)
             soon(clock, 0.06, lambda number=number: len(bodies(engine, "u")) == number + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import gc
 import os
@@ -100,33 +99,34 @@ def test_a_second_writer_is_refused_also_when_the_lock_file_was_removed(tmp_path
         assert [message.body for message in engine.read("t")] == [b"0", b"1"]
 
 
-@pytest.mark.parametrize("looked_at", ["d", "d/LOCK"])
+LOOKED_AT = """
+import fcntl, os, sys, fmq
+engine = fmq.open(sys.argv[1])
+engine.send("t", b"x")
+engine.close()
+looking = os.open(sys.argv[1] + sys.argv[2], os.O_RDONLY)
+fcntl.flock(looking, fcntl.LOCK_SH)
+asked = []
+def let_go_at_the_second(event, arguments):
+    if event == "fcntl.flock" and arguments[1] & fcntl.LOCK_EX:
+        asked.append(arguments[0])
+        if len(asked) == 2:
+            os.close(looking)
+sys.addaudithook(let_go_at_the_second)
+with fmq.open(sys.argv[1]):
+    print(len(asked) > 1)
+"""
+
+
+@pytest.mark.parametrize("looked_at", ["", "/LOCK"])
 def test_whoever_looks_for_an_engine_keeps_none_from_opening(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: str
+    tmp_path: Path, looked_at: str
 ) -> None:
     """As `fmq.check` does, which shares a lock to know whether it would be refused.
 
     Method: share it here, too, and let go when the engine has been refused it once.
     """
-    flock = fcntl.flock
-    with fmq.open(tmp_path / "d", SMALL) as engine:
-        engine.send("t", b"x")
-    looking = os.open(tmp_path / looked_at, os.O_RDONLY)
-    flock(looking, fcntl.LOCK_SH)
-    refused = []
-
-    def refused_once(fd: int, how: int) -> None:
-        try:
-            flock(fd, how)
-        except BlockingIOError:
-            refused.append(how)
-            flock(looking, fcntl.LOCK_UN)
-            raise
-
-    monkeypatch.setattr("fmq.posix.fcntl.flock", refused_once)
-    with fmq.open(tmp_path / "d", SMALL):
-        assert refused == [fcntl.LOCK_EX | fcntl.LOCK_NB]
-    os.close(looking)
+    assert run(LOOKED_AT, tmp_path / "d", looked_at) == "True"
 
 
 def test_another_programs_lock_is_not_waited_for_without_end(tmp_path: Path) -> None:
@@ -139,24 +139,26 @@ def test_another_programs_lock_is_not_waited_for_without_end(tmp_path: Path) -> 
     fmq.open(tmp_path / "d", SMALL).close()
 
 
-def test_where_a_directory_cannot_be_locked_its_lock_file_alone_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+WITHOUT_LOCKS_OF_DIRECTORIES = """
+import errno, os, stat, sys, fmq
+from fmq.errors import Locked
+def refuse(event, arguments):
+    if event == "fcntl.flock" and stat.S_ISDIR(os.fstat(arguments[0]).st_mode):
+        raise OSError(errno.EBADF, "a directory")
+sys.addaudithook(refuse)
+with fmq.open(sys.argv[1]):
+    for call in (fmq.open, fmq.check):
+        try:
+            call(sys.argv[1])
+        except Locked as error:
+            print(str(os.getpid()) in str(error))
+fmq.open(sys.argv[1]).close()
+"""
+
+
+def test_where_a_directory_cannot_be_locked_its_lock_file_alone_is(tmp_path: Path) -> None:
     """As NFS has it: there a lock is for a file that was opened for writing."""
-    flock = fcntl.flock
-
-    def of_files_alone(fd: int, how: int) -> None:
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
-            raise OSError(errno.EBADF, "a directory")
-        flock(fd, how)
-
-    monkeypatch.setattr("fmq.posix.fcntl.flock", of_files_alone)
-    with fmq.open(tmp_path / "d", SMALL):
-        for call in (fmq.open, fmq.check):
-            with pytest.raises(Locked, match=str(os.getpid())):
-                call(tmp_path / "d")
-    with fmq.open(tmp_path / "d", SMALL):
-        pass
+    assert run(WITHOUT_LOCKS_OF_DIRECTORIES, tmp_path / "d").split() == ["True", "True"]
 
 
 def test_an_open_that_failed_holds_no_lock(tmp_path: Path) -> None:
@@ -179,6 +181,7 @@ def test_an_open_that_failed_holds_no_lock(tmp_path: Path) -> None:
 FORK = """
 import os, sys, threading, fmq
 from fmq.errors import Forked
+from fmq.testing.inside import locks_of
 
 engine = fmq.open(sys.argv[1], fmq.Options(segment_bytes=4096))
 engine.send("t", b"0")
@@ -186,7 +189,7 @@ tx = engine.transaction(tx_id="T"); tx.send("t", b"1"); tx.prepare()
 begun = engine.transaction(); begun.send("t", b"2")
 with engine.transaction(tx_id="long ago") as ended:
     ended.send("old", b"x" * 2000)
-while not engine._parts.catalog.bases():
+while engine.stats().segments < 2:
     engine.send("old", b"x" * 2000)
     engine.checkpoint()
 empty = engine.transaction()
@@ -238,9 +241,7 @@ calls = {
     "refresh of a reader": lambda: reader.refresh(),
 }
 # Other threads hold the locks at the moment of the fork, for ever as the child sees it.
-locks = [engine._parts.lock, engine._parts.journal.files.lock]
-locks += [engine._parts.catalog.lock, engine._parts.catalog.looking]
-locks += [reader._lock, reader._refreshing, reader._follower.files.lock]
+locks = locks_of(engine) + locks_of(reader)
 if sys.argv[2] == "busy":
     for lock in locks:
         lock.acquire()
@@ -502,14 +503,15 @@ def test_a_check_of_an_open_directory_is_refused(tmp_path: Path) -> None:
 
 FORKED_WHILE_CLOSING = """
 import os, sys, threading, fmq
-engine = fmq.open(sys.argv[1])
+from fmq.posix import RealDisk
+from fmq.testing import FaultDisk
+disk, inside, go = FaultDisk(RealDisk()), threading.Event(), threading.Event()
+engine = fmq.open(sys.argv[1], disk=disk)
 engine.send("t", b"x")
-end, inside, go = engine._parts.chores.end, threading.Event(), threading.Event()
-def slow(*, clean):
+def wait():
     inside.set()
     go.wait()
-    end(clean=clean)
-engine._parts.chores.end = slow
+disk.before("open", wait, names="*/checkpoint.?")
 closing = threading.Thread(target=engine.close)
 closing.start()
 inside.wait()

@@ -29,6 +29,7 @@ from fmq.recovery import follow as follow_module
 from fmq.table.journal import see
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
+from fmq.testing.inside import inside
 from tests.interrupts import Interrupt
 from tests.recovery.sights import OPTIONS, seen, work
 from tests.small import FakeClock, bodies, content, fill, flip, opened, overwrite, remove, segments
@@ -325,7 +326,7 @@ def test_an_interrupt_in_a_look_for_news_loses_nothing(
                 for ask in asks:
                     assert ask(reader) == ask(engine), news.met
                 assert reader.damage is None, news.met
-                follower = reader._follower
+                follower = inside(reader)
                 assert len(follower.catalog.bases()) + 2 >= len(follower.segments), news.met
         if not news.met:
             break
@@ -620,7 +621,7 @@ def test_an_index_that_is_never_written_keeps_no_later_one_in_memory(disk: Crash
                 if operation.startswith("create") and ".idx.new" in operation:
                     disk.watch(None)
                     reader.refresh()
-                    looks.append([index.base for index in reader._follower.ledger.sealed])
+                    looks.append([index.base for index in inside(reader).ledger.sealed])
 
             disk.watch(look_once)
             while engine.stats().first_position == 0:
@@ -629,7 +630,7 @@ def test_an_index_that_is_never_written_keeps_no_later_one_in_memory(disk: Crash
             for _ in range(100):
                 engine.send("t", b"x" * 500)
                 reader.refresh()
-            follower = reader._follower
+            follower = inside(reader)
             assert len(follower.ledger.sealed) <= 1
             assert len(follower.catalog.bases()) + 2 >= len(follower.segments)
             engine.checkpoint()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import json
-import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from fmq.recovery.checkpoint import decode, encode
 from fmq.store.journal import Append
 from fmq.store.kinds import Carryover
 from fmq.testing import FaultDisk, PowerLoss
+from fmq.testing.inside import inside
 from tests.small import (
     CrashDisk,
     FakeClock,
@@ -340,7 +339,7 @@ def ack_every_second(engine: Engine, rounds: int, group: str = "g") -> None:
 
 def acks(engine: Engine) -> Any:
     """Of all groups, as a checkpoint carries it."""
-    return engine._parts.ledger.carried()["acks"]
+    return inside(engine).ledger.carried()["acks"]
 
 
 def derived(disk: CrashDisk) -> list[str]:
@@ -498,7 +497,7 @@ def assert_nothing_is_stale(engine: Engine) -> None:
 
 
 def append_stale_state(engine: Engine) -> None:
-    writer = engine._parts.writer
+    writer = inside(engine).writer
 
     def plan(state: Carryover) -> None:
         carried = writer.ledger.carried()
@@ -780,18 +779,19 @@ def test_retention_does_not_make_room_with_what_was_reserved_for_decisions() -> 
     check(disk)
 
 
-def test_an_engine_that_is_opened_over_its_limit_keeps_to_it_though_nobody_sends(
-    tmp_path: Path,
-) -> None:
-    small: dict[str, Any] = {"segment_bytes": 4096, "checkpoint_idle_seconds": 0.01}
-    with fmq.open(tmp_path / "data", Options(**small)) as engine:
+def test_an_engine_that_is_opened_over_its_limit_keeps_to_it_though_nobody_sends() -> None:
+    disk, clock = CrashDisk(), FakeClock()
+    with opened(disk, clock) as engine:
         send(engine, 60)
         assert engine.stats().segments > 5
-    with fmq.open(tmp_path / "data", Options(**small, retain_bytes=KEEP)) as engine:
-        end = time.monotonic() + 20
-        while engine.stats().segments > 3:
-            assert time.monotonic() < end, engine.stats()
-            time.sleep(0.001)
+    limited = Options(segment_bytes=4096, retain_bytes=KEEP)
+    with fmq.open("data", limited, disk=disk, clock=clock) as engine:
+
+        def kept() -> bool:
+            clock.advance(60)
+            return engine.stats().segments <= 3
+
+        clock.until(kept)
 
 
 def test_however_many_segments_go_few_files_are_open_at_once() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 import fmq
-from fmq import ReadOnlyEngine
+from fmq import ReadOnlyEngine, read_only_engine
 from fmq.disk import Disk
 from fmq.errors import OffsetGone, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
 from tests.small import fill, opened, segments
+from tests.store.lines import Lines
+
+LINES_MAX = 200
 
 
 def drop_the_oldest(disk: Disk, clock: FakeClock) -> None:
@@ -30,39 +34,27 @@ def drop_the_oldest(disk: Disk, clock: FakeClock) -> None:
         (lambda reader: reader.read("t"), OffsetGone),
     ],
 )
-def test_what_is_dropped_between_the_news_and_the_look_is_gone_and_not_damaged(
-    look: Callable[[ReadOnlyEngine], object], gone: type[Exception], monkeypatch: pytest.MonkeyPatch
+def test_what_is_dropped_during_a_look_is_gone_and_not_damaged(
+    look: Callable[[ReadOnlyEngine], object], gone: type[Exception]
 ) -> None:
-    disk, clock = CrashDisk(), FakeClock()
-    with opened(disk, clock) as engine:
-        with engine.transaction(tx_id="old") as tx:
-            tx.send("t", b"first")
-        for _ in range(3):
-            fill(engine, "t")
-    with fmq.open("data", read_only=True, disk=disk, clock=clock) as reader:
-        refresh, looks = reader.refresh, []
-
-        def overtaken() -> None:
-            refresh()
-            looks.append("refreshed")
-            if len(looks) == 1:
-                drop_the_oldest(disk, clock)
-
-        monkeypatch.setattr(reader, "refresh", overtaken)
-        with monkeypatch.context() as no_first_look:
-            # `read` looks once before it asks for news: it is to meet the drop, too.
-            no_first_look.setattr(reader._messages, "batch", first_look_fails(reader))
-            with pytest.raises(gone):
-                look(reader)
-        assert len(looks) > 1
-        assert reader.damage is None
-
-
-def first_look_fails(reader: ReadOnlyEngine) -> Callable[..., object]:
-    batch, met = reader._messages.batch, []
-
-    def once_not(*place: object) -> object:
-        met.append(place)
-        return batch(*place) if len(met) > 1 else None  # type: ignore[arg-type]
-
-    return once_not
+    """Before any line of the look, that which asks for news included."""
+    found = set()
+    for at in range(LINES_MAX):
+        disk, clock = CrashDisk(), FakeClock()
+        with opened(disk, clock) as engine:
+            with engine.transaction(tx_id="old") as tx:
+                tx.send("t", b"first")
+            for _ in range(3):
+                fill(engine, "t")
+        with fmq.open("data", read_only=True, disk=disk, clock=clock) as reader:
+            lines = Lines(read_only_engine, at, partial(drop_the_oldest, disk, clock))
+            try:
+                lines.run(partial(look, reader))
+                found.add("there")
+            except gone:
+                found.add("gone")
+            assert reader.damage is None, lines.line
+        if not lines.line:
+            assert found == {"there", "gone"}
+            return
+    raise AssertionError("so many lines?")

@@ -18,10 +18,11 @@ import pytest
 
 import fmq
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import has_lock
 
 
 def steps(call: Callable[[], object], counts: Callable[[], bool] = lambda: True) -> int:
-    """How many steps `call` takes while `counts` is true."""
+    """Return how many steps `call` takes while `counts` is true, without the collector."""
     found = 0
 
     def step(frame: FrameType, event: str, argument: Any) -> None:
@@ -41,7 +42,7 @@ def steps(call: Callable[[], object], counts: Callable[[], bool] = lambda: True)
 
 def steps_under_lock(engine: fmq.Engine, call: Callable[[], object]) -> int:
     """How many of them while the engine's lock is held; nobody else uses the engine."""
-    return steps(call, engine._parts.lock._is_owned)  # type: ignore[attr-defined]  # no public way
+    return steps(call, lambda: has_lock(engine))
 
 
 @contextmanager
@@ -156,7 +157,7 @@ def test_groups_are_looked_at_one_queue_at_a_time() -> None:
             held = [0]
 
             def count_held(engine: fmq.Engine = engine, held: list[int] = held) -> bool:
-                if engine._parts.lock._is_owned():  # type: ignore[attr-defined]
+                if has_lock(engine):
                     held[-1] += 1
                 elif held[-1]:
                     held.append(0)

@@ -16,6 +16,7 @@ import fmq
 from fmq import Engine, Options, Receipt
 from fmq.errors import Closed, EngineFailed
 from fmq.testing import CrashDisk, FaultDisk
+from tests.test_process import run
 
 SECONDS = 0.5
 OPTIONS: dict[str, Any] = {
@@ -199,26 +200,32 @@ def test_an_engines_threads_end_with_it(failing: bool) -> None:
     assert own_threads() == set()
 
 
-@pytest.mark.parametrize("there_are", [0, 1])
+FEW_THREADS = """
+import resource, sys, threading, fmq
+threading.stack_size(1 << 30)
+in_use = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+most = in_use + (1 << 29) + int(sys.argv[2]) * (1 << 30)
+_, unlimited = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (most, unlimited))
+try:
+    fmq.open(sys.argv[1])
+except RuntimeError:
+    print(threading.active_count())
+resource.setrlimit(resource.RLIMIT_AS, (unlimited, unlimited))
+with fmq.open(sys.argv[1]) as engine:
+    engine.send("t", b"x")
+"""
+
+
+@pytest.mark.parametrize("there_are", ["0", "1"])
 def test_where_no_more_threads_can_be_started_nothing_is_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there_are: int
+    tmp_path: Path, there_are: str
 ) -> None:
-    """Above all nobody who keeps house in a directory that is not ours any more."""
-    start, left = threading.Thread.start, [there_are]
+    """Above all no thread that runs chores in a directory that is not ours any more.
 
-    def start_if_there_are(thread: threading.Thread) -> None:
-        if not left[0]:
-            raise RuntimeError("can't start new thread")
-        left[0] -= 1
-        start(thread)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", start_if_there_are)
-        with pytest.raises(RuntimeError):
-            fmq.open(tmp_path / "d")
-    assert own_threads() == set()
-    with fmq.open(tmp_path / "d") as engine:
-        engine.send("t", b"x")
+    Method: let the memory of the process have room for the stacks of so many threads.
+    """
+    assert run(FEW_THREADS, tmp_path / "d", there_are) == "1"
 
 
 def test_an_engine_without_threads_has_none(tmp_path: Path) -> None:
@@ -249,19 +256,27 @@ def test_one_of_many_that_decide_at_once_wins_and_all_agree(tmp_path: Path) -> N
 
 def test_close_waits_for_calls_that_run_and_refuses_the_rest(tmp_path: Path) -> None:
     """Every send either was refused as closed or is there after opening again."""
-    for _ in range(10):
+    for number in range(10):
         engine = fmq.open(tmp_path / "d", Options(segment_bytes=64 * 1024))
         started = engine.stats().messages
         sent: list[int] = []
 
-        def send(engine: Engine = engine, sent: list[int] = sent) -> None:
+        turns = threading.Semaphore(0)
+
+        def send(
+            engine: Engine = engine, sent: list[int] = sent, turns: threading.Semaphore = turns
+        ) -> None:
             with pytest.raises(Closed):
                 while True:
                     engine.send("t", b"x")
                     sent.append(1)
+                    turns.release()
 
-        def close(engine: Engine = engine) -> None:
-            time.sleep(0.005)
+        def close(
+            engine: Engine = engine, turns: threading.Semaphore = turns, number: int = number
+        ) -> None:
+            for _ in range(5 * number):
+                assert turns.acquire(timeout=20)
             engine.close()
 
         together(send, send, send, close)
@@ -275,17 +290,22 @@ def test_close_waits_for_those_who_read(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", Options(segment_bytes=64 * 1024)) as engine:
         for _ in range(20):
             engine.send_many("t", [b"x" * 1000] * 30)
-    for _ in range(20):
+    for number in range(20):
         engine = fmq.open(tmp_path / "d", Options(segment_bytes=64 * 1024, read_ahead_bytes=4096))
+        turns = threading.Semaphore(0)
 
-        def read(engine: Engine = engine) -> None:
+        def read(engine: Engine = engine, turns: threading.Semaphore = turns) -> None:
             with pytest.raises(Closed):
                 while True:
                     for message in engine.read("t", limit=600):
                         assert message.body == b"x" * 1000
+                        turns.release()
 
-        def close(engine: Engine = engine) -> None:
-            time.sleep(0.003)
+        def close(
+            engine: Engine = engine, turns: threading.Semaphore = turns, number: int = number
+        ) -> None:
+            for _ in range(50 * number):
+                assert turns.acquire(timeout=20)
             engine.close()
 
         together(read, read, close)

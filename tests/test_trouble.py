@@ -208,8 +208,7 @@ def test_no_setting_and_no_full_disk_refuses_a_decision(
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"b" * size)
         tx.prepare()
-        journal = engine._parts.journal
-        engine.send("u", b"x" * (journal.current.limit - journal.position - 200))
+        engine.send("u", b"x" * (16384 - engine.stats().position % 16384 - 200))
     disk.fail("allocate", error=errno.ENOSPC, persistently=True)
     with opened(disk, segment_bytes=segment_bytes) as engine:
         engine.decide("T", decision, reason="r" * 500)
@@ -481,11 +480,13 @@ def test_a_full_disk_met_while_a_directory_is_begun_is_called_full(operation: An
 def test_the_error_of_a_failed_engine_names_the_file(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d") as engine:
         engine.send("t", b"1")
-        file = engine._parts.journal._writing
-        os.close(file._fd)  # type: ignore[attr-defined]
+        for number in os.listdir("/proc/self/fd"):
+            path = os.path.realpath(f"/proc/self/fd/{number}")
+            if path.endswith(".seg"):
+                with open(path, "rb") as read_only:
+                    os.dup2(read_only.fileno(), int(number))
         with pytest.raises(EngineFailed, match=r"00000000\.seg"):
             engine.send("t", b"2")
-        file._fd = -1  # type: ignore[attr-defined]
 
 
 def test_a_time_beyond_every_calendar_is_shown_as_the_last_there_is() -> None:

@@ -7,14 +7,16 @@ moves time past their deadline. So a background thread does nothing before the t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
-from threading import Lock, get_ident
+from threading import Condition, Lock, get_ident
 
 from fmq.clock import Waitable
 
 START_US = 1_767_225_600_000_000  # 2026 began
 TICK_SECONDS = 0.000_001
 LOOK_AGAIN_SECONDS = 0.0005  # of real time: how soon another thread notices that time moved
+PATIENCE_SECONDS = 20.0  # of real time: only a test that fails waits so long
 
 
 class FakeClock:
@@ -25,6 +27,8 @@ class FakeClock:
         self._elapsed_us = 0
         self._owner = get_ident()
         self._lock = Lock()
+        self._wait_begins = Condition()
+        self._waits = 0  # of other threads, so far
 
     def time_us(self) -> int:
         return self._wall_us + self._elapsed_us
@@ -49,10 +53,12 @@ class FakeClock:
         Without a timeout it really waits, as nothing but another thread can end that. In a
         thread that did not make this clock it waits until `advance` has moved past `timeout`.
         """
+        if get_ident() != self._owner:
+            return self._wait_for_others(
+                lock, inf if timeout is None else self.monotonic() + timeout
+            )
         if timeout is None or timeout == inf:
             return lock.acquire()
-        if get_ident() != self._owner:
-            return self._wait_for_others(lock, self.monotonic() + timeout)
         if lock.acquire(False):
             return True
         if timeout > 0:
@@ -60,7 +66,27 @@ class FakeClock:
             self.advance(max(TICK_SECONDS, timeout))
         return lock.acquire(False)
 
+    def until(self, seen: Callable[[], object]) -> None:
+        """Wait, in real time, until `seen()` is true; AssertionError if it never is.
+
+        It is asked at once, and again each time that another thread begins to wait on this clock:
+        that thread has then done all that it could.
+        """
+        while True:
+            waits = self._waits
+            if seen():
+                return
+            with self._wait_begins:
+                while self._waits == waits:
+                    begun = self._wait_begins.wait(PATIENCE_SECONDS)
+                    assert begun, "no thread did what is waited for"
+
     def _wait_for_others(self, lock: Waitable, deadline: float) -> bool:
+        with self._wait_begins:
+            self._waits += 1
+            self._wait_begins.notify_all()
+        if deadline == inf:
+            return lock.acquire()
         while self.monotonic() < deadline:
             if lock.acquire(True, LOOK_AGAIN_SECONDS):
                 return True

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from fmq.disk import Buffer, Directory, Disk, File, is_full
 from fmq.errors import Locked
 from fmq.testing.crash_files import CrashFile
-from fmq.testing.faults import Fault, Faults, Operation
+from fmq.testing.faults import Fault, Faults, Interruption, Operation
 
 
 class FaultDisk:
@@ -47,10 +47,22 @@ class FaultDisk:
         or all of them, to be seen and never to be durable. With `spoils` nothing written
         to the file later becomes durable either, as was seen of appended files on ext4.
         """
-        self._faults.add(Fault(operation, nth, error, short, persistently, names, spoils))
+        self._faults.add(
+            Fault(operation, nth, names, persistently, error=error, short=short, spoils=spoils)
+        )
+
+    def before(
+        self, operation: Operation, act: Callable[[], object], *, nth: int = 0, names: str = "*"
+    ) -> None:
+        """Call `act` in the middle of what runs: before the `nth` such operation from now on.
+
+        They are counted as `fail` counts them. The thread that asks for the operation makes the
+        call: it may wait there, use the disk itself, or raise what the operation is to raise.
+        """
+        self._faults.add(Interruption(operation, nth, names, act=act))
 
     def heal(self) -> None:
-        """Let nothing fail any more; what is lost stays lost."""
+        """Let nothing fail any more, and call nothing; what is lost stays lost."""
         self._faults.clear()
 
     def count(self, operation: Operation, *, names: str = "*") -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from threading import Lock
@@ -27,27 +28,40 @@ Operation = Literal[
 
 
 @dataclass(slots=True)
-class Fault:
-    """One order to fail, and how many operations of its kind it has met."""
+class Order:
+    """What is to happen at which operation, and how many operations of its kind it has met."""
 
     operation: Operation
     nth: int
-    error: int
-    short: int | None
-    persistently: bool
     names: str
-    spoils: bool
+    persistently: bool = False
     met: int = 0
 
     def strikes(self, operation: Operation, path: str) -> bool:
-        """Count the operation if it is of this kind; whether it is the one to fail."""
+        """Count the operation if it is of this kind. Return whether it is the one."""
         if operation != self.operation or not fnmatchcase(path, self.names):
             return False
         self.met += 1
         return self.met == self.nth + 1 or (self.persistently and self.met > self.nth)
 
+
+@dataclass(slots=True, kw_only=True)
+class Fault(Order):
+    """An order to fail."""
+
+    error: int
+    short: int | None
+    spoils: bool
+
     def error_at(self, path: str) -> OSError:
         return OSError(self.error, os.strerror(self.error), path)
+
+
+@dataclass(slots=True, kw_only=True)
+class Interruption(Order):
+    """An order to call the test before an operation."""
+
+    act: Callable[[], object]
 
 
 class Named(Protocol):
@@ -57,22 +71,22 @@ class Named(Protocol):
 
 
 class Faults:
-    """All orders to fail, and the count of what was asked for. Safe for threads."""
+    """All orders, and the count of what was asked for. Safe for threads."""
 
     def __init__(self) -> None:
-        self._faults: list[Fault] = []
+        self._orders: list[Fault | Interruption] = []
         self._met: Counter[tuple[Operation, str]] = Counter()
         self._open: WeakSet[Named] = WeakSet()
         self._lock = Lock()
 
-    def add(self, fault: Fault) -> None:
-        assert fault.operation in get_args(Operation), fault.operation
+    def add(self, order: Fault | Interruption) -> None:
+        assert order.operation in get_args(Operation), order.operation
         with self._lock:
-            self._faults.append(fault)
+            self._orders.append(order)
 
     def clear(self) -> None:
         with self._lock:
-            self._faults.clear()
+            self._orders.clear()
 
     def count(self, operation: Operation, names: str) -> int:
         with self._lock:
@@ -83,12 +97,18 @@ class Faults:
             )
 
     def strike(self, operation: Operation, path: str) -> Fault | None:
-        """Count an operation; the fault that it meets, if there is one."""
+        """Count an operation and make the calls that are due before it. Return its fault, if any.
+
+        Raises what such a call raises.
+        """
         with self._lock:
             self._met[operation, path] += 1
-            # No any(): every order counts the operation, also behind one that strikes.
-            due = [fault for fault in self._faults if fault.strikes(operation, path)]
-        return due[0] if due else None
+            # No any(): every order counts the operation, also after one that strikes.
+            due = [order for order in self._orders if order.strikes(operation, path)]
+        for order in due:
+            if isinstance(order, Interruption):
+                order.act()
+        return next((order for order in due if isinstance(order, Fault)), None)
 
     def meet(self, operation: Operation, path: str) -> None:
         """Count an operation that happens whole or not at all; raise if it is to fail."""

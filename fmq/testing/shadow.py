@@ -15,6 +15,7 @@ from fmq.store.decoding import decode
 from fmq.store.journal import Pending
 from fmq.store.kinds import Acks, Decided, Prepare, Record, Run
 from fmq.store.record import LAST, aligned
+from fmq.testing.inside import inside
 from fmq.tx.apply import apply, prepare_applied
 from fmq.tx.ledger import Ledger
 
@@ -26,7 +27,7 @@ class Shadow:
     """Follows one engine from the moment it is made."""
 
     def __init__(self, engine: Engine) -> None:
-        parts = engine._parts
+        parts = inside(engine)
         self._seed = parts.journal.seed
         self._group = parts.commit_queue
         with parts.lock:

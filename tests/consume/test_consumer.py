@@ -11,6 +11,7 @@ import fmq
 from fmq import Batch, Consumer, Delivery, Engine, Message
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
+from fmq.testing.inside import inside
 from fmq.tx.messages import Messages
 from tests.small import CrashDisk, FakeClock, check, fill, opened
 
@@ -362,7 +363,7 @@ def test_a_poll_skips_messages_that_retention_drops_after_the_claim(
     """The poll raises nothing and returns the messages that are left, as a later poll would."""
     with opened(disk, retain_bytes=8192, keep_unread=False) as engine:
         engine.send("t", b"x" * 500)
-        parts = engine._parts
+        parts = inside(engine)
 
         def drop() -> None:
             for _ in range(40):
@@ -417,24 +418,26 @@ def test_a_consumer_without_topics_or_lease_is_refused(engine: Engine) -> None:
             engine.consumer("t", group="g", lease_seconds=seconds)
 
 
-def test_a_poll_that_fails_after_its_lease_takes_nothing_from_the_next_owner(
-    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_poll_that_fails_after_its_lease_takes_nothing_from_the_next_owner() -> None:
     """The disk fails a read that took longer than the lease."""
-    one = engine.consumer("t", group="g", lease_seconds=1)
-    other = engine.consumer("t", group="g")
+    disk, clock = FaultDisk(CrashDisk()), FakeClock()
     got: list[Delivery] = []
+    with opened(disk, clock) as engine:
+        engine.send_many("t", [b"0", b"1", b"2", b"3"])
+        one = engine.consumer("t", group="g", lease_seconds=1)
+        other = engine.consumer("t", group="g")
 
-    def late(*place: object) -> Batch:
-        monkeypatch.undo()
-        clock.advance(2)
-        got.extend(other.poll())
-        raise OSError(errno.EIO, "once")
+        def read_late() -> None:
+            clock.advance(2)
+            got.extend(other.poll())
+            disk.fail("read", names="*.seg", persistently=True)
+            raise OSError(errno.EIO, "late")
 
-    monkeypatch.setattr(Messages, "batch", late)
-    with pytest.raises(OSError, match="once"):
-        one.poll()
-    assert seen(got) == [0, 1, 2, 3]
-    assert one.poll() == []
-    for delivery in got:
-        delivery.ack()
+        disk.before("read", read_late, names="*.seg")
+        with pytest.raises(OSError, match="Input/output error"):
+            one.poll()
+        disk.heal()
+        assert seen(got) == [0, 1, 2, 3]
+        assert one.poll() == []
+        for delivery in got:
+            delivery.ack()

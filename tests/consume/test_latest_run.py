@@ -13,6 +13,7 @@ import fmq
 from fmq.errors import OffsetGone
 from fmq.store.latest_run import LATEST_RUN_BYTES_MAX
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from fmq.testing.inside import inside
 
 TEXTS = st.none() | st.sampled_from(["", "k", "käse"])
 HEADERS = st.none() | st.dictionaries(st.sampled_from("ab"), st.sampled_from(["", "x"]), max_size=2)
@@ -28,14 +29,14 @@ class Sleeper:
         self.engine = fmq.open("shop", options, disk=self.disk, clock=FakeClock(), background=False)
 
     def waking(self, send: Callable[[], Any]) -> None:
-        messages = self.engine._parts.messages
+        messages = inside(self.engine).messages
         with messages.lock:
             wakeup = messages.listen(("t",))
         send()
         assert wakeup.woken
 
     def forget(self) -> None:
-        for topic in self.engine._parts.ledger.topics.values():
+        for topic in inside(self.engine).ledger.topics.values():
             for queue in topic.queues:
                 queue.latest = None
 
@@ -96,7 +97,7 @@ def test_a_large_run_is_read_from_the_disk() -> None:
     engine = sleeper.engine
     sleeper.waking(lambda: engine.send("t", bytes(LATEST_RUN_BYTES_MAX)))
     sleeper.waking(lambda: engine.send("t", bytes(LATEST_RUN_BYTES_MAX + 1)))
-    (queue,) = engine._parts.ledger.topics["t"].queues
+    (queue,) = inside(engine).ledger.topics["t"].queues
     assert queue.latest is not None
     assert queue.latest.offset == 0
     assert [len(message.body) for message in engine.read("t")] == [65536, 65537]
@@ -107,7 +108,7 @@ def test_a_run_that_retention_dropped_is_not_delivered_from_memory() -> None:
     sleeper = Sleeper()
     engine = sleeper.engine
     sleeper.waking(lambda: engine.send("t", b"one"))
-    (queue,) = engine._parts.ledger.topics["t"].queues
+    (queue,) = inside(engine).ledger.topics["t"].queues
     queue.first = 1
     with pytest.raises(OffsetGone):
         engine.read("t", offset=0)

@@ -12,6 +12,7 @@ import fmq.tx.messages
 from fmq import Consumer, Delivery, Engine
 from fmq.clock import Waitable
 from fmq.errors import Closed
+from fmq.testing.inside import inside
 from tests.interrupts import Interrupt
 from tests.small import CrashDisk, FakeClock, opened
 from tests.store.lines import Lines
@@ -106,11 +107,11 @@ def test_a_close_wakes_a_poll_for_a_topic_that_does_not_exist(
     with pytest.raises(Closed):
         consumer.poll(timeout=math.inf)
     assert clock.monotonic() == 0
-    assert engine._parts.ledger.awaited == {}
+    assert inside(engine).ledger.awaited == {}
 
 
 def test_a_poll_for_missing_topics_leaves_no_waiter(engine: Engine, clock: WhileWaiting) -> None:
-    awaited = engine._parts.ledger.awaited
+    awaited = inside(engine).ledger.awaited
     for number in range(5):
         assert engine.read(f"missing {number}", timeout=1) == []
     consumer = engine.consumer(("missing", "missing too"), group="g")
@@ -125,7 +126,7 @@ def test_a_new_topic_wakes_the_polls_that_still_wait_for_it(
     engine: Engine, clock: WhileWaiting
 ) -> None:
     """Another poll has stopped waiting for the same topic."""
-    messages = engine._parts.messages
+    messages = inside(engine).messages
     with messages.lock:
         one, other = messages.listen(("missing",)), messages.listen(("missing",))
     messages.stop_listening(one, ("missing",))
@@ -143,7 +144,7 @@ def test_an_interrupt_at_any_line_of_a_wake_leaves_no_poll_asleep() -> None:
     while True:
         with opened(CrashDisk()) as engine:
             engine.send("t", b"job")
-            messages = engine._parts.messages
+            messages = inside(engine).messages
             wakeups = [messages.listen(("t",)) for _ in range(3)]
             # And one for a topic that is not there, whose consumer is just being closed.
             wakeups.append(messages.listen(("missing",)))
@@ -168,7 +169,7 @@ def test_an_interrupt_at_any_line_of_a_release_leaves_no_poll_asleep(end: str) -
         with opened(CrashDisk()) as engine:
             engine.send("t", b"job")
             consumer, delivery = held(engine)
-            wakeup = engine._parts.messages.listen(("t",))
+            wakeup = inside(engine).messages.listen(("t",))
             with suppress(KeyboardInterrupt):
                 interrupt.run(delivery.release if end == "release" else consumer.close)
             if engine.stats().failure is not None:

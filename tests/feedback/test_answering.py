@@ -20,6 +20,7 @@ from fmq.errors import (
     UnknownTransaction,
 )
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from fmq.testing.inside import inside
 from tests.feedback.asking import LAZY, asked, asked_one, prepared, with_threads
 from tests.small import bodies, opened
 
@@ -222,7 +223,7 @@ def test_the_last_unknown_does_not_overrule_a_commit_on_its_way(clock: FakeClock
         prepared(engine, "T")
         question = asked_one(engine)
         engine.decide("T", "commit")
-        assert engine._parts.ledger.undecided, "it is durable by now"
+        assert inside(engine).ledger.undecided, "it is durable by now"
         assert engine.feedback.answer(question, "unknown") is None
         assert engine.outcome("T").state == "committed"
 

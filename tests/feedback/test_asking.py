@@ -10,8 +10,8 @@ import pytest
 import fmq
 from fmq import CheckLoop, Engine
 from fmq.errors import BadName, BadOption
-from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import has_lock, inside
 from tests.feedback.asking import LAZY, ask, asked, asked_one, ids, prepared, with_threads
 from tests.interrupts import in_thread
 from tests.small import fill, opened
@@ -278,15 +278,14 @@ def test_a_transaction_is_asked_about_while_it_is_relocated(clock: FakeClock) ->
     disk = CrashDisk()
     met: list[list[str]] = []
     with opened(disk, clock, relocate_bytes=5000) as engine:
-        tx = prepared(engine, "T")
-        entry = engine._parts.ledger.undecided[tx._buffer.number]
-        frontier = engine._parts.writer.frontier
+        prepared(engine, "T")
+        (entry,) = inside(engine).ledger.undecided.values()
+        frontier = inside(engine).writer.frontier
         clock.advance(1000)
 
         def ask(line: str) -> None:
             if frontier.is_ending(entry) and not met:
-                lock = engine._parts.lock
-                assert not is_mine(lock), "the relocation is written under the lock"
+                assert not has_lock(engine), "the relocation is written under the lock"
                 met.append(in_thread(partial(asked, engine), line))
 
         disk.watch(ask)

@@ -9,8 +9,8 @@ import pytest
 
 from fmq import Engine, Question, Settled
 from fmq.errors import Closed
-from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import has_lock
 from tests.feedback.asking import (
     Call,
     WatchedClock,
@@ -202,7 +202,7 @@ class EventClock(FakeClock):
     def monotonic(self) -> float:
         self.left -= 1
         engine = self.engine
-        if engine is not None and self.left <= 0 and not is_mine(engine._parts.lock):
+        if engine is not None and self.left <= 0 and not has_lock(engine):
             self.engine = None
             engine.decide("commit 1", "rollback")
         return super().monotonic()

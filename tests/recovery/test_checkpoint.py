@@ -14,6 +14,7 @@ from fmq.errors import Closed, EngineFailed, StorageFull
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import HEAD, SLOTS, Checkpoint, decode, encode
 from fmq.testing import FakeClock, FaultDisk
+from fmq.testing.inside import inside
 from tests.recovery.sights import finished, interrupted, sight
 from tests.small import (
     CrashDisk,
@@ -203,8 +204,12 @@ def test_an_older_slot_that_is_of_no_use_hides_no_checkpoint_written_since() -> 
         for _ in range(5):
             engine.send("t", b"x" * 900)
             engine.checkpoint()
-        older = SLOTS[engine._parts.chores.checkpointer._slots.generation % 2]
-        stale = content(disk)[older]
+        slots = [(decode(content(disk)[name]), content(disk)[name]) for name in SLOTS]
+        stale, store = max(
+            (newest.generation, data, bytes.fromhex(newest.store))
+            for newest, data in slots
+            if newest
+        )[1:]
     with opened(disk, checkpoint_bytes=1 << 30, retain_bytes=4096) as engine:
         for _ in range(20):
             engine.send("t", b"x" * 900)
@@ -216,7 +221,6 @@ def test_an_older_slot_that_is_of_no_use_hides_no_checkpoint_written_since() -> 
     for life in range(3):
         with opened(disk) as engine:
             assert engine.stats().recovery.clean == (life > 0)
-            store = engine._parts._store
             engine.send("t", b"%d" % life)
             position = engine.stats().position
         found = checkpoints.read(directory, store)
@@ -241,7 +245,7 @@ def test_a_checkpoint_knows_no_time_of_what_is_only_planned() -> None:
         clock.advance(0.01)
         engine.send("t", b"1", sync=False)
         assert len(bodies(engine, "t")) == 1
-        engine._parts.chores.checkpoint()
+        inside(engine).chores.checkpoint()
         check(disk.after_kill())
 
 
@@ -252,8 +256,8 @@ def test_nothing_follows_the_checkpoint_of_a_close() -> None:
     engine.close()
     before = disk.operations
     with pytest.raises(Closed):
-        engine._parts.chores.checkpoint()
-    assert not engine._parts.chores.attempt()
+        inside(engine).chores.checkpoint()
+    assert not inside(engine).chores.attempt()
     assert disk.operations == before
 
 
@@ -275,10 +279,10 @@ def test_a_checkpoint_is_sound_if_all_of_the_newest_segment_is_still_planned() -
         before = engine.stats()
         assert before.position == 4096 + 64
         # Planned, and not yet on its way: as another thread's send may be at that moment.
-        writer = engine._writer
-        append = engine._sender.one("t", b"z", None, None, None, None, None)
+        writer = inside(engine).writer
+        append = inside(engine).sender.one("t", b"z", None, None, None, None, None)
         writer.commit_queue.run(writer.send, append, False)
-        engine._parts.chores.checkpointer.take(clean=False)
+        inside(engine).chores.checkpointer.take(clean=False)
         assert engine.stats().checkpoints == before.checkpoints + 1
         engine.sync()
         engine.send("t", b"next", sync=True)

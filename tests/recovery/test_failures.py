@@ -15,6 +15,7 @@ from fmq.disk import Directory, File
 from fmq.errors import EngineFailed, StorageFull, Unreadable
 from fmq.testing import FakeClock, FaultDisk
 from fmq.testing.faults import Operation
+from fmq.testing.inside import inside
 from tests.small import SMALL, CrashDisk, bodies, check, content, opened, overwrite, remove
 
 SEGMENT = "00000000000000000000.seg"
@@ -324,9 +325,8 @@ def test_a_decision_that_finds_no_room_though_it_was_set_aside_says_so() -> None
         prepared(engine, "T", 1000)
         while engine.stats().position % 4096 < 3400:
             engine.send("fill", b"f" * 400)
-        for spare in engine._parts.journal.spares._ready:
-            remove(crash, spare.name)
-        engine._parts.journal.spares._ready.clear()
+        while inside(engine).journal.spares.give_up(ordinary=False):
+            pass
         full(disk)
         with pytest.raises(StorageFull, match=r"set aside for it is gone.*Nothing was changed"):
             engine.decide("T", "commit")
@@ -527,12 +527,12 @@ def test_what_kills_took_of_the_room_for_decisions_is_made_up_for(background: bo
     clock = FakeClock()
     with fmq.open("data", SMALL_OPTIONS, disk=disk, clock=clock, background=background) as engine:
         assert engine.stats().spares < needed
-        assert not engine._parts.chores.idle()
+        assert not inside(engine).chores.idle()
         disk.heal()
-        engine._parts.chores.attempt()
+        inside(engine).chores.attempt()
         while engine.stats().spares < needed:
             clock.advance(1.0)  # the thread has waited so long
-            engine._parts.chores.attempt()
+            inside(engine).chores.attempt()
     with opened(killed) as engine:
         assert engine.stats().spares >= needed
     for name in content(killed):

@@ -139,3 +139,24 @@ def test_the_public_names_are_there_and_need_no_test_tools() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"pytest", "hypothesis", "unittest"}.intersection(loaded)
+
+
+def test_a_test_waits_until_another_thread_has_done_what_it_could() -> None:
+    """It asks again whenever that thread begins to wait: no time of the clock passes meanwhile."""
+    clock, done = FakeClock(), []
+
+    def work() -> None:
+        lock = threading.Lock()
+        lock.acquire()
+        for number in range(3):
+            done.append(number)
+            clock.wait(lock, 1.0)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    clock.until(lambda: done == [0])
+    for count in (2, 3):
+        clock.advance(1.0)
+        clock.until(lambda count=count: len(done) == count)  # type: ignore[misc]
+    clock.advance(1.0)
+    thread.join()

@@ -137,3 +137,24 @@ def test_making_the_directory_itself_may_fail() -> None:
     assert disk.directory(".", make=False).names() == []
     made(disk)
     assert disk.count("mkdir") == 2
+
+
+def test_a_call_is_made_before_the_operation_that_a_test_names() -> None:
+    """By the thread that asks for the operation; what the call raises, the operation raises."""
+    disk = FaultDisk(CrashDisk())
+    directory = disk.directory("d", make=True)
+    file = directory.create("a")
+    file.write(0, (b"old",), sync=True)
+    seen: list[bytes] = []
+
+    def refuse() -> None:
+        raise OSError(errno.EIO, "refused")
+
+    disk.before("write", lambda: seen.append(file.read(0, 3)), nth=1, names="*/a")
+    disk.before("write", refuse, nth=2)
+    for body in (b"one", b"two"):
+        file.write(0, (body,), sync=True)
+    assert seen == [b"one"]
+    with pytest.raises(OSError, match="refused"):
+        file.write(0, (b"new",), sync=True)
+    assert file.read(0, 3) == b"two"

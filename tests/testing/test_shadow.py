@@ -8,6 +8,7 @@ import pytest
 
 from fmq import Engine
 from fmq.errors import EngineFailed
+from fmq.testing.inside import inside
 from fmq.tx.ledger import Ledger
 from tests.small import SHADOWS, CrashDisk, opened
 
@@ -38,7 +39,7 @@ def test_what_an_append_touches_is_compared_at_once(
 ) -> None:
     with opened(CrashDisk()) as engine:
         engine.send_many("t", [b"1", b"2"])
-        tamper(engine._parts.ledger)
+        tamper(inside(engine).ledger)
         with pytest.raises((AssertionError, EngineFailed), match=r"remembers|stopped"):
             act(engine)
             engine.send("t", b"y")
@@ -52,6 +53,6 @@ def test_everything_is_compared_at_the_end() -> None:
         tx.prepare()
         shadow = SHADOWS.pop()
         shadow.verify()
-        forget_an_undecided_transaction(engine._parts.ledger)
+        forget_an_undecided_transaction(inside(engine).ledger)
         with pytest.raises(AssertionError, match="undecided"):
             shadow.verify()

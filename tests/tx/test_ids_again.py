@@ -6,6 +6,7 @@ import pytest
 
 from fmq.errors import TxIdInUse, UnknownTransaction
 from fmq.store.kinds import Prepare
+from fmq.testing.inside import inside
 from fmq.tx.ids import COUNTER
 from tests.small import CrashDisk, FakeClock, bodies, check, opened
 
@@ -52,7 +53,7 @@ def test_ids_of_that_shape_are_names_like_others() -> None:
 def test_a_refused_prepare_does_not_release_the_id_of_another() -> None:
     """What is being prepared is marked; a refusal takes away only its own mark."""
     with opened(CrashDisk()) as engine:
-        frontier = engine._parts.writer.frontier
+        frontier = inside(engine).writer.frontier
         one = engine.transaction()
         frontier.add_prepare(prepare := Prepare(one.tx_id, "", 0, 0, 0, 0, b""))
         with pytest.raises(TxIdInUse):

@@ -12,10 +12,10 @@ import fmq
 from fmq import Engine
 from fmq.errors import Closed, Damaged, EngineFailed, TxIdInUse, UnknownTransaction
 from fmq.message import Decision
-from fmq.store.journal import Append
-from fmq.store.kinds import Prepare, Record
+from fmq.store.kinds import Record
 from fmq.store.reader import Reader
 from fmq.testing import FaultDisk
+from fmq.testing.inside import inside
 from fmq.tx.outcomes import Outcomes
 from tests.small import CrashDisk, check, fill, flip, opened, remove, segments
 
@@ -107,13 +107,14 @@ class ReaderThatWaits:
 
 def outcomes_of(engine: Engine, nth: int, happen: Callable[[], None]) -> Outcomes:
     """The outcomes that `engine` knows, read through a ReaderThatWaits."""
-    parts = engine._parts
+    parts = inside(engine)
+    reader = Reader(parts.journal.files, parts.journal.seed, engine.options.read_ahead_bytes)
     return Outcomes(
         parts.commit_queue.lock,
         parts.journal,
         parts.ledger,
         parts.catalog,
-        ReaderThatWaits(parts.messages._reader, nth, happen),  # type: ignore[arg-type]
+        ReaderThatWaits(reader, nth, happen),  # type: ignore[arg-type]
         parts.messages.clock,
         engine.options,
     )
@@ -178,26 +179,40 @@ def test_an_id_is_looked_up_without_reading_indexes_again_and_again() -> None:
 
 
 def test_a_transaction_relocated_while_the_disk_failed_is_undecided() -> None:
-    """Relocated or not, it was not decided."""
+    """Relocated or not, it was not decided.
+
+    Method: count the writes of the send in which it is relocated, then let each of them fail.
+    """
     disk = FaultDisk(CrashDisk())
+
+    def writes() -> int:
+        return disk.count("write", names="*.seg")
+
+    with lagging(disk) as engine:
+        (position,) = {each.position for each in engine.undecided()}
+        while engine.undecided()[0].position == position:
+            before = writes()
+            engine.send("t", b"f" * 900)
+        after = writes()
+    assert after - before > 1
+    for nth in range(before, after):
+        disk = FaultDisk(CrashDisk())
+        disk.fail("write", nth=nth, names="*.seg")
+        with lagging(disk) as engine:
+            with pytest.raises(EngineFailed):
+                for _ in range(200):
+                    engine.send("t", b"f" * 900)
+            assert [each.tx_id for each in engine.undecided()] == ["T"]
+            assert engine.outcome("T").state == "undecided"
+
+
+def lagging(disk: FaultDisk) -> Engine:
+    """An engine with an undecided transaction that is soon written again."""
     engine = opened(disk, relocate_bytes=4096)
     tx = engine.transaction(tx_id="T")
     tx.send("t", b"x")
     tx.prepare()
-    plan = engine._parts.journal.append
-
-    def plan_and_fail(append: Append) -> None:
-        if isinstance(append.records[0], Prepare):
-            disk.fail("write", error=errno.EIO)
-        plan(append)
-
-    engine._parts.journal.append = plan_and_fail  # type: ignore[method-assign]
-    with pytest.raises(EngineFailed):
-        for _ in range(200):
-            engine.send("t", b"f" * 900)
-    assert [each.tx_id for each in engine.undecided()] == ["T"]
-    assert engine.outcome("T").state == "undecided"
-    engine.close()
+    return engine
 
 
 def test_a_segment_that_somebody_removed_is_damage_and_no_bare_error() -> None:
@@ -288,18 +303,19 @@ def test_a_transaction_of_a_closed_engine_tells_no_outcome() -> None:
                 tx.outcome()
 
 
-def test_a_transaction_whose_engine_is_closed_while_it_asks_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_transaction_whose_engine_is_closed_while_it_asks_says_so() -> None:
     """And not that a file cannot be read."""
-    with opened(CrashDisk()) as engine:
+    disk = FaultDisk(CrashDisk())
+    with opened(disk) as engine:
         with engine.transaction(tx_id="T") as tx:
             tx.send("t", b"x")
 
-        def closed_meanwhile(tx_id: str, number: int) -> fmq.Outcome:
+        fill(engine)
+
+        def close() -> None:
             engine.close()
             raise OSError(errno.EBADF, "Bad file descriptor")
 
-        monkeypatch.setattr(engine._manager.decisions, "outcome", closed_meanwhile)
+        disk.before("read", close, names="*.seg")
         with pytest.raises(Closed):
             tx.outcome()

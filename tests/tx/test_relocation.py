@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from fmq import Engine
+from fmq.message import Decision
 from fmq.testing import PowerLoss
+from fmq.tx import appends
 from fmq.tx.appends import Ending
 from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
+from tests.store.lines import Lines
 
 FAR: dict[str, Any] = {"relocate_bytes": 5000}
 
@@ -162,7 +165,7 @@ def test_a_crash_anywhere_in_a_relocation_leaves_one_of_the_two() -> None:
 
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
 def test_a_decision_looks_again_for_what_was_written_again_while_it_read(
-    decision: str, monkeypatch: pytest.MonkeyPatch
+    decision: Decision,
 ) -> None:
     """Another thread's relocation comes in between, and retention drops where it looks."""
     limits = {"relocate_bytes": 4096, "retain_bytes": 8192, "reference_bytes_min": 100}
@@ -171,15 +174,13 @@ def test_a_decision_looks_again_for_what_was_written_again_while_it_read(
         tx.send("t", b"x" * 200)  # not kept in memory
         tx.prepare()
         fill(engine)
-        read_ahead = Ending.read_ahead
 
-        def descheduled(self: Ending, *arguments: Any) -> None:
-            monkeypatch.undo()
+        def relocate() -> None:
             first = engine.stats().first_position
             while engine.stats().first_position < first + 16384:
                 fill(engine)
-            read_ahead(self, *arguments)
 
-        monkeypatch.setattr(Ending, "read_ahead", descheduled)
-        engine.decide("T", decision)  # type: ignore[arg-type]
+        lines = Lines(appends, 0, relocate, Ending.read_ahead.__code__)
+        lines.run(lambda: engine.decide("T", decision))
+        assert lines.line
         assert bodies(engine, "t") == ([b"x" * 200] if decision == "commit" else [])

@@ -1,0 +1,53 @@
+"""The inside of an engine, for the tests of fmq itself.
+
+A program has no use for it, and nothing here is promised: the parts change with the engine. A
+test of fmq uses it where no public call shows or does what it needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from fmq.engine import Engine
+from fmq.errors import Closed
+from fmq.read_only_engine import ReadOnlyEngine
+from fmq.store.section import is_mine
+
+if TYPE_CHECKING:
+    from fmq.parts import Parts
+    from fmq.recovery.follow import Follower
+
+
+@overload
+def inside(engine: Engine) -> Parts: ...
+
+
+@overload
+def inside(engine: ReadOnlyEngine) -> Follower: ...
+
+
+def inside(engine: Engine | ReadOnlyEngine) -> Parts | Follower:
+    """Return the parts of an engine, or what a read-only engine follows its writer with."""
+    return engine._follower if isinstance(engine, ReadOnlyEngine) else engine._parts
+
+
+def has_lock(engine: Engine) -> bool:
+    """Return whether this thread has the engine's lock."""
+    return is_mine(engine._parts.lock)
+
+
+def locks_of(engine: Engine | ReadOnlyEngine) -> list[Any]:
+    """Return all locks that another thread may hold at any moment, the outermost first."""
+    if isinstance(engine, ReadOnlyEngine):
+        return [engine._lock, engine._refreshing, engine._follower.files.lock]
+    return [engine._parts.lock, *engine._parts.locks(), engine._parts.catalog.looking]
+
+
+def rests(engine: Engine) -> bool:
+    """Return whether the engine's own thread waits until a call gives it something to do."""
+    return engine._thread is not None and engine._thread._patient
+
+
+def end_as_killed(engine: Engine) -> None:
+    """Refuse all further calls, and write nothing: the process of the engine is thought dead."""
+    engine._refusal = Closed(f"{engine._path}: its process was killed")
