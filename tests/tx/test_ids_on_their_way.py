@@ -1,4 +1,4 @@
-"""An id is not used twice, also while its transaction is planned and not yet durable."""
+"""What is planned and not yet durable: its ids and offsets are given to nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 
 import fmq
 from fmq.errors import TxIdInUse
-from fmq.testing import CrashDisk, FakeClock
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from tests.interrupts import in_thread
+from tests.small import bodies
 
 
 def commit(engine: fmq.Engine, body: bytes) -> None:
@@ -27,3 +29,19 @@ def test_an_id_is_in_use_from_commit_on_though_the_call_does_not_wait() -> None:
         with pytest.raises(TxIdInUse):
             commit(engine, b"third")
         assert [each.body for each in engine.read("orders")] == [b"first"]
+
+
+def test_a_prepare_that_becomes_durable_takes_no_offset_from_a_send_on_its_way() -> None:
+    """What a prepare writes has no offset yet, and what is planned after it has the first one."""
+    disk = FaultDisk(CrashDisk())
+    with fmq.open("data", disk=disk, clock=FakeClock()) as engine:
+        tx = engine.transaction()
+        tx.send("t", b"prepared")
+
+        def send() -> None:
+            in_thread(lambda: engine.send("t", b"1", sync=False), "a send while another one writes")
+
+        disk.before("write", send, names="*.seg")
+        tx.prepare()
+        engine.send("t", b"2")
+        assert bodies(engine, "t") == [b"1", b"2"]
