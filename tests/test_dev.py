@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -69,3 +70,17 @@ def test_a_file_that_is_named_is_not_of_its_folders_ring() -> None:
     rings = dev.files_of_rings()
     assert "tests/feedback/test_asking.py" in rings["engine"]
     assert "tests/feedback/test_interrupts.py" in rings["inside"]
+
+
+FORBIDDEN = r"time\.sleep|monkeypatch\.setattr|import mock|\b(engine|reader)\._[a-z]"
+
+
+def test_no_test_sleeps_or_patches_or_reaches_into_an_engine() -> None:
+    """FakeClock moves time, FaultDisk.before waits inside of a call, inside() shows the parts."""
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(FORBIDDEN, line) and not line.startswith("FORBIDDEN")
+    ]
+    assert found == []

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -95,7 +94,6 @@ def test_an_interrupted_demo_is_quiet(tmp_path: Path) -> None:
         for line in demo.stdout:
             if "killed" in line:
                 break  # the child is being started
-        time.sleep(0.1)
         os.killpg(demo.pid, signal.SIGINT)
         _, error = demo.communicate(timeout=60)
     assert error == ""
