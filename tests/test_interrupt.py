@@ -9,9 +9,7 @@ acknowledged.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from random import Random
 from threading import get_ident
 from typing import Any
 
@@ -27,6 +25,7 @@ from fmq.clock import Waitable
 from fmq.errors import AlreadyDecided, Closed, EngineFailed
 from fmq.testing import CrashDisk, FakeClock
 from fmq.tx.buffer import Phase
+from tests.budget import SEED, draw
 from tests.interrupts import Interrupt, in_thread
 from tests.small import opened
 
@@ -40,8 +39,7 @@ OPTIONS: dict[str, Any] = {
     "check_answers_max": 2,
 }
 LINES_MAX = 3000
-TRIALS_MAX = 70  # of one act: where it has more lines, they are drawn by the seed
-SEED = int(os.environ.get("FMQ_SEED", "11"))
+TRIALS_MAX = 40  # of one act: where it has more lines, they are drawn by the seed
 IDS = ("before", "act", "other")
 
 View = dict[str, Any]
@@ -225,8 +223,7 @@ def test_an_interrupt_at_any_line_of_a_call_leaves_no_hang_and_no_lie(
 ) -> None:
     absent, whole, lines = uninterrupted(before, act)
     assert lines > 3, "the act ran no lines"
-    chosen = Random(SEED).sample(range(lines), min(lines, TRIALS_MAX))
-    for at in sorted(chosen):
+    for at in draw(range(lines), TRIALS_MAX, act.__name__):
         interrupt = Interrupt(at)
         try:
             one_trial(before, act, interrupt, [absent, whole])
@@ -353,7 +350,7 @@ def view(engine: fmq.Engine) -> View:
 def test_an_interrupted_decision_may_be_made_again_by_its_transaction() -> None:
     """At any line: the second call says what the first would have said."""
     _, whole, lines = uninterrupted(prepared, commit_prepared)
-    for at in sorted(Random(SEED).sample(range(lines), min(lines, TRIALS_MAX))):
+    for at in draw(range(lines), TRIALS_MAX):
         trial, interrupt = Trial(), Interrupt(at)
         prepared(trial)
         with pytest.raises(KeyboardInterrupt):

@@ -7,12 +7,10 @@ Each act runs on a fresh disk in memory. The handler's call is made at some line
 from __future__ import annotations
 
 import gc
-import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 from types import FrameType
 from typing import Any
 
@@ -22,6 +20,7 @@ import fmq
 from fmq.errors import Closed, EngineFailed, Nested
 from fmq.testing import CrashDisk, FakeClock
 from fmq.tx.buffer import Phase
+from tests.budget import SEED, draw
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, check, opened
 from tests.test_process import run
@@ -29,7 +28,6 @@ from tests.test_process import run
 LINES_MAX = 3000
 TRIALS_MAX = 25
 LINES_OF_DROPPED_MAX = 60
-SEED = int(os.environ.get("FMQ_SEED", "11"))
 
 Act = Callable[[fmq.Engine], Any]
 
@@ -122,9 +120,8 @@ def lines_of(act: Act) -> int:
 def test_a_call_of_a_signal_handler_is_served_or_refused(act: Act, call: Act) -> None:
     """Whatever line of another call it meets, it does not hang, and that call goes on."""
     lines = lines_of(act)
-    seed = f"{SEED} {act.__name__} {call.__name__}"
     refused = served = 0
-    for at in sorted(Random(seed).sample(range(lines), min(TRIALS_MAX, lines))):
+    for at in draw(range(lines), TRIALS_MAX, f"{act.__name__} {call.__name__}"):
         disk = CrashDisk()
         engine = begin(disk)
         handler = Handler(at, lambda engine=engine: call(engine))  # type: ignore[misc]
@@ -150,7 +147,7 @@ def test_a_call_of_a_signal_handler_is_served_or_refused(act: Act, call: Act) ->
 
 def test_nested_that_leaves_the_handler_is_no_refusal_of_the_interrupted_call() -> None:
     """Half of what that call planned may stand in memory by then, or its bytes on the disk."""
-    for at in sorted(Random(SEED).sample(range(200), TRIALS_MAX)):
+    for at in draw(range(200), TRIALS_MAX):
         disk = CrashDisk()
         engine = begin(disk)
         tx = engine.transaction(tx_id="U")

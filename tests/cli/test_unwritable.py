@@ -30,6 +30,13 @@ VERBS = {
 # The option for tables or JSON, if it has another name or there is none.
 OPTION = {"export": "--show", "ddl": "", "help": "", "help of a verb": "", "version": ""}
 HOW = {"buffered": {}, "unbuffered": {"PYTHONUNBUFFERED": "1"}}
+# Each verb in each format and with each buffer; one of them in all four ways.
+CASES = [
+    *((verb, "json", "buffered") for verb in VERBS),
+    *((verb, "table", "unbuffered") for verb in VERBS),
+    ("records", "table", "buffered"),
+    ("records", "json", "unbuffered"),
+]
 NOT_SHOWN = "fmq: what there is to show could not be written: [Errno 28] No space left on device\n"
 
 
@@ -53,32 +60,28 @@ def run(
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("how", HOW.values(), ids=HOW)
-@pytest.mark.parametrize("format", ["json", "table"])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("verb", "format", "how"), CASES)
 def test_output_that_a_full_disk_refuses_is_an_error_in_one_sentence(
-    verb: str, format: str, how: dict[str, str], shop: Path, tmp_path: Path
+    verb: str, format: str, how: str, shop: Path, tmp_path: Path
 ) -> None:
     """Exit code 3, whenever the output is written."""
     full = os.open("/dev/full", os.O_WRONLY)
     try:
-        code, error = run(verb, format, shop, tmp_path, full, how)
+        code, error = run(verb, format, shop, tmp_path, full, HOW[how])
     finally:
         os.close(full)
     assert (code, error) == (3, NOT_SHOWN)
 
 
-@pytest.mark.parametrize("how", HOW.values(), ids=HOW)
-@pytest.mark.parametrize("format", ["json", "table"])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("verb", "format", "how"), CASES)
 def test_output_that_nobody_reads_is_no_error(
-    verb: str, format: str, how: dict[str, str], shop: Path, tmp_path: Path
+    verb: str, format: str, how: str, shop: Path, tmp_path: Path
 ) -> None:
     """Exit code 141, as a shell says it of SIGPIPE, and not a word."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        code, error = run(verb, format, shop, tmp_path, writing, how)
+        code, error = run(verb, format, shop, tmp_path, writing, HOW[how])
     finally:
         os.close(writing)
     assert (code, error) == (141, "")
