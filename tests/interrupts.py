@@ -27,7 +27,6 @@ class Interrupt(Tracer):
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
-        self.met = ""
         self._modules = {module.__file__: module for module in list(sys.modules.values())
                          if getattr(module, "__file__", None)}  # fmt: skip
 

@@ -24,6 +24,7 @@ import fmq.results
 from fmq.clock import Waitable
 from fmq.errors import AlreadyDecided, Closed, EngineFailed
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import schedule_of
 from fmq.tx.buffer import Phase
 from tests.budget import SEED, draw
 from tests.interrupts import Interrupt, in_thread
@@ -305,7 +306,7 @@ def everything_is_asked_about(engine: fmq.Engine, clock: FakeClock) -> None:
     clock.advance(60)  # behind check_after
     questions = engine.feedback.ask(["p", ""], wait=0.0)
     assert [each.tx_id for each in questions] == [each.tx_id for each in engine.undecided()]
-    engine.feedback._questions._schedule._check()
+    schedule_of(engine)._check()
 
 
 def closed(trial: Trial) -> CrashDisk:

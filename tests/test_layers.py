@@ -46,7 +46,8 @@ MAY_IMPORT = {
     "fmq.*": ENGINE,
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},
-    "fmq.testing.inside": TX | {"fmq.*", "fmq.recovery"},  # the parts that tests of fmq look at
+    "fmq.testing.inside": TX
+    | {"fmq.*", "fmq.recovery", "fmq.feedback"},  # the parts that tests of fmq look at
     "fmq.testing.shadow": TX | {"fmq.engine", "fmq.testing"},  # it replays what an engine writes
     "fmq.export": STORE | {"fmq.table", "fmq.spark", "fmq.export"},
     "fmq.report": GROUND | {"fmq", "fmq.spark", "fmq.report", "fmq.cli.text"},

@@ -994,7 +994,7 @@ def test_a_close_that_was_interrupted_is_finished_by_the_next_one(tmp_path: Path
             lines.run(reader.close)
         reader.close()
         assert len(list(Path("/proc/self/fd").iterdir())) == before
-        if not lines.line:
+        if not lines.met:
             break
         interrupts += 1
     assert interrupts

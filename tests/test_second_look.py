@@ -13,9 +13,7 @@ from fmq.disk import Disk
 from fmq.errors import OffsetGone, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
 from tests.small import fill, opened, segments
-from tests.store.lines import Lines
-
-LINES_MAX = 200
+from tests.store.lines import Lines, at_each_line
 
 
 def drop_the_oldest(disk: Disk, clock: FakeClock) -> None:
@@ -39,22 +37,19 @@ def test_what_is_dropped_during_a_look_is_gone_and_not_damaged(
 ) -> None:
     """Before any line of the look, that which asks for news included."""
     found = set()
-    for at in range(LINES_MAX):
+    for lines in at_each_line(lambda at: Lines(read_only_engine, at)):
         disk, clock = CrashDisk(), FakeClock()
+        lines.act = partial(drop_the_oldest, disk, clock)
         with opened(disk, clock) as engine:
             with engine.transaction(tx_id="old") as tx:
                 tx.send("t", b"first")
             for _ in range(3):
                 fill(engine, "t")
         with fmq.open("data", read_only=True, disk=disk, clock=clock) as reader:
-            lines = Lines(read_only_engine, at, partial(drop_the_oldest, disk, clock))
             try:
                 lines.run(partial(look, reader))
                 found.add("there")
             except gone:
                 found.add("gone")
-            assert reader.damage is None, lines.line
-        if not lines.line:
-            assert found == {"there", "gone"}
-            return
-    raise AssertionError("so many lines?")
+            assert reader.damage is None, lines.met
+    assert found == {"there", "gone"}

@@ -31,6 +31,7 @@ from fmq.posix import RealDisk
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, content, fill, flip, opened, remove, segments
+from tests.store.lines import at_each_line
 
 
 def in_trouble(engine: Engine, word: str) -> None:
@@ -243,23 +244,20 @@ def test_what_can_be_built_again_and_cannot_be_read_keeps_no_directory_closed(
 
 def test_a_close_that_was_interrupted_anywhere_can_be_gone_on_with(tmp_path: Path) -> None:
     """At any line of it: the second call lets go of all, and of nothing that is another's."""
-    at = lines = 0
-    while at <= lines:
-        engine = fmq.open(tmp_path / f"{at}", Options(segment_bytes=4096))
+    directory = tmp_path / "d"
+    for interrupt in at_each_line(Interrupt):
+        engine = fmq.open(directory, Options(segment_bytes=4096))
         engine.send("t", b"1")
-        interrupt = Interrupt(at or 10**9)
         try:
             interrupt.run(engine.close)
         except KeyboardInterrupt:
             with (tmp_path / "another file").open("w") as another:
                 in_thread(engine.close, interrupt.met)
                 another.write("is left alone")
-        lines = lines or interrupt.count
-        with fmq.open(tmp_path / f"{at}", background=False) as engine:
+        with fmq.open(directory, background=False) as engine:
             assert bodies(engine, "t") == [b"1"], interrupt.met
-        shutil.rmtree(tmp_path / f"{at}")
-        at += 1
-    assert lines > 50
+        shutil.rmtree(directory)
+    assert interrupt.count > 50
 
 
 def test_who_closes_while_another_thread_is_at_it_finds_it_done_on_return(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fmq.read_only_engine import ReadOnlyEngine
 from fmq.store.section import is_mine
 
 if TYPE_CHECKING:
+    from fmq.feedback.schedule import Schedule
     from fmq.parts import Parts
     from fmq.recovery.follow import Follower
 
@@ -46,6 +47,11 @@ def locks_of(engine: Engine | ReadOnlyEngine) -> list[Any]:
 def rests(engine: Engine) -> bool:
     """Return whether the engine's own thread waits until a call gives it something to do."""
     return engine._thread is not None and engine._thread._patient
+
+
+def schedule_of(engine: Engine) -> Schedule:
+    """Return when which undecided transaction is asked about. Take the engine's lock first."""
+    return engine.feedback._questions._schedule
 
 
 def end_as_killed(engine: Engine) -> None:

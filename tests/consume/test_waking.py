@@ -15,9 +15,7 @@ from fmq.errors import Closed
 from fmq.testing.inside import inside
 from tests.interrupts import Interrupt
 from tests.small import CrashDisk, FakeClock, opened
-from tests.store.lines import Lines
-
-LINES_MAX = 1000
+from tests.store.lines import Lines, at_each_line
 
 
 class WhileWaiting(FakeClock):
@@ -137,11 +135,7 @@ def test_a_new_topic_wakes_the_polls_that_still_wait_for_it(
 def test_an_interrupt_at_any_line_of_a_wake_leaves_no_poll_asleep() -> None:
     """The engine fails and wakes every poll on its lists. No poll is missing from them."""
 
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    at = 0
-    while True:
+    for lines in at_each_line(lambda at: Lines(fmq.tx.messages, at)):
         with opened(CrashDisk()) as engine:
             engine.send("t", b"job")
             messages = inside(engine).messages
@@ -149,23 +143,18 @@ def test_an_interrupt_at_any_line_of_a_wake_leaves_no_poll_asleep() -> None:
             # And one for a topic that is not there, whose consumer is just being closed.
             wakeups.append(messages.listen(("missing",)))
             messages.ledger.arrived.update(("t", "missing"))
-            lines = Lines(fmq.tx.messages, at, interrupt)
             try:
                 lines.run(messages.wake)
             except KeyboardInterrupt:
                 messages.wake_all()
             assert messages.ledger.awaited == {}
-            assert all(wakeup.woken and not wakeup.lock.locked() for wakeup in wakeups), lines.line
-        if lines.count <= at:
-            break
-        at += 1
-    assert at > 10
+            assert all(wakeup.woken and not wakeup.lock.locked() for wakeup in wakeups), lines.met
+    assert lines.count > 10
 
 
 @pytest.mark.parametrize("end", ["release", "close"])
 def test_an_interrupt_at_any_line_of_a_release_leaves_no_poll_asleep(end: str) -> None:
-    for at in range(LINES_MAX):
-        interrupt = Interrupt(at)
+    for interrupt in at_each_line(Interrupt):
         with opened(CrashDisk()) as engine:
             engine.send("t", b"job")
             consumer, delivery = held(engine)
@@ -177,6 +166,3 @@ def test_an_interrupt_at_any_line_of_a_release_leaves_no_poll_asleep(end: str) -
                 continue
             with engine.consumer("t", group="g") as other:
                 assert wakeup.woken or not other.poll(), interrupt.met
-        if not interrupt.met:
-            return
-    raise AssertionError("so many lines?")

@@ -9,6 +9,7 @@ import pytest
 from fmq import Engine
 from fmq.errors import AlreadyDecided, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import schedule_of
 from tests.feedback.asking import asked, asked_one, prepared
 from tests.small import bodies, opened
 
@@ -153,7 +154,7 @@ def test_ask_about_leaves_a_parked_transaction_parked(clock: FakeClock) -> None:
         assert asked(engine) == []
         assert engine.feedback.answer(question, "unknown") is None
         assert engine.undecided()[0].parked
-        engine.feedback._questions._schedule._check()
+        schedule_of(engine)._check()
 
 
 def test_a_resumed_question_is_due_after_the_lease_of_ask_about(clock: FakeClock) -> None:

@@ -12,9 +12,11 @@ import fmq.results  # noqa: F401
 from fmq import Answer, Engine, Transaction
 from fmq.errors import EngineFailed, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import schedule_of
 from tests.feedback.asking import asked, asked_one, prepared
 from tests.interrupts import Interrupt, in_thread
 from tests.small import bodies, check, opened
+from tests.store.lines import at_each_line
 
 SEED = 5
 LINES_MAX = 5000
@@ -63,8 +65,8 @@ def test_an_interrupted_send_in_transaction_is_whole_or_absent() -> None:
 
 def test_an_interrupted_decision_is_written_or_asked_about() -> None:
     """A call that asks finds out, even if no other call is made and the engine has no threads."""
-    for at in range(LINES_MAX):
-        clock, interrupt = FakeClock(), Interrupt(at)
+    for interrupt in at_each_line(Interrupt):
+        clock = FakeClock()
         engine = opened(CrashDisk(), clock)
         tx = prepared(engine, "T")
         with suppress(KeyboardInterrupt):
@@ -73,15 +75,12 @@ def test_an_interrupted_decision_is_written_or_asked_about() -> None:
             questions = in_thread(partial(asked, engine), interrupt.met)
             assert questions == [each.tx_id for each in engine.undecided()], interrupt.met
         engine.close()
-        if not interrupt.met:
-            return
-    raise AssertionError("so many lines?")
 
 
 def test_an_interrupted_ask_loses_no_question() -> None:
     """The next call gets the questions that it did not take. A decided one is not asked again."""
-    for at in range(LINES_MAX):
-        clock, interrupt = FakeClock(), Interrupt(at)
+    for interrupt in at_each_line(Interrupt):
+        clock = FakeClock()
         with opened(CrashDisk(), clock) as engine:
             one, two, three = (prepared(engine, name) for name in ("T1", "T2", "T3"))
             clock.advance(100)
@@ -90,21 +89,18 @@ def test_an_interrupted_ask_loses_no_question() -> None:
             if engine.stats().failure is not None:
                 continue
             two.commit()
-            engine.feedback._questions._schedule._check()
+            schedule_of(engine)._check()
             clock.advance(100)
             assert sorted(asked(engine)) == ["T1", "T3"], interrupt.met
             one.commit()
             three.rollback()
-            engine.feedback._questions._schedule._check()
-            assert not engine.feedback._questions._schedule._heaps, interrupt.met
-        if not interrupt.met:
-            return
-    raise AssertionError("so many lines?")
+            schedule_of(engine)._check()
+            assert not schedule_of(engine)._heaps, interrupt.met
 
 
 def test_an_interrupted_resume_leaves_the_question_parked_or_due() -> None:
-    for at in range(LINES_MAX):
-        clock, interrupt = FakeClock(), Interrupt(at)
+    for interrupt in at_each_line(Interrupt):
+        clock = FakeClock()
         with opened(CrashDisk(), clock, on_undecided="park", check_answers_max=1) as engine:
             prepared(engine, "T")
             engine.feedback.answer(asked_one(engine), "unknown")
@@ -112,12 +108,9 @@ def test_an_interrupted_resume_leaves_the_question_parked_or_due() -> None:
                 interrupt.run(partial(engine.feedback.resume, "T"))
             if engine.stats().failure is not None:
                 continue
-            engine.feedback._questions._schedule._check()
+            schedule_of(engine)._check()
             (undecided,) = engine.undecided()
             assert asked(engine) == ([] if undecided.parked else ["T"]), interrupt.met
-        if not interrupt.met:
-            return
-    raise AssertionError("so many lines?")
 
 
 def one_trial(engine: Engine, clock: FakeClock) -> str:

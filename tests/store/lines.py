@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 
 class Tracer:
@@ -23,6 +23,7 @@ class Tracer:
 
     def __init__(self, at: int) -> None:
         self.count = 0
+        self.met = ""  # what stands in line number `at`, once it was reached
         self._at = at
         self._inside: dict[tuple[int, int], set[int]] = {}  # by frame and its code
 
@@ -67,6 +68,25 @@ class Tracer:
         return leaves
 
 
+def interrupt() -> None:
+    """Do what Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+AnyTracer = TypeVar("AnyTracer", bound=Tracer)
+LINES_MAX = 5000
+
+
+def at_each_line(make: Callable[[int], AnyTracer]) -> Iterator[AnyTracer]:
+    """Yield `make(0)`, `make(1)` and so on, up to the first that has met no line any more."""
+    for at in range(LINES_MAX):
+        tracer = make(at)
+        yield tracer
+        if not tracer.met:
+            return
+    raise AssertionError(f"more than {LINES_MAX} lines")
+
+
 class Lines(Tracer):
     """All lines of one `module`, or of one function of it; `act` is called before number `at`."""
 
@@ -74,14 +94,13 @@ class Lines(Tracer):
         self,
         module: ModuleType,
         at: int,
-        act: Callable[[], None],
+        act: Callable[[], object] = interrupt,
         function: CodeType | None = None,
     ) -> None:
         super().__init__(at)
-        self.line = ""
         self._module = module
         self._source = inspect.getsource(module).splitlines()
-        self._act = act
+        self.act = act
         self._function = function
 
     def watches(self, frame: FrameType) -> bool:
@@ -94,8 +113,8 @@ class Lines(Tracer):
         return self._module
 
     def reached(self, frame: FrameType) -> None:
-        self.line = f"line {frame.f_lineno}: {self._source[frame.f_lineno - 1].strip()}"
-        self._act()
+        self.met = f"line {frame.f_lineno}: {self._source[frame.f_lineno - 1].strip()}"
+        self.act()
 
 
 @cache

@@ -9,7 +9,7 @@ acknowledged is durable, and the engine has failed or goes on.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 
@@ -20,10 +20,9 @@ from fmq.store import commit_queue as commit_queue_module
 from fmq.store.section import is_mine
 from fmq.testing import CrashDisk, FaultDisk
 from tests.store.journals import failing
-from tests.store.lines import Lines
+from tests.store.lines import Lines, at_each_line
 from tests.store.sharing import PATIENCE_SECONDS, Call, Shared
 
-LINES_MAX = 200
 Watch = Callable[[Callable[[], object]], object]
 Role = Callable[[Shared, Watch], list[Call]]
 
@@ -92,8 +91,9 @@ BY_HAND_OFF = [(role, False) for role in ROLES]
 BY_A_COMMITTER = [(role, True) for role in (*ROLES, committer)]
 
 
-def interrupt() -> None:
-    raise KeyboardInterrupt
+def each_line() -> Iterator[Lines]:
+    """An interrupt at each line of the queue, one after the other."""
+    return at_each_line(lambda at: Lines(commit_queue_module, at))
 
 
 @pytest.mark.parametrize(("role", "led"), BY_HAND_OFF + BY_A_COMMITTER)
@@ -102,19 +102,15 @@ def test_an_interrupt_at_any_line_leaves_no_hang_and_no_lie(
     role: Role, led: bool, fails: bool
 ) -> None:
     """With a disk that works, and with one whose writes begin to fail during the second one."""
-    for at in range(LINES_MAX):
+    for lines in each_line():
         faults = FaultDisk(CrashDisk())
         shared = Shared(faults, committer=led)
         if fails:
             faults.fail("write", nth=1, error=errno.EIO, names="*.seg", persistently=True)
-        lines = Lines(commit_queue_module, at, interrupt)
         calls = in_time(role, shared, lines)
         verify(shared, calls, lines)
         shared.let_go()
-        if lines.count <= at:
-            assert at > 5, "the victim ran no lines"
-            return
-    raise AssertionError("so many lines?")
+    assert lines.count > 5, "the victim ran no lines"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +123,7 @@ def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(
     """The victim is held at a line where it does not hold the lock, the engine is failed by a
     third thread, and the victim goes on: it must not mistake that for success.
     """
-    for at in range(LINES_MAX):
+    for lines in each_line():
         shared = Shared(committer=led)
 
         def fail(shared: Shared = shared) -> None:
@@ -135,44 +131,32 @@ def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(
                 shared.queue.fail(ZeroDivisionError())
                 shared.lock.release()
 
-        lines = Lines(commit_queue_module, at, fail)
+        lines.act = fail
         calls = in_time(role, shared, lines)
         verify(shared, calls, lines)
         shared.let_go()
-        if lines.count <= at:
-            return
-    raise AssertionError("so many lines?")
 
 
 def test_a_signal_handler_that_sends_in_the_middle_of_a_send_does_not_hang() -> None:
     """At any line: it is served, or told that it is inside; the call that it met goes on."""
-    for at in range(LINES_MAX):
+    for lines in each_line():
         shared = Shared()
         told: list[BaseException | None] = []
 
-        lines = Lines(commit_queue_module, at, lambda: None)
-
-        def handle(
-            shared: Shared = shared,
-            told: list[BaseException | None] = told,
-            lines: Lines = lines,
-        ) -> None:
+        def handle(shared: Shared = shared, told: list[BaseException | None] = told) -> None:
             told.append(failing(lambda: shared.send("handler")))
 
-        lines._act = handle
+        lines.act = handle
         victim = shared.call(lambda: lines.run(lambda: shared.send("victim")))  # noqa: B023
         try:
-            assert victim.ended() == "victim", lines.line
+            assert victim.ended() == "victim", lines.met
         except AssertionError as error:
-            raise AssertionError(f"{error} after {lines.line}") from error
-        assert all(each is None or isinstance(each, Nested) for each in told), (told, lines.line)
+            raise AssertionError(f"{error} after {lines.met}") from error
+        assert all(each is None or isinstance(each, Nested) for each in told), (told, lines.met)
         expected = {"victim", "handler"} if told == [None] else {"victim"}
-        assert set(shared.durable()) == expected, lines.line
+        assert set(shared.durable()) == expected, lines.met
         shared.let_go()
-        if lines.count <= at:
-            assert at > 5, "the victim ran no lines"
-            return
-    raise AssertionError("so many lines?")
+    assert lines.count > 5, "the victim ran no lines"
 
 
 def only_heir(shared: Shared, watch: Watch) -> list[Call]:
@@ -185,9 +169,8 @@ def only_heir(shared: Shared, watch: Watch) -> list[Call]:
 def test_the_append_of_an_interrupted_waiter_is_written_in_the_background() -> None:
     """It stands although its caller is gone: whoever flushes in the background is notified."""
     left = 0
-    for at in range(LINES_MAX):
+    for lines in each_line():
         shared, told = Shared(), False
-        lines = Lines(commit_queue_module, at, interrupt)
 
         def tell() -> None:
             nonlocal told
@@ -198,12 +181,9 @@ def test_the_append_of_an_interrupted_waiter_is_written_in_the_background() -> N
             call.ended()
         if not shared.queue.broken() and not shared.queue.idle():
             left += 1
-            assert told, lines.line
+            assert told, lines.met
         shared.let_go()
-        if lines.count <= at:
-            assert left
-            return
-    raise AssertionError("so many lines?")
+    assert left
 
 
 def in_time(role: Role, shared: Shared, lines: Lines) -> list[Call]:
@@ -211,7 +191,7 @@ def in_time(role: Role, shared: Shared, lines: Lines) -> list[Call]:
     try:
         return role(shared, lines.run)
     except AssertionError as error:
-        raise AssertionError(f"{error} after {lines.line}") from error
+        raise AssertionError(f"{error} after {lines.met}") from error
 
 
 def verify(shared: Shared, calls: list[Call], lines: Lines) -> None:
@@ -221,40 +201,38 @@ def verify(shared: Shared, calls: list[Call], lines: Lines) -> None:
         try:
             answers.append(call.ended())
         except AssertionError as error:
-            raise AssertionError(f"{error} after {lines.line}") from error
+            raise AssertionError(f"{error} after {lines.met}") from error
     for answer in answers:
         known = (str, EngineFailed, KeyboardInterrupt, BadName)
-        assert isinstance(answer, known), (answer, lines.line)
+        assert isinstance(answer, known), (answer, lines.met)
     free = shared.lock.acquire(timeout=PATIENCE_SECONDS)
-    assert free, f"nobody lets go of the lock after {lines.line}"
+    assert free, f"nobody lets go of the lock after {lines.met}"
     shared.lock.release()
     if not shared.queue.broken():
         after = shared.call(lambda: failing(lambda: shared.send("after"))).ended()
-        assert after is None or isinstance(after, EngineFailed), (after, lines.line)
+        assert after is None or isinstance(after, EngineFailed), (after, lines.met)
     durable = shared.durable()
     acknowledged = [answer for answer in answers if isinstance(answer, str)]
     if not shared.queue.broken():
-        assert durable[-1] == "after", lines.line
-        assert shared.queue.idle(), lines.line
+        assert durable[-1] == "after", lines.met
+        assert shared.queue.idle(), lines.met
         acknowledged.append("after")
     elif "victim" in acknowledged and "victim" not in durable:
         acknowledged.remove("victim")
-        assert not shared.waited, f"the victim was told of success after {lines.line}"
-    assert set(acknowledged) <= set(shared.published), (acknowledged, lines.line)
-    assert set(shared.published) <= set(durable), lines.line
-    assert len(durable) == len(set(durable)), lines.line
+        assert not shared.waited, f"the victim was told of success after {lines.met}"
+    assert set(acknowledged) <= set(shared.published), (acknowledged, lines.met)
+    assert set(shared.published) <= set(durable), lines.met
+    assert len(durable) == len(set(durable)), lines.met
 
 
 def test_the_lines_of_a_module_are_counted_and_met() -> None:
     """The tool itself: every line once, in order, and leaving a `with` block is none of them."""
     shared = Shared()
     seen = []
-    for at in range(LINES_MAX):
-        lines = Lines(commit_queue_module, at, lambda: None)
+    for lines in each_line():
+        lines.act = lambda: None
         shared.call(partial(lines.run, partial(shared.send, "x"))).ended()
-        if lines.count <= at:
-            break
-        seen.append(lines.line)
+        seen.append(lines.met)
     assert any("self._lead(" in line for line in seen)
     assert any("journal.write" in line for line in seen)
     assert not any("return plan()" in a and "return plan()" in b for a, b in pairwise(seen))

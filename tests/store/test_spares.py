@@ -186,6 +186,6 @@ def test_two_threads_never_draw_the_same_name() -> None:
         lines.run(lambda: spares.make_ahead(zeros=False))  # noqa: B023 - called at once
         for thread in others:
             thread.join()
-        assert spares.count() + len(others) == len(names_on(disk)), lines.line
+        assert spares.count() + len(others) == len(names_on(disk)), lines.met
         if lines.count <= at:
             return

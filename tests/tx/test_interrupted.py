@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from types import CodeType, ModuleType
+from types import ModuleType
 
 import pytest
 
@@ -16,25 +16,12 @@ from fmq.tx import apply as apply_module
 from fmq.tx import buffer as buffer_module
 from fmq.tx.transaction import Transaction
 from tests.small import CrashDisk, bodies, opened
-from tests.store.lines import Lines
-
-LINES_MAX = 300
+from tests.store.lines import Lines, at_each_line
 
 
-def interrupted(
-    module: ModuleType, at: int, work: Callable[[], object], function: CodeType | None = None
-) -> bool:
-    """Whether `work` came to line number `at` of `module`, or of one function of it, and was
-    interrupted there.
-    """
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    lines = Lines(module, at, interrupt, function)
-    with suppress(KeyboardInterrupt):
-        lines.run(work)
-    return bool(lines.line)
+def interrupts(module: ModuleType) -> Iterator[Lines]:
+    """An interrupt at each line of `module`, one after the other."""
+    return at_each_line(lambda at: Lines(module, at))
 
 
 SENDS: dict[str, Callable[[Transaction], object]] = {
@@ -52,36 +39,35 @@ def test_a_send_that_was_interrupted_was_made_or_not(
     send: Callable[[Transaction], object], counted: bool
 ) -> None:
     """And the transaction goes on. With `counted` what is left of its room is measured at once."""
-    for at in range(LINES_MAX):
+    for lines in interrupts(buffer_module):
         with opened(CrashDisk(), segment_bytes=8192) as engine:
             engine.send("t", b"0")
             tx = engine.transaction()
             tx.send("t", b"A")
             if counted:
                 tx.savepoint()
-            if not interrupted(buffer_module, at, partial(send, tx)):
-                assert at > 10
-                return
+            with suppress(KeyboardInterrupt):
+                lines.run(partial(send, tx))
+            if not lines.met:
+                break
             tx.send("t", b"B")
             tx.send("new", b"C", key="c")
             tx.commit()
             found = bodies(engine, "t")[1:], bodies(engine, "new")
-            assert [body for body in found[0] if body != b"x"] == [b"A", b"B"], at
-            assert [body for body in found[1] if body != b"x"] == [b"C"], at
-            assert sum(each.count(b"x") for each in found) <= 1, at
-    raise AssertionError("it does not end")
+            assert [body for body in found[0] if body != b"x"] == [b"A", b"B"], lines.met
+            assert [body for body in found[1] if body != b"x"] == [b"C"], lines.met
+            assert sum(each.count(b"x") for each in found) <= 1, lines.met
+    assert lines.count > 10
 
 
 def test_a_topic_that_an_interrupt_kept_from_its_message_does_not_come_into_being() -> None:
-    for at in range(LINES_MAX):
+    for lines in interrupts(buffer_module):
         with opened(CrashDisk()) as engine:
             tx = engine.transaction()
-            done = not interrupted(buffer_module, at, partial(tx.send, "new", b"x"))
+            with suppress(KeyboardInterrupt):
+                lines.run(partial(tx.send, "new", b"x"))
             tx.commit()
-            assert [queue.topic for queue in engine.queues() if not queue.next] == [], at
-            if done:
-                return
-    raise AssertionError("it does not end")
+            assert [queue.topic for queue in engine.queues() if not queue.next] == [], lines.met
 
 
 def counts(engine: Engine) -> tuple[int, int] | None:
@@ -106,7 +92,7 @@ def test_an_engine_that_failed_while_it_published_shows_nothing_or_all(
     module: ModuleType, prepared: bool
 ) -> None:
     shown = set()
-    for at in range(LINES_MAX):
+    for lines in interrupts(module):
         engine = opened(CrashDisk(), segment_bytes=8192)
         engine.send_many("t", [b"0"])
         engine.send("u", b"0")
@@ -118,16 +104,14 @@ def test_an_engine_that_failed_while_it_published_shows_nothing_or_all(
         tx.send("u", b"B")
         if prepared:
             tx.prepare()
-        met = interrupted(module, at, tx.commit)
+        with suppress(KeyboardInterrupt):
+            lines.run(tx.commit)
         shown.add(seen := counts(engine))
-        assert outcome(engine) in ("unknown", "committed" if seen == (3, 3) else "undecided"), at
+        known = "committed" if seen == (3, 3) else "undecided"
+        assert outcome(engine) in ("unknown", known), lines.met
         if engine.stats().failure is None:
             assert (seen, outcome(engine)) == ((3, 3), "committed")
         engine.close()
-        if not met:
-            assert at > 2
-            break
-    else:
-        raise AssertionError("it does not end")
+    assert lines.count > 2
     assert shown <= {(2, 2), (3, 3), None}
     assert len(shown) > 1

@@ -182,5 +182,5 @@ def test_a_decision_looks_again_for_what_was_written_again_while_it_read(
 
         lines = Lines(appends, 0, relocate, Ending.read_ahead.__code__)
         lines.run(lambda: engine.decide("T", decision))
-        assert lines.line
+        assert lines.met
         assert bodies(engine, "t") == ([b"x" * 200] if decision == "commit" else [])
