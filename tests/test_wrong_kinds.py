@@ -1,16 +1,17 @@
 """What is of the wrong kind is refused by name, in every public call, and nothing is changed.
 
+REFUSALS is the table: what an argument may not be, how that is refused, and the calls that take it.
 Nothing here waits: what is accepted ends at once, and what used to spin for ever is refused.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,7 +22,40 @@ from fmq.errors import BadName, BadOption, NotAStore
 from fmq.options import SECONDS_MAX
 from tests.small import CrashDisk, bodies, check, opened
 
-Call = Callable[[Any], Any]
+
+class Place:
+    """An engine with a message in each of two topics, a reader of it, and a path of no store."""
+
+    def __init__(self, disk: CrashDisk, engine: Engine, path: Path) -> None:
+        self.disk = disk
+        self.engine = engine
+        self.path = path
+        self.feedback = engine.feedback
+        self.consumer = engine.consumer("empty", group="g")
+        engine.send("t", b"0")
+        engine.send("four", b"0", queue=3)
+        engine.checkpoint()
+        self.reader = fmq.open("data", read_only=True, disk=disk)
+
+    def loop(self, **options: Any) -> CheckLoop:
+        return CheckLoop(self.feedback, {}, **options)
+
+    def question(self) -> fmq.Question:
+        """One about T, which waits for a decision."""
+        if not self.engine.undecided():
+            self.engine.transaction(tx_id="T", check_after=0).prepare()
+        (question,) = self.feedback.ask_about("T")
+        return question
+
+    def verify(self) -> None:
+        """Nothing was changed by any call, and nothing was made at the path."""
+        self.reader.close()
+        for each in self.engine.undecided():
+            self.engine.decide(each.tx_id, "rollback")
+        assert self.engine.undecided() == []
+        assert bodies(self.engine, "t") == [b"0"]
+        assert [info.topic for info in self.engine.queues()] == ["t", *["four"] * 4]
+        assert not self.path.exists()
 
 
 @pytest.fixture
@@ -30,65 +64,321 @@ def disk() -> CrashDisk:
 
 
 @pytest.fixture
-def engine(disk: CrashDisk) -> Iterator[Engine]:
+def place(disk: CrashDisk, tmp_path: Path) -> Iterator[Place]:
     with opened(disk, topic_queues={"four": 4}) as engine:
-        engine.send("t", b"0")
-        engine.send("four", b"0", queue=3)
-        yield engine
-        assert engine.undecided() == []
-        assert bodies(engine, "t") == [b"0"]
-        assert [info.topic for info in engine.queues()] == ["t", *["four"] * 4]
+        place = Place(disk, engine, tmp_path / "data")
+        yield place
+        place.verify()
     check(disk)
 
 
-def waits(engine: Engine) -> dict[str, Call]:
-    """All that waits, where there is nothing to wait for."""
-    consumer = engine.consumer("empty", group="g")
+@pytest.fixture
+def engine(place: Place) -> Engine:
+    return place.engine
+
+
+Call = Callable[[Place, Any], object]
+
+
+class Refusal(NamedTuple):
+    """Values that an argument may not have, how they are refused, and the calls that take it."""
+
+    values: Sequence[Any]
+    error: type[Exception]
+    words: str | None
+    calls: dict[str, Call]
+
+
+def both(name: str, call: Callable[[Any, Any], object]) -> dict[str, Call]:
+    """The same call of the engine and of a reader."""
     return {
-        "poll": lambda v: consumer.poll(timeout=v),
-        "poll_batch": lambda v: consumer.poll_batch(timeout=v),
-        "read": lambda v: engine.read("empty", timeout=v),
-        "read of what is there": lambda v: engine.read("t", timeout=v),
-        "read_batch": lambda v: engine.read_batch("empty", timeout=v),
-        "settle": lambda v: engine.settle(timeout=v),
-        "ask": lambda v: engine.feedback.ask("p", wait=v),
-        "once": lambda v: CheckLoop(engine.feedback, {}).once(wait=v),
-        "loop's wait": lambda v: CheckLoop(engine.feedback, {}, wait=v),
-        "loop's pause": lambda v: CheckLoop(engine.feedback, {}, pause=v),
+        name: lambda place, value: call(place.engine, value),
+        f"{name} of a reader": lambda place, value: call(place.reader, value),
     }
 
 
-WAITS = (
-    *("poll", "poll_batch", "read", "read of what is there", "read_batch", "settle", "ask"),
-    *("once", "loop's wait", "loop's pause"),
-)
-NO_SECONDS = ["5", b"5", None, Decimal(1), True, np.True_, [1], 1j]
+ROUND: dict[str, Call] = {"a round of the loop": lambda p, v: p.loop().once(wait=v)}
+WAITS: dict[str, Call] = {
+    "poll": lambda p, v: p.consumer.poll(timeout=v),
+    "poll_batch": lambda p, v: p.consumer.poll_batch(timeout=v),
+    "read": lambda p, v: p.engine.read("empty", timeout=v),
+    "read of what is there": lambda p, v: p.engine.read("t", timeout=v),
+    "read_batch": lambda p, v: p.engine.read_batch("empty", timeout=v),
+    "settle": lambda p, v: p.engine.settle(timeout=v),
+    "ask": lambda p, v: p.feedback.ask("p", wait=v),
+    "wait of the loop": lambda p, v: p.loop(wait=v),
+    "pause of the loop": lambda p, v: p.loop(pause=v),
+}
+ALL_WAITS: dict[str, Call] = {**WAITS, **ROUND}
+NO_SECONDS = ["5", b"5", Decimal(1), True, np.True_, [1], 1j]
+
+LEASE: dict[str, Call] = {
+    "consumer": lambda p, v: p.engine.consumer("t", group="g", lease_seconds=v)
+}
+CHECK_AFTER: dict[str, Call] = {"transaction": lambda p, v: p.engine.transaction(check_after=v)}
+
+LIMITS: dict[str, Call] = {
+    **both("read", lambda one, v: one.read("t", limit=v)),
+    **both("read_batch", lambda one, v: one.read_batch("t", limit=v)),
+    "poll": lambda p, v: p.engine.consumer("t", group="g").poll(limit=v),
+    "ask": lambda p, v: p.feedback.ask("p", limit=v),
+    "loop": lambda p, v: p.loop(limit=v),
+}
+
+NAMES: dict[str, Call] = {
+    "send": lambda p, v: p.engine.send(v, b""),
+    "send with a key": lambda p, v: p.engine.send(v, b"", key="k", queue=0),
+    "send_many": lambda p, v: p.engine.send_many(v, [b""]),
+    "send_many of none": lambda p, v: p.engine.send_many(v, []),
+    "send in a transaction": lambda p, v: p.engine.transaction().send(v, b""),
+    "send with a tag in one": lambda p, v: p.engine.transaction().send(v, b"", tag="t"),
+    "send_many in one": lambda p, v: p.engine.transaction().send_many(v, [b""]),
+    "send_many of none in one": lambda p, v: p.engine.transaction().send_many(v, []),
+    "group": lambda p, v: p.engine.consumer("t", group=v),
+    "one of several topics": lambda p, v: p.engine.consumer([v], group="g"),
+    "checker": lambda p, v: p.engine.checker(v),
+    "one of several producers": lambda p, v: p.feedback.ask([v], wait=0),
+    "one of several topics asked about": lambda p, v: p.feedback.ask("p", [v], wait=0),
+    "ask_about": lambda p, v: p.feedback.ask_about(v),
+    "resume": lambda p, v: p.feedback.resume(v),
+    "decide": lambda p, v: p.engine.decide(v, "commit"),
+    "topic of the loop": lambda p, v: p.loop(topics=[v]),
+    **both("read", lambda one, v: one.read(v)),
+    **both("read_batch", lambda one, v: one.read_batch(v)),
+    **both("outcome", lambda one, v: one.outcome(v)),
+}
+NAMES_OR_NONE: dict[str, Call] = {
+    "send": lambda p, v: p.engine.send("t", b"", producer=v),
+    "send_many": lambda p, v: p.engine.send_many("t", [b""], producer=v),
+    "send_many of none": lambda p, v: p.engine.send_many("t", [], producer=v),
+    "transaction": lambda p, v: p.engine.transaction(producer=v),
+    "bound transaction": lambda p, v: p.engine.transaction(producer=v, bind=object()),
+    "id": lambda p, v: p.engine.transaction(tx_id=v),
+    "reason": lambda p, v: p.engine.decide("T", "commit", reason=v),
+    "decided_by": lambda p, v: p.engine.decide("T", "commit", decided_by=v),
+    "seal": lambda p, v: p.engine.decide("T", "commit", seal=v),
+    **both("queues", lambda one, v: one.queues(v)),
+    **both("groups", lambda one, v: one.groups(v)),
+}
+ONE_OR_SEVERAL: dict[str, Call] = {
+    "topics of a consumer": lambda p, v: p.engine.consumer(v, group="g"),
+    "producers asked for": lambda p, v: p.feedback.ask(v, wait=0),
+}
+# Some of them cannot even be looked up in a dict.
+ATOMS = [5, b"x", True, bytearray(b"x"), np.array([1, 2])]
+SEVERAL = [(), [], {}, ["x"]]
+
+ANSWERS: dict[str, Call] = {
+    answer: lambda p, v, answer=answer: p.feedback.answer(v, answer)  # type: ignore[misc]
+    for answer in ("commit", "unknown")
+}
 
 
-@pytest.mark.parametrize("seconds", NO_SECONDS, ids=repr)
-@pytest.mark.parametrize("name", WAITS)
-def test_a_wait_of_what_is_no_number(engine: Engine, name: str, seconds: object) -> None:
-    if seconds is None and name == "once":
-        return  # as long as the loop says
-    with pytest.raises(TypeError, match=r"is a number of seconds.*Nothing was changed"):
-        waits(engine)[name](seconds)
+def check_nothing(question: fmq.Question) -> Any:
+    raise AssertionError
 
 
-@pytest.mark.parametrize("name", WAITS)
-def test_a_wait_of_what_never_comes(engine: Engine, name: str) -> None:
-    """A NaN is neither before nor behind any deadline: it would be looked at again for ever."""
-    for nan in (math.nan, np.float32("nan")):
-        with pytest.raises(BadOption, match=r"=nan: is no number of seconds"):
-            waits(engine)[name](nan)
+def doors(name: str) -> dict[str, Call]:
+    return {
+        f"{name} of an engine": lambda p, v: fmq.open(p.path, **{name: v}),
+        f"{name} of a reader": lambda p, v: fmq.open(p.path, **{name: v}, read_only=True),
+    }
 
 
-@pytest.mark.parametrize("name", WAITS)
+NO_DOORS = [5, False, 0, "", "x", [], (), {}, object()]
+PATHS: dict[str, Call] = {
+    **{
+        f"{name} {where}": call
+        for where, disk in (("on this machine", None), ("in memory", CrashDisk()))
+        for name, call in {
+            "open": lambda p, v, disk=disk: fmq.open(v, disk=disk),
+            "read_only": lambda p, v, disk=disk: fmq.open(v, disk=disk, read_only=True),
+            "check": lambda p, v, disk=disk: fmq.check(v, disk=disk),
+        }.items()
+    }
+}
+
+REFUSALS: dict[str, Refusal] = {
+    "no number of seconds": Refusal(
+        NO_SECONDS, TypeError, r"is a number of seconds.*Nothing was changed", ALL_WAITS
+    ),
+    "no seconds at all": Refusal(  # a round of the loop takes as long as the loop says
+        [None], TypeError, r"is a number of seconds.*Nothing was changed", WAITS
+    ),
+    # A NaN is neither before nor after any deadline: it would be looked at again for ever.
+    "seconds that never come": Refusal(
+        [math.nan, np.float32("nan")],
+        BadOption,
+        r"=nan: is no number of seconds",
+        ALL_WAITS,
+    ),
+    "no number of a lease": Refusal(
+        ["5", Decimal(1), True, b""], TypeError, "lease_seconds", LEASE
+    ),
+    "no number of a delay": Refusal(
+        ["5", Decimal(1), True, b""], TypeError, "check_after", CHECK_AFTER
+    ),
+    "a lease that ends never or has ended": Refusal(
+        [10**400, math.inf, 2 * SECONDS_MAX, math.nan, 0, -1, -math.inf],
+        BadOption,
+        "lease_seconds",
+        LEASE,
+    ),
+    "a delay that is too long or over": Refusal(
+        [10**400, math.inf, math.nan, -1, 1e10], BadOption, "check_after", CHECK_AFTER
+    ),
+    "no int as a limit": Refusal(
+        ["x", None, 1.5, math.nan, -math.inf, [], b""], TypeError, "limit", LIMITS
+    ),
+    "a negative limit": Refusal(
+        [-1], BadOption, "limit", both("read", lambda one, v: one.read("t", limit=v))
+    ),
+    "no str as a name": Refusal([*ATOMS, *SEVERAL, None], TypeError, "is a str", NAMES),
+    "no str as a name that may be left out": Refusal(
+        [*ATOMS, *SEVERAL], TypeError, "is a str", NAMES_OR_NONE
+    ),
+    "no str as a name or several": Refusal([*ATOMS, None], TypeError, "is a str", ONE_OR_SEVERAL),
+    "no str as a topic to be asked about": Refusal(
+        ATOMS, TypeError, "is a str", {"ask": lambda p, v: p.feedback.ask("p", v, wait=0)}
+    ),
+    "an id that none can have": Refusal(
+        ["\udcff", "", "x" * 300, "é", "a\nb"],
+        BadName,
+        None,
+        both("outcome", lambda one, v: one.outcome(v)),
+    ),
+    "no question": Refusal([None, 5, "T", [], object()], TypeError, "takes a Question", ANSWERS),
+    "no decision": Refusal(
+        [None, 5, [], "yes", np.array(["commit", "rollback"])],
+        BadOption,
+        "must be",
+        {
+            "answer": lambda p, v: p.feedback.answer(p.question(), v),
+            "decide": lambda p, v: p.engine.decide(p.question().tx_id, v),
+        },
+    ),
+    "no pairs": Refusal(
+        [None, 5, "ab", b"ab", ["ab"], [("t",)], [5], [b"ab"]],
+        TypeError,
+        r"pair.*send_in_transaction\(\[",
+        {"messages": lambda p, v: p.engine.send_in_transaction(v, lambda tx: "commit", tx_id="T")},
+    ),
+    # It was found out after the prepare, and the transaction stayed undecided.
+    "a part of the program that cannot be called": Refusal(
+        [None, 5, "commit", []],
+        TypeError,
+        r"local=.*must be a function",
+        {"local": lambda p, v: p.engine.send_in_transaction([("t", b"x")], v, tx_id="T")},
+    ),
+    "a part of the program that says something else": Refusal(
+        [np.array(["commit", "rollback"])],
+        BadOption,
+        r"local\(\) returned",
+        {"local": lambda p, v: p.engine.send_in_transaction([("t", b"x")], lambda _: v, tx_id="T")},
+    ),
+    # Without its parentheses the decorator took the function for the name, and said nothing.
+    "a checker in the place of its name": Refusal(
+        [check_nothing],
+        TypeError,
+        r"@engine\.checker\('name'\)",
+        {"checker": lambda p, v: p.engine.checker(v)},
+    ),
+    "a name that no producer has": Refusal(
+        ["a\nb"], BadName, None, {"checker": lambda p, v: p.engine.checker(v)}
+    ),
+    "a checker that cannot be called": Refusal(
+        [None, 5, "commit", []],
+        TypeError,
+        r"checker=.*must be a function",
+        {"checker": lambda p, v: p.engine.checker("p")(v)},
+    ),
+    "a path that no machine can have": Refusal(
+        ["a\0b", "\ud800", "a/\0"], BadName, r"path .*Nothing was", PATHS
+    ),
+    # It was told that its parent directory does not exist.
+    "an empty path": Refusal(
+        [""],
+        NotAStore,
+        "empty path",
+        {"open": lambda _, v: fmq.open(v), "check": lambda _, v: fmq.check(v)},
+    ),
+    "no disk": Refusal(
+        NO_DOORS,
+        TypeError,
+        r"disk=.*Nothing was opened",
+        {**doors("disk"), "disk of a check": lambda p, v: fmq.check(p.path, disk=v)},
+    ),
+    "no clock": Refusal(NO_DOORS, TypeError, r"clock=.*Nothing was opened", doors("clock")),
+    # `read_only="no"` opened for reading, and `background="no"` with threads.
+    "a flag that is merely true or false": Refusal(
+        ["no", "", 0, 1, None, np.False_],
+        TypeError,
+        r"(read_only|background)=.*True or False.*Nothing was opened",
+        {
+            "read_only": lambda p, v: fmq.open(p.path, read_only=v),
+            "background": lambda p, v: fmq.open(p.path, background=v),
+            "read_only of what is there": lambda p, v: fmq.open(
+                "data", disk=CrashDisk(), read_only=v
+            ),
+            "background of what is there": lambda p, v: fmq.open(
+                "data", disk=CrashDisk(), background=v
+            ),
+        },
+    ),
+    "no mapping of databases": Refusal(
+        [5, False, 0, "", "x", [], (), object()],
+        TypeError,
+        r"resolve=.*Nothing was opened",
+        {"resolve": lambda p, v: fmq.open(p.path, resolve=v)},
+    ),
+    "databases of what is no name": Refusal(
+        [{5: "sqlite:///x"}, {None: "sqlite:///x"}],
+        TypeError,
+        None,
+        {"resolve": lambda p, v: fmq.open(p.path, resolve=v)},
+    ),
+    "databases of a name that no producer has": Refusal(
+        [{"a\nb": "sqlite:///x"}],
+        BadName,
+        None,
+        {"resolve": lambda p, v: fmq.open(p.path, resolve=v)},
+    ),
+    # It was not said, and nothing was asked.
+    "databases for one who only looks": Refusal(
+        [{"p": "sqlite:///x"}, {}, 5],
+        TypeError,
+        r"resolve=.*read_only=True",
+        {"resolve": lambda p, v: fmq.open("data", disk=p.disk, read_only=True, resolve=v)},  # type: ignore[call-overload]
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    "seconds", [0, -1, 1, np.int8(0), np.uint8(200), np.float32(0.5), Fraction(1, 3), -math.inf],
-    ids=repr,
-)  # fmt: skip
-def test_any_real_number_is_a_wait(engine: Engine, name: str, seconds: object) -> None:
-    waits(engine)[name](seconds)
+    ("kind", "call"), [(kind, call) for kind, row in REFUSALS.items() for call in row.calls]
+)
+def test_a_value_of_the_wrong_kind_is_refused_by_name(place: Place, kind: str, call: str) -> None:
+    """Each value by each call that takes it; `place` finds that nothing was changed."""
+    values, error, words, calls = REFUSALS[kind]
+    for value in values:
+        with pytest.raises(error, match=words):
+            raise AssertionError(f"{value!r} gave {calls[call](place, value)!r}")
+
+
+def test_a_refused_send_in_transaction_leaves_its_id_free(engine: Engine) -> None:
+    for messages, local in (("ab", lambda _: "commit"), ([("t", b"x")], None)):
+        with pytest.raises(TypeError):
+            engine.send_in_transaction(messages, local, tx_id="T")  # type: ignore[arg-type]
+    engine.transaction(tx_id="T").rollback()
+
+
+# --- what is accepted ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL_WAITS)
+def test_any_real_number_is_a_wait(place: Place, name: str) -> None:
+    numbers = 0, -1, 1, np.int8(0), np.uint8(200), np.float32(0.5), Fraction(1, 3), -math.inf
+    for seconds in numbers:
+        ALL_WAITS[name](place, seconds)
 
 
 def test_what_no_float_can_hold_is_for_ever(engine: Engine) -> None:
@@ -99,28 +389,6 @@ def test_what_no_float_can_hold_is_for_ever(engine: Engine) -> None:
         assert engine.read("empty", timeout=-seconds) == []
 
 
-@pytest.mark.parametrize("seconds", ["5", Decimal(1), True, b""], ids=repr)
-def test_a_lease_of_what_is_no_number(engine: Engine, seconds: Any) -> None:
-    with pytest.raises(TypeError, match="lease_seconds"):
-        engine.consumer("t", group="g", lease_seconds=seconds)
-    with pytest.raises(TypeError, match="check_after"):
-        engine.transaction(check_after=seconds)
-
-
-@pytest.mark.parametrize(
-    "seconds", [10**400, math.inf, 2 * SECONDS_MAX, math.nan, 0, -1, -math.inf]
-)
-def test_a_lease_that_ends_never_or_has_ended(engine: Engine, seconds: float) -> None:
-    with pytest.raises(BadOption, match="lease_seconds"):
-        engine.consumer("t", group="g", lease_seconds=seconds)
-
-
-@pytest.mark.parametrize("seconds", [10**400, math.inf, math.nan, -1, 1e10])
-def test_a_check_after_what_is_too_late(engine: Engine, seconds: float) -> None:
-    with pytest.raises(BadOption, match="check_after"):
-        engine.transaction(check_after=seconds)
-
-
 def test_numbers_of_numpy_are_seconds(engine: Engine) -> None:
     """An int8 has no room for the milliseconds."""
     one: Any = np.int8(1)
@@ -128,40 +396,14 @@ def test_numbers_of_numpy_are_seconds(engine: Engine) -> None:
     engine.consumer("t", group="g", lease_seconds=one).poll()
 
 
-# --- places --------------------------------------------------------------------------------------
-
-
-def readers(engine: Engine, disk: CrashDisk) -> Iterator[Any]:
-    engine.checkpoint()
-    yield engine
-    with fmq.open("data", read_only=True, disk=disk) as reader:
-        yield reader
-
-
-@pytest.mark.parametrize("limit", ["x", None, 1.5, math.nan, -math.inf, [], b""], ids=repr)
-def test_a_limit_that_is_no_int(engine: Engine, disk: CrashDisk, limit: Any) -> None:
-    for one in readers(engine, disk):
-        for call in (one.read, one.read_batch):
-            with pytest.raises(TypeError, match="limit"):
-                call("t", limit=limit)
-    with pytest.raises(TypeError, match="limit"):
-        engine.consumer("t", group="g").poll(limit=limit)
-    for call in (engine.feedback.ask, lambda _, limit: CheckLoop(engine.feedback, {}, limit=limit)):
-        with pytest.raises(TypeError, match="limit"):
-            call("p", limit=limit)
-
-
-def test_a_negative_limit_is_no_way_to_ask_for_nothing(engine: Engine, disk: CrashDisk) -> None:
-    for one in readers(engine, disk):
-        assert one.read("t", limit=0) == []
-        with pytest.raises(BadOption, match="limit"):
-            one.read("t", limit=-1)
+def both_of(place: Place) -> tuple[Any, Any]:
+    return place.engine, place.reader
 
 
 @pytest.mark.parametrize(
     "kind", [np.uint8, np.int8, np.int64, bool], ids=lambda kind: kind.__name__
 )
-def test_ints_of_others_become_ours(engine: Engine, disk: CrashDisk, kind: Any) -> None:
+def test_ints_of_others_become_ours(place: Place, kind: Any) -> None:
     """A numpy.uint8 would overflow at the first sum, and no JSON takes a numpy.int64."""
     with opened(CrashDisk()) as many:
         many.send_many("u", [b"%d" % number for number in range(300)])
@@ -172,7 +414,7 @@ def test_ints_of_others_become_ours(engine: Engine, disk: CrashDisk, kind: Any) 
         batch = many.read_batch("u", offset=last, limit=kind(1))
         assert batch is not None
         assert (type(batch.offset), type(batch.next), type(batch.queue)) == (int, int, int)
-    for one in readers(engine, disk):
+    for one in both_of(place):
         (message,) = one.read("four", queue=np.uint8(3))
         assert type(message.queue) is int
         assert len(one.read("t", limit=kind(1))) == 1
@@ -186,9 +428,9 @@ def test_ints_of_others_are_no_options() -> None:
             fmq.Options(**{name: size})
 
 
-def test_a_queue_beyond_those_of_the_topic(engine: Engine, disk: CrashDisk) -> None:
+def test_a_queue_beyond_those_of_the_topic(place: Place) -> None:
     """Nothing will ever come there; to a topic that is not there yet something may."""
-    for one in readers(engine, disk):
+    for one in both_of(place):
         for call in (one.read, one.read_batch):
             with pytest.raises(BadName, match="has queues 0 to 0"):
                 call("t", queue=1)
@@ -197,84 +439,7 @@ def test_a_queue_beyond_those_of_the_topic(engine: Engine, disk: CrashDisk) -> N
             assert not call("four", queue=2)
             assert not call("unknown", queue=99)
     with pytest.raises(BadName, match="has queues"):
-        engine.read("t", queue=99, timeout=math.inf)
-
-
-# --- names ---------------------------------------------------------------------------------------
-
-NO_NAMES = [5, b"x", True, None, (), [], {}, bytearray(b"x"), ["x"], np.array([1, 2])]
-
-
-@pytest.mark.parametrize("name", NO_NAMES, ids=repr)
-def test_a_name_that_is_no_str(engine: Engine, disk: CrashDisk, name: Any) -> None:
-    """Some of them cannot even be looked up in a dict."""
-    calls: list[Callable[[], Any]] = [
-        lambda: engine.send(name, b""),
-        lambda: engine.send(name, b"", key="k", queue=0),
-        lambda: engine.send_many(name, [b""]),
-        lambda: engine.send_many(name, []),
-        lambda: engine.transaction().send(name, b""),
-        lambda: engine.transaction().send(name, b"", tag="t"),
-        lambda: engine.transaction().send_many(name, [b""]),
-        lambda: engine.transaction().send_many(name, []),
-        lambda: engine.consumer("t", group=name),
-        lambda: engine.consumer([name], group="g"),
-        lambda: engine.checker(name),
-        lambda: engine.feedback.ask([name], wait=0),
-        lambda: engine.feedback.ask("p", [name], wait=0),
-        lambda: engine.feedback.ask_about(name),
-        lambda: engine.feedback.resume(name),
-        lambda: engine.outcome(name),
-        lambda: engine.decide(name, "commit"),
-        lambda: CheckLoop(engine.feedback, {}, topics=[name]),
-    ]
-    if not isinstance(name, (tuple, list, dict)):
-        calls += [
-            lambda: engine.consumer(name, group="g"),
-            lambda: engine.feedback.ask(name, wait=0),
-        ]
-        if name is not None:
-            calls.append(lambda: engine.feedback.ask("p", name, wait=0))
-    if name is not None:
-        calls += [
-            lambda: engine.send("t", b"", producer=name),
-            lambda: engine.send_many("t", [b""], producer=name),
-            lambda: engine.send_many("t", [], producer=name),
-            lambda: engine.transaction(producer=name),
-            lambda: engine.transaction(producer=name, bind=object()),
-            lambda: engine.transaction(tx_id=name),
-            lambda: engine.decide("T", "commit", reason=name),
-            lambda: engine.decide("T", "commit", decided_by=name),
-            lambda: engine.decide("T", "commit", seal=name),
-        ]
-    must_be_refused(calls)
-    for one in readers(engine, disk):
-        calls = [
-            lambda one=one: one.read(name),  # type: ignore[misc]
-            lambda one=one: one.read_batch(name),  # type: ignore[misc]
-            lambda one=one: one.outcome(name),  # type: ignore[misc]
-        ]
-        if name is not None:
-            calls += [
-                lambda one=one: one.queues(name),  # type: ignore[misc]
-                lambda one=one: one.groups(name),  # type: ignore[misc]
-            ]
-        must_be_refused(calls)
-
-
-def must_be_refused(calls: list[Callable[[], object]]) -> None:
-    for number, call in enumerate(calls):
-        with pytest.raises(TypeError, match=r"is a str"):
-            raise AssertionError(f"call {number} gave {call()!r}")
-
-
-@pytest.mark.parametrize("tx_id", ["\udcff", "", "x" * 300, "é", "a\nb"], ids=ascii)
-def test_a_reader_is_asked_for_an_id_that_none_can_have(
-    engine: Engine, disk: CrashDisk, tx_id: str
-) -> None:
-    for one in readers(engine, disk):
-        with pytest.raises(BadName):
-            one.outcome(tx_id)
+        place.engine.read("t", queue=99, timeout=math.inf)
 
 
 def test_names_that_mean_nobody(engine: Engine) -> None:
@@ -284,30 +449,6 @@ def test_names_that_mean_nobody(engine: Engine) -> None:
     engine.checker("")(lambda question: "unknown")
     assert engine.groups("nobody") == []
     assert engine.queues("nothing") == []
-
-
-# --- questions, answers and functions ------------------------------------------------------------
-
-
-@pytest.mark.parametrize("wrong", [None, 5, "T", [], object()], ids=repr)
-def test_an_answer_to_what_is_no_question(engine: Engine, wrong: Any) -> None:
-    for answer in ("commit", "unknown"):
-        with pytest.raises(TypeError, match="takes a Question"):
-            engine.feedback.answer(wrong, answer)
-
-
-@pytest.mark.parametrize("wrong", [None, 5, [], "yes", np.array(["commit", "rollback"])], ids=repr)
-def test_a_decision_that_is_none(engine: Engine, wrong: Any) -> None:
-    tx = engine.transaction(tx_id="T", check_after=0)
-    tx.prepare()
-    (question,) = engine.feedback.ask_about("T")
-    for call in (
-        lambda: engine.feedback.answer(question, wrong),
-        lambda: engine.decide("T", wrong),
-    ):
-        with pytest.raises(BadOption, match="must be"):
-            call()
-    tx.rollback()
 
 
 def test_a_reason_that_is_no_text_counts_as_no_answer(engine: Engine) -> None:
@@ -323,119 +464,14 @@ def test_a_reason_that_is_no_text_counts_as_no_answer(engine: Engine) -> None:
     assert (outcome.asked, outcome.reason) == (1, "so be it")
 
 
-@pytest.mark.parametrize(
-    "messages", [None, 5, "ab", b"ab", ["ab"], [("t",)], [5], [b"ab"]], ids=repr
-)
-def test_messages_that_are_no_pairs(engine: Engine, messages: Any) -> None:
-    with pytest.raises(TypeError, match=r"pair.*send_in_transaction\(\["):
-        engine.send_in_transaction(messages, lambda tx: "commit", tx_id="T")
-    engine.transaction(tx_id="T").rollback()
+def test_a_limit_of_nothing_reads_nothing(place: Place) -> None:
+    for one in both_of(place):
+        assert one.read("t", limit=0) == []
 
 
-@pytest.mark.parametrize("local", [None, 5, "commit", []], ids=repr)
-def test_a_part_of_the_program_that_cannot_be_called(engine: Engine, local: Any) -> None:
-    """It was found out behind the prepare, and the transaction stayed undecided."""
-    with pytest.raises(TypeError, match=r"local=.*must be a function"):
-        engine.send_in_transaction([("t", b"x")], local, tx_id="T")
-    engine.transaction(tx_id="T").rollback()
+def test_a_checker_is_handed_back(engine: Engine) -> None:
+    assert engine.checker("p")(check_nothing) is check_nothing
 
 
-def test_a_part_of_the_program_that_says_something_else(engine: Engine) -> None:
-    said: Any = np.array(["commit", "rollback"])
-    with pytest.raises(BadOption, match=r"local\(\) returned"):
-        engine.send_in_transaction([("t", b"x")], lambda tx: said, tx_id="T")
-    engine.decide("T", "rollback")
-
-
-def test_a_checker_that_is_registered_for_nobody(engine: Engine) -> None:
-    """Without its parentheses the decorator took the function for the name, and said nothing."""
-
-    def check(question: fmq.Question) -> Any:
-        raise AssertionError
-
-    with pytest.raises(TypeError, match=r"@engine\.checker\('name'\)"):
-        engine.checker(check)  # type: ignore[arg-type]
-    with pytest.raises(BadName):
-        engine.checker("a\nb")
-    wrong: Any
-    for wrong in (None, 5, "commit", []):
-        with pytest.raises(TypeError, match=r"checker=.*must be a function"):
-            engine.checker("p")(wrong)
-    assert engine.checker("p")(check) is check
-
-
-# --- opening -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", ["a\0b", "\ud800", "a/\0"], ids=ascii)
-def test_a_path_that_no_machine_can_have(path: str) -> None:
-    for disk in (None, CrashDisk()):
-        for call in (
-            lambda disk=disk: fmq.open(path, disk=disk),
-            lambda disk=disk: fmq.open(path, disk=disk, read_only=True),
-            lambda disk=disk: fmq.check(path, disk=disk),
-        ):
-            with pytest.raises(BadName, match=r"path .*Nothing was"):
-                call()
-
-
-def test_an_empty_path_names_nothing() -> None:
-    """It was told that its parent directory does not exist."""
-    for call in (fmq.open, fmq.check):
-        with pytest.raises(NotAStore, match="empty path"):
-            call("")
-
-
-NO_DOORS = [5, False, 0, "", "x", [], (), {}, object()]
-
-
-@pytest.mark.parametrize("wrong", NO_DOORS, ids=repr)
-def test_a_door_that_leads_nowhere(tmp_path: Path, wrong: Any) -> None:
-    """Nothing is made, neither by what is wrong nor by what would have taken its place."""
-    path = tmp_path / "data"
-    for read_only in (False, True):
-        with pytest.raises(TypeError, match=r"disk=.*Nothing was opened"):
-            fmq.open(path, disk=wrong, read_only=read_only)
-        with pytest.raises(TypeError, match=r"clock=.*Nothing was opened"):
-            fmq.open(path, clock=wrong, read_only=read_only)
-    with pytest.raises(TypeError, match=r"disk=.*Nothing was opened"):
-        fmq.check(path, disk=wrong)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("wrong", ["no", "", 0, 1, None, np.False_], ids=repr)
-def test_a_flag_that_is_merely_true_or_false(tmp_path: Path, wrong: Any) -> None:
-    """`read_only="no"` opened for reading, and `background="no"` with threads."""
-    disk = CrashDisk()
-    opened(disk).close()
-    for flag in ("read_only", "background"):
-        with pytest.raises(TypeError, match=rf"{flag}=.*True or False.*Nothing was opened"):
-            fmq.open("data", disk=disk, **{flag: wrong})
-        with pytest.raises(TypeError, match=rf"{flag}=.*True or False.*Nothing was opened"):
-            fmq.open(tmp_path / "data", **{flag: wrong})
-    assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize("wrong", [5, False, 0, "", "x", [], (), object()], ids=repr)
-def test_databases_that_are_no_mapping(tmp_path: Path, wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"resolve=.*Nothing was opened"):
-        fmq.open(tmp_path / "data", resolve=wrong)
-    assert not (tmp_path / "data").exists()
-
-
-def test_databases_of_nobody(tmp_path: Path) -> None:
-    for producer, error in ((5, TypeError), (None, TypeError), ("a\nb", BadName)):
-        with pytest.raises(error):
-            fmq.open(tmp_path / "data", resolve={producer: "sqlite:///x"})  # type: ignore[dict-item]
-    assert not (tmp_path / "data").exists()
-    fmq.open(tmp_path / "data", resolve={}).close()
-
-
-def test_who_only_looks_resolves_nothing() -> None:
-    """It was not said, and nothing was asked."""
-    disk = CrashDisk()
-    opened(disk).close()
-    resolve: Any
-    for resolve in ({"p": "sqlite:///x"}, {}, 5):
-        with pytest.raises(TypeError, match=r"resolve=.*read_only=True"):
-            fmq.open("data", disk=disk, read_only=True, resolve=resolve)  # type: ignore[call-overload]
+def test_no_databases_at_all_are_a_mapping(tmp_path: Path) -> None:
+    fmq.open(tmp_path / "other", resolve={}).close()
