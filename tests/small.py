@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import fmq
-from fmq import Engine, Options
+from fmq import Engine, Message, Options
 from fmq.clock import Clock
 from fmq.disk import Disk
 from fmq.testing import CrashDisk, FakeClock
@@ -100,3 +101,20 @@ __all__ = [
     "segments",
     "truncate",
 ]
+
+
+def ways_to_send(engine: Engine) -> list[Callable[..., Any]]:
+    """Return all calls that send, by the arguments of `send`."""
+
+    def many(topic: str, body: Any, *, queue: Any = None, **carried: Any) -> None:
+        engine.send_many(topic, [Message(body, **carried)], queue=queue)
+
+    def in_transaction(topic: str, body: Any, **more: Any) -> None:
+        with engine.transaction() as tx:
+            tx.send(topic, body, **more)
+
+    def many_in_transaction(topic: str, body: Any, *, queue: Any = None, **carried: Any) -> None:
+        with engine.transaction() as tx:
+            tx.send_many(topic, [Message(body, **carried)], queue=queue)
+
+    return [engine.send, many, in_transaction, many_in_transaction]

@@ -6,6 +6,7 @@ Nothing here waits: what is accepted ends at once, and what used to spin for eve
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
@@ -18,9 +19,9 @@ import pytest
 
 import fmq
 from fmq import CheckLoop, Engine
-from fmq.errors import BadName, BadOption, NotAStore
+from fmq.errors import BadName, BadOption, NotAStore, TooLarge
 from fmq.options import SECONDS_MAX
-from tests.small import CrashDisk, bodies, check, opened
+from tests.small import CrashDisk, bodies, check, opened, ways_to_send
 
 
 class Place:
@@ -30,6 +31,7 @@ class Place:
         self.disk = disk
         self.engine = engine
         self.path = path
+        self._prepared: fmq.Transaction | None = None
         self.feedback = engine.feedback
         self.consumer = engine.consumer("empty", group="g")
         engine.send("t", b"0")
@@ -40,10 +42,25 @@ class Place:
     def loop(self, **options: Any) -> CheckLoop:
         return CheckLoop(self.feedback, {}, **options)
 
+    def prepared(self) -> fmq.Transaction:
+        """T, which waits for a decision."""
+        if self._prepared is None:
+            self._prepared = self.engine.transaction(tx_id="T", check_after=0)
+            self._prepared.send("t", b"never seen")
+            self._prepared.prepare()
+        return self._prepared
+
+    def ended(self) -> fmq.Transaction:
+        tx = self.engine.transaction()
+        tx.commit()
+        return tx
+
+    def delivery(self) -> fmq.Delivery:
+        return self.engine.consumer("t", group="deliveries").poll()[0]
+
     def question(self) -> fmq.Question:
-        """One about T, which waits for a decision."""
-        if not self.engine.undecided():
-            self.engine.transaction(tx_id="T", check_after=0).prepare()
+        """One about T."""
+        self.prepared()
         (question,) = self.feedback.ask_about("T")
         return question
 
@@ -70,6 +87,8 @@ def place(disk: CrashDisk, tmp_path: Path) -> Iterator[Place]:
         yield place
         place.verify()
     check(disk)
+    with opened(disk) as engine:
+        assert bodies(engine, "t") == [b"0"]
 
 
 @pytest.fixture
@@ -174,6 +193,104 @@ ANSWERS: dict[str, Call] = {
 }
 
 
+def all_ways(*topics: str, **options: Callable[[Any], Any]) -> dict[str, Call]:
+    """All ways to send to each topic, with the value in the place of one argument."""
+
+    def calls(number: int, topic: str) -> Call:
+        def call(place: Place, value: Any) -> object:
+            more = {name: of(value) for name, of in options.items()}
+            return ways_to_send(place.engine)[number](topic, b"x", **more)
+
+        return call
+
+    names = "send", "send_many", "send in a transaction", "send_many in one"
+    return {
+        f"{name} to {topic}": calls(number, topic)
+        for number, name in enumerate(names)
+        for topic in topics
+    }
+
+
+def itself(value: Any) -> Any:
+    return value
+
+
+def body_calls() -> dict[str, Call]:
+    """All ways to send the value as a body."""
+    return {
+        "send": lambda p, v: p.engine.send("t", v),
+        "send with a key": lambda p, v: p.engine.send("t", v, key="k"),
+        "send_many after another": lambda p, v: p.engine.send_many("t", [b"before", v]),
+        "send_many in a Message": lambda p, v: p.engine.send_many("t", [fmq.Message(v)]),
+        "send in a transaction": lambda p, v: p.engine.transaction().send("t", v),
+        "send_many in one": lambda p, v: p.engine.transaction().send_many("t", [v]),
+    }
+
+
+QUEUES: dict[str, Call] = {
+    **all_ways("t", "four", "new", queue=itself),
+    **{
+        f"{k} with a key": call
+        for k, call in all_ways("t", queue=itself, key=lambda _: "k").items()
+    },
+    "send_many of bytes": lambda p, v: p.engine.send_many("four", [b"x"], queue=v),
+    "send_many of none": lambda p, v: p.engine.send_many("four", [], queue=v),
+    "send_many of none in a transaction": lambda p, v: p.engine.transaction().send_many(
+        "four", [], queue=v
+    ),
+}
+SYNCS: dict[str, Call] = {
+    "send": lambda p, v: p.engine.send("t", b"x", sync=v),
+    "send_many": lambda p, v: p.engine.send_many("new", [b"x"], sync=v),
+    "send_many of none": lambda p, v: p.engine.send_many("t", [], sync=v),
+    "ack": lambda p, v: p.delivery().ack(sync=v),
+    "rollback": lambda p, v: p.engine.transaction().rollback(sync=v),
+    "rollback of a prepared one": lambda p, v: p.prepared().rollback(sync=v),
+    "commit of a prepared one": lambda p, v: p.prepared().commit(sync=v),
+    "commit of an ended one": lambda p, v: p.ended().commit(sync=v),
+    "decide": lambda p, v: p.engine.decide(p.prepared().tx_id, "commit", sync=v),
+}
+REASONS: dict[str, Call] = {
+    "decide": lambda p, v: p.engine.decide(p.prepared().tx_id, "commit", reason=v)
+}
+
+
+class Growing(dict[str, str]):
+    """As a dict that another thread fills while it is iterated."""
+
+    def keys(self) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    __iter__ = keys
+
+
+class Losing(dict[str, str]):
+    """As a mapping that loses a name between one look and the next."""
+
+    def keys(self) -> Any:
+        return ["a", "b"]
+
+    __iter__ = keys
+
+    def __len__(self) -> int:
+        return 2
+
+
+def released() -> memoryview:
+    view = memoryview(b"x")
+    view.release()
+    return view
+
+
+# What they point to is not in them; and text is to be encoded, also that of numpy.
+POINTED = [
+    np.array([object()], dtype=object),
+    np.array([(1, "text")], dtype=[("number", "i4"), ("text", "O")]),
+    (ctypes.c_char_p * 1)(b"text"),
+    np.str_("text"),
+]
+
+
 def check_nothing(question: fmq.Question) -> Any:
     raise AssertionError
 
@@ -247,6 +364,110 @@ REFUSALS: dict[str, Refusal] = {
         None,
         both("outcome", lambda one, v: one.outcome(v)),
     ),
+    # A float that is equal to one would do until a list is asked for its element.
+    "no int as a queue": Refusal(
+        [0.0, 1.0, Decimal(1), "0", "", [], b"", (), {}, set()], TypeError, "queue", QUEUES
+    ),
+    # A mode in its place, "never" above all, would be taken for the opposite of what it says.
+    "neither true nor false": Refusal(
+        ["never", "always", "", 0, 1, ()], TypeError, r"sync=.*True, False or None", SYNCS
+    ),
+    "no text as a key": Refusal([5, np.array([1, 2])], TypeError, None, all_ways("t", key=itself)),
+    "no text as a tag": Refusal(
+        [b"x", np.array([1, 2])], TypeError, None, all_ways("t", tag=itself)
+    ),
+    "no headers": Refusal(
+        [{"a": np.array([1, 2])}, {"a": 1}, {1: "a"}, [("a", "b")], "x", {"a": None}]
+        + ["", b"", 0, False, (), [], set()],
+        TypeError,
+        None,
+        all_ways("t", headers=itself),
+    ),
+    "headers that change while they are copied": Refusal(
+        [Growing(a="b"), Losing(c="d")],
+        BadOption,
+        "headers changed",
+        all_ways("t", headers=itself),
+    ),
+    "text that UTF-8 cannot write": Refusal(
+        ["\ud800"],
+        BadName,
+        None,
+        {
+            **{f"key of {k}": call for k, call in all_ways("t", key=itself).items()},
+            **{f"tag of {k}": call for k, call in all_ways("t", tag=itself).items()},
+            **{
+                f"header of {k}": call
+                for k, call in all_ways("t", headers=lambda v: {"a": v}).items()
+            },
+        },
+    ),
+    "no producer": Refusal(
+        [0, False, b"", [], (), {}],
+        TypeError,
+        "producer is a str",
+        {
+            "send": lambda p, v: p.engine.send("t", b"x", producer=v),
+            "send_many": lambda p, v: p.engine.send_many("t", [b"x"], producer=v),
+            "send_many of a Message": lambda p, v: p.engine.send_many(
+                "t", [fmq.Message(b"x")], producer=v
+            ),
+            "send_many of none": lambda p, v: p.engine.send_many("t", [], producer=v),
+        },
+    ),
+    "a name that no topic has": Refusal(
+        ["", "a\nb"], BadName, None, {k: c for k, c in NAMES.items() if k.startswith("send_many")}
+    ),
+    "no bodies": Refusal(
+        [5, None, object()],
+        TypeError,
+        "bodies are several",
+        {
+            "send_many": lambda p, v: p.engine.send_many("t", v),
+            "send_many in a transaction": lambda p, v: p.engine.transaction().send_many("t", v),
+        },
+    ),
+    "a body that was let go": Refusal(
+        [released()],
+        TypeError,
+        "gives no bytes",
+        {k: call for k, call in body_calls().items() if "key" not in k},
+    ),
+    "a body of addresses": Refusal(POINTED, TypeError, "a body is bytes-like", body_calls()),
+    # A negative number is no damage, and no way to count from the end.
+    "a queue below all": Refusal(
+        [-1],
+        BadOption,
+        "queue",
+        {
+            **both("read", lambda one, v: one.read("four", queue=v)),
+            **both("read_batch", lambda one, v: one.read_batch("four", queue=v)),
+        },
+    ),
+    "an offset below all": Refusal(
+        [-1],
+        BadOption,
+        "offset",
+        {
+            **both("read", lambda one, v: one.read("four", offset=v)),
+            **both("read_batch", lambda one, v: one.read_batch("four", offset=v)),
+        },
+    ),
+    "a batch of nothing": Refusal(
+        [0], BadOption, "limit", both("read_batch", lambda one, v: one.read_batch("t", limit=v))
+    ),
+    "no int as a place": Refusal(
+        [1.5],
+        TypeError,
+        None,
+        {
+            **both("queue", lambda one, v: one.read_batch("four", queue=v)),
+            **both("offset", lambda one, v: one.read_batch("four", offset=v)),
+        },
+    ),
+    "a reason that UTF-8 cannot write": Refusal(["\udcff"], BadName, None, REASONS),
+    "no str as a reason": Refusal([5], TypeError, None, REASONS),
+    "a reason that no record can hold": Refusal(["r" * 1025], TooLarge, None, REASONS),
     "no question": Refusal([None, 5, "T", [], object()], TypeError, "takes a Question", ANSWERS),
     "no decision": Refusal(
         [None, 5, [], "yes", np.array(["commit", "rollback"])],
