@@ -377,8 +377,10 @@ REFUSALS: dict[str, Refusal] = {
         [b"x", np.array([1, 2])], TypeError, None, all_ways("t", tag=itself)
     ),
     "no headers": Refusal(
-        [{"a": np.array([1, 2])}, {"a": 1}, {1: "a"}, [("a", "b")], "x", {"a": None}]
-        + ["", b"", 0, False, (), [], set()],
+        [
+            *({"a": np.array([1, 2])}, {"a": 1}, {1: "a"}, [("a", "b")], "x", {"a": None}),
+            *("", b"", 0, False, (), [], set()),
+        ],
         TypeError,
         None,
         all_ways("t", headers=itself),

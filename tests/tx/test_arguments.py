@@ -1,4 +1,4 @@
-"""What a call to send takes, in all ways to send, becomes what is read: at one instant and whole."""
+"""What a call to send is given is what is read: as it was at one instant, in all ways to send."""
 
 from __future__ import annotations
 
