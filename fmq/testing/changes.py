@@ -48,7 +48,7 @@ class FileChange(Change, Protocol):
 
     @property
     def durable(self) -> bool:
-        """Whether it must survive; it is kept only because an earlier one need not."""
+        """Return whether it must survive. It is kept only because an earlier one need not."""
 
     def apply(self, image: Image) -> None: ...
 
@@ -109,7 +109,7 @@ class Write:
                 yield cut, Tear.HOLE
 
     def _boundaries(self, random: Random) -> set[int]:
-        """Where a sector of the disk ends inside the data."""
+        """Return where a sector of the disk ends inside the data."""
         first = -self.offset % SECTOR_BYTES or SECTOR_BYTES
         boundaries = range(first, len(self.data), SECTOR_BYTES)
         if len(boundaries) > BOUNDARIES_MAX:
@@ -117,7 +117,7 @@ class Write:
         return set(boundaries)
 
     def _places(self, random: Random) -> set[int]:
-        """Other places to cut at; the end of the old file is one: data written, size not."""
+        """Return other places to cut at. The end of the old file is one: the size was lost."""
         size = len(self.data)
         places = {1, size // 2, size - 1, random.randrange(size), self.size_before - self.offset}
         return {cut for cut in places if 0 < cut < size}

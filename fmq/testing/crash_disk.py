@@ -44,11 +44,11 @@ class CrashDisk:
         self.loss: Loss | None = None
         self._root = Folder({})
         self._power = Power(crash_at, 0, honest=honest)
-        self._fingerprint: str | None = None  # as long as nobody has used it
+        self._fingerprint: str | None = None  # kept until the disk is used
 
     @property
     def operations(self) -> int:
-        """How many operations have changed something on this disk, or made it durable."""
+        """Return how many operations have changed something on this disk, or made it durable."""
         return len(self._power.history)
 
     @property
@@ -58,7 +58,7 @@ class CrashDisk:
 
     @property
     def opened(self) -> set[str]:
-        """The paths of the files that were opened; whoever asks from when on, clears it."""
+        """Return the paths of the files that were opened. The caller may clear the set."""
         return self._power.opened
 
     def watch(self, watcher: Callable[[str], None] | None) -> None:
@@ -119,12 +119,12 @@ class CrashDisk:
         return disk
 
     def stop(self) -> None:
-        """Let the power fail now: whoever goes on using this disk gets PowerLoss."""
+        """Let the power fail now: each later use of this disk raises PowerLoss."""
         with self._power.lock:
             self._power.stop()
 
     def pending(self) -> list[Change]:
-        """What a power cut could take back now, in the order in which it happened."""
+        """Return the changes that a power cut could take back now, in their order."""
         with self._power.lock:
             return sorted(self._root.pending(), key=lambda change: change.number)
 
@@ -156,7 +156,7 @@ class CrashDisk:
         return disk
 
     def losses(self, seed: int = 0) -> Iterator[Loss]:
-        """What a power cut may cost now, the simple cases first; `seed` chooses among many."""
+        """Yield what a power cut may cost now, simple cases first. `seed` chooses among many."""
         return losses(self.pending(), Random(seed))
 
     def states(self, seed: int = 0) -> Iterator[CrashDisk]:

@@ -204,7 +204,7 @@ class CrashDirectory:
             if folder.holder is not None:
                 raise self._locked()
             if name not in folder.seen:
-                # Durable at once and not counted: nobody relies on the name of a lock, and each
+                # Durable at once and not counted: no engine relies on the name of a lock, and each
                 # pending name doubles the states that a crash may leave.
                 inode = Inode(LOCK_NUMBER, Image(), Image())
                 folder.seen[name] = folder.durable[name] = inode

@@ -65,7 +65,7 @@ class CrashFailure(AssertionError):
 
 
 def tell_state(state: State) -> list[str]:
-    """Where the program was, in lines of its own source, and what the crash does."""
+    """Return where the program was, in lines of its own source, and what the crash does."""
     if state.how == ENDED:
         return []
     point = state.point

@@ -46,7 +46,7 @@ class State:
 
     @property
     def name(self) -> str:
-        """What `crash(..., only=...)` takes."""
+        """Return the name of the state, as `crash(..., only=...)` takes it."""
         if self.how != POWER:
             return f"{self.point.number} {self.how}"
         text = f"{self.point.number} power {','.join(map(str, sorted(self.loss.kept))) or '-'}"

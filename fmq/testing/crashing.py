@@ -26,7 +26,7 @@ def crash(
     only: str | None = None,
     keep: str | os.PathLike[str] | None = None,
 ) -> CrashReport:
-    """Crash `workload` wherever it makes a difference; `check` must hold whatever is left.
+    """Crash `workload` at each point that makes a difference. `check` must hold of what is left.
 
     Each function is called with an engine and a World. `setup` runs before the first crash
     point; `recover` is what the program does first when it starts again, and is crashed, too.

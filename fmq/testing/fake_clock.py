@@ -43,7 +43,7 @@ class FakeClock:
             self._elapsed_us += round(seconds * 1_000_000)
 
     def set_wall_clock(self, time_us: int) -> None:
-        """Have somebody set the machine's clock; `monotonic` does not notice."""
+        """Set the clock of the wall. `monotonic` does not notice."""
         with self._lock:
             self._wall_us = time_us - self._elapsed_us
 

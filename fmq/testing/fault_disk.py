@@ -66,7 +66,7 @@ class FaultDisk:
         self._faults.clear()
 
     def count(self, operation: Operation, *, names: str = "*") -> int:
-        """How many such operations there have been, failed ones included."""
+        """Return how many such operations there have been, failed ones included."""
         return self._faults.count(operation, names)
 
     def random(self, size: int) -> bytes:

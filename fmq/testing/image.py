@@ -1,4 +1,4 @@
-"""The bytes of one file, without the zeros that nobody has written over yet.
+"""The bytes of one file, without the zeros that were never written over.
 
 A segment is zeros ahead of need, so an image holds bytes only up to the last place that was
 written; a 16 MiB file of zeros costs nothing to keep, copy or compare. Many files share one
@@ -16,13 +16,13 @@ class Image:
     __slots__ = ("_data", "_digest", "_shared", "size")
 
     def __init__(self) -> None:
-        self._data = bytearray()  # what lies behind it, up to `size`, is zeros
+        self._data = bytearray()  # after it come zeros, up to `size`
         self._shared = False
         self._digest: bytes | None = None
         self.size = 0
 
     def share(self) -> Image:
-        """This image, which nobody changes any more."""
+        """Return this image, which is not changed any more."""
         self._shared = True
         return self
 

@@ -50,7 +50,7 @@ class Lives:
 
     @property
     def report(self) -> CrashReport:
-        """What has been tried so far."""
+        """Return how many crash points and states were tried so far, and for how long."""
         return CrashReport(self._points, self._states, time.monotonic() - self._began)
 
     def first(self, workload: Act, setup: Act | None) -> list[Point]:

@@ -56,7 +56,7 @@ class Inode:
         if change.durable and not self.changes:
             self.durable = self._with((change,))
         else:
-            # Behind a pending change even a durable one waits: what is applied last wins.
+            # Even a durable change waits after a pending one: the last one applied wins.
             self.changes = (*self.changes, change)
 
     def show(self, change: FileChange) -> None:
@@ -65,7 +65,7 @@ class Inode:
         change.apply(self.seen)
 
     def interrupt(self, change: FileChange) -> None:
-        """Let `change` be pending though the power failed before anybody could see it."""
+        """Let `change` be pending though the power failed before a reader could see it."""
         if not self.spoiled:
             self.changes = (*self.changes, change)
 
@@ -119,7 +119,7 @@ class Inode:
         return twin
 
     def after(self, loss: Loss) -> Inode:
-        """What a power cut leaves; to be shared if it does not depend on `loss`."""
+        """Return what a power cut leaves. It is shared if it does not depend on `loss`."""
         if self._left is not None:
             return self._left
         image = self.durable.share()
@@ -167,7 +167,7 @@ class Folder:
         self.changes.clear()
 
     def own(self, name: str) -> Node | None:
-        """What has this name; a file that is shared becomes one of this disk's own before."""
+        """Return the node of this name. A shared file becomes one of this disk's own before."""
         node = self.seen.get(name)
         if isinstance(node, Inode) and node.shared:
             twin = self.seen[name] = node.twin()
@@ -184,7 +184,7 @@ class Folder:
         return node
 
     def pending(self) -> Iterator[Change]:
-        """What is pending here and below, but for files whose names are gone for good."""
+        """Return what is pending here and below, without files whose names are gone for good."""
         yield from self.changes
         for node in {*self.durable.values(), *(change.node for change in self.changes)}:
             yield from node.pending()

@@ -16,7 +16,7 @@ from fmq.testing.nodes import Inode
 
 
 class PowerLoss(BaseException):
-    """The power failed, or is off already. No Exception: nobody may handle it and go on."""
+    """The power failed, or is off already. No Exception: a handler must not go on."""
 
 
 class Past(NamedTuple):
@@ -78,7 +78,7 @@ class Power:
 
     @property
     def may_end(self) -> bool:
-        """Whether somebody wants to know what a crash at the next operation leaves."""
+        """Return whether a watcher asks what a crash at the next operation leaves."""
         return self.fails_next or self.watcher is not None
 
     def interrupt(self, inode: Inode, write: Write) -> None:
@@ -105,6 +105,6 @@ class Power:
         self._is_off, self.lost = True, lost
 
     def so_far(self) -> Past:
-        """What has been done on this disk, and on those that it came from."""
+        """Return the operations on this disk, and on those that it came from."""
         count = len(self.history)
         return Past(self._first_number, count, self.history, self.lost, self._past)

@@ -159,5 +159,5 @@ class Recorder:
 
 
 def is_ours(frame: FrameType) -> bool:
-    """Whether the code is fmq's own."""
+    """Return whether the code is fmq's own."""
     return frame.f_code.co_filename.startswith(OURS)

@@ -90,7 +90,7 @@ def appends_in(data: bytes, position: int, seed: int) -> list[list[Record]]:
 
 
 def copy_of(ledger: Ledger) -> Ledger:
-    """Return a ledger that says the same, and tells nobody of what it applies."""
+    """Return a ledger that says the same and has no listeners."""
     copy = Ledger(ledger.index.base)
     copy.unsettled, copy.known_from = ledger.unsettled, ledger.known_from
     copy.carry(ledger.carried())

@@ -29,12 +29,12 @@ class World:
         self._told = list(told)
 
     def tell(self, what: object) -> None:
-        """Say that somebody outside has been told `what`: no crash can take it back."""
+        """Note that `what` was told outside of the program: no crash can take it back."""
         self._told.append(what)
 
     @property
     def told(self) -> tuple[object, ...]:
-        """What had been told before the crash, and since."""
+        """Return what was told before the crash, and since."""
         return tuple(self._told)
 
 
