@@ -29,8 +29,10 @@ from fmq.mounts import remote_kind
 
 try:
     import fcntl
-except ImportError:  # Windows
-    raise UnsupportedSystem(sys.platform) from None
+
+    IS_POSIX = True
+except ImportError:  # Windows: `import fmq` works, and RealDisk refuses
+    IS_POSIX = False
 
 MOUNTS = "/proc/self/mountinfo"
 OPEN_FILES = "/proc/self/fd"
@@ -44,7 +46,7 @@ IOV_MAX = 1024  # buffers that one pwritev takes on Linux
 ZEROS_BYTES = 128 << 10
 UNCHECKED_BYTES_MAX = 4 << 20
 # O_NONBLOCK has no effect on a file. It avoids waiting for a named pipe.
-UNFOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+UNFOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK if IS_POSIX else 0
 # The errors of remote file systems for a lock on a directory.
 FILE_MODE = 0o600  # unless others are asked for
 NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES)
@@ -436,6 +438,8 @@ class RealDisk:
     def __init__(
         self, *, hold_gil: bool = False, allow_remote: bool = False, file_mode: int = FILE_MODE
     ) -> None:
+        if not IS_POSIX:
+            raise UnsupportedSystem(sys.platform)
         self._allow_remote = allow_remote
         self._file_mode = file_mode
         self._writer = gil_holding_writer() if hold_gil else os.pwritev
@@ -510,4 +514,5 @@ def absolute(path: str) -> str:
 
 def after_fork_in_child(call: Callable[[], None]) -> None:
     """Have `call` run first of all in each forked child."""
-    os.register_at_fork(after_in_child=call)
+    if IS_POSIX:
+        os.register_at_fork(after_in_child=call)
