@@ -15,7 +15,7 @@ from fmq.bind.databases import Databases
 from fmq.bind.drivers import database_at
 from fmq.bind.transaction import BoundTransaction
 from fmq.chores.checkpointer import no_checkpoint
-from fmq.chores.thread import HousekeepingThread
+from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.disk import Directory
@@ -68,7 +68,7 @@ class Engine:
         self._refusal: FmqError | None = None
         self._closing = Closing()
         self._background = background
-        self._thread: HousekeepingThread | None = None
+        self._thread: ChoreThread | None = None
         self._committer: Committer | None = None
         self._unlock = claim.unlock
         calls = self._check, self._check_open, self._after
@@ -81,12 +81,12 @@ class Engine:
         self._databases: Databases | None = None
         if background:
             self._committer = Committer(parts.commit_queue)
-            self._thread = HousekeepingThread(parts.chores, clock, options)
+            self._thread = ChoreThread(parts.chores, clock, options)
             parts.watch, parts.commit_queue.on_pending = self._thread, self._thread.kick_if_waiting
             self._start_threads(self._committer, self._thread)
         remember(self)
 
-    def _start_threads(self, *threads: Committer | HousekeepingThread) -> None:
+    def _start_threads(self, *threads: Committer | ChoreThread) -> None:
         """Start all, or none if there can be no more; then this is no engine."""
         started = []
         try:

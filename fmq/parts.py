@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from fmq.chores.checkpointer import Checkpointer
-from fmq.chores.runner import Housekeeping
+from fmq.chores.runner import Chores
 from fmq.clock import Clock
 from fmq.consume.groups import Groups
 from fmq.disk import Directory
@@ -118,7 +118,7 @@ class Parts:
         self.feedback = Feedback(questions, decisions, options, store, after)
         queue.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
-        self.chores = Housekeeping(directory, writer, self.manager, catalog, checkpointer)
+        self.chores = Chores(directory, writer, self.manager, catalog, checkpointer)
         self.watch: Watch | None = None
         self._limit = self._limit_of(ledger.index.base)
         self._opened_at = journal.written_to

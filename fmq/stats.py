@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fmq.chores.runner import Housekeeping
+from fmq.chores.runner import Chores
 from fmq.recovery.recover import RecoveryReport
 from fmq.store.commit_queue import CommitQueue
 from fmq.store.journal import Journal
@@ -60,7 +60,7 @@ class Stats:
         journal: Journal,
         ledger: Ledger,
         commit_queue: CommitQueue,
-        chores: Housekeeping,
+        chores: Chores,
         report: RecoveryReport,
         queues: int,
         messages: int,

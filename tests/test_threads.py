@@ -182,7 +182,7 @@ def test_an_engines_threads_end_with_it(failing: bool) -> None:
     disk = FaultDisk(CrashDisk())
     assert own_threads() == set()
     engine = fmq.open("d", Options(segment_bytes=64 * 1024), disk=disk)
-    assert own_threads() == {"fmq committer", "fmq housekeeping"}
+    assert own_threads() == {"fmq committer", "fmq chores"}
     told: list[BaseException] = []
 
     def send() -> None:

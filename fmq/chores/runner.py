@@ -34,7 +34,7 @@ from fmq.tx.manager import TransactionManager
 from fmq.tx.writer import Writer
 
 
-class Housekeeping:
+class Chores:
     """The engine's own chores. `round` does all that is due; one thread at a time."""
 
     def __init__(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from fmq.chores.runner import Housekeeping
+from fmq.chores.runner import Chores
 from fmq.clock import Clock
 from fmq.options import Options
 
 
-class HousekeepingThread:
+class ChoreThread:
     """Runs rounds in the background: when kicked, and while something is left to wait for."""
 
-    def __init__(self, chores: Housekeeping, clock: Clock, options: Options) -> None:
+    def __init__(self, chores: Chores, clock: Clock, options: Options) -> None:
         self._chores = chores
         self._clock = clock
         self._idle_seconds = options.checkpoint_idle_seconds
@@ -23,7 +23,7 @@ class HousekeepingThread:
         self._stopping = threading.Event()
         self._patient = False  # waiting until there is something that needs a round sooner
         self.look_at: float = NEVER  # who publishes beyond this position kicks
-        self._thread = threading.Thread(target=self._run, name="fmq housekeeping", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="fmq chores", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
