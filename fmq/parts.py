@@ -68,6 +68,18 @@ class Watch(Protocol):
     def kick(self) -> None: ...
 
 
+class PartsListener:
+    """Passes on what the ledger applies: to the groups, or to the open questions."""
+
+    __slots__ = ("acked", "decided", "freed", "undecided")
+
+    def __init__(self, groups: Groups, questions: OpenQuestions) -> None:
+        self.acked = groups.end_holds
+        self.freed = groups.give_back
+        self.undecided = questions.add
+        self.decided = questions.remove
+
+
 class Parts:
     """The parts of one engine, and the moment at which what is durable becomes visible."""
 
@@ -116,9 +128,10 @@ class Parts:
             self.messages, decisions, options, store, drawn, check, check_open
         )
         self.feedback = Feedback(questions, decisions, options, store, after)
+        ledger.listener = PartsListener(self.groups, questions)
         queue.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
-        self.chores = Chores(directory, writer, self.manager, catalog, checkpointer)
+        self.chores = Chores(directory, writer, self.manager, catalog, self.groups, checkpointer)
         self.watch: Watch | None = None
         self._limit = self._limit_of(ledger.index.base)
         self._opened_at = journal.written_to

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "fmq.tx": TX,
     "fmq.recovery": TX | {"fmq.recovery"},
     "fmq.consume": TX | {"fmq.consume"},
-    "fmq.chores": TX | {"fmq.recovery", "fmq.chores"},
+    "fmq.chores": TX | {"fmq.recovery", "fmq.consume", "fmq.chores"},
     "fmq.feedback": TX | {"fmq.feedback"},
     "fmq.bind": TX | {"fmq.feedback", "fmq.bind"},
     # They read directories without an engine, where the rows are wanted: on another machine, too.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 
 from fmq.clock import as_datetime, as_text
+from fmq.consume.groups import Groups
 from fmq.disk import Directory, File
 from fmq.options import Options
 from fmq.store.catalog import SUFFIX, Catalog
@@ -31,15 +32,16 @@ class Retention:
     """Keeps the journal within `retain_bytes` and `retain_seconds`."""
 
     def __init__(
-        self, directory: Directory, writer: Writer, catalog: Catalog, options: Options
+        self, directory: Directory, writer: Writer, catalog: Catalog, groups: Groups
     ) -> None:
         self._directory = directory
         self._writer = writer
         self._catalog = catalog
-        self._options = options
+        self._groups = groups
+        self._options: Options = writer.options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
-        self.wanted = options.retain_bytes is not None or options.retain_seconds is not None
+        self.wanted = bool(self._options.retain_bytes or self._options.retain_seconds)
         if self.wanted:
             self._journal.spares.aside = 1  # for STATE, when the disk is full
         self.kept: tuple[int, str] | None = None  # the segment, and who keeps it
@@ -151,7 +153,7 @@ class Retention:
             acked = self._ledger.acked
             # Who takes from a topic takes from all its queues, also before its first ack in one.
             taking = {key[:2] for key, done in acked.items() if not done.is_empty}
-            taking |= self._ledger.holding()
+            taking |= self._groups.holding()
             for group, taken in sorted(taking):
                 for (topic, number), lane in summary.items():
                     if topic != taken:

@@ -20,9 +20,6 @@ class Groups:
         self._ledger = ledger
         self._holds: dict[GroupKey, QueueHolds] = {}
         self._ready: dict[tuple[str, str], ReadyQueues] = {}  # by group and topic
-        ledger.on_ack = self._end_holds
-        ledger.on_free = self._give_back
-        ledger.holding = self._holding
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until it is decided.
             for ack in entry.prepare.acks:
@@ -47,16 +44,17 @@ class Groups:
 
     # --- called when an append is applied -------------------------------------------------------
 
-    def _holding(self) -> set[tuple[str, str]]:
+    def holding(self) -> set[tuple[str, str]]:
         """Return each group and topic with a hold."""
         return {key[:2] for key, holds in self._holds.items() if holds.is_holding}
 
-    def _end_holds(self, ack: AckRange) -> None:
+    def end_holds(self, ack: AckRange) -> None:
+        """End the holds of a range that is acked."""
         holds = self._holds.get((ack.group, ack.topic, ack.queue))
         if holds is not None:
             holds.end_acked(ack.first, ack.end)
 
-    def _give_back(self, ack: AckRange) -> None:
+    def give_back(self, ack: AckRange) -> None:
         """Redeliver a range that a rolled-back transaction would have acked."""
         self._holds_of(ack.group, ack.topic, ack.queue).give_back_all(ack.first, ack.end)
         self._ledger.arrived.add(ack.topic)

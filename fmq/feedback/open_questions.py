@@ -64,12 +64,11 @@ class OpenQuestions:
         now = self._clock.monotonic()
         for entry in self._ledger.undecided.values():
             self._schedule.add(entry, now)  # the process that prepared it has ended
-        self._ledger.on_undecided = self._add
-        self._ledger.on_decided = self._remove
 
     # --- called when an append is applied, under the lock ---------------------------------------
 
-    def _add(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
+        """Open the question of a transaction that has just become undecided."""
         wanted_ms = entry.prepare.check_after_ms
         after = self._options.check_after_seconds if wanted_ms < 0 else wanted_ms / 1000
         due = self._clock.monotonic() + after
@@ -77,7 +76,8 @@ class OpenQuestions:
         if self._waiters.sleep_beyond(due):
             self._wake_for(self._schedule.find(entry.tx), due)
 
-    def _remove(self, entry: Entry) -> None:
+    def remove(self, entry: Entry) -> None:
+        """Drop the question of a transaction that was decided."""
         self._schedule.remove(entry.tx)
         self._waiters.wake_for_end()
 

@@ -186,9 +186,9 @@ class Step:
                 publish_run(ledger, run)
             for ack in self.acks:
                 ack_applied(ledger, ack)
-        elif entry is not None and ledger.on_free is not None:
+        elif entry is not None and ledger.listener is not None:
             for ack in entry.prepare.acks:
-                ledger.on_free(ack)
+                ledger.listener.freed(ack)
         ledger.index.add_outcome(decided)
 
 
@@ -253,16 +253,16 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
     entry.prepare, entry.runs, entry.start = prepare, runs, start
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry
-    if is_new and ledger.on_undecided is not None:
-        ledger.on_undecided(entry)
+    if is_new and ledger.listener is not None:
+        ledger.listener.undecided(entry)
 
 
 def forget(ledger: Ledger, entry: Entry) -> None:
     """Remove a transaction that is no longer undecided."""
     del ledger.undecided[entry.tx]
     del ledger.by_tx_id[entry.prepare.tx_id]
-    if ledger.on_decided is not None:
-        ledger.on_decided(entry)
+    if ledger.listener is not None:
+        ledger.listener.decided(entry)
     prepare = entry.prepare
     ledger.undecided_in_all.take(prepare)
     mine = ledger.undecided_of[prepare.producer]
@@ -275,9 +275,8 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
     if ack.first > ack.end:
         raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
     ledger.acked_of(ack.group, ack.topic, ack.queue).add(ack.first, ack.end)
-    on_ack = ledger.on_ack
-    if on_ack is not None:
-        on_ack(ack)
+    if ledger.listener is not None:
+        ledger.listener.acked(ack)
 
 
 def floor_of(state: Carryover) -> int:

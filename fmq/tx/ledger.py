@@ -9,7 +9,7 @@ All of it is guarded by the engine's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from fmq.store.index import LaneKey, SegmentIndex
 from fmq.store.kinds import AckRange, Prepare, Run
@@ -88,6 +88,22 @@ class Amount:
         self.bytes -= prepare.bytes
 
 
+class Listener(Protocol):
+    """What an engine does at once when the ledger changes. Each call is under the engine's lock."""
+
+    def undecided(self, entry: Entry) -> None:
+        """Note a transaction that became undecided; not when it is relocated."""
+
+    def decided(self, entry: Entry) -> None:
+        """Note that a transaction was committed or rolled back."""
+
+    def acked(self, ack: AckRange) -> None:
+        """Note an ack."""
+
+    def freed(self, ack: AckRange) -> None:
+        """Note that the transaction which would have made this ack was rolled back."""
+
+
 GroupKey = tuple[str, str, int]
 
 
@@ -102,15 +118,7 @@ class Ledger:
         self.undecided_of: dict[str, Amount] = {}  # by producer
         self.acked: dict[GroupKey, AckSet] = {}
         self.groups: set[str] = set()
-        self.on_ack: Callable[[AckRange], None] | None = None
-        self.on_undecided: Callable[[Entry], None] | None = None
-        self.on_decided: Callable[[Entry], None] | None = None
-        self.holding: Callable[[], set[tuple[str, str]]] = (
-            set  # the groups that hold deliveries, each with a topic
-        )
-        self.on_free: Callable[[AckRange], None] | None = (
-            None  # the transaction that would have acked it was rolled back
-        )
+        self.listener: Listener | None = None  # None in a replay
         self.index = SegmentIndex(base)
         self.sealed: list[
             SegmentIndex
