@@ -17,89 +17,137 @@ OnUndecided = Literal["ask", "park", "rollback"]
 KIB = 1024
 MIB = 1024 * KIB
 
-SEGMENT_BYTES_MIN = 2 * 1024  # what a decision may take fits it, and a message beside it
+SEGMENT_BYTES_MIN = 2 * 1024  # holds the largest decision, and a message beside it
 SEGMENT_BYTES_MAX = 1024 << 20
 QUEUES_MAX = 4096
-SECONDS_MAX = 100 * 365 * 86400  # a wait of three times as long is more than Python's locks take
+SECONDS_MAX = 100 * 365 * 86400  # Python's locks refuse a wait of three times as long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How an engine works; the defaults are meant to be right."""
+    """The settings of an engine. The defaults are right for most programs.
+
+    Each option says who needs another value.
+    """
+
+    # --- durability -----------------------------------------------------------------------------
 
     sync: SyncMode = "always"
-    """`always`: what returned is durable. `interval`: durable within `sync_interval_seconds`,
-    and shown to readers only then. `never`: the operating system decides; what was shown may
-    be gone after a power cut."""
+    """When a call returns. `always`: once it is durable. `interval`: at once, and it is durable,
+    and visible to readers, within `sync_interval_seconds`. `never`: at once, and the operating
+    system decides; a power cut may take back what readers saw. For programs that can repeat what
+    they sent, and need more calls in a second than the disk has syncs."""
     sync_interval_seconds: float = 0.05
+    """With `sync="interval"`: how much time of work a crash may take back. For programs that can
+    lose more, and want fewer syncs."""
+
+    # --- the journal ----------------------------------------------------------------------------
 
     segment_bytes: int = 16 * MIB
-    """The size of a file of the journal; no message, batch or transaction can be larger."""
+    """The size of each file of the journal. No message, batch or transaction can be larger, so
+    programs with larger ones need more. Retention drops whole segments, so one that keeps little
+    needs less."""
     checkpoint_bytes: int = 2 * MIB
-    """How much of the journal may have to be replayed after a crash."""
+    """How much of the journal has to be replayed after a crash, at most. For programs that must
+    open faster, or that write so much that checkpoints cost time."""
     checkpoint_idle_seconds: float = 1.0
+    """How long nothing is appended before a checkpoint is written. For programs that send a little
+    all the time, and want fewer writes."""
+    relocate_bytes: int = 64 * MIB
+    """How far back an undecided transaction may be, besides twice the room of all undecided ones,
+    before it is written again at the end. It keeps the segments in between. For programs with
+    little disk."""
+    reference_bytes_min: int = 4 * KIB
+    """From which size on a commit refers to a prepared body. Smaller ones are copied. For programs
+    that prepare large bodies and seldom read them."""
+
+    # --- topics and bodies ----------------------------------------------------------------------
 
     queues: int = 1
-    """How many queues a topic gets when its first message makes it."""
+    """How many queues a topic gets when its first message makes it. For programs whose consumers
+    share a topic and want the order within each key only."""
     topic_queues: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """The same for single topics, by name."""
+    """The same for single topics, by name. For programs whose topics differ in load."""
     compress_bytes_min: int | None = None
     """Bodies of at least so many bytes, a batch counted as a whole, are compressed with lz4 if
-    that makes them smaller; None: never. It buys space, not time."""
-    reference_bytes_min: int = 4 * KIB
-    """Prepared bodies of at least so many bytes are referred to by the commit, smaller copied."""
+    that makes them smaller. None: never. For programs that need room more than time."""
+
+    # --- limits ---------------------------------------------------------------------------------
 
     message_bytes_max: int = 4 * MIB
-    transactions_max: int = 10_000
-    """How many transactions may be undecided at once, with how many messages and bytes together;
-    those of one producer below."""
-    undecided_messages_max: int = 10_000_000
-    undecided_bytes_max: int = 1024 * MIB
-    producer_transactions_max: int = 10_000
-    producer_undecided_messages_max: int = 10_000_000
-    producer_undecided_bytes_max: int = 1024 * MIB
+    """The size of a body, at most. For programs whose consumers cannot take larger ones."""
     transaction_messages_max: int = 1_000_000
-    relocate_bytes: int = 64 * MIB
-    """An undecided transaction further behind than this, and twice the room that all undecided
-    ones take, is written again at the end."""
+    """How many messages a transaction may have. For programs with larger transactions, or with
+    little memory."""
+    transactions_max: int = 10_000
+    """How many transactions may be undecided at once. Each takes memory, and room reserved on the
+    disk. For programs with a database that is away for hours."""
+    undecided_messages_max: int = 10_000_000
+    """How many messages they may hold together. For the same programs."""
+    undecided_bytes_max: int = 1024 * MIB
+    """How many bytes they may hold together. For the same programs, and for small disks."""
+    producer_share: float = 1.0
+    """The share of these three limits that one producer may take. For directories that several
+    producers share: one that never decides leaves room to the others."""
+
+    # --- retention ------------------------------------------------------------------------------
 
     retain_bytes: int | None = None
-    """Drop the oldest segments while all together are larger than this; None: keep."""
+    """Drop the oldest segments while all together are larger than this. None: keep all. For
+    programs that run for long, as is the next."""
     retain_seconds: float | None = None
-    """Drop segments whose newest message is older than this; None: keep."""
+    """Drop segments whose newest message is older than this. None: keep all."""
     keep_unread: bool = True
-    """Whether retention spares what a group has not yet acked."""
+    """Whether retention keeps what a group has not yet acked. False is for programs that would
+    lose messages rather than fill the disk."""
     outcome_window_seconds: float | None = None
-    """How long an outcome can be asked for; None: as long as its segment is kept."""
+    """How long an outcome can be asked for. None: as long as its segment is kept. For programs that
+    use a `tx_id` again, such as the name of a daily job."""
+
+    # --- asking about the undecided -------------------------------------------------------------
 
     check_after_seconds: float = 60.0
-    """How long after its prepare nobody is asked about a transaction that names no time itself."""
+    """How long after its prepare a transaction is not asked about, unless it names a time itself.
+    For programs whose database commits take longer, or that must find lost ones sooner."""
     check_lease_seconds: float = 30.0
-    """How long a question is one asker's before it is asked again."""
+    """How long one asker has a question before it is asked again. For checkers that need longer."""
     check_backoff_seconds: float = 60.0
-    """How long until the next question after the first that nobody could answer; doubled each
-    time, up to `check_backoff_max_seconds`, and shortened at random by up to a half."""
-    check_backoff_max_seconds: float = 600.0
+    """How long until the next question after the first answer "unknown". It is doubled each time,
+    up to ten times as long, and shortened at random by up to a half. For programs with a database
+    that is often away, or that may not be asked often."""
     on_undecided: OnUndecided = "ask"
     """What follows when `check_answers_max` answers were "unknown": ask for ever, ask no more
-    until a person decides, or roll back."""
+    until an operator decides, or roll back. For programs with an operator; rolling back is for
+    those where a lost message harms less than one that waits."""
     check_answers_max: int = 15
+    """How many answers that is."""
     checker_threads: int = 2
-    """How many threads ask the checkers registered in this process."""
+    """How many threads ask the checkers registered in this process. For programs whose databases
+    are slow; 0 for those that call `settle` themselves."""
     strict_bind: bool = False
-    """Refuse to bind a database that may lose what it has committed, rather than warn."""
+    """Refuse to bind a database that may lose what it has committed, rather than warn. For programs
+    that would rather stop than send what their database forgets."""
+
+    # --- reading --------------------------------------------------------------------------------
 
     lease_seconds: float = 30.0
-    """How long a delivery is its consumer's before it is handed out again."""
+    """How long a consumer has a delivery before it is redelivered. For programs whose work on a
+    message takes longer; a consumer may have its own."""
     read_ahead_bytes: int = 1 * MIB
+    """How much is read from the disk at once. For programs with many queues and little memory."""
+
+    # --- the machine ----------------------------------------------------------------------------
+
     hold_gil: bool = False
-    """Keep the interpreter's lock while the disk syncs: sends beside a thread that computes are
-    many times faster, and every other Python thread waits for the disk."""
+    """Keep the interpreter's lock while the disk syncs. For programs that send beside a thread that
+    computes: sends are many times faster, and every other Python thread waits for the disk."""
     allow_remote: bool = False
-    """Open for writing also where another machine serves the files (NFS, SMB and the like)."""
+    """Open for writing also where another machine serves the files (NFS, SMB and the like). For
+    operators who trust that machine's syncs and locks."""
     file_mode: int = 0o600
     """The permissions of each file that the engine makes, whatever the umask. A directory that it
-    makes has them, too, and may be entered by whom its files may be read by."""
+    makes has them, too, and may be entered by those who may read its files. For programs whose
+    readers are other users of the machine."""
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -126,8 +174,10 @@ class Options:
             self.file_mode & ~0o066 == 0o600,
             "read and write for the owner, 0o600, and any of them for others, such as 0o640",
         )
+        share = self.producer_share
+        _check("producer_share", share, share <= 1, "more than 0, and at most 1")
         _check("queues", self.queues, self.queues <= QUEUES_MAX, f"from 1 to {QUEUES_MAX} queues")
-        # A copy: what was checked is what the engine will look at, whatever the caller adds.
+        # A copy, so that what the caller adds later is not taken unchecked.
         queues_of: Mapping[Any, Any] = dict(self.topic_queues)
         object.__setattr__(self, "topic_queues", queues_of)
         for topic, count in queues_of.items():
@@ -136,7 +186,7 @@ class Options:
             _check("topic_queues", {topic: count}, known, wanted)
 
     def queues_of(self, topic: str) -> int:
-        """How many queues the topic gets when it is made."""
+        """Return how many queues the topic gets when it is made."""
         return self.topic_queues.get(topic, self.queues)
 
 
@@ -149,7 +199,7 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_time(value: Any) -> bool:
+def _is_float(value: Any) -> bool:
     # A NaN compares as False with everything.
     return (_is_int(value) or isinstance(value, float)) and abs(value) <= SECONDS_MAX
 
@@ -159,16 +209,16 @@ def _one_of(names: Any) -> tuple[Callable[[Any], bool], str]:
     return lambda value: isinstance(value, str) and value in known, f"one of {', '.join(known)}"
 
 
-# What a field may hold, by the type that it is declared with; None besides, where that says so.
+# What a field may hold, by the type that it is declared with. "int | None" also allows None.
 KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "int": (_is_int, "a whole number, an int"),
-    "float": (_is_time, "a number of seconds, an int or a float, and at most a hundred years"),
+    "float": (_is_float, "a number, an int or a float, and at most a hundred years of seconds"),
     "bool": (lambda value: isinstance(value, bool), "True or False"),
     "SyncMode": _one_of(SyncMode),
     "OnUndecided": _one_of(OnUndecided),
     "Mapping[str, int]": (lambda value: isinstance(value, Mapping), "a mapping of str to int"),
 }
-# Other numbers are more than that.
+# All other numbers must be more than 0.
 MAY_BE_ZERO = (
     "compress_bytes_min",
     "reference_bytes_min",

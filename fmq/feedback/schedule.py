@@ -28,6 +28,7 @@ from fmq.options import Options
 from fmq.tx.ledger import Entry
 from fmq.tx.state import State
 
+BACKOFF_FACTOR_MAX = 10  # times check_backoff_seconds, from one question to the next
 BUSY_SECONDS = 1.0  # how long a question is put off while its decision is on its way
 STALE_MAX = 64  # stale entries that even a small heap may have
 
@@ -246,7 +247,7 @@ class Schedule:
             return True
         longest = min(
             options.check_backoff_seconds * 2.0 ** min(question.answers - 1, 60),
-            options.check_backoff_max_seconds,
+            options.check_backoff_seconds * BACKOFF_FACTOR_MAX,
         )
         self._put_off(question, now + longest * self._random.uniform(0.5, 1.0))
         return False

@@ -37,11 +37,7 @@ UNDECIDED = (
     "bytes of undecided transactions",
 )
 IN_ALL = "transactions_max", "undecided_messages_max", "undecided_bytes_max"
-OF_PRODUCER = (
-    "producer_transactions_max",
-    "producer_undecided_messages_max",
-    "producer_undecided_bytes_max",
-)
+OF_PRODUCER = ("producer_share",) * 3
 
 
 class Limits:
@@ -49,7 +45,8 @@ class Limits:
 
     def __init__(self, options: Options, append_bytes_max: int) -> None:
         self._in_all = tuple(getattr(options, name) for name in IN_ALL)
-        self._of_producer = tuple(getattr(options, name) for name in OF_PRODUCER)
+        share = options.producer_share
+        self._of_producer = tuple(max(int(limit * share), 1) for limit in self._in_all)
         self._runs_bytes_max = append_bytes_max - FRAME_BYTES - REASON_BYTES_MAX
         self.messages_max = options.transaction_messages_max
         self.message_bytes_max = options.message_bytes_max

@@ -17,7 +17,6 @@ from fmq.tx.ledger import Entry
 OPTIONS = Options(
     check_lease_seconds=7.0,
     check_backoff_seconds=4.0,
-    check_backoff_max_seconds=20.0,
     on_undecided="park",
     check_answers_max=4,
 )
@@ -135,7 +134,7 @@ class Model:
             row.parked = True
             self.put_off(row, math.inf)
         else:
-            longest = min(4.0 * 2 ** (row.answers - 1), 20.0)
+            longest = min(4.0 * 2 ** (row.answers - 1), 40.0)
             assert longest / 2 <= each.due - self.now <= longest
             self.put_off(row, each.due)
 

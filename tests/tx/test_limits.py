@@ -121,15 +121,15 @@ def test_too_many_undecided_are_refused_at_prepare_and_fit_after_a_decision() ->
 
 def test_too_many_undecided_of_one_producer_are_refused_and_others_are_not() -> None:
     disk = CrashDisk()
-    with opened(disk, producer_transactions_max=1) as engine:
+    with opened(disk, transactions_max=10, producer_share=0.1) as engine:
         prepared(engine, "A", producer="p")
         prepared(engine, "B", producer="q")
         prepared(engine, "C")
         prepared(engine, "D")
-        with refused(engine, TooMany, "producer_transactions_max"):
+        with refused(engine, TooMany, "producer_share"):
             prepared(engine, "E", producer="p")
-    with opened(disk, producer_transactions_max=1) as engine:
-        with refused(engine, TooMany, "producer_transactions_max"):
+    with opened(disk, transactions_max=10, producer_share=0.1) as engine:
+        with refused(engine, TooMany, "producer_share"):
             prepared(engine, "E", producer="p")
         engine.decide("A", "commit")
         prepared(engine, "E", producer="p")
@@ -178,20 +178,18 @@ def test_too_many_undecided_messages_are_refused_at_prepare() -> None:
         prepared_many(engine, "E", 4)
 
 
-@pytest.mark.parametrize(
-    "option", ["producer_undecided_messages_max", "producer_undecided_bytes_max"]
-)
+@pytest.mark.parametrize("option", ["undecided_messages_max", "undecided_bytes_max"])
 def test_too_much_of_one_producer_is_refused_and_others_are_not(option: str) -> None:
-    disk, limit = CrashDisk(), {option: 10}
+    disk, limit = CrashDisk(), {option: 100, "producer_share": 0.1}
     with opened(disk, None, **limit) as engine:
         prepared_many(engine, "A", 6, "p")
         prepared_many(engine, "B", 6, "q")
         prepared_many(engine, "C", 60)
-        with refused(engine, TooMany, f"of 'p'.*{option}"):
+        with refused(engine, TooMany, "of 'p'.*producer_share"):
             prepared_many(engine, "D", 5, "p")
         prepared_many(engine, "E", 4, "p")
     with opened(disk, None, **limit) as engine:
-        with refused(engine, TooMany, f"of 'p'.*{option}"):
+        with refused(engine, TooMany, "of 'p'.*producer_share"):
             prepared_many(engine, "F", 1, "p")
         engine.decide("A", "commit")
         prepared_many(engine, "F", 6, "p")
@@ -246,14 +244,14 @@ def test_a_prepared_transaction_can_be_committed_with_any_reason(
         {"transactions_max": 2},
         {"undecided_messages_max": 2},
         {"undecided_bytes_max": 20},
-        {"producer_transactions_max": 2},
-        {"producer_undecided_messages_max": 2},
-        {"producer_undecided_bytes_max": 20},
+        {"transactions_max": 20, "producer_share": 0.1},
+        {"undecided_messages_max": 20, "producer_share": 0.1},
+        {"undecided_bytes_max": 200, "producer_share": 0.1},
     ],
     ids=str,
 )
 def test_transactions_being_prepared_count_as_undecided(
-    tmp_path: Path, limit: dict[str, int]
+    tmp_path: Path, limit: dict[str, float]
 ) -> None:
     """Eight threads prepare at once, each of them 9 bytes, and share a sync or two."""
     options = fmq.Options(segment_bytes=1 << 16, **limit)  # type: ignore[arg-type]
