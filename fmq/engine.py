@@ -82,7 +82,7 @@ class Engine:
         if background:
             self._committer = Committer(parts.commit_queue)
             self._thread = ChoreThread(parts.chores, clock, options)
-            parts.watch, parts.commit_queue.on_pending = self._thread, self._thread.kick_if_waiting
+            parts.chore_thread, parts.commit_queue.on_pending = self._thread, self._thread.wake
             self._start_threads(self._committer, self._thread)
         remember(self)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.runner import Chores
+from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock
 from fmq.consume.groups import Groups
 from fmq.disk import Directory
@@ -58,14 +58,6 @@ def _segment_bytes(found: Recovered, options: Options) -> int:
         for entry in undecided
     ]
     return max([options.segment_bytes, *holding, *deciding])
-
-
-class Watch(Protocol):
-    """Whoever keeps house, as the one who publishes sees him."""
-
-    look_at: float  # the position from which on he wants to be kicked
-
-    def kick(self) -> None: ...
 
 
 class PartsListener:
@@ -132,7 +124,7 @@ class Parts:
         queue.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
         self.chores = Chores(directory, writer, self.manager, catalog, self.groups, checkpointer)
-        self.watch: Watch | None = None
+        self.chore_thread: ChoreThread | None = None  # only with background=True
         self._limit = self._limit_of(ledger.index.base)
         self._opened_at = journal.written_to
 
@@ -158,7 +150,7 @@ class Parts:
 
     def _publish(self, appends: list[Append]) -> None:
         """What is durable now becomes visible, all of it at one instant. Under the lock."""
-        ledger, frontier, watch = self.ledger, self.writer.frontier, self.watch
+        ledger, frontier, thread = self.ledger, self.writer.frontier, self.chore_thread
         for append in appends:
             if append.position >= self._limit:
                 self._enter_segment(append.position)
@@ -166,16 +158,16 @@ class Parts:
             frontier.settle(append.records)
         if ledger.arrived:
             self.messages.wake()
-        if watch is not None and ledger.applied_upto >= watch.look_at:
-            watch.kick()
+        if thread is not None and ledger.applied_upto >= thread.wake_at:
+            thread.wake()
 
     def _enter_segment(self, position: int) -> None:
         segment = self.journal.segment_of(position)
         assert segment is not None
         self.ledger.enter_segment(segment.base)
         self._limit = segment.limit
-        if self.watch is not None:
-            self.watch.kick()  # an index is to be written
+        if self.chore_thread is not None:
+            self.chore_thread.wake()  # to write the index of the full segment
 
     def wake_all(self) -> None:
         """Let all who wait look again: the engine closes, or has failed. Under the lock."""

@@ -12,11 +12,11 @@ import pytest
 
 import fmq
 from fmq import Engine, Message, Options, Receipt
+from fmq.clock import Waitable
 from fmq.disk import Disk
 from fmq.errors import BadName, BadOption, Closed, EngineFailed
 from fmq.message import Decision
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
-from fmq.testing.inside import rests
 from tests.small import bodies, check, fill, opened
 
 
@@ -206,6 +206,19 @@ def live(disk: Disk, clock: FakeClock, **options: Any) -> Engine:
     return fmq.open("data", chosen, disk=disk, clock=clock)
 
 
+class WatchedClock(FakeClock):
+    """A FakeClock that says whether the engine's thread waits."""
+
+    waiting = False
+
+    def wait(self, lock: Waitable, timeout: float | None) -> bool:
+        self.waiting = True
+        try:
+            return super().wait(lock, timeout)
+        finally:
+            self.waiting = False
+
+
 def soon(clock: FakeClock, seconds: float, seen: Any) -> None:
     """`seen` within `seconds` of the moment at which the engine's thread begins to wait."""
 
@@ -227,12 +240,12 @@ def test_always_what_returned_is_durable_and_visible(store: CrashDisk) -> None:
 
 def test_interval_is_in_time_right_after_somebody_has_synced(store: CrashDisk) -> None:
     """The thread then waits for the engine to be idle, and what comes next must not wait along."""
-    clock = FakeClock()
+    clock = WatchedClock()
     with live(store, clock, sync="interval", sync_interval_seconds=0.05) as engine:
         for number in range(3):
             engine.send("t", b"%d" % number)
             engine.sync()
-            clock.until(lambda: rests(engine))
+            clock.until(lambda: clock.waiting)
             sent = clock.monotonic()
             engine.send("u", b"%d" % number)
             soon(clock, 0.05, lambda number=number: len(bodies(engine, "u")) == number + 1)
@@ -241,13 +254,13 @@ def test_interval_is_in_time_right_after_somebody_has_synced(store: CrashDisk) -
 
 def test_interval_is_in_time_while_a_chore_meets_trouble(store: CrashDisk) -> None:
     """The thread then pauses, as nothing is gained by trying at once; what is sent does not."""
-    clock, disk = FakeClock(), FaultDisk(store)
+    clock, disk = WatchedClock(), FaultDisk(store)
     disk.fail("create", error=errno.EIO, persistently=True, names="*.idx*")
     with live(disk, clock, sync="interval", sync_interval_seconds=0.05) as engine:
         fill(engine)
         soon(clock, 0.06, lambda: engine.stats().trouble)
         for number in range(3):
-            clock.until(lambda: rests(engine))
+            clock.until(lambda: clock.waiting)
             sent = clock.monotonic()
             engine.send("u", b"%d" % number)
             soon(clock, 0.06, lambda number=number: len(bodies(engine, "u")) == number + 1)

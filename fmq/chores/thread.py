@@ -1,4 +1,9 @@
-"""The thread that keeps house: asleep while there is nothing to do, and gone when it is told."""
+"""The thread that does the chores: it sleeps while there is nothing to do.
+
+It is woken when the first append waits for a sync that no caller waits for, when a segment is full,
+and when the ledger has got to `wake_at`. While the engine is busy that is where the next checkpoint
+is due, so that an append seldom wakes the thread.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,11 @@ from fmq.chores.runner import Chores
 from fmq.clock import Clock
 from fmq.options import Options
 
+ANY, NEVER = -1.0, float("inf")
+
 
 class ChoreThread:
-    """Runs rounds in the background: when kicked, and while something is left to wait for."""
+    """A thread that runs rounds of chores, as soon as one is due."""
 
     def __init__(self, chores: Chores, clock: Clock, options: Options) -> None:
         self._chores = chores
@@ -21,28 +28,23 @@ class ChoreThread:
         self._lock = threading.Lock()
         self._lock.acquire()
         self._stopping = threading.Event()
-        self._patient = False  # waiting until there is something that needs a round sooner
-        self.look_at: float = NEVER  # who publishes beyond this position kicks
+        self.wake_at: float = NEVER  # the position at which the publisher wakes the thread
         self._thread = threading.Thread(target=self._run, name="fmq chores", daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
-    def kick(self) -> None:
-        """There is something to do."""
+    def wake(self) -> None:
+        """Let the thread look whether a round is due."""
         if self._lock.locked():
-            with contextlib.suppress(RuntimeError):  # somebody else just did
+            with contextlib.suppress(RuntimeError):  # another thread has just released it
                 self._lock.release()
 
-    def kick_if_waiting(self) -> None:
-        """Something waits for the next sync, which is to come in time."""
-        if self._patient:
-            self.kick()
-
     def stop(self) -> None:
-        """End the thread after the round it is in."""
+        """End the thread, after the round that it may be in."""
         self._stopping.set()
-        self.kick()
+        self.wake()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -53,35 +55,25 @@ class ChoreThread:
                 return
 
     def _wait_for_work(self) -> None:
-        """Return when a round is due, or after a pause if the last one met trouble."""
+        """Return when a round is due; if the last one met trouble, after a pause."""
         chores, wait = self._chores, self._clock.wait
-        if chores.trouble:
-            self._patient = True  # said before anything is looked at, as below
-            if not chores.pending() and not wait(self._lock, self._idle_seconds):
-                self._patient = False
-                return
-            self._patient = False
-            if chores.pending():
-                wait(self._lock, self._sync_seconds)
-            return
-        # Said before anything is looked at: whoever changes it in between wakes the thread.
-        self._patient = True
-        self.look_at = chores.pressing_from()
+        trouble = chores.trouble is not None
+        due_at = NEVER if trouble else chores.pressing_from()
+        self.wake_at = due_at
         try:
-            while not (self._stopping.is_set() or chores.pressing()):
+            while True:
+                self._lock.acquire(blocking=False)  # what it was woken for is looked at next
+                if self._stopping.is_set() or (chores.pressing() and not trouble):
+                    return
                 if chores.pending():
-                    self._patient = False
                     wait(self._lock, self._sync_seconds)
                     return
-                self.look_at = ANY
-                idle = chores.idle()
+                # Set before the engine is found idle, so that an append in between wakes it.
+                self.wake_at = due_at if trouble else ANY
+                idle = not trouble and chores.idle()
                 if not idle:
-                    self.look_at = chores.pressing_from()
+                    self.wake_at = due_at
                 if not wait(self._lock, None if idle else self._idle_seconds):
                     return
         finally:
-            self._patient = False
-            self.look_at = NEVER
-
-
-ANY, NEVER = -1.0, float("inf")
+            self.wake_at = NEVER

@@ -98,6 +98,7 @@ class CommitQueue:
         self._turn = 0  # the number of the next write
         self._waiters: deque[Waiter | Callback] = deque()
         self._sync_wanted = False
+        self._is_noted = False  # whether `on_pending` was called for what is pending
         self._ends = False  # the process ends, so every call has to wait for its own sync
         self.committer: Waiter | None = None  # leads while callers wait; None: one of them leads
         self.syncs = 0
@@ -161,7 +162,9 @@ class CommitQueue:
             with self.lock, self.changing:
                 result = self._plan(plan, what, sync)
                 if not (wait or self._ends) and self._journal.pending_bytes < PENDING_BYTES_MAX:
-                    self.on_pending()
+                    if not self._is_noted:
+                        self._is_noted = True
+                        self.on_pending()
                     return result
                 if self._leader:
                     waiter = Waiter(me, self._turn)
@@ -302,7 +305,7 @@ class CommitQueue:
         self._writing = True
         turn, force = self._turn, self._sync_wanted
         self._turn = turn + 1
-        self._sync_wanted = False
+        self._sync_wanted = self._is_noted = False
         return turn, force, self._journal.take_pending()
 
     def lead_for_others(self, me: int) -> None:

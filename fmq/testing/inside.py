@@ -44,11 +44,6 @@ def locks_of(engine: Engine | ReadOnlyEngine) -> list[Any]:
     return [engine._parts.lock, *engine._parts.locks(), engine._parts.catalog.looking]
 
 
-def rests(engine: Engine) -> bool:
-    """Return whether the engine's own thread waits until a call gives it something to do."""
-    return engine._thread is not None and engine._thread._patient
-
-
 def schedule_of(engine: Engine) -> Schedule:
     """Return when which undecided transaction is asked about. Take the engine's lock first."""
     return engine.feedback._questions._schedule
