@@ -139,11 +139,11 @@ def text_of(path: object) -> str:
 
 
 def check_door(what: str, door: object, *methods: str) -> None:
-    """TypeError, if `door` has not what is asked of the machine through it."""
+    """Raise TypeError if `door`, through which the machine is reached, lacks one of `methods`."""
     if not all(callable(getattr(door, method, None)) for method in methods):
         raise TypeError(
-            f"{what}={door!r}: is to have {', '.join(f'{method}()' for method in methods)}, and "
-            f"{type(door).__name__} has not. Nothing was opened; without {what}= it is this "
+            f"{what}={door!r}: must have {', '.join(f'{method}()' for method in methods)}, and "
+            f"{type(door).__name__} has not. Nothing was opened; leave {what}= out for this "
             "machine's."
         )
 

@@ -98,7 +98,7 @@ def _check(where: str, directory: Directory) -> Report:
     try:
         layout = look(directory)
     except Damaged as error:
-        return Report(where, 0, 0, 0, 0, 0, 0, (_problem_of(error),))
+        return _unread(where, 0, [_problem_of(error)])
     if layout.fresh:
         raise NotAStore(
             f"{where}: no journal was ever begun here, so there is nothing to verify. Name the "
@@ -106,7 +106,8 @@ def _check(where: str, directory: Directory) -> Report:
         )
     problems: list[Problem] = []
     try:
-        replay, store = begin(directory, layout)
+        replay = begin(directory, layout)
+        store = replay.store
         segments = known_segments(directory, layout, None)
         problems += _check_segments(directory, segments, store)
         full = Replay(directory, store, zlib.crc32(store), segments, None)
@@ -116,23 +117,38 @@ def _check(where: str, directory: Directory) -> Report:
         problems += _check_last(directory, segments[-1], store)
         problems += _check_checkpoint(replay, full)
         problems += _check_known(directory, replay.checkpoint, segments, store)
-        problems += _check_slots(directory, *begin(directory, layout))
+        problems += _check_slots(directory, begin(directory, layout))
         problems += _check_indexes(directory, segments, full, store)
     except FmqError as error:
         problem = _problem_of(error)
         if problem not in problems:
             problems.append(problem)
-        return Report(where, len(layout.bases), 0, 0, 0, 0, 0, tuple(problems))
+        return _unread(where, len(layout.bases), problems)
     ledger, last = full.ledger, segments[-1]
+    queues = [queue for topic in ledger.topics.values() for queue in topic.queues]
     return Report(
-        where,
-        len(segments),
-        last.end - segments[0].base,
-        len(ledger.topics),
-        sum(queue.next - queue.first for topic in ledger.topics.values() for queue in topic.queues),
-        len(ledger.undecided),
-        tail_bytes(directory, last),
-        tuple(problems),
+        path=where,
+        segments=len(segments),
+        bytes=last.end - segments[0].base,
+        topics=len(ledger.topics),
+        messages=sum(queue.next - queue.first for queue in queues),
+        undecided=len(ledger.undecided),
+        tail_bytes=tail_bytes(directory, last),
+        problems=tuple(problems),
+    )
+
+
+def _unread(path: str, segments: int, problems: list[Problem]) -> Report:
+    """Return the report of a journal that cannot be replayed to its end."""
+    return Report(
+        path=path,
+        segments=segments,
+        bytes=0,
+        topics=0,
+        messages=0,
+        undecided=0,
+        tail_bytes=0,
+        problems=tuple(problems),
     )
 
 
@@ -246,9 +262,9 @@ def _chain_at(directory: Directory, segment: Segment, end: int, store: bytes) ->
     return scan.chain if scan.ending.finding is Finding.END else None
 
 
-def _check_slots(directory: Directory, reading: Replay, store: bytes) -> Iterator[Problem]:
+def _check_slots(directory: Directory, reading: Replay) -> Iterator[Problem]:
     """A reader of the directory, as it is, hides nothing that a checkpoint may have proven."""
-    slots = checkpoints.read_slots(directory, store)
+    slots = checkpoints.read_slots(directory, reading.store)
     if not slots.unusable:
         return
     reading.run(vouched_only=True)

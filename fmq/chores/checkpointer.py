@@ -8,6 +8,7 @@ has; then the part of the index, durable; then the slot.
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
 from fmq.disk import Directory, is_full
 from fmq.errors import StorageError, StorageFull, Unreadable
@@ -16,6 +17,15 @@ from fmq.recovery.recover import Recovered
 from fmq.store.index_blocks import encode_unsaved
 from fmq.store.segment import base_of, belongs, segment_name
 from fmq.tx.writer import Writer
+
+
+class _Noted(NamedTuple):
+    """The checkpoint of one instant, and what is to be appended to the part before it."""
+
+    checkpoint: Checkpoint
+    part: bytes
+    part_at: int
+    base: int
 
 
 class Checkpointer:
@@ -44,14 +54,15 @@ class Checkpointer:
                 if self._commit_queue.broken():
                     # Not even a checkpoint: after a failed sync nothing on the disk is certain.
                     raise self._commit_queue.failed_error()
-                checkpoint, part, part_at, part_base = self._note(clean)
+                noted = self._note(clean)
             if self._syncs and not clean:
                 # Only now: what others have written since an earlier sync is noted, too.
                 self._commit_queue.flush(force=True)
-            if part:
-                self._append_part(part_base, part, part_at)
+            checkpoint = noted.checkpoint
+            if noted.part:
+                self._append_part(noted.base, noted.part, noted.part_at)
             self._slots.write(checkpoint)
-            self._part_base, self._part_size = part_base, checkpoint.part_size
+            self._part_base, self._part_size = noted.base, checkpoint.part_size
         except BaseException:
             # The index may call saved what the part has not: begin the part anew next time.
             self._part_base, self._part_size = -1, 0
@@ -60,7 +71,7 @@ class Checkpointer:
         self.taken += 1
         self._remove_old_parts()
 
-    def _note(self, clean: bool) -> tuple[Checkpoint, bytes, int, int]:
+    def _note(self, clean: bool) -> _Noted:
         """The checkpoint of this instant, and what is to be added to the part. Under the lock."""
         ledger, journal = self._ledger, self._journal
         index = ledger.index
@@ -86,7 +97,7 @@ class Checkpointer:
             clean,
             self._slots.generation + 1,
         )
-        return checkpoint, part, part_at, index.base
+        return _Noted(checkpoint, part, part_at, index.base)
 
     def _chain_at(self, applied: int) -> int:
         journal = self._journal

@@ -127,8 +127,8 @@ class Follower:
     def _begin(self, *, believe: bool) -> _Begun:
         """Apply what the journal says; with `believe` up to what is damaged."""
         layout = self._look()
-        replay, store = begin(self._directory, layout)
-        self._check_store(store)
+        replay = begin(self._directory, layout)
+        self._check_store(replay.store)
         if not self._knows_undecided and replay.checkpoint is not None:
             replay.forgo_undecided()
         at_rest = replay.applied_from

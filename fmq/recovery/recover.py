@@ -83,7 +83,8 @@ def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
 def recover(directory: Directory, layout: Layout) -> Recovered:
     """The state of the journal, made durable; it is the caller's to hold the lock."""
     assert not layout.fresh, "a new journal is begun, not recovered"
-    replay, store = begin(directory, layout)
+    replay = begin(directory, layout)
+    store = replay.store
     replay.run()
     last = replay.segments[-1]
     check_ends(replay, layout)
@@ -108,7 +109,13 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
     segments = _drop_below_floor(directory, replay.segments, replay.ledger)
     _remove_leftovers(directory, segments)
     clean = bool(replay.checkpoint and replay.checkpoint.clean and not copied)
-    report = RecoveryReport(clean, replay.replayed_bytes, len(replay.ledger.undecided), cut, copied)
+    report = RecoveryReport(
+        clean=clean,
+        replayed_bytes=replay.replayed_bytes,
+        undecided=len(replay.ledger.undecided),
+        cut_bytes=cut,
+        copied=copied,
+    )
     # Of two slots the larger one is believed: what is written from now on must be above one that
     # is of no use, as it speaks of segments that were dropped since.
     newest = replay.checkpoint or checkpoints.read(directory, store)
@@ -137,12 +144,13 @@ def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
             "written; free some room and open again."
         ) from error
     ledger = Ledger(segment.base)
+    report = RecoveryReport(clean=True, replayed_bytes=0, undecided=0, cut_bytes=0, copied=False)
     ledger.applied_upto = ledger.index.end = segment.end
-    return Recovered(store, [segment], ledger, None, 0, 0, RecoveryReport(True, 0, 0, 0, False))
+    return Recovered(store, [segment], ledger, None, 0, 0, report)
 
 
-def begin(directory: Directory, layout: Layout) -> tuple[Replay, bytes]:
-    """A replay that has not run yet, and the store's UUID."""
+def begin(directory: Directory, layout: Layout) -> Replay:
+    """Return a replay that has not run yet."""
     newest = read_header(directory, layout.bases[-1])
     store = newest.store
     checkpoint = checkpoints.read(directory, store)
@@ -155,7 +163,7 @@ def begin(directory: Directory, layout: Layout) -> tuple[Replay, bytes]:
     segments = known_segments(directory, layout, checkpoint, newest)
     if checkpoint is not None:
         _check_checkpoint(checkpoint, segments)
-    return Replay(directory, store, zlib.crc32(store), segments, checkpoint), store
+    return Replay(directory, store, zlib.crc32(store), segments, checkpoint)
 
 
 def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:

@@ -7,7 +7,6 @@ and each time begins where it had applied up to.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 
 from fmq.disk import Directory, File
 from fmq.errors import Damaged, NewerFormat, Unreadable
@@ -15,31 +14,14 @@ from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import BadIndex, decode_blocks
-from fmq.store.kinds import Carryover, Decided, Kind, Record, Run
+from fmq.store.kinds import Carryover, Record
 from fmq.store.scan import Finding, Scan, ScanEnd, end_of, vouched_beyond
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
-from fmq.tx.apply import apply, collect, floor_of
+from fmq.tx.apply import apply, apply_to_index, collect, floor_of
 from fmq.tx.ledger import Ledger
 from fmq.tx.state import IllegalStep
 
 OTHER_RECORDS = "its records are not those that the next segment names"
-
-
-def index_append(index: SegmentIndex, append: Sequence[Record]) -> None:
-    """Let `index` know an append, whose rules have been checked before or will not be."""
-    runs = []
-    for record in append:
-        if isinstance(record, Run):
-            if record.kind == Kind.MESSAGE:
-                index.add(record)
-            elif record.kind != Kind.PRE_MESSAGE:
-                runs.append(record)
-        elif isinstance(record, Decided):
-            if record.kind == Kind.COMMIT:
-                for run in runs:
-                    index.add(run)
-            index.add_outcome(record)
-    index.end = end_of(append)
 
 
 class Replay:
@@ -54,7 +36,7 @@ class Replay:
         checkpoint: Checkpoint | None,
     ) -> None:
         self._directory = directory
-        self._store = store
+        self.store = store
         self._seed = seed
         self.segments = segments
         self.checkpoint = checkpoint
@@ -120,7 +102,7 @@ class Replay:
                 data = file.read(0, size)
                 if len(data) != size:
                     return None
-                index = decode_blocks(data, self._store, base)
+                index = decode_blocks(data, self.store, base)
             finally:
                 file.close()
         except (OSError, BadIndex):
@@ -244,7 +226,7 @@ class Replay:
             if position >= self.scan_from:
                 collect(ledger, append)
             if position >= self._index_from and segment.base == ledger.index.base:
-                index_append(ledger.index, append)
+                apply_to_index(ledger.index, append)
             return
         except IllegalStep as error:
             reason = f"a sound record in a wrong place: {error}"
@@ -280,7 +262,7 @@ def _rebuilt(directory: Directory, segment: Segment, store: bytes) -> SegmentInd
         start = segment.base + HEADER_BYTES
         scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store), 0, start)
         for append in scan:
-            index_append(index, append)
+            apply_to_index(index, append)
     finally:
         file.close()
     ending = scan.ending

@@ -11,7 +11,6 @@ from fmq.disk import Disk, File
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
 from fmq.posix import RealDisk
 from fmq.recovery.layout import look, store_of
-from fmq.recovery.replay import index_append
 from fmq.store.catalog import SUFFIX
 from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import BadIndex
@@ -20,6 +19,7 @@ from fmq.store.kinds import Record
 from fmq.store.scan import Finding, Scan, end_of
 from fmq.store.segment import HEADER_BYTES, decode_header, segment_name
 from fmq.table.errors import OtherStore, Overtaken
+from fmq.tx.apply import apply_to_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class OpenSplit:
         index = SegmentIndex(split.base)
         try:
             for append in self.appends():
-                index_append(index, append)
+                apply_to_index(index, append)
         except (Damaged, NewerFormat) as trouble:
             self.trouble = trouble
         return index

@@ -16,6 +16,7 @@ from typing import Any
 
 from fmq.message import Origin
 from fmq.options import QUEUES_MAX
+from fmq.store.index import SegmentIndex
 from fmq.store.kinds import (
     COMMIT,
     PRE_MESSAGE,
@@ -350,3 +351,24 @@ def collect(ledger: Ledger, append: Sequence[Record]) -> None:
             prepare = None
     if prepare is not None:
         prepare_applied(ledger, prepare, runs, append[0].position)
+
+
+def apply_to_index(index: SegmentIndex, append: Sequence[Record]) -> None:
+    """Apply only what the index of a segment says of `append`.
+
+    `apply` does the same to the index of its ledger. This is for an append that was applied before.
+    """
+    published: list[Run] = []
+    for record in append:
+        if isinstance(record, Run):
+            if record.kind == Kind.MESSAGE:
+                index.add(record)
+            elif record.kind != PRE_MESSAGE:
+                published.append(record)
+        elif isinstance(record, Decided):
+            if record.kind == COMMIT:
+                for run in published:
+                    index.add(run)
+            index.add_outcome(record)
+    last = append[-1]
+    index.end = last.position + (last.size + 7 & ~7)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import pytest
 
 import fmq
-from fmq.recovery.replay import index_append
 from fmq.store.index import SegmentIndex
 from fmq.store.record import aligned
 from fmq.table.boundaries import Boundaries
@@ -18,6 +17,7 @@ from fmq.table.split import opened as open_split
 from fmq.table.stream import Mark, Room, batch_end, go_on
 from fmq.table.wanted import EVERYTHING
 from fmq.testing import CrashDisk
+from fmq.tx.apply import apply_to_index
 from tests.small import check, content, opened, remove, segments
 from tests.table.passing import PassingDisk
 
@@ -73,7 +73,7 @@ def walked(disk: CrashDisk, journal: Journal) -> list[Append]:
         with open_split(split, disk) as source:
             for records in source.appends():
                 index = SegmentIndex(split.base)
-                index_append(index, records)
+                apply_to_index(index, records)
                 messages = sum(lane.next - lane.first for lane in index.lanes.values())
                 end = records[-1].position + aligned(records[-1].size)
                 found.append(Append(records[0].position, end, messages))
