@@ -336,10 +336,10 @@ MUTANTS = (
         "a dropped segment becomes a spare with its old bytes",
         "                with contextlib.suppress(FileNotFoundError):\n"
         "                    self._directory.remove(name)\n"
-        "            # Each by itself",
+        "            # A sync after each",
         "                if name == segment.name:\n"
         '                    self._directory.rename(name, f"9{segment.base:020d}.spare")\n'
-        "            # Each by itself",
+        "            # A sync after each",
         "--workload retention",
         (
             (" and all_zeros(file, size)\n", "\n"),

@@ -7,7 +7,7 @@ from crash_tests.mutant import Mutant
 MENDING = (
     Mutant(
         "recovery removes several segments at once",
-        "        # Each by itself: nothing orders two removals but a sync between them.\n"
+        "        # A sync after each: nothing else orders two removals.\n"
         "        directory.sync()\n"
         "    if len(kept) < len(segments):\n",
         "    if len(kept) < len(segments):\n        directory.sync()\n",
@@ -56,8 +56,7 @@ MENDING = (
     ),
     Mutant(
         "a follower that starts over keeps its old files",
-        "            self.files.close()  # what is opened from here on is no older than what was"
-        " replayed\n",
+        "            self.files.close()  # files opened from now on are as new as what was replayed\n",
         "",
         "--workload follower-left-behind",
     ),
@@ -95,9 +94,9 @@ MENDING = (
     ),
     Mutant(
         "recovery drops segments before what says so is durable",
-        "    _remove_unproven(directory, layout)  # on a full disk a copy needs their room\n",
+        "    _remove_unproven(directory, layout)  # on a full disk the copy needs their room\n",
         "    segments = _drop_below_floor(directory, replay.segments, replay.ledger)\n"
-        "    _remove_unproven(directory, layout)  # on a full disk a copy needs their room\n",
+        "    _remove_unproven(directory, layout)  # on a full disk the copy needs their room\n",
         "--workload retention-after-a-pin",
         (
             (
@@ -129,8 +128,8 @@ MENDING = (
     ),
     Mutant(
         "recovery that copies nothing leaves names that are not durable",
-        "        # A segment may have been named just before a kill, and its name not be durable"
-        " yet.\n        directory.sync()\n",
+        "        # A segment may have got its name just before a kill: make the name durable.\n"
+        "        directory.sync()\n",
         "        pass\n",
         "--workload roll",
     ),

@@ -97,8 +97,8 @@ BETWEEN_THREADS = (
         "--workload checkpoint-of-unsynced --rounds 100",
         (
             (
-                "            if self._syncs and not clean:\n                # Only now",
-                "            if False:\n                # Only now",
+                "            if self._syncs and not clean:\n                # Not earlier",
+                "            if False:\n                # Not earlier",
             ),
         ),
     ),

@@ -1,8 +1,8 @@
-"""Taking a checkpoint of a running engine: noted at one instant, written while others go on.
+"""Taking a checkpoint of a running engine: noted at one instant, written while calls go on.
 
-The order makes it true whenever it is read: the indexes of sealed segments are on the disk
-before; then, under the lock, everything is noted; then what was noted is made durable, if nobody
-has; then the part of the index, durable; then the slot.
+The order makes it true whenever it is read. The indexes of sealed segments are on the disk already.
+Under the lock everything is noted. Then what was noted is made durable, unless it is. Then the
+part of the index is written and synced, and then the slot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Noted(NamedTuple):
 
 
 class Checkpointer:
-    """The checkpoints of one engine. One thread at a time."""
+    """Takes the checkpoints of one engine, in one thread at a time."""
 
     def __init__(self, directory: Directory, writer: Writer, found: Recovered) -> None:
         self._directory = directory
@@ -43,7 +43,7 @@ class Checkpointer:
         self._part_base = self._ledger.index.base
         self._part_size = found.part_size
         self.upto = last.applied_upto if last else -1
-        """Everything below has been applied, and is in the newest checkpoint."""
+        """The newest checkpoint has all that was applied below this position."""
         self.scan_from = self.upto
         self.taken = 0
 
@@ -52,11 +52,11 @@ class Checkpointer:
         try:
             with self._commit_queue.lock, self._commit_queue.changing:
                 if self._commit_queue.broken():
-                    # Not even a checkpoint: after a failed sync nothing on the disk is certain.
+                    # After a failed sync nothing on the disk is certain: no checkpoint either.
                     raise self._commit_queue.failed_error()
                 noted = self._note(clean)
             if self._syncs and not clean:
-                # Only now: what others have written since an earlier sync is noted, too.
+                # Not earlier: what was written until now is noted, too.
                 self._commit_queue.flush(force=True)
             checkpoint = noted.checkpoint
             if noted.part:
@@ -64,7 +64,7 @@ class Checkpointer:
             self._slots.write(checkpoint)
             self._part_base, self._part_size = noted.base, checkpoint.part_size
         except BaseException:
-            # The index may call saved what the part has not: begin the part anew next time.
+            # The index takes as saved what the part may lack: begin the part anew next time.
             self._part_base, self._part_size = -1, 0
             raise
         self.upto, self.scan_from = checkpoint.applied_upto, checkpoint.scan_from
@@ -72,7 +72,7 @@ class Checkpointer:
         self._remove_old_parts()
 
     def _note(self, clean: bool) -> _Noted:
-        """The checkpoint of this instant, and what is to be added to the part. Under the lock."""
+        """Note the checkpoint of this instant. Under the lock."""
         ledger, journal = self._ledger, self._journal
         index = ledger.index
         applied = ledger.applied_upto
@@ -85,7 +85,7 @@ class Checkpointer:
         index.mark_saved()
         segments = [[s.base, s.capacity, s.end, s.chain] for s in journal.segments]
         while segments[-1][0] > index.base:
-            segments.pop()  # opened ahead, and nothing in it has been applied
+            segments.pop()  # opened ahead; nothing of it is applied yet
         checkpoint = Checkpoint(
             self._store.hex(),
             applied,
@@ -103,8 +103,8 @@ class Checkpointer:
         journal = self._journal
         if applied == journal.written_to:
             return journal.written_chain
-        # Nothing was written since it was opened, and the newest segment is empty. What was applied
-        # ends the one before it, maybe at its last byte: then the position lies in the newest.
+        # Nothing was written since the engine was opened, and the newest segment is empty. So
+        # `applied` is the end of the segment before it.
         return next(each.chain for each in reversed(journal.segments) if each.end == applied)
 
     def _append_part(self, base: int, part: bytes, at: int) -> None:
@@ -124,7 +124,7 @@ class Checkpointer:
             self._directory.sync()
 
     def _remove_old_parts(self) -> None:
-        """Parts of sealed segments are indexes by now, and no checkpoint names them."""
+        """Remove the parts of sealed segments, which have indexes by now."""
         for name in self._directory.names():
             if name.endswith(PART) and belongs(name) and base_of(name) < self._part_base:
                 with contextlib.suppress(FileNotFoundError):
@@ -132,10 +132,10 @@ class Checkpointer:
 
 
 def no_checkpoint(path: str, error: OSError) -> StorageError:
-    """What `engine.checkpoint()` raises where the machine would not have one written."""
+    """Return the error of `engine.checkpoint()` for what the machine refused."""
     if is_full(error):
         return StorageFull(
             f"{path}: no room for a checkpoint ({error.strerror}). Nothing was lost, and the older "
-            "one stands; free some room and call again."
+            "one is still valid; free some room and call again."
         )
     return Unreadable(path, error)

@@ -1,8 +1,8 @@
-"""Dropping the oldest segments, and carrying the truth in them over to the end of the journal.
+"""Dropping the oldest segments, after their truth is carried over to the end of the journal.
 
-The order is the whole point: choose · lock out exports · STATE, durable · checkpoint, durable, if
-there is room for it · forget in memory · remove the files, oldest first. Wherever it is
-interrupted, the newest STATE says what is below the floor, and recovery finishes removing it.
+The order keeps it safe: choose · lock out exports · STATE, durable · checkpoint, durable, if
+there is room for it · forget in memory · remove the files, oldest first. If it is interrupted
+anywhere, the newest STATE says what is below the floor, and recovery removes the rest.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from fmq.tx.carryover import to_json
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
-AT_ONCE_MAX = 16  # each is open meanwhile: a process may not have many files
-AHEAD_US_MAX = 60_000_000  # so far ahead a clock may be, and nobody is told
+AT_ONCE_MAX = 16  # segments; each is an open file meanwhile, and a process may have few
+AHEAD_US_MAX = 60_000_000  # how far ahead a clock may be before `stats().kept` says so
 
 
 class Retention:
@@ -44,12 +44,15 @@ class Retention:
         self.wanted = bool(self._options.retain_bytes or self._options.retain_seconds)
         if self.wanted:
             self._journal.spares.aside = 1  # for STATE, when the disk is full
-        self.kept: tuple[int, str] | None = None  # the segment, and who keeps it
-        self.looked = False  # since the engine was opened
-        self.doomed: list[Segment] = []  # forgotten, and their files still to be removed
+        self.kept: tuple[int, str] | None = None  # a segment over the limits, and what keeps it
+        self.looked = False  # whether `choose` was called since the engine was opened
+        self.doomed: list[Segment] = []  # forgotten in memory; their files are still there
 
     def due(self) -> bool:
-        """Whether a limit is exceeded, cheaply. If none is, a clock that was ahead may be why."""
+        """Return whether a limit is exceeded. It costs little.
+
+        If none is, because a clock was far ahead once, `kept` says so.
+        """
         segments = self._journal.segments
         if self._over_bytes(segments):
             return True
@@ -64,7 +67,7 @@ class Retention:
         return False
 
     def choose(self, scan_from: int) -> list[Segment]:
-        """The oldest segments that may be dropped now, and at once; why not more is in `kept`."""
+        """Return the oldest segments that may be dropped now; `kept` says what keeps the next."""
         self.kept, self.looked = None, True
         chosen: list[Segment] = []
         with self._writer.commit_queue.lock:
@@ -89,7 +92,9 @@ class Retention:
         return segments[-1].limit - segments[0].base > most
 
     def _limited_us(self, segments: list[Segment]) -> int | None:
-        """The time by which the oldest of `segments` may have to go; None if age is no reason."""
+        """Return the time of the newest message of the oldest of `segments`; None if no age limit
+        applies.
+        """
         if self._options.retain_seconds is None or len(segments) < 2:
             return None
         return self._newest_us(segments)
@@ -101,10 +106,10 @@ class Retention:
         return self._writer.clock.time_us() - newest_us > most * 1_000_000
 
     def _newest_us(self, segments: list[Segment]) -> int:
-        """When the newest message of the oldest of `segments` was published.
+        """Return when the newest message of the oldest of `segments` was published.
 
-        If it holds decisions and acks only, their times stand in no index; they are not newer
-        than what the next segment begins with.
+        If it holds decisions and acks only, no index has their times. They are at most as new as
+        the first record of the next segment.
         """
         lanes = self._summary(segments[0]).values()
         if lanes:
@@ -112,7 +117,7 @@ class Retention:
         return self._began_us(segments[1])
 
     def _began_us(self, segment: Segment) -> int:
-        """When its first record was written; now, if there is none yet."""
+        """Return when its first record was written; the time now, if it has none yet."""
         try:
             file = self._directory.open(segment.name)
         except FileNotFoundError:
@@ -131,7 +136,7 @@ class Retention:
                 if index.base == segment.base:
                     return index.summary()
             if segment.base > self._ledger.index.base:
-                return {}  # opened ahead, and nothing in it has been applied
+                return {}  # opened ahead; nothing of it is applied yet
         return self._catalog.summary(segment.base)
 
     def _needed_by(self, segment: Segment, scan_from: int) -> str | None:
@@ -151,7 +156,7 @@ class Retention:
         summary = self._catalog.summary(segment.base)
         with self._writer.commit_queue.lock:
             acked = self._ledger.acked
-            # Who takes from a topic takes from all its queues, also before its first ack in one.
+            # A group that takes from a topic takes from all its queues, even before an ack in each.
             taking = {key[:2] for key, done in acked.items() if not done.is_empty}
             taking |= self._groups.holding()
             for group, taken in sorted(taking):
@@ -159,7 +164,7 @@ class Retention:
                     if topic != taken:
                         continue
                     done = acked.get((group, topic, number)) or AckSet()
-                    # Only what lies in the segment: a group may have begun above offset 0.
+                    # Look only at offsets of the segment: a group may have begun above offset 0.
                     if any(done.gaps(lane.first, lane.next)):
                         return (
                             f"group {group!r}, which has not acked {topic}/{number} "
@@ -168,7 +173,7 @@ class Retention:
         return None
 
     def lock_out_exports(self, segments: list[Segment]) -> tuple[list[Segment], list[File]]:
-        """Those of `segments`, oldest first, that no export has pinned, and their locks."""
+        """Return those of `segments`, oldest first, that no export has pinned, with their locks."""
         locks: list[File] = []
         try:
             for i, segment in enumerate(segments):
@@ -185,7 +190,7 @@ class Retention:
         return segments, locks
 
     def carry_over(self, segments: list[Segment]) -> None:
-        """Append STATE, durable: what lies below the end of `segments` is no longer needed."""
+        """Append STATE and sync it: then nothing below the end of `segments` is needed."""
         floor = segments[-1].limit
         firsts: dict[LaneKey, int] = {}
         for segment in segments:
@@ -194,7 +199,7 @@ class Retention:
         writer, ledger = self._writer, self._ledger
 
         def plan(state: Carryover) -> None:
-            # Everything planned so far will be applied before this record.
+            # The offsets of the frontier: all that is planned is applied before this record.
             carried = ledger.carried(firsts)
             carried["floor"] = floor
             for name, ranges in carried["topics"].items():
@@ -209,7 +214,7 @@ class Retention:
         writer.commit_queue.run(plan, Carryover(b"", 0), True)
 
     def forget(self, segments: list[Segment]) -> None:
-        """Let memory drop `segments`: nothing of them is readable any more."""
+        """Drop `segments` from memory. Nothing of them can be read any more."""
         queue = self._writer.commit_queue
         with queue.lock, queue.changing:
             for segment in segments:
@@ -220,14 +225,16 @@ class Retention:
                 self.doomed.append(segment)
 
     def remove(self) -> None:
-        """Remove the files of what was forgotten, oldest first, so that what is left is never a
-        journal with a hole; what fails is tried again before any other.
+        """Remove the files of what was forgotten.
+
+        The oldest go first, so that the journal never has a hole. A removal that fails is tried
+        again before the next.
         """
         while self.doomed:
             segment = self.doomed[0]
             for name in (segment.name, segment_name(segment.base, SUFFIX)):
                 with contextlib.suppress(FileNotFoundError):
                     self._directory.remove(name)
-            # Each by itself: nothing orders two removals but a sync between them.
+            # A sync after each: nothing else orders two removals.
             self._directory.sync()
             self.doomed.pop(0)

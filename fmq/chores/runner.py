@@ -1,10 +1,11 @@
 """What an engine does for itself: indexes, spares, checkpoints, relocation, retention.
 
-All of it is off the path of those who write, and all of it is derived or can be repeated, so a
-full disk met here ends nothing: it is noted, shown by `stats()`, and tried again.
+No call waits for a chore. What a chore writes can be built again or repeated, so a full disk ends
+nothing here: `stats().trouble` shows it, and the next round tries again.
 
-A thread runs it when there is something to do; an engine opened with `background=False` runs
-it at the end of its own calls, in the same order, which makes it deterministic.
+A thread runs the chores when there is something to do (thread.py). An engine opened with
+`background=False` runs them at the end of its calls, in the same order, and so does the same in
+every run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from fmq.tx.writer import Writer
 
 
 class Chores:
-    """The engine's own chores. `round` does all that is due; one thread at a time."""
+    """The chores of one engine. `round` does all that is due, in one thread at a time."""
 
     def __init__(
         self,
@@ -57,27 +58,27 @@ class Chores:
         self._clock: Clock = writer.clock
         self._options: Options = writer.options
         self.retention = Retention(directory, writer, catalog, groups)
-        self._running = threading.RLock()  # by the thread that does chores
+        self._running = threading.RLock()  # held by the thread that does chores
         self._last_seen = self._ledger.applied_upto
         self._last_change = self._clock.monotonic()
         self._last_roll = self._last_change
         self._writing = self._journal.current.base
         self.trouble: str | None = None
-        self._no_room: str | None = None  # for what this round would have written
+        self._no_room: str | None = None  # what this round could not write on a full disk
 
     # --- one round --------------------------------------------------------------------------
 
     def round(self) -> None:
-        """Do whatever is due; EngineFailed, or Closed, if nothing is done any more."""
+        """Do all that is due. Raises EngineFailed or Closed if the engine has stopped."""
         with self._running:
             self._round()
 
     def is_running_here(self) -> bool:
-        """Return whether this thread does a chore now: then the call is a signal handler's."""
+        """Return whether this thread does a chore now. Then a signal handler makes the call."""
         return is_mine(self._running)
 
     def _check(self) -> None:
-        """Once `end` is done the directory may be somebody else's."""
+        """Raise if the engine has stopped: another engine may have the directory by now."""
         with self._commit_queue.lock:
             self._commit_queue.check()
 
@@ -99,7 +100,7 @@ class Chores:
             self.trouble = _derived(error)
 
     def _save(self) -> str | None:
-        """Write what recovery and readers can do without; what is wrong, if something is."""
+        """Write indexes, relocations and a checkpoint. Return the trouble, if there is any."""
         self._write_indexes()
         trouble = self._relocate()
         if self._checkpoint_due():
@@ -107,9 +108,7 @@ class Chores:
         return trouble
 
     def _if_there_is_room(self, work: Callable[[], str | None]) -> str | None:
-        """Do `work`; where the disk is full it waits until retention, which goes on, has made room
-        for it.
-        """
+        """Do `work`. If the disk is full, note it and go on: retention may make room for it."""
         try:
             return work()
         except StorageFull as error:
@@ -121,28 +120,29 @@ class Chores:
         return None
 
     def _relocate(self) -> str | None:
-        """Write again what is too far behind; what is wrong with it, if it cannot be read."""
+        """Relocate what lies too far back. Return the trouble if it cannot be read."""
         try:
             while self._manager.relocate_oldest():
                 pass
-        except (Damaged, NewerFormat, OSError) as error:  # only what it reads can raise that
+        except (Damaged, NewerFormat, OSError) as error:  # only reading can raise these
             return f"an undecided transaction keeps its segment, and cannot be read: {error}"
         return None
 
     def attempt(self) -> bool:
-        """A round that raises nothing: whoever's call it follows has what it asked for. False if
-        the engine has stopped, as the next call will say.
+        """Do a round at the end of a call that has succeeded, so raise nothing about chores.
+
+        Return False if the engine has stopped; the next call will raise that.
         """
         if self.is_running_here():
-            return True  # this call is a signal handler's, and the round goes on after it
+            return True  # in a signal handler; the round goes on after it
         try:
             self.round()
         except Nested:
-            return True  # this call is a signal handler's, made inside of another one
+            return True  # in a signal handler, inside of another call
         except (EngineFailed, Closed):
             return False
         except BaseException as error:
-            # Nobody foresaw it: better no engine than a wrong one.
+            # An error that is not foreseen: no engine is better than a wrong one.
             with self._commit_queue.lock:
                 self._commit_queue.fail(error)
             if not isinstance(error, Exception):
@@ -190,41 +190,40 @@ class Chores:
         return applied != self.checkpointer.upto and idle
 
     def pressing(self) -> bool:
-        """Whether there is something to do before the engine is idle. Under the engine's lock."""
+        """Return whether a round is due although the engine is busy."""
         return self._ledger.applied_upto >= self.pressing_from() or bool(self._ledger.sealed)
 
     def pressing_from(self) -> int:
-        """The position from which on a checkpoint is due."""
+        """Return the position from which a checkpoint is due."""
         return self.checkpointer.upto + self._options.checkpoint_bytes
 
     def pending(self) -> bool:
-        """Whether something waits for the next sync."""
+        """Return whether something waits for the next sync."""
         return bool(self._journal.pending_bytes)
 
     def idle(self) -> bool:
-        """Whether everything applied is in a checkpoint, so that there is nothing to wait for."""
+        """Return whether nothing becomes due before the next append."""
         if self._journal.spares.lacks:
-            return False  # whoever makes room need not tell
+            return False  # room may be made outside of fmq
         if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
-            return False  # time alone makes retention due
+            return False  # retention becomes due with time
         retention = self.retention
         if retention.wanted and not retention.looked and retention.due():
-            return False  # it was opened so
+            return False  # it was due when the engine was opened
         applied = self._ledger.applied_upto == self.checkpointer.upto
         return applied and not self._ledger.sealed and not self._journal.pending_bytes
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of this instant now."""
-
+        """Write a checkpoint now."""
         with self._running:
             self._check()
             self._checkpoint(clean=False)
 
     def end(self, *, clean: bool) -> None:
-        """The engine takes nothing any more: wait for what is being done, and let nothing follow
-        but the last checkpoint, which there is only of an engine that was drained: `clean`.
-        """
+        """Wait for the running chore and, with `clean`, write the last checkpoint.
 
+        `clean` says that the engine is drained, so that nothing can be appended any more.
+        """
         with self._running:
             if clean:
                 self._checkpoint(clean=True)
@@ -239,23 +238,23 @@ class Chores:
     # --- retention --------------------------------------------------------------------------
 
     def _retain(self) -> str | None:
-        """Drop what is over the limits; why not, if something is wrong."""
+        """Drop what is over the limits. Return the trouble, if there is any."""
         try:
             if self.retention.due():
                 while (dropped := self._drop_oldest()) == AT_ONCE_MAX:
-                    pass  # there may be as many again
+                    pass  # there may be more
                 if dropped and self.retention.due():
-                    # The older checkpoint may be all that kept the next. Not until nothing is due:
-                    # a STATE takes room, too, and where that is much it would never end.
+                    # The older checkpoint may have kept the next segments. Once only: each STATE
+                    # takes room, too, and if it takes much there would always be more to drop.
                     self._drop_oldest()
         except (Damaged, NewerFormat, Unreadable) as error:
-            return f"retention stands still: {error}"
+            return f"retention cannot go on: {error}"
         except TooLarge as error:
-            return f"retention stands still, as what it carries over fits no segment: {error}"
+            return f"retention cannot go on, as what it carries over fits no segment: {error}"
         return None
 
     def _drop_oldest(self) -> int:
-        """Drop what may go now; how many segments."""
+        """Drop the segments that may go now. Return how many there were."""
         retention = self.retention
         if (
             not retention.choose(self.checkpointer.scan_from)
@@ -265,11 +264,11 @@ class Chores:
         segments, locks = retention.lock_out_exports(retention.choose(self.checkpointer.scan_from))
         try:
             if segments:
-                # Not again for want of the checkpoint, which may fail round after round.
+                # Only once: without room for the checkpoint this comes here in each round.
                 if self._ledger.floor < segments[-1].limit:
                     retention.carry_over(segments)
-                # Without it recovery begins at an older one, which lies above them, and finds the
-                # STATE on its way: it may have to, where a crash comes in between.
+                # Without this checkpoint recovery begins at an older one, above these segments, and
+                # meets the STATE on its way. After a crash at this point it does so, too.
                 self._checkpoint_if_there_is_room()
                 retention.forget(segments)
                 retention.remove()
@@ -280,7 +279,7 @@ class Chores:
 
 
 def _derived(error: OSError) -> str:
-    """Only files that are derived are written here, and each is checked when it is read: without
-    it recovery has more to do, and nothing is lost.
+    """Return the trouble of a file that was not written. Nothing is lost: each of these files is
+    checked when it is read, and built again if it is not sound.
     """
     return f"a file that can be built again: {error}; trying again later"

@@ -1,8 +1,8 @@
-"""Following a journal that somebody else writes, without a lock and without writing.
+"""Following a journal that another process writes, without a lock and without writing.
 
-Each refresh begins where everything had been vouched for, reads on, and applies the appends
-that end below what is vouched for now. What lies beyond is forgotten: if the writer dies, its
-successor may cut it and write something else there.
+Each refresh begins where the last one ended, reads on, and applies the appends that are vouched for
+by now. It forgets what it read beyond: if the writer dies, recovery may cut that, and the next
+writer may write something else there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ATTEMPTS = 5
 
 
 class _Begun(NamedTuple):
-    """A replay that has run, and what stopped it: for now, and for good."""
+    """A replay that has run, with the damage that stopped it, and the damage that will stay."""
 
     replay: Replay
     damage: Damaged | None
@@ -38,22 +38,22 @@ class _Begun(NamedTuple):
 
 
 class Follower:
-    """The state of a journal, as far as it can be vouched for."""
+    """The state of a journal, as far as it is vouched for."""
 
     ledger: Ledger
     catalog: Catalog
     segments: list[Segment]
 
     def __init__(self, directory: Directory, lock: RLock, *, undecided: bool = True) -> None:
-        """Without `undecided` no more is read than lies behind the checkpoint, however far back
-        the oldest undecided transaction was prepared. What is undecided is not known then.
+        """Without `undecided`, read only what comes after the checkpoint, however far back the
+        oldest undecided transaction was prepared. The undecided ones are not known then.
         """
         self._directory = directory
         self._knows_undecided = undecided
         self._lock = lock
         self.damage: Damaged | None = None  # what stopped it
-        self._lasting: Damaged | None = None  # the same, where a look from here on would miss it
-        self.gone: NotAStore | None = None  # why there is nothing to follow any more
+        self._lasting: Damaged | None = None  # damage before the place where a refresh reads on
+        self.gone: NotAStore | None = None  # why the journal cannot be followed any more
         self._interrupted_by: BaseException | None = None
         self._changing = Section(self._note_interrupt)
         self.store = self._read_store()
@@ -62,7 +62,7 @@ class Follower:
         self._start_over()
 
     def _look(self) -> Layout:
-        """The names; NotAStore if there is no journal any more."""
+        """Return the names. Raises NotAStore if there is no journal any more."""
         for _ in range(ATTEMPTS):  # one look may miss a name that is just being replaced
             try:
                 layout = look(self._directory)
@@ -73,8 +73,9 @@ class Follower:
         raise self._no_longer("the journal has been removed")
 
     def _read_store(self) -> bytes:
-        """Return the store's UUID. A writer may drop the newest segment after the names are read,
-        so one that is missing is looked for again.
+        """Return the store's UUID.
+
+        A writer may drop the newest segment after the names are read; then look again.
         """
         for _ in range(ATTEMPTS - 1):
             with suppress(FileNotFoundError):
@@ -82,7 +83,7 @@ class Follower:
         return read_header(self._directory, self._look().bases[-1]).store
 
     def _check_store(self, store: bytes) -> None:
-        """NotAStore if the journal is no longer that which was opened."""
+        """Raise NotAStore if the journal is not the one that was opened."""
         if store != self.store:
             raise self._no_longer(
                 f"the journal has been replaced by another one, of the store {store.hex()}"
@@ -96,14 +97,14 @@ class Follower:
         )
 
     def _start_over(self) -> None:
-        """Begin at the newest checkpoint; whatever fails leaves what was known as it is.
+        """Begin anew at the newest checkpoint. An error leaves what was known as it is.
 
-        Raises CheckpointLost if there may be more that was durable, and no writer that will
-        tell.
+        Raises CheckpointLost if more may be durable than can be seen, and no engine has the
+        directory open.
 
-        Retention may pull the ground away meanwhile, or a checkpoint speak of a segment made
-        since the names were read, and a writer be between two bytes. So what is missing or
-        damaged counts only if it is still so when all is begun anew.
+        Meanwhile retention may drop a segment, a checkpoint may name a segment made after the
+        names were read, and a writer may be in the middle of a write. So missing or damaged bytes
+        count only if they are still so when all is begun anew.
         """
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1
@@ -122,10 +123,10 @@ class Follower:
         with self._lock, self._changing:
             self._replay, self.damage, self._lasting = begun
             self.ledger, self.segments, self.catalog = ledger, segments, catalog
-            self.files.close()  # what is opened from here on is no older than what was replayed
+            self.files.close()  # files opened from now on are as new as what was replayed
 
     def _begin(self, *, believe: bool) -> _Begun:
-        """Apply what the journal says; with `believe` up to what is damaged."""
+        """Replay the journal. Raise damage or, with `believe`, return it with what comes before."""
         layout = self._look()
         replay = begin(self._directory, layout)
         self._check_store(replay.store)
@@ -154,8 +155,9 @@ class Follower:
             raise error
 
     def hidden(self) -> Damaged | None:
-        """What to say instead of what the first segment there is seems to begin with: the damage,
-        if no STATE was met that tells what stood before it, nor a checkpoint. Under the lock.
+        """Return the error if it is not known what came before the first segment; else None.
+
+        Neither a checkpoint nor a STATE has said it then. Under the lock.
         """
         if not self.ledger.unsettled:
             return None
@@ -168,9 +170,7 @@ class Follower:
         return rebuild_index(self._directory, segment, self.store)
 
     def _run(self) -> None:
-        """Apply what has come to be vouched for. Damage counts only if it is still there when
-        looked at again.
-        """
+        """Apply what is newly vouched for. Damage counts only if a second look finds it, too."""
         for attempt in range(ATTEMPTS):
             try:
                 with self._lock:
@@ -191,17 +191,18 @@ class Follower:
             self._open_anew()
 
     def _open_anew(self) -> None:
-        """Keep no file of what was just looked at.
+        """Close the files of the segments that were just read.
 
-        Each of these segments may have been the last one since it was opened here, and a recovery
-        have put a copy in its place: what goes on behind the cut is in the copy alone.
+        Each may have been the last segment since then, and recovery may have put a copy in its
+        place. What is appended after the cut is in the copy alone.
         """
         for segment in self._replay.segments:
             self.files.forget(segment.base)
 
     def refresh(self) -> None:
-        """Apply what has become durable since the last time. Raises NotAStore if the journal is
-        gone, for good.
+        """Apply what has become durable since the last refresh.
+
+        Raises NotAStore, now and from then on, if the journal is gone.
         """
         self.check()
         try:
@@ -211,7 +212,7 @@ class Follower:
             raise
 
     def check(self) -> None:
-        """Raise what keeps the journal from being followed any further, if anything does."""
+        """Raise the error that keeps the journal from being followed further, if there is one."""
         if self.gone is not None:
             raise self.gone.with_traceback(None)
         error = self._interrupted_by or self._replay.interrupted_by
@@ -243,7 +244,7 @@ class Follower:
             self._replay.first = layout.bases[0]
             self._replay.resume(segments)
             with self._lock:
-                # First: whatever the run comes to know, even if it ends in an error, lies in these.
+                # Before the run: what it applies lies in these, even if it ends in an error.
                 self.segments = [each for each in self.segments if each.base < here] + segments
             self._run()
             if self.damage is None:
@@ -254,11 +255,11 @@ class Follower:
         self._take_over(set(layout.names))
 
     def _take_over(self, names: set[str]) -> None:
-        """Leave indexes that are on disk by now, forget what was dropped."""
+        """Drop from memory the indexes that are on disk by now, and what retention has dropped."""
         with self._lock, self._changing:
             sealed = self.ledger.sealed
             while sealed and sealed[0].base < self.ledger.floor:
-                sealed.pop(0)  # dropped before its index was written, or before it was seen here
+                sealed.pop(0)  # dropped before its index was written or seen
             while sealed and segment_name(sealed[0].base, SUFFIX) in names:
                 self.catalog.add(sealed.pop(0).base)
             while self.segments[0].limit <= self.ledger.floor:
@@ -268,7 +269,7 @@ class Follower:
                     self.catalog.drop(base)
 
     def segment_of(self, position: int) -> Segment | None:
-        """The segment that `position` lies in; None if it has been dropped."""
+        """Return the segment that holds `position`; None if it was dropped."""
         for segment in reversed(self.segments):
             if segment.base <= position:
                 return segment

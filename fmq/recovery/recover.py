@@ -1,8 +1,7 @@
-"""From a directory to what an engine starts with, in the order things happen.
+"""From a directory to what an engine starts with, in the order in which things happen.
 
-Look at the names · read the newest header · read the checkpoint · read the headers that it does
-not know · replay · judge the tail · copy it if it is not proven durable · finish what a retention
-began.
+Look at the names · read the newest header · read the checkpoint · read the other headers · replay ·
+judge the tail · copy it if it is not proven durable · finish what a retention began.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ class RecoveryReport:
     """What opening found and did."""
 
     clean: bool
-    """Whether the directory had been closed, so that nothing had to be proven."""
+    """Whether the engine before had been closed, so that nothing had to be proven."""
     replayed_bytes: int
     undecided: int
     cut_bytes: int
-    """Bytes behind the last whole append, which nothing proves durable; kept in quarantine/."""
+    """Bytes after the last whole append, which nothing proves durable. quarantine/ keeps them."""
     copied: bool
     """Whether the last segment was copied, because its tail was not proven durable."""
 
@@ -51,24 +50,24 @@ class Recovered(NamedTuple):
     ledger: Ledger
     checkpoint: Checkpoint | None
     generation: int
-    """The largest of a checkpoint of this store that is there, be it of any use or not."""
+    """The largest of a checkpoint of this store that was found, even of one that is not used."""
     part_size: int
     report: RecoveryReport
 
 
 class Claimed(NamedTuple):
-    """A directory that nobody else writes to, until `unlock` is called."""
+    """A directory that no other engine writes to, until `unlock` is called."""
 
     found: Recovered
     unlock: Callable[[], None]
 
 
 def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
-    """Lock `directory`, and recover the journal in it or begin one.
+    """Lock `directory`, and recover the journal in it or begin a new one.
 
-    Damaged and NewerFormat leave the directory as it was.
+    Raises Damaged or NewerFormat, and leaves the directory as it was.
     """
-    look(directory)  # first: in a directory that is not fmq's not even a lock is made
+    look(directory)  # before the lock: nothing is made in a directory that is not fmq's
     unlock = directory.lock(LOCK)
     try:
         layout = look(directory)
@@ -81,22 +80,22 @@ def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
 
 
 def recover(directory: Directory, layout: Layout) -> Recovered:
-    """The state of the journal, made durable; it is the caller's to hold the lock."""
+    """Return the state of the journal, made durable. The caller holds the lock."""
     assert not layout.fresh, "a new journal is begun, not recovered"
     replay = begin(directory, layout)
     store = replay.store
     replay.run()
     last = replay.segments[-1]
     check_ends(replay, layout)
-    # A header is durable before its segment gets its name.
+    # An empty last segment is proven: its header was synced before it got its name.
     proven = last.end == last.base + HEADER_BYTES
     if replay.checkpoint is not None and replay.checkpoint.applied_upto == last.end:
         proven = True
     cut = 0
-    # Of bytes whose write has failed nothing may be left to be seen; it must not be gone on with.
+    # After a failed write the cache may show bytes that the disk lacks: take a copy.
     failed = FAILED in layout.names
     copied = failed or not proven or not tail_is_zeros(directory, last)
-    _remove_unproven(directory, layout)  # on a full disk a copy needs their room
+    _remove_unproven(directory, layout)  # on a full disk the copy needs their room
     if copied:
         cut = _copy_giving_up_spares(directory, last)
         if replay.ledger.undecided:
@@ -104,7 +103,7 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
         if failed:
             directory.remove(FAILED)
     else:
-        # A segment may have been named just before a kill, and its name not be durable yet.
+        # A segment may have got its name just before a kill: make the name durable.
         directory.sync()
     segments = _drop_below_floor(directory, replay.segments, replay.ledger)
     _remove_leftovers(directory, segments)
@@ -116,8 +115,8 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
         cut_bytes=cut,
         copied=copied,
     )
-    # Of two slots the larger one is believed: what is written from now on must be above one that
-    # is of no use, as it speaks of segments that were dropped since.
+    # The larger generation counts, so the next must be larger than that of any slot, even of one
+    # that is not used because its segments were dropped.
     newest = replay.checkpoint or checkpoints.read(directory, store)
     if newest is None:
         _remove_slots(directory)
@@ -133,7 +132,7 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
 
 
 def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
-    """A new journal, that of `store`, in an empty directory."""
+    """Begin a new journal with the UUID `store` in an empty directory."""
     try:
         segment = create_first_segment(directory, store, capacity)
     except OSError as error:
@@ -157,8 +156,8 @@ def begin(directory: Directory, layout: Layout) -> Replay:
     if checkpoint is None:
         checkpoints.refuse_other_store(directory, store, newest.base)
     elif checkpoint.scan_from < layout.bases[0]:
-        # An older slot, from before a retention: what it speaks of was dropped, if a STATE
-        # record says so, which the replay will tell.
+        # An older slot, from before a retention. Its segments were dropped if a STATE record says
+        # so; the replay finds out.
         checkpoint = None
     segments = known_segments(directory, layout, checkpoint, newest)
     if checkpoint is not None:
@@ -167,7 +166,7 @@ def begin(directory: Directory, layout: Layout) -> Replay:
 
 
 def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:
-    """A sound checkpoint that does not fit the segments means that some are not there."""
+    """Raise Damaged if segments are missing that a sound checkpoint knows."""
     last = segments[-1]
     if checkpoint.applied_upto > last.limit:
         reason = f"shorter than promised: the checkpoint knows data up to {checkpoint.applied_upto}"
@@ -175,29 +174,31 @@ def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:
 
 
 def check_ends(replay: Replay, layout: Layout) -> None:
-    """Nothing is missing at either end.
+    """Raise Damaged if segments are missing at either end.
 
-    Retention drops the oldest first and says so before; any other missing segment is damage.
+    Retention drops the oldest ones, after a STATE says so. Any other missing segment is damage.
     """
     first = replay.segments[0].base
     if first > replay.ledger.floor or replay.ledger.unsettled:
         raise begins_late(first)
     last = replay.segments[-1]
     if segment_name(last.base, INDEX_SUFFIX) in layout.names:
-        # It gets its index once the segment behind it is durable and in use.
+        # A segment gets an index only when the next one is durable and in use.
         reason = f"the segment is missing: the one before it, {last.name}, was sealed"
         raise Damaged(segment_name(last.limit), last.limit, reason)
 
 
 def begins_late(first: int) -> Damaged:
-    """What to say of a journal that begins with the segment at `first`, and nothing says why."""
+    """Return the error for a journal that begins at `first` without a STATE that says why."""
     reason = "the segments before it are missing, and no STATE record says they were dropped"
     return Damaged(segment_name(first), first, reason)
 
 
 def _copy_giving_up_spares(directory: Directory, last: Segment) -> int:
-    """Put a copy of the last segment in its place; bytes cut. Where there is no room for that, or
-    to keep what is cut, spares are given up for it: the old file will leave as much.
+    """Put a copy of the last segment in its place. Return how many bytes were cut.
+
+    If there is no room for the copy, or to keep what is cut, spares are removed. The old file
+    leaves as much room as they took.
     """
     while True:
         spare = _spare(directory, last.capacity)
@@ -211,10 +212,10 @@ def _copy_giving_up_spares(directory: Directory, last: Segment) -> int:
 
 
 def _spare(directory: Directory, capacity: int) -> str | None:
-    """A spare that can take the copy: of the right size, and zeros throughout."""
+    """Return a spare that can take the copy: of the right size, and all zeros."""
     for name in sorted(directory.names()):
         if is_spare(name):
-            with contextlib.suppress(OSError):  # another one, or one that is made
+            with contextlib.suppress(OSError):  # try the next one; or a file is made for the copy
                 file = directory.open(name)
                 try:
                     if file.size() == capacity and all_zeros(file, capacity):
@@ -225,16 +226,17 @@ def _spare(directory: Directory, capacity: int) -> str | None:
 
 
 def _remove_unproven(directory: Directory, layout: Layout) -> None:
-    """Files that were to become spares, or had been: nobody knows what they keep."""
+    """Remove unfinished spares, whose bytes are not known."""
     unproven = sorted(filter(is_unproven, layout.names))
     if unproven:
         free(directory, *unproven)
 
 
 def _make_again(directory: Directory, layout: Layout, capacity: int) -> None:
-    """The spares that the copy took were set aside for decisions, which no full disk may refuse,
-    and so was one that was never finished. What was replaced has just left as much room: take it
-    before anybody else does.
+    """Make the spares again that the copy took, and one that was never finished.
+
+    They were reserved for decisions, which no full disk may refuse. The file that was replaced has
+    just left as much room; another program may take it soon.
     """
     there = set(filter(is_spare, directory.names()))
     lost = set(filter(is_spare, layout.names)) - there
@@ -248,15 +250,16 @@ def _make_again(directory: Directory, layout: Layout, capacity: int) -> None:
 def _drop_below_floor(
     directory: Directory, segments: list[Segment], ledger: Ledger
 ) -> list[Segment]:
-    """Finish a retention that a crash interrupted: the STATE record is durable, the files are not
-    needed. Oldest first, so that what is left is never a journal with a hole.
+    """Finish a retention that a crash interrupted: remove the segments below the floor.
+
+    The oldest go first, so that the journal never has a hole. Return the segments that are left.
     """
     kept = [segment for segment in segments if segment.limit > ledger.floor]
     for segment in segments[: len(segments) - len(kept)]:
         directory.remove(segment.name)
         with contextlib.suppress(FileNotFoundError):
             directory.remove(segment_name(segment.base, INDEX_SUFFIX))
-        # Each by itself: nothing orders two removals but a sync between them.
+        # A sync after each: nothing else orders two removals.
         directory.sync()
     if len(kept) < len(segments):
         ledger.sealed = [index for index in ledger.sealed if index.base >= kept[0].base]
@@ -264,14 +267,14 @@ def _drop_below_floor(
 
 
 def _remove_slots(directory: Directory) -> None:
-    """Remove slots that say nothing: a reader would take them for some that had said more."""
+    """Remove unusable slots. A reader would think that they had proven more than it can see."""
     for name in checkpoints.SLOTS:
         with contextlib.suppress(OSError):
             directory.remove(name)
 
 
 def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:
-    """Temporary files that no one will finish, and parts and indexes of segments that are gone."""
+    """Remove unfinished files, and parts and indexes of segments that are gone."""
     bases = {segment.base for segment in segments}
     for name in directory.names():
         if name.endswith(LEFTOVER) and belongs(name):

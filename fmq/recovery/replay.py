@@ -1,7 +1,9 @@
 """Applying what the journal says, from a checkpoint or from its first segment on.
 
-A replay may be continued: a read-only engine calls `run` again and again to follow a live one,
-and each time begins where it had applied up to.
+A replay can be continued: a read-only engine calls `run` again and again to follow a live one. Each
+run begins where the one before has ended.
+
+It reads, and decides which appends are applied. How an append changes the ledger is in tx/apply.
 """
 
 from __future__ import annotations
@@ -41,12 +43,14 @@ class Replay:
         self.segments = segments
         self.checkpoint = checkpoint
         self.durable_to = 0
-        self.sound_to = 0  # where the sound appends end, those that were left out included
+        self.sound_to = 0  # the end of the sound appends, also of those that were left out
         self.replayed_bytes = 0
         self.part_size = 0
-        self.interrupted_by: BaseException | None = None  # in the middle of an append
-        self._zeros_in: tuple[int, int] | None = None  # the file whose rest was zeros
-        self.first = segments[0].base  # nothing before it is there
+        self.interrupted_by: BaseException | None = None  # what ended an append in the middle
+        self._zeros_in: tuple[int, int] | None = (
+            None  # the identity of the file whose rest was zeros
+        )
+        self.first = segments[0].base  # the oldest segment in the directory
         if checkpoint is None:
             self._begin_at_first_segment()
         else:
@@ -59,7 +63,7 @@ class Replay:
         self._index_from = self.applied_from
         ledger.applied_upto = self.applied_from
         ledger.known_from = first
-        # Segments have been dropped: what came before is told by a STATE further on.
+        # Segments have been dropped. A STATE later in the journal says what was in them.
         ledger.unsettled = first > 0
 
     def _begin_at(self, checkpoint: Checkpoint) -> None:
@@ -79,9 +83,9 @@ class Replay:
         self.ledger.index = index
 
     def forgo_undecided(self) -> None:
-        """Read nothing before the checkpoint: what was undecided there will not be known.
+        """Read nothing before the checkpoint. Transactions undecided there will not be known.
 
-        A decision of it is applied all the same, as if its PREPARE had been dropped.
+        Their decisions are applied all the same, as if each PREPARE had been dropped.
         """
         self.scan_from = self.applied_from
         self.ledger.known_from = max(self.ledger.known_from, self.applied_from)
@@ -93,7 +97,7 @@ class Replay:
         raise Damaged(segment_name(position), position, "the segment is missing")
 
     def _read_part(self, base: int, size: int) -> SegmentIndex | None:
-        """The part that the checkpoint speaks of; None if it must be built again."""
+        """Return the part that the checkpoint names; None if it must be built again."""
         if not size:
             return None if self.applied_from > base + HEADER_BYTES else SegmentIndex(base)
         try:
@@ -110,17 +114,17 @@ class Replay:
         return index if index.end == self.applied_from else None
 
     def resume(self, segments: list[Segment]) -> None:
-        """Let the next run go on where everything has been applied, in what `segments` are now."""
+        """Let the next run go on after what is applied, in `segments` as they are now."""
         self.segments = segments
-        # A segment that was entered may have had nothing to apply yet; all before it is applied.
+        # The segment of the index may be empty yet. Then all before it is applied.
         applied = max(self.ledger.applied_upto, self.ledger.index.base + HEADER_BYTES)
         self.scan_from = self.applied_from = self._index_from = applied
         self.checkpoint = None
 
     def run(self, *, vouched_only: bool = False) -> None:
-        """Apply everything up to the end; Damaged or NewerFormat. Nothing is written.
+        """Apply everything up to the end. Nothing is written. Raises Damaged or NewerFormat.
 
-        With `vouched_only` appends at the tail are left out that may not be durable.
+        With `vouched_only`, appends at the tail that may not be durable are left out.
         """
         start = min(self.scan_from, self.applied_from, self._index_from)
         at = self.segments.index(self._segment_at(start))
@@ -151,7 +155,7 @@ class Replay:
             vouched = max(vouched, self._proven_by_what_is_missing(waiting))
         finally:
             file.close()
-        # A checkpoint may know more than the segments on the way to it.
+        # A checkpoint may already have proven more than the segments before it.
         self.durable_to = max(self.durable_to, segment.end if sealed else vouched)
         for append in waiting:
             if end_of(append) <= vouched:
@@ -163,13 +167,14 @@ class Replay:
                 raise Damaged(segment.name, segment.base, OTHER_RECORDS)
         else:
             segment.end = ending.append_start
-            assert vouched_only or scan.chain is not None, "appends go on behind a known chain"
+            assert vouched_only or scan.chain is not None, "appends go on after a known chain"
             segment.chain = scan.chain or 0
 
     def _proven_by_what_is_missing(self, waiting: list[list[Record]]) -> int:
-        """The end of the STATE in `waiting` that tells why there is nothing before the first
-        segment; 0 if there is none, or it is known without it. It was durable before the first
-        one was removed, as was all before it.
+        """Return the end of the STATE in `waiting` that says why older segments are missing.
+
+        It was durable before they were removed, and so was all before it. Return 0 if there is
+        none, or none is needed.
         """
         if self.first <= self.ledger.floor and not self.ledger.unsettled:
             return 0
@@ -182,11 +187,11 @@ class Replay:
     def _scan(
         self, file: File, segment: Segment, position: int, limit: int, *, growing: bool
     ) -> Scan:
-        """A scan that knows the chain from the segment's start or from the checkpoint on.
+        """Return a scan that knows the chain, from the segment's start or from the checkpoint.
 
-        Of a file that is `growing` the rest is read to its end until that was zeros once. From then
-        on it is written front to back, so a hole can only be damage, and the next checkpoint or
-        segment, which knows what had been durable, tells of it.
+        The rest of a `growing` file is read to its end until it was zeros once. From then on the
+        file is written front to back. So a hole after that is damage, and the next checkpoint or
+        segment shows it.
         """
         chain, chain_at = 0, segment.base + HEADER_BYTES
         if position != chain_at and self.checkpoint is not None:
@@ -203,10 +208,10 @@ class Replay:
         )
 
     def _apply_all(self, scan: Scan, segment: Segment, *, hold: bool) -> list[list[Record]]:
-        """Apply the segment's appends as they come, or hold them for the caller."""
+        """Apply the appends of `scan`. With `hold`, return the new ones instead."""
         if segment.base > self.ledger.index.base:
             self.ledger.enter_segment(segment.base)
-            self.part_size = 0  # the part that the checkpoint speaks of is of the one before
+            self.part_size = 0  # the part that the checkpoint names is that of the segment before
         waiting = []
         for append in scan:
             if hold and append[0].position >= self.applied_from:
@@ -244,8 +249,9 @@ class Replay:
 
 
 def rebuild_index(directory: Directory, segment: Segment, store: bytes) -> SegmentIndex:
-    """The index of a sealed segment, from the segment alone; FileNotFoundError if it is gone,
-    Damaged or NewerFormat.
+    """Return the index of a sealed segment, built from the segment alone.
+
+    Raises FileNotFoundError if the segment is gone, Unreadable, Damaged or NewerFormat.
     """
     try:
         return _rebuilt(directory, segment, store)
