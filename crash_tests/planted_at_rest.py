@@ -68,7 +68,7 @@ FOUND_BY_TESTS = (
     ),
     Mutant(
         "a call of an engine imports what it needs",
-        '        """A snapshot of what the engine knows of itself."""\n',
+        '        """Return a snapshot of the engine."""\n',
         "        import fractions  # noqa: F401\n",
         tests="tests/test_imports.py",
     ),

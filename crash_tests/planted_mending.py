@@ -56,7 +56,8 @@ MENDING = (
     ),
     Mutant(
         "a follower that starts over keeps its old files",
-        "            self.files.close()  # files opened from now on are as new as what was replayed\n",
+        "            self.files.close()  # files opened from now on are as new as what was"
+        " replayed\n",
         "",
         "--workload follower-left-behind",
     ),

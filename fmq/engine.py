@@ -1,4 +1,4 @@
-"""An opened directory: the public calls, each a short story told by the layers below."""
+"""An opened directory: the public calls. Each checks, calls the parts, and returns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fmq.shutdown import (
     Closing,
     drain,
     forget,
-    let_go_of_locks,
+    free_locks,
     refusals_of_close,
     remember,
 )
@@ -48,7 +48,7 @@ from fmq.tx.transaction import Transaction
 
 
 class Engine:
-    """A directory opened for writing; made by `fmq.open`. Safe for threads."""
+    """A directory opened for writing, made by `fmq.open`. Safe for threads."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Engine:
         *,
         background: bool,
     ) -> None:
-        """`claim` is what `directory` holds, and `drawn` are random bytes for ids."""
+        """`claim` is what recovery found in `directory`; `drawn` are random bytes for ids."""
         self._path = path
         self._directory = directory
         self._options = options
@@ -87,7 +87,7 @@ class Engine:
         remember(self)
 
     def _start_threads(self, *threads: Committer | ChoreThread) -> None:
-        """Start all, or none if there can be no more; then this is no engine."""
+        """Start all threads. If one cannot start, stop the others and raise."""
         started = []
         try:
             for thread in threads:
@@ -114,10 +114,10 @@ class Engine:
         producer: str | None = None,
         sync: bool | None = None,
     ) -> Receipt:
-        """Append one message; it is durable and visible on return.
+        """Append one message. It is durable and visible on return.
 
-        With `sync=False` it becomes both with the next sync of any call, or as the process ends
-        normally; with `sync=True` it is durable on return whatever the options say.
+        With `sync=False` it becomes both with the next sync of any call, or at a normal end of the
+        process. With `sync=True` it is durable on return, whatever the options say.
         """
         if self._refusal is not None:
             self._check()
@@ -137,10 +137,10 @@ class Engine:
         producer: str | None = None,
         sync: bool | None = None,
     ) -> list[Receipt]:
-        """Append bodies or Messages, all or none of them; one receipt for each record.
+        """Append bodies or Messages, all or none of them. Return one receipt for each record.
 
-        A record holds at most 65,536 messages of one queue: more of them take several records,
-        which one append writes and one sync makes durable and visible.
+        A record holds at most 65,536 messages of one queue. More of them take several records of
+        one append, and one sync makes them durable and visible.
         """
         self._check()
         sent = self._sender.many(topic, bodies, queue, producer)
@@ -182,11 +182,11 @@ class Engine:
         check_after: float | None = None,
         bind: Any = None,
     ) -> Transaction:
-        """A new transaction over any topics; as a `with` block it commits at its end.
+        """Return a new transaction over any topics. As a `with` block it commits at its end.
 
-        `check_after` is for how many seconds after prepare nobody is asked about it. With `bind`,
-        a connection to the user's database, the block begins and ends the database's transaction
-        as well, and both commit or neither does; with one of asyncio it is `async with`.
+        No checker is asked about it for `check_after` seconds after prepare. With `bind`, a
+        connection to the user's database, the block begins and ends the database's transaction as
+        well: both commit, or neither does. A connection of asyncio needs `async with`.
         """
         self._check()
         if bind is None:
@@ -200,14 +200,14 @@ class Engine:
         )
 
     def _with_databases(self) -> Databases:
-        """Those that producers are bound to; there are none before the first is named or met."""
+        """Return the databases that producers are bound to. The first call makes the object."""
         with self._checkers.lock:
             if self._databases is None:
                 self._databases = Databases(self, self._clock, background=self._background)
             return self._databases
 
     def _resolve(self, addresses: Mapping[str, object]) -> None:
-        """Have the databases at `addresses` asked what their producers' transactions became."""
+        """Ask the databases at `addresses` what became of their producers' transactions."""
         databases = self._with_databases()
         for producer, address in addresses.items():
             self.checker(producer)(databases.add_configured(producer, database_at(address)))
@@ -215,7 +215,7 @@ class Engine:
         databases.start()
 
     def outcome(self, tx_id: str) -> Outcome:
-        """What became of a transaction: undecided, committed or rolled back, when and by whom."""
+        """Return what became of a transaction: undecided, committed or rolled back."""
         self._enter()
         try:
             return self._manager.decisions.outcome(tx_id)
@@ -224,7 +224,7 @@ class Engine:
             raise
 
     def undecided(self) -> list[UndecidedTransaction]:
-        """The sealed transactions that wait for their decision, the oldest first."""
+        """Return the sealed transactions that wait for their decision, the oldest first."""
         self._enter()
         return self._parts.questions.undecided()
 
@@ -240,8 +240,8 @@ class Engine:
     ) -> Outcome:
         """Commit or roll back an undecided transaction, in its producer's place.
 
-        The same decision again is a success; the opposite one is AlreadyDecided. With `seal`
-        the decision reaches exactly the transaction that has it, or none. `sync` as in `send`.
+        The same decision again succeeds; the opposite one raises AlreadyDecided. With `seal` only
+        a transaction that has this seal is decided. `sync` is as in `send`.
         """
         self._check()
         why, by = "" if reason is None else reason, "" if decided_by is None else decided_by
@@ -253,11 +253,11 @@ class Engine:
 
     @property
     def feedback(self) -> Feedback:
-        """Where producers ask what became of what they have prepared, and answer."""
+        """Return the feedback service, where producers take questions and answer them."""
         return self._parts.feedback
 
     def checker(self, producer: str) -> Callable[[Checker], Checker]:
-        """Register the decorated function to be asked what became of what `producer` prepared.
+        """Register the decorated function as a checker for the transactions of `producer`.
 
         It takes a Question and returns "commit", "rollback" or "unknown".
         """
@@ -265,7 +265,7 @@ class Engine:
         return self._checkers.decorator(producer)
 
     def settle(self, *, timeout: float = 30.0) -> Settled:
-        """Ask the registered checkers about everything that is undecided now, and report."""
+        """Ask the registered checkers about all that is undecided now. Return what came of it."""
         self._check()
         return self._checkers.settle(check_seconds("timeout", timeout))
 
@@ -278,9 +278,9 @@ class Engine:
         tx_id: str | None = None,
         check_after: float | None = None,
     ) -> Outcome:
-        """Prepare `messages`, pairs of topic and body, call `local`, and decide by what it says.
+        """Prepare `messages`, pairs of topic and body, call `local`, and decide as it answers.
 
-        It returns "commit", "rollback" or "unknown"; an exception leaves it to the checker.
+        `local` returns "commit", "rollback" or "unknown". If it raises, the checker is asked later.
         """
         check_callable("local", local)
         tx = self.transaction(tx_id=tx_id, producer=producer, check_after=check_after)
@@ -291,9 +291,9 @@ class Engine:
     def read(
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
     ) -> list[Message]:
-        """The messages of `queue` from `offset` on, at most `limit`; empty if there are none.
+        """Return the messages of `queue` from `offset`, at most `limit`; wait `timeout` seconds.
 
-        Damaged or Unreadable if one of them is; `read_batch` gives what lies before it.
+        Raises Damaged or Unreadable if one of them is; `read_batch` returns those before it.
         """
         self._enter()
         return read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
@@ -307,9 +307,9 @@ class Engine:
         limit: int = 1000,
         timeout: float = 0.0,
     ) -> Batch | None:
-        """The same as one Batch: bodies at once, messages when asked; None if there are none yet.
+        """Return the same as one Batch, which has the bodies; None if there are no messages.
 
-        It may have fewer than `limit` although there are more; go on from `batch.next`.
+        It may have fewer than `limit` although there are more. Go on from `batch.next`.
         """
         self._enter()
         queue, offset, limit = check_place(topic, queue, offset, limit)
@@ -318,13 +318,16 @@ class Engine:
         try:
             return messages.batch_within(topic, queue, offset, limit, timeout, self._check_open)
         except OSError:
-            self._check_open()  # closed since then, and its files with it
+            self._check_open()  # another thread may have closed it, and its files
             raise
 
     def consumer(
         self, topics: str | Iterable[str], *, group: str, lease_seconds: float | None = None
     ) -> Consumer:
-        """A member of `group`, which shares the messages of `topics`; a new one starts earliest."""
+        """Return a member of `group`, which shares the messages of `topics`.
+
+        A new group begins with the oldest messages.
+        """
         self._check()
         names = check_names("topic", topics)
         group = check_name("group", group)
@@ -350,14 +353,14 @@ class Engine:
         )
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
-        """All queues, or those of one topic, with the offsets they hold at this instant."""
+        """Return all queues, or those of one topic, with their offsets at this instant."""
         self._enter()
         if topic is not None:
             check_text("topic", topic)
         return self._parts.messages.queues(topic)
 
     def groups(self, group: str | None = None) -> list[GroupInfo]:
-        """How far all groups are, or one, in each queue of the topics they have taken from."""
+        """Return how far each group is, or one group, in each queue it has taken from."""
         self._enter()
         if group is not None:
             check_text("group", group)
@@ -371,17 +374,17 @@ class Engine:
 
     @property
     def options(self) -> Options:
-        """As it was opened with: a copy, as the engine's own is nobody's to change."""
+        """Return a copy of the options that the engine was opened with."""
         return replace(self._options)
 
     def sync(self) -> None:
-        """Make everything sent so far durable, whatever the mode."""
+        """Make everything sent so far durable, whatever the sync mode."""
         self._check()
         self._parts.commit_queue.flush(force=True)
         self._after()
 
     def checkpoint(self) -> None:
-        """Save where recovery can start; it happens by itself, too."""
+        """Write a checkpoint, from which recovery can start. Chores write them, too."""
         self._check()
         self._parts.refuse_nested()
         self._parts.commit_queue.flush(force=True)
@@ -393,7 +396,7 @@ class Engine:
             raise no_checkpoint(self._path, error) from error
 
     def stats(self) -> Stats:
-        """A snapshot of what the engine knows of itself."""
+        """Return a snapshot of the engine."""
         if isinstance(self._refusal, Forked):
             raise self._refusal.with_traceback(None)
         parts = self._parts
@@ -412,30 +415,30 @@ class Engine:
         return stats
 
     def _check(self) -> None:
-        """Raise if the engine takes nothing any more."""
+        """Raise if the engine is closed or has failed."""
         if self._refusal is not None:
-            # The trace of each earlier time would keep what its callers had in their hands.
+            # An earlier traceback would keep the objects of its callers alive.
             raise self._refusal.with_traceback(None)
         if self._parts.commit_queue.failure is not None:
             self._parts.commit_queue.check()
 
     def _check_open(self) -> None:
-        """Raise if nothing can be read any more; a failed engine still shows what was visible."""
+        """Raise if nothing can be read any more. A failed engine still shows what was visible."""
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
         if self._parts.commit_queue.failure is not None:
             self._parts.check_whole()
 
     def _enter(self) -> None:
-        """Raise if nothing can be read, or if a signal handler would read what its own thread is
-        just changing.
+        """Raise if nothing can be read, or if a signal handler calls while its own thread changes
+        what it would read.
         """
         if is_mine(self._parts.lock):
             raise Nested
         self._check_open()
 
     def _after(self) -> None:
-        # In the child of a fork it is refused: there a chore may be another thread's for ever.
+        # Not in the child of a fork, where a thread that is missing may hold the lock of chores.
         if not self._background and self._refusal is None:
             self._parts.chores.attempt()
 
@@ -443,7 +446,7 @@ class Engine:
         """Wait for running calls, write a checkpoint, release the directory.
 
         What is undecided stays undecided. Raises StorageError if the machine refuses to close a
-        file; then everything else is closed, the engine too, and a second call does nothing.
+        file. Then everything else is closed, and a second call does nothing.
         """
         self._parts.refuse_nested()
         with self._parts.lock:
@@ -456,17 +459,17 @@ class Engine:
         with refusals_of_close(self._path):
             self._closing.go_on()
 
-    def _lettings_go(self) -> tuple[Callable[[], None], ...]:
+    def _releases(self) -> tuple[Callable[[], None], ...]:
         return self._parts.close, self._unlock, self._directory.close
 
     def _process_ends(self) -> None:
-        with suppress(Closed):  # by another thread, since it was looked at
+        with suppress(Closed):  # another thread may have closed it
             self._parts.commit_queue.process_ends()
 
-    def _let_go(self) -> None:
-        for let_go in self._lettings_go():
+    def _release(self) -> None:
+        for release in self._releases():
             with suppress(Exception):
-                let_go()
+                release()
 
     def _steps_to_close(self, refusal: Closed) -> list[Callable[[], None]]:
         begun = False
@@ -475,14 +478,13 @@ class Engine:
             nonlocal begun
             queue = self._parts.commit_queue
             had_failed = queue.broken()
-            # The checkpoint is a hint: without it, or if it was broken off, the next open replays
-            # a little more.
+            # Without this checkpoint, or with half of it, the next opening replays a little more.
             clean = drain(self._parts, refusal) and not begun
             begun = True
             with suppress(OSError):
                 self._parts.chores.end(clean=clean)
             if queue.broken() and not had_failed:
-                # Calls that did not wait may have lost what they planned, and no error said so.
+                # What calls without a sync have sent may be lost, and no error has said so.
                 raise queue.failed_error() from queue.failure
 
         def wake() -> None:
@@ -499,17 +501,17 @@ class Engine:
             steps.append(self._committer.stop)
         return [
             *steps,
-            *self._lettings_go(),
+            *self._releases(),
             partial(forget, self),
         ]
 
     def _forked(self) -> None:
-        """This is the child of a fork: the engine is the parent's, and this copy is dead."""
+        """End this copy in the child of a fork. The parent's engine is not touched."""
         self._refusal = self._parts.commit_queue.failure = Forked(self._path)
-        let_go_of_locks(self._parts)
-        self._closing = Closing()  # who was at it does not exist
+        free_locks(self._parts)
+        self._closing = Closing()  # a thread that was closing it is missing here
         self._thread = self._committer = None
-        self._let_go()
+        self._release()
 
     def __enter__(self) -> Engine:
         return self
@@ -524,8 +526,8 @@ class Engine:
 
     def __del__(self) -> None:
         if getattr(self, "_refusal", True) is None and hasattr(self, "_parts"):
-            # One with threads is never dropped, as they have it. All that was acknowledged is safe.
-            self._let_go()
+            # Only without threads, which keep a reference. All that was acknowledged is safe.
+            self._release()
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:

@@ -7,11 +7,11 @@
     │   ├── UnsupportedSystem   not Linux: macOS only reads, Windows does not even read
     │   ├── Locked              another engine has the directory open
     │   ├── Damaged             bytes that had been durable are wrong now
-    │   ├── CheckpointLost      nothing tells a reader how much of the end was durable
+    │   ├── CheckpointLost      a reader cannot know how much of the end was durable
     │   ├── NewerFormat         written by a newer fmq
     │   ├── Unreadable          a file that the machine does not let us open or read
     │   ├── StorageFull         no room: refused whole, before a byte was written
-    │   └── EngineFailed        a write or sync failed: done until opened again
+    │   └── EngineFailed        a write or sync failed: open the directory again
     ├── UsageError              the call cannot be served, and nothing was changed
     │   ├── Closed  Forked  ReadOnly  Nested
     │   ├── BadName  BadOption  TooLarge  TooMany
@@ -19,7 +19,7 @@
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState
     │   └── RollBack            raised by a program: its own part did not happen
-    └── LeaseLost               a delivery or a question that is no longer this one's
+    └── LeaseLost               the lease of a delivery or a question has ended
 
 An error says what happened, where, what became of the data, and what to do next. What a
 program may want to branch on is an attribute, too.
@@ -41,13 +41,13 @@ class FmqError(Exception):
     """Anything that fmq raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As it is: many are made of other things than what they say, and a pool of processes that
-        # cannot build the error of a worker again breaks, or waits for ever.
+        # Many are made of other arguments than their text. A pool of processes that cannot build
+        # the error of a worker again breaks, or waits for ever.
         return _again, (type(self), self.args), self.__dict__
 
 
 def _again(kind: type[FmqError], args: tuple[object, ...]) -> FmqError:
-    """An error that says `args`; what else it has is set next."""
+    """Return an error with the text `args`. Unpickling sets its attributes afterwards."""
     error = kind.__new__(kind)
     error.args = args
     return error
@@ -62,7 +62,7 @@ class NotAStore(StorageError):
 
 
 def no_directory(path: str, error: OSError) -> NotAStore:
-    """What to say where the machine finds no directory at `path`."""
+    """Return the error for a machine that finds no directory at `path`."""
     advice = "Look whether the path is right; a directory that is opened for writing is made."
     if isinstance(error, NotADirectoryError):
         advice = "Name a directory of fmq's, or a new one: it keeps its files in one of their own."
@@ -70,7 +70,7 @@ def no_directory(path: str, error: OSError) -> NotAStore:
 
 
 def no_parent(path: str) -> NotAStore:
-    """What to say where there is no directory to make the one at `path` in."""
+    """Return the error for a `path` whose parent directory does not exist."""
     return NotAStore(
         f"{path}: its parent directory does not exist, or is no directory. Nothing was changed. "
         "Look whether the path is right, or make the parent first: only the last part is made."
@@ -78,7 +78,7 @@ def no_parent(path: str) -> NotAStore:
 
 
 class RemoteFileSystem(StorageError):
-    """The directory lies on a file system whose locks and syncs are another machine's word."""
+    """The directory lies on a file system whose locks and syncs another machine promises."""
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(
@@ -148,12 +148,13 @@ class Damaged(StorageError):
 
 
 class CheckpointLost(StorageError):
-    """No writer has the directory open, and a checkpoint that may have proven more of its journal
-    durable cannot be read. So a reader cannot tell how much there is to show.
+    """A checkpoint that may have proven more of the journal durable cannot be read.
+
+    No engine has the directory open. So a reader cannot know how much it may show.
     """
 
     def __init__(self, path: str, slots: dict[str, str], proven_to: int, sound_to: int) -> None:
-        """`slots` says by name what is wrong with each."""
+        """`slots` has the names of the checkpoints, each with what is wrong with it."""
         self.path = path
         self.slots = tuple(slots)
         self.position = proven_to
@@ -164,7 +165,7 @@ class CheckpointLost(StorageError):
             f"{sound_to} were durable"
         )
         super().__init__(
-            f"{self.reason}, and no engine that could tell has the directory open. Nothing was "
+            f"{self.reason}, and no engine that would know has the directory open. Nothing was "
             "changed, and no reader leaves them out in silence. Opening it for writing once "
             "repairs this: fmq.open(path).close(). If a slot may not be read, allow it instead."
         )
@@ -185,8 +186,9 @@ class NewerFormat(StorageError):
 
 
 class Unreadable(StorageError, OSError):
-    """The machine refused to open or read a file, or to make a new journal, for a reason of its
-    own; nothing was changed but for the beginnings of that.
+    """The machine refused to open or read a file, or to make a new journal.
+
+    Nothing was changed, except that a new journal may be half made.
     """
 
     def __init__(self, path: str, error: OSError, *, begun: bool = False) -> None:
@@ -213,14 +215,14 @@ class Unreadable(StorageError, OSError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to somebody's exception, if it takes one: it is what is raised, note or not."""
+    """Add a note to an exception of the user's, if it takes one."""
     with suppress(Exception):
         error.add_note(f"fmq: {note}")
 
 
 @contextmanager
 def unreadable_within(path: str) -> Iterator[None]:
-    """What the machine refuses in the block is Unreadable, of its own file or else of `path`."""
+    """Raise Unreadable for an OSError of the block, with its own file or else with `path`."""
     try:
         yield
     except Unreadable:
@@ -242,26 +244,26 @@ ADVICE_BY_ERRNO = {
     errno.EMFILE: TOO_MANY_FILES,
     errno.ENFILE: TOO_MANY_FILES,
 }
-ADVICE_ON_NEW = {  # where there is nothing yet that could be copied or looked at
+ADVICE_ON_NEW = {  # for a new journal: there is nothing yet to copy or to read
     BROKEN_DISK: "The disk under it fails: the system's log says more. Take another disk.",
     ONLY_READ: "It may only be read there: take another place.",
 }
 
 
 class StorageFull(StorageError):
-    """There is no room; the call was refused before a byte of it was written."""
+    """There is no room. The call was refused before a byte of it was written."""
 
 
 class EngineFailed(StorageError):
-    """A write or sync failed, so the engine takes nothing more until it is opened again.
+    """A write or sync failed, so the engine takes no calls until the directory is opened again.
 
-    If this call was waiting for that write, its outcome is unknown: wholly there or wholly
-    absent, and opening the directory again tells which.
+    If this call was waiting for that write, all of it happened or nothing. Opening the directory
+    again shows which.
     """
 
 
 class UsageError(FmqError):
-    """The call cannot be served as it was made; nothing was changed."""
+    """The call cannot be served as it was made. Nothing was changed."""
 
 
 class Closed(UsageError):
@@ -311,8 +313,8 @@ class TooLarge(UsageError):
     def __init__(
         self, what: str, size: int, limit: int, option: str, instead: str = "make it shorter"
     ) -> None:
-        """`option` sets the limit, or says that it is "fixed", and by what; then `instead` says
-        what to do.
+        """`option` names the option of the limit, or begins with "fixed" and says by what. Then
+        `instead` says what to do.
         """
         if option.startswith("fixed"):
             advice = f"No option raises this limit: {instead}."
@@ -357,7 +359,7 @@ class OffsetGone(UsageError):
 
 
 class TransactionError(FmqError):
-    """The transaction cannot do this now; nothing was changed."""
+    """The transaction cannot do this now. Nothing was changed."""
 
 
 class UnknownTransaction(TransactionError):
@@ -373,11 +375,11 @@ class WrongState(TransactionError):
 
 
 class RollBack(TransactionError):
-    """For programs to raise: their own part did not happen, and the transaction shall not."""
+    """For programs to raise: their own part did not happen, so the transaction is rolled back."""
 
 
 class AlreadyDecided(TransactionError):
-    """The opposite decision is durable; `outcome` has it."""
+    """The opposite decision is durable, and is in `outcome`."""
 
     def __init__(self, outcome: Outcome) -> None:
         at, by = outcome.decided_at, outcome.decided_by
@@ -391,4 +393,4 @@ class AlreadyDecided(TransactionError):
 
 
 class LeaseLost(FmqError):
-    """The delivery or question is no longer the caller's: its lease ended and it came again."""
+    """The lease of the delivery or question ended, and another caller may have it now."""

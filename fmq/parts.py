@@ -1,6 +1,6 @@
-"""Putting an engine together from what recovery found: which part holds which.
+"""The parts of an engine, put together from what recovery found.
 
-Everything in memory is guarded by one lock, `Parts.lock`.
+One lock, `Parts.lock`, guards everything in memory.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from fmq.tx.writer import Writer
 
 
 def _segment_bytes(found: Recovered, options: Options) -> int:
-    """How large new segments are: as asked for, and enough for what is undecided.
+    """Return the size of new segments: that of the options, or more if the undecided need it.
 
-    A transaction prepared under a larger setting must still fit when it is relocated or
-    committed: no setting refuses a decision.
+    A transaction prepared with larger segments must still fit when it is relocated or committed. No
+    option may refuse a decision.
     """
     undecided = found.ledger.undecided.values()
     holding = [
@@ -73,7 +73,7 @@ class PartsListener:
 
 
 class Parts:
-    """The parts of one engine, and the moment at which what is durable becomes visible."""
+    """All parts of one engine. Here durable appends become visible."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Parts:
         self._opened_at = journal.written_to
 
     def _fill_catalog(self) -> None:
-        """Name the sealed segments; those that were just replayed are still in memory."""
+        """Give the catalog the sealed segments, except for those whose indexes are in memory."""
         ledger = self.ledger
         in_memory = {index.base for index in ledger.sealed}
         for segment in self.journal.segments:
@@ -137,7 +137,7 @@ class Parts:
                 self.catalog.add(segment.base)
 
     def _rebuild(self, base: int) -> SegmentIndex:
-        """The index of a sealed segment whose file is missing or not sound."""
+        """Return the index of a sealed segment whose index file is missing or not sound."""
         segment = self.journal.segment_of(base)
         if segment is None:
             raise FileNotFoundError(segment_name(base))
@@ -149,7 +149,7 @@ class Parts:
         return segment.limit
 
     def _publish(self, appends: list[Append]) -> None:
-        """What is durable now becomes visible, all of it at one instant. Under the lock."""
+        """Make durable appends visible, all at one instant. Under the lock."""
         ledger, frontier, thread = self.ledger, self.writer.frontier, self.chore_thread
         for append in appends:
             if append.position >= self._limit:
@@ -170,38 +170,36 @@ class Parts:
             self.chore_thread.wake()  # to write the index of the full segment
 
     def wake_all(self) -> None:
-        """Let all who wait look again: the engine closes, or has failed. Under the lock."""
+        """Wake all waiting calls, because the engine closes or has failed. Under the lock."""
         self.messages.wake_all()
         self.questions.wake_all()
 
     def _has_failed(self) -> None:
-        """Called once, under the lock."""
+        """Wake all waiting calls, and note the failure for recovery. Once, under the lock."""
         self.wake_all()
         with suppress(OSError):
-            # For recovery, which may see nothing of what could not be written.
+            # Recovery may not be able to see which write failed.
             self._directory.create(FAILED).close()
 
     def check_whole(self) -> None:
-        """EngineFailed, if the engine failed while it let something be seen: half of it may be.
+        """Raise EngineFailed if the engine failed while it published: a part may be visible.
 
         With or without the lock.
         """
-        written = self.journal.written_to  # and that stays so: nothing is written any more
+        written = self.journal.written_to  # this is final, as a failed engine writes nothing
         if self.commit_queue.broken() and written > max(self._opened_at, self.ledger.applied_upto):
             raise self.commit_queue.failed_error()
 
     def refuse_nested(self) -> None:
-        """Raise Nested if a signal handler makes the call inside of one that this thread has to go
-        on with first.
-        """
+        """Raise Nested if a signal handler makes the call inside of another one of this thread."""
         self.commit_queue.refuse_nested(threading.get_ident())
         if self.chores.is_running_here():
             raise Nested
 
     def locks(self) -> list[threading.Lock]:
-        """Those of the parts, which a thread may hold besides that of the engine."""
+        """Return the locks that a thread may hold besides that of the engine."""
         return [self.journal.spares.lock, self.journal.files.lock, self.catalog.lock]
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         self.journal.close()

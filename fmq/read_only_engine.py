@@ -1,8 +1,8 @@
-"""Looking at a directory without a lock and without writing, and following a live engine.
+"""Reading a directory without a lock and without writing, and following a live engine.
 
-What is shown is what can be vouched for: up to the checkpoint, to the end of a sealed segment, to
-the durable_to of the last sound record, or to a STATE of whose segments one is gone already. So it
-may lag by the last group of appends, until the next record, roll, checkpoint or clean close.
+It shows what is vouched for: up to the checkpoint, to the end of a sealed segment, to the
+durable_to of the last sound record, or to a STATE after one of its segments was dropped. So it may
+lag by the last appends, until the next record, roll, checkpoint or clean close.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from fmq.tx.names import check_place, check_seconds, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
 T = TypeVar("T")
-LOOK_SECONDS = 0.05  # how long who waits for news sleeps between two looks
+LOOK_SECONDS = 0.05  # how long a waiting reader sleeps between two looks
 
 
 class ReadOnlyEngine:
-    """A directory opened with read_only=True; made by `fmq.open`. Safe for threads."""
+    """A directory opened with read_only=True, made by `fmq.open`. Safe for threads."""
 
     def __init__(self, path: str, directory: Directory, options: Options, clock: Clock) -> None:
         self._path = path
@@ -73,7 +73,7 @@ class ReadOnlyEngine:
         self._built_from = ledger
 
     def refresh(self) -> None:
-        """See what has become durable since; every call that reads does this by itself."""
+        """Apply what has become durable since. Every call that reads does this by itself."""
         self._check_open()
         with self._refreshing:
             self._check_open()
@@ -84,7 +84,7 @@ class ReadOnlyEngine:
 
     def _check_open(self) -> None:
         if self._refusal is not None:
-            # The trace of each earlier time would keep what its callers had in their hands.
+            # An earlier traceback would keep the objects of its callers alive.
             raise self._refusal.with_traceback(None)
         self._follower.check()
 
@@ -94,21 +94,20 @@ class ReadOnlyEngine:
 
     @property
     def damage(self) -> Damaged | None:
-        """What stopped following, if something did; what lies before it can be read."""
+        """Return the damage that stopped following, if any. What comes before it can be read."""
         return self._follower.damage
 
     @property
     def visible_to(self) -> int:
-        """The position up to which everything is shown."""
+        """Return the position up to which everything is shown."""
         return self._follower.ledger.applied_upto
 
     def read(
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
     ) -> list[Message]:
-        """The messages of `queue` from `offset` on, at most `limit`; empty if there are none.
+        """Return the messages of `queue` from `offset`, at most `limit`; wait `timeout` seconds.
 
-        With `timeout` it looks for so long, again and again. Damaged or Unreadable if one of them
-        is; `read_batch` gives what lies before it.
+        Raises Damaged or Unreadable if one of them is; `read_batch` returns those before it.
         """
         self._check_open()
         return read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
@@ -122,7 +121,7 @@ class ReadOnlyEngine:
         limit: int = 1000,
         timeout: float = 0.0,
     ) -> Batch | None:
-        """The same as one Batch; None if there is nothing."""
+        """Return the same as one Batch; None if there are no messages."""
         queue, offset, limit = check_place(topic, queue, offset, limit)
         deadline = self._clock.monotonic() + check_seconds("timeout", timeout)
         while True:
@@ -130,14 +129,14 @@ class ReadOnlyEngine:
             left = deadline - self._clock.monotonic()
             if found is not None or left <= 0:
                 return found
-            # Nobody wakes who reads beside another process.
+            # Another process cannot wake this reader, so it sleeps and looks again.
             never_released = threading.Lock()
             never_released.acquire()
             self._clock.wait(never_released, min(left, LOOK_SECONDS))
 
     def _look_for(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
         self._check_open()
-        # Looking for news costs more than reading: only for what is not known yet, or no more.
+        # A refresh costs more than a read, so try without one first.
         with suppress(FmqError, OSError):
             if (
                 self._follower.ledger is self._built_from
@@ -153,19 +152,20 @@ class ReadOnlyEngine:
             known = self._follower.ledger.queue(topic, queue)
             unknown = known is None and (made is None or not made.made)
             if hidden is not None and (unknown or (known is not None and offset < known.first)):
-                raise hidden.with_traceback(None)  # nothing says that retention dropped it
+                raise hidden.with_traceback(None)  # it is not known whether retention dropped it
         return self._messages.batch(topic, queue, offset, limit)
 
     def _check_whole(self) -> None:
-        """Damaged if what lay before all that there is may be missing."""
+        """Raise Damaged if older segments may be missing by damage."""
         with self._lock:
             hidden = self._follower.hidden()
         if hidden is not None:
             raise hidden.with_traceback(None)
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
-        """All queues, or those of one topic, with the offsets they hold; Damaged if the first
-        segments are missing that tell of them.
+        """Return all queues, or those of one topic, with their offsets.
+
+        Raises Damaged if older segments are missing that would name them.
         """
         if topic is not None:
             check_text("topic", topic)
@@ -174,8 +174,9 @@ class ReadOnlyEngine:
         return self._messages.queues(topic)
 
     def groups(self, group: str | None = None) -> list[GroupInfo]:
-        """How far all groups are, or one, in each queue of the topics they have acked in; Damaged
-        if the first segments are missing that tell of them.
+        """Return how far each group is, or one group, in each queue of the topics it has acked.
+
+        Raises Damaged if older segments are missing that would name them.
         """
         if group is not None:
             check_text("group", group)
@@ -184,20 +185,22 @@ class ReadOnlyEngine:
         return self._messages.groups(group)
 
     def undecided(self) -> list[UndecidedTransaction]:
-        """The sealed transactions that wait for their decision, the oldest first; Damaged if
-        damage hides some of them, or that they were decided.
+        """Return the sealed transactions that wait for their decision, the oldest first.
+
+        Raises Damaged if damage hides some of them, or hides decisions.
         """
         self.refresh()
         if self._follower.damage is not None:
             raise self._follower.damage.with_traceback(None)
         with self._lock:
-            # By number, as relocated ones stand at the end.
+            # By number: the ledger has relocated ones last.
             undecided = sorted(self._follower.ledger.undecided.items())
             return [undecided_view(entry) for _, entry in undecided]
 
     def outcome(self, tx_id: str) -> Outcome:
-        """What became of a transaction, as far as it can be vouched for; Damaged if damage may
-        hide it.
+        """Return what became of a transaction, as far as it is vouched for.
+
+        Raises Damaged if damage may hide it.
         """
         check_tx_id(tx_id)
         return self._refreshed(lambda: self._outcome(tx_id))
@@ -214,8 +217,8 @@ class ReadOnlyEngine:
         return self._outcomes.outcome(decided)
 
     def _refreshed(self, look: Callable[[], T]) -> T:
-        """What `look` finds once the news is known. What is missing or wrong counts only if it is
-        so again: the writer may have dropped a segment between the two.
+        """Refresh, and return what `look` returns. Damage counts only if it is found again: the
+        writer may drop a segment between the two.
         """
         left = ATTEMPTS
         while True:
@@ -224,7 +227,7 @@ class ReadOnlyEngine:
                 with unreadable_within(self._path):
                     return look()
             except (Damaged, Unreadable):
-                self._check_open()  # closed since then, and its files with it
+                self._check_open()  # another thread may have closed it, and its files
                 left -= 1
                 if not left:
                     raise
@@ -238,32 +241,32 @@ class ReadOnlyEngine:
         raise AttributeError(name)
 
     def close(self) -> None:
-        """Close the files. Raises StorageError if the machine refuses that of one."""
-        with self._refreshing:  # whoever looks for news uses them
+        """Close the files. Raises StorageError if the machine refuses to close one."""
+        with self._refreshing:  # a refresh uses the files
             if self._refusal is None:
                 self._refusal = Closed(
                     f"{self._path}: closed; fmq.open(path, read_only=True) opens it again"
                 )
-            # Each may be done again, after an interrupt.
+            # After an interrupt each step may be taken again.
             forget(self)
             with refusals_of_close(self._path), ExitStack() as stack:
                 stack.callback(self._directory.close)
                 stack.callback(self._follower.close)
 
     def _forked(self) -> None:
-        """This is the child of a fork: whoever had a lock of it does not exist here."""
+        """End this copy in the child of a fork, with new locks: their holders are missing here."""
         self._refusal = Forked(self._path)
         self._refreshing, self._lock = threading.Lock(), threading.RLock()
         self._follower.files.forked()
-        self._let_go()
+        self._release()
 
     def _process_ends(self) -> None:
         """There is nothing to sync."""
 
-    def _let_go(self) -> None:
-        for let_go in (self._follower.close, self._directory.close):
+    def _release(self) -> None:
+        for release in (self._follower.close, self._directory.close):
             with suppress(Exception):
-                let_go()
+                release()
 
     def __enter__(self) -> ReadOnlyEngine:
         return self
@@ -278,7 +281,7 @@ class ReadOnlyEngine:
 
     def __del__(self) -> None:
         if getattr(self, "_refusal", True) is None and hasattr(self, "_built_from"):
-            self._let_go()
+            self._release()
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:

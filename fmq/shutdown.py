@@ -1,5 +1,5 @@
-"""How an engine ends: drained and closed, synced at the end of the process, or left behind in the
-child of a fork.
+"""How an engine ends: drained and closed, synced at the end of the process, or dead in the child
+of a fork.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fmq.parts import Parts
 from fmq.posix import after_fork_in_child
 from fmq.store.section import is_mine
 
-OWN_THREADS = "fmq "  # what their names begin with
+OWN_THREADS = "fmq "  # the names of an engine's threads begin with this
 
 
 class Remembered(Protocol):
     """An engine, as a fork and the end of the process see it."""
 
     def _forked(self) -> None:
-        """This is the child, and the engine is the parent's."""
+        """End the engine in the child of a fork. The parent's is not touched."""
 
     def _process_ends(self) -> None:
         """Make durable what no call waits for."""
@@ -32,7 +32,7 @@ class Remembered(Protocol):
 
 @contextmanager
 def refusals_of_close(path: str) -> Iterator[None]:
-    """Raise a StorageError for a bare OSError of the block, which has closed all that it could."""
+    """Raise StorageError for an OSError of the block. The block closes all that it can."""
     try:
         yield
     except FmqError:
@@ -46,8 +46,10 @@ def refusals_of_close(path: str) -> Iterator[None]:
 
 
 class Closing:
-    """The steps from an open engine to a closed one. A call that follows an interrupted one goes on
-    with the step that was interrupted: a directory is not let go while a thread may write there.
+    """The steps from an open engine to a closed one.
+
+    After an interrupt the next call goes on with the interrupted step. So the directory is not
+    released while a thread may still write there.
     """
 
     def __init__(self) -> None:
@@ -55,12 +57,14 @@ class Closing:
         self._lock = RLock()
 
     def begin(self, steps: list[Callable[[], None]]) -> None:
-        """Note the steps. Each may be taken a second time, after an interrupt."""
+        """Note the steps. After an interrupt a step may be taken a second time."""
         self._left = steps
 
     def go_on(self) -> None:
-        """Take every step that is left, and raise the first error at the end. Wait while another
-        thread does so; a thread of the engine's own returns at once, as that one may wait for it.
+        """Take every step that is left, and raise the first error at the end.
+
+        Wait while another thread takes them. A thread of the engine returns at once: the other
+        thread may wait for it.
         """
         if is_mine(self._lock):
             return  # called by one of the steps, or by a signal handler inside of one
@@ -84,7 +88,7 @@ class Closing:
 
 
 def drain(parts: Parts, refusal: Closed) -> bool:
-    """Let all that was planned become durable, and refuse the rest; False if it failed."""
+    """Make all that is planned durable and refuse more. Return False if the engine has failed."""
     queue, journal = parts.commit_queue, parts.journal
     while True:
         with parts.lock:
@@ -98,42 +102,42 @@ def drain(parts: Parts, refusal: Closed) -> bool:
             queue.flush(force=True)
 
 
-def let_go_of_locks(parts: Parts) -> None:
-    """In the child of a fork: a thread that had one does not exist, and would never release it."""
-    # Made anew and not released: a thread that was just getting one has it and had not said so
-    # yet, and then a release is refused.
+def free_locks(parts: Parts) -> None:
+    """Make the locks free in the child of a fork, where the threads that held them are missing."""
+    # Made anew, not released: a release fails if a thread had taken the lock but was not yet noted
+    # as its owner.
     for lock in (parts.lock, *parts.locks(), parts.catalog.looking):
         lock._at_fork_reinit()  # type: ignore[attr-defined]
     parts.journal.files.forked()
 
 
 _open: weakref.WeakSet[Remembered] = weakref.WeakSet()
-_workers = {"told": False}  # whether multiprocessing calls `_process_ends` in this process
+_workers = {"registered": False}  # whether multiprocessing calls `_process_ends` here
 
 
 def remember(engine: Remembered) -> None:
-    """From now on a fork leaves it dead in the child, and the end of the process syncs it."""
+    """Let forks and the end of the process end this engine."""
     _open.add(engine)
     util = sys.modules.get("multiprocessing.util")
-    if util is not None and not _workers["told"]:
-        # Its children end without atexit.
+    if util is not None and not _workers["registered"]:
+        # The children of multiprocessing end without atexit.
         util.Finalize(None, _process_ends, exitpriority=0)
-        _workers["told"] = True
+        _workers["registered"] = True
 
 
 def forget(engine: Remembered) -> None:
-    """It is closed."""
+    """Drop an engine that is closed."""
     _open.discard(engine)
 
 
 def _after_fork() -> None:
-    _workers["told"] = False
+    _workers["registered"] = False
     for engine in list(_open):
         engine._forked()
 
 
 def _process_ends() -> None:
-    """Sync all engines, also after one that fails. Daemon threads still run, so no lock stays."""
+    """Sync all engines, also after one that fails. Daemon threads still run and release locks."""
     with ExitStack() as stack:
         for engine in list(_open):
             stack.callback(engine._process_ends)

@@ -1,4 +1,4 @@
-"""`fmq.open`: a path becomes an engine that writes, or one that only looks."""
+"""`fmq.open`: a path becomes an engine, or an engine that only reads."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def open(
     background: bool = True,
     resolve: Mapping[str, object] | None = None,
 ) -> Engine | ReadOnlyEngine:
-    """Open the directory at `path`, made if it is not there; recovery needs no other call.
+    """Open the directory at `path`, and make it if it is missing. Recovery needs no other call.
 
-    One engine writes at a time: a second one gets Locked. With `read_only` it takes no lock,
-    writes nothing, and follows a live engine up to what is durable. `disk` and `clock` are the
-    doors to the machine; tests hand in others. Without `background` the engine has no threads
-    and does its housekeeping at the end of its calls. `resolve` names, for each producer that
-    binds its transactions, the database that tells what a crash left undecided, such as
-    "sqlite:///shop.db", or an engine of SQLAlchemy; it is asked before this returns.
+    One engine writes at a time: a second one gets Locked. With `read_only` the engine takes no
+    lock, writes nothing, and follows a live engine up to what is durable. `disk` and `clock` are
+    the doors to the machine; tests hand in others. Without `background` the engine has no threads
+    and does its chores at the end of its calls. `resolve` names a database for each producer that
+    binds its transactions, such as "sqlite:///shop.db" or an engine of SQLAlchemy. Each is asked,
+    before this returns, what became of the transactions that a crash left undecided.
     """
     where = text_of(path)
     options = _checked(options)
@@ -122,7 +122,7 @@ def open(
 
 
 def text_of(path: object) -> str:
-    """`path` as a str; TypeError if it is no path, or one in bytes; BadName if none can be such."""
+    """Return `path` as a str. Raises TypeError for bytes and non-paths, BadName for bad text."""
     text = path if isinstance(path, str) else getattr(path, "__fspath__", lambda: None)()
     if not isinstance(text, str):
         raise TypeError(
@@ -130,7 +130,7 @@ def text_of(path: object) -> str:
             "Nothing was opened."
         )
     try:
-        text.encode("utf-8", "surrogateescape")  # as bytes come that are no text
+        text.encode("utf-8", "surrogateescape")  # Python reads names that are no text so
     except UnicodeEncodeError:
         raise BadName(f"path {text!r}: not text that the machine can write") from None
     if "\0" in text:
@@ -149,7 +149,7 @@ def check_door(what: str, door: object, *methods: str) -> None:
 
 
 def _check_flag(what: str, flag: object) -> None:
-    """TypeError for what is merely true or false: "no" is the former."""
+    """Raise TypeError for anything but True and False: the text "no" counts as true."""
     if not isinstance(flag, bool):
         raise TypeError(
             f"{what}={flag!r}: is True or False, not {type(flag).__name__}. Nothing was opened."
@@ -181,7 +181,7 @@ def _checked(options: Options | None) -> Options:
         )
     for topic in options.topic_queues:
         check_name("topic", topic)
-    return replace(options)  # the engine's own, which nobody changes
+    return replace(options)  # a copy, which no caller can change
 
 
 def _open(

@@ -1,4 +1,4 @@
-"""A snapshot of an engine, for people and for monitoring."""
+"""A snapshot of an engine, for operators and for monitoring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fmq.tx.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The oldest segment, if it is to go, or would by the right time; and what keeps it."""
+    """The oldest segment, which is over the limits of retention, and what keeps it."""
 
     segment: int
     by: str
@@ -33,7 +33,7 @@ class Stats:
     topics: int
     queues: int
     messages: int
-    """Visible ones that retention has not dropped, counted while others may publish."""
+    """Visible ones that retention has not dropped. Others may publish during the count."""
     groups: int
     undecided: int
     undecided_bytes: int
@@ -44,10 +44,10 @@ class Stats:
     spares: int
     spares_reserved: int
     kept: Kept | None
-    """The segment that retention would drop next, and who keeps it."""
+    """The segment that retention would drop next, and what keeps it."""
     trouble: str | None
-    """What housekeeping could not do and will try again, such as for want of room; or what the
-    driver says of a database that is to be asked about transactions and does not answer."""
+    """What a chore could not do and will try again, such as for want of room; or the error of a
+    database that does not answer questions about transactions."""
     failure: str | None
     """Why the engine takes nothing any more."""
     recovery: RecoveryReport
@@ -65,7 +65,7 @@ class Stats:
         queues: int,
         messages: int,
     ) -> Stats:
-        """Under the engine's lock, but `queues` and `messages`, which are counted before."""
+        """Take the snapshot, under the engine's lock; `queues` and `messages` are counted before."""
         oldest = next(iter(ledger.undecided.values()), None)
         return cls(
             path=path,

@@ -1,8 +1,8 @@
-"""Verifying a directory at rest: everything that can be seen from its files, writing nothing.
+"""`fmq.check`: verifying a directory that no engine has open, without writing.
 
-It reads every segment from its first byte to its last, applies every record to an empty ledger
-and compares what comes of it with what the indexes and the checkpoint say. So it finds what an
-engine that runs would find, and what it would find too late.
+It reads every segment from its first byte to its last, applies every record to an empty ledger, and
+compares the result with the indexes and the checkpoint. So it finds all that a running engine would
+find, and damage that an engine would meet only later.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fmq.tx.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong: where, and what."""
+    """A fault: where it is, and what it is."""
 
     file: str
     position: int
@@ -52,7 +52,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `fmq.check` saw."""
+    """What `fmq.check` found."""
 
     path: str
     segments: int
@@ -61,8 +61,8 @@ class Report:
     messages: int
     undecided: int
     tail_bytes: int
-    """Bytes behind the last whole append, which nothing proves durable; recovery will cut them,
-    and keep a copy in quarantine/."""
+    """Bytes after the last whole append, which nothing proves durable. Recovery will cut them, and
+    keep a copy in quarantine/."""
     problems: tuple[Problem, ...]
 
     @property
@@ -71,10 +71,10 @@ class Report:
 
 
 def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
-    """Verify the directory at `path`, which no engine has open; what is wrong is in the report.
+    """Verify the directory at `path`, and return a report with all problems.
 
-    Raises Locked if an engine has it open, or had meanwhile; one that opens is not kept waiting.
-    Raises NotAStore where no journal was ever begun: nothing is proved by what is not there.
+    Raises Locked if an engine has it open, or had it open meanwhile. An engine does not wait for
+    the check. Raises NotAStore if no journal was ever begun there.
     """
     where = text_of(path)
     if disk is None:
@@ -85,7 +85,9 @@ def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
         directory = disk.directory(where, make=False)
         try:
             with suppress(Damaged):  # reported below
-                look(directory)  # first: in a directory that is not fmq's no lock is shared
+                look(
+                    directory
+                )  # before the lock: nothing is locked in a directory that is not fmq's
             with at_rest(directory):
                 return _check(where, directory)
         finally:
@@ -161,7 +163,7 @@ def _problem_of(error: FmqError) -> Problem:
 def _check_segments(
     directory: Directory, segments: list[Segment], store: bytes
 ) -> Iterator[Problem]:
-    """Every sealed segment by itself, so that damage in one does not hide damage in another."""
+    """Check each sealed segment by itself, so that damage in one does not hide another's."""
     for segment in segments[:-1]:
         file = directory.open(segment.name)
         try:
@@ -180,7 +182,7 @@ def _check_segments(
 
 
 def _check_last(directory: Directory, segment: Segment, store: bytes) -> Iterator[Problem]:
-    """The one being written, up to where a replay has ended."""
+    """Check the last segment up to the end of the replay."""
     file = directory.open(segment.name)
     try:
         start = segment.base + HEADER_BYTES
@@ -191,9 +193,9 @@ def _check_last(directory: Directory, segment: Segment, store: bytes) -> Iterato
 
 
 def _check_contents(file: File, segment: Segment, scan: Scan) -> Iterator[Problem]:
-    """What sound records hold can be cut into messages, whoever made their checksums fit."""
+    """Check that each sound record can be cut into messages."""
     for run in chain.from_iterable(scan):
-        # One body alone, with nothing beside it, needs no cutting.
+        # A single body without key, tag or headers needs no cutting.
         if isinstance(run, Run) and run.kind != REF_MESSAGE and _is_cut(run):
             columns = columns_of(file.read(run.position - segment.base, run.size), 0, run)
             try:
@@ -207,7 +209,7 @@ def _is_cut(run: Run) -> bool:
 
 
 def _check_checkpoint(replay: Replay, full: Replay) -> Iterator[Problem]:
-    """Recovery from the checkpoint ends where a replay of everything does."""
+    """Check that a replay from the checkpoint ends as a replay of everything does."""
     checkpoint = replay.checkpoint
     if checkpoint is None:
         return
@@ -229,8 +231,9 @@ def _check_checkpoint(replay: Replay, full: Replay) -> Iterator[Problem]:
 def _check_known(
     directory: Directory, checkpoint: Checkpoint | None, segments: list[Segment], store: bytes
 ) -> Iterator[Problem]:
-    """The records that `checkpoint` knows are those that are there, and not those of a copy of the
-    directory that an engine has written to since.
+    """Check that the records are those that `checkpoint` knows.
+
+    Others may come from a copy of the directory that an engine has written to since.
     """
     if checkpoint is None:
         return
@@ -263,7 +266,7 @@ def _chain_at(directory: Directory, segment: Segment, end: int, store: bytes) ->
 
 
 def _check_slots(directory: Directory, reading: Replay) -> Iterator[Problem]:
-    """A reader of the directory, as it is, hides nothing that a checkpoint may have proven."""
+    """Check that a reader hides nothing that a checkpoint may have proven durable."""
     slots = checkpoints.read_slots(directory, reading.store)
     if not slots.unusable:
         return
@@ -277,7 +280,7 @@ def _check_slots(directory: Directory, reading: Replay) -> Iterator[Problem]:
 def _state(ledger: Ledger) -> dict[str, object]:
     undecided = sorted((tx, entry.prepare.position) for tx, entry in ledger.undecided.items())
     carried = ledger.carried()
-    # An ack that says nothing is not worth remembering.
+    # An empty ack need not be in a checkpoint.
     carried["acks"] = [ack for ack in carried["acks"] if ack[3] or ack[4]]
     return {"undecided": undecided, "applied_upto": ledger.applied_upto, **carried}
 
@@ -285,7 +288,7 @@ def _state(ledger: Ledger) -> dict[str, object]:
 def _check_indexes(
     directory: Directory, segments: list[Segment], full: Replay, store: bytes
 ) -> Iterator[Problem]:
-    """An index that is there says what its segment says. One that is missing is built again."""
+    """Check each index against its segment. A missing index is built when it is needed."""
     names = set(directory.names())
     rebuilt = {index.base: index for index in full.ledger.sealed}
     for segment in segments[:-1]:

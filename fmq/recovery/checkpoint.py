@@ -1,17 +1,17 @@
-"""A saved starting point for recovery: two slots, written in turn, so that one is always good.
+"""A saved starting point for recovery: two slots, written in turn, so that one is always sound.
 
     offset  size  field
          0     4  magic       b"fmqC"
-         4     4  crc         CRC-32 of everything behind this field
+         4     4  crc         CRC-32 of everything after this field
          8     4  size        of the JSON
         12     4  format      1
         16     8  generation  the larger of two sound slots counts
         24     *  JSON, see Checkpoint
 
-A checkpoint is a hint: everything in it can be found again by replaying the journal from its
-first segment. It is written only after the index that it speaks of is durable. Both positions
-in it matter: replay begins at `scan_from`, the append with the oldest PREPARE still open, but
-below `applied_upto` it only collects what is open, because all else there has been applied already.
+A checkpoint is a hint: a replay of the journal from its first segment finds all of it again. It is
+written only after the index that it names is durable. It has two positions. Replay begins at
+`scan_from`, the append with the oldest PREPARE that is still undecided. Below `applied_upto` it
+only collects what is undecided, because all else there has been applied already.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMAT = 1
 HEAD = Struct("<4sIIIQ")
 CRC_END = 8
 SLOTS = ("checkpoint.0", "checkpoint.1")
-PART = ".part"  # of the index of the segment being written, as far as the checkpoint goes
+PART = ".part"  # the index of the segment being written, up to the checkpoint
 
 
 class Checkpoint(NamedTuple):
@@ -58,9 +58,9 @@ def encode(checkpoint: Checkpoint) -> bytes:
     return MAGIC + zlib.crc32(data[CRC_END:]).to_bytes(4, "little") + data[CRC_END:]
 
 
-@lru_cache(maxsize=4)  # who follows a live engine meets the same slots again and again
+@lru_cache(maxsize=4)  # a follower of a live engine reads the same slots again and again
 def decode(data: bytes) -> Checkpoint | None:
-    """The checkpoint that `data` begins with, or None if it is not sound. Nobody changes it."""
+    """Return the checkpoint that `data` begins with; None if it is not sound. Never change it."""
     if len(data) < HEAD.size:
         return None
     magic, crc, size, version, generation = HEAD.unpack_from(data)
@@ -78,7 +78,7 @@ def decode(data: bytes) -> Checkpoint | None:
 
 
 def _check(checkpoint: Checkpoint, generation: int) -> None:
-    """ValueError or TypeError for a value that no engine writes, whoever made the checksum fit."""
+    """Raise ValueError or TypeError for a value that no engine writes."""
     check_text("the store", checkpoint.store)
     check_number("applied_upto", checkpoint.applied_upto)
     check_number("scan_from", checkpoint.scan_from, 0, checkpoint.applied_upto + 1)
@@ -91,7 +91,7 @@ def _check(checkpoint: Checkpoint, generation: int) -> None:
 
 
 def _last_base(checkpoint: Checkpoint) -> int:
-    """Where the last segment begins; ValueError if they do not lead up to `applied_upto`."""
+    """Return the base of the last segment. Raises ValueError if `applied_upto` is not in it."""
     limit = base = end = before = -1
     for segment in check_list("segments", checkpoint.segments):
         before = end
@@ -101,8 +101,7 @@ def _last_base(checkpoint: Checkpoint) -> int:
         limit = base + check_number("capacity", capacity, HEADER_BYTES + 1, CAPACITY_MAX + 1)
         check_number("end", end, base + HEADER_BYTES, limit + 1)
         check_number("chain", chain, 0, 1 << 32)
-    # A crash may have opened the last one and left it empty: what is applied ends with that before
-    # then, whatever is planned by now.
+    # A crash may have left the last one empty. Then what is applied ends in the one before it.
     nothing_in_it = before != -1 and checkpoint.applied_upto == before
     low = before if nothing_in_it else base + HEADER_BYTES
     if limit == -1 or not low <= checkpoint.applied_upto <= limit:
@@ -120,12 +119,12 @@ class Slots(NamedTuple):
 
 
 def read(directory: Directory, store: bytes) -> Checkpoint | None:
-    """The newest sound checkpoint of this store, if there is one."""
+    """Return the newest sound checkpoint of this store, if there is one."""
     return read_slots(directory, store).newest
 
 
 def read_slots(directory: Directory, store: bytes) -> Slots:
-    """Return what the slots say, also of those that cannot be used."""
+    """Return the newest checkpoint, and what is wrong with slots that cannot be used."""
     sound, unusable, missing = _read_both(directory)
     newest = None
     for name in _by_generation(sound):
@@ -145,8 +144,9 @@ def read_slots(directory: Directory, store: bytes) -> Slots:
 
 
 def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
-    """Raise Damaged if there are sound checkpoints, and all are of another store than the segment
-    at `base`, which is of `store`. No engine leaves that: a file was replaced.
+    """Raise Damaged if all sound checkpoints are of another store than the segment at `base`.
+
+    The segment is of `store`. No engine leaves that, so a file was replaced.
     """
     sound, _, _ = _read_both(directory)
     found = [decode(sound[name]) for name in _by_generation(sound)]

@@ -1,4 +1,4 @@
-"""Which files a directory holds, and what the names tell before anything is read."""
+"""The files of a directory, and what their names and headers say."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LOCK = "LOCK"
 LOCK_BYTES = 200  # more than is ever written in it
 LOCK_BEGINS = b"process "
 QUARANTINE = "quarantine"
-FAILED = "FAILED"  # there since a write failed, until recovery has copied what it was to go into
-BEFORE_THE_FIRST = {LOCK, segment_name(0, ".new")}  # names that there may be before any segment
+FAILED = "FAILED"  # made after a failed write; recovery removes it when it has made a copy
+BEFORE_THE_FIRST = {LOCK, segment_name(0, ".new")}  # the only names before the first segment
 SUFFIXES = (".seg", ".idx", ".part", ".new", ".copy")
 
 
@@ -40,15 +40,15 @@ class Layout(NamedTuple):
 
     @property
     def fresh(self) -> bool:
-        """Whether no journal was ever begun here."""
+        """Return whether no journal was ever begun here."""
         return not self.bases
 
 
 def look(directory: Directory) -> Layout:
-    """The layout of `directory`; NotAStore if it holds something that is not fmq's."""
+    """Return the layout of `directory`. Raises NotAStore if it is not a directory of fmq's."""
     layout = _look(directory)
     if layout.fresh and not layout.names <= BEFORE_THE_FIRST:
-        # Names are not read at one instant: an engine may be giving a segment its name.
+        # Names are not read at one instant: an engine may have named a segment meanwhile.
         layout = _look(directory)
     if layout.fresh:
         foreign = sorted(name for name in layout.names if not _ours(name))
@@ -57,7 +57,7 @@ def look(directory: Directory) -> Layout:
                 f"{directory.path}: not a directory of fmq's, it holds {[*foreign, LOCK][0]!r}. "
                 "Nothing was changed. Name a new or empty directory."
             )
-        # Nothing else comes before the first segment has its name.
+        # Other files of fmq are made only after the first segment has its name.
         if not layout.names <= BEFORE_THE_FIRST:
             raise Damaged(segment_name(0), 0, "all segments are missing")
     return layout
@@ -70,7 +70,7 @@ def _look(directory: Directory) -> Layout:
 
 
 def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
-    """Whether LOCK is somebody else's file, which must not be written over."""
+    """Return whether another program made LOCK. Then it must not be written over."""
     if LOCK not in layout.names:
         return False
     try:
@@ -80,8 +80,8 @@ def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
         finally:
             file.close()
     except OSError:
-        return False  # whoever locks it is told
-    return not LOCK_BEGINS.startswith(said.rstrip(b"\0"))  # nor need a power cut leave words
+        return False  # locking it raises the error
+    return not LOCK_BEGINS.startswith(said.rstrip(b"\0"))  # a power cut may leave zeros
 
 
 def _ours(name: str) -> bool:
@@ -91,21 +91,21 @@ def _ours(name: str) -> bool:
 
 
 class Holder(NamedTuple):
-    """Who had a directory open for writing last."""
+    """The process that last had a directory open for writing."""
 
     holder: str
     host: str | None
 
 
 def lock_says(data: bytes) -> Holder:
-    """What the bytes of LOCK say: `process 4711`, and on which host."""
+    """Return what the bytes of LOCK say: `process 4711`, and the host."""
     holder, *more = data.decode("utf-8", "replace").split("\n")
     hosts = [line.removeprefix("host ") for line in more if line.startswith("host ")]
     return Holder(holder, hosts[0] if hosts else None)
 
 
 def store_of(directory: Directory, layout: Layout) -> bytes:
-    """The store's UUID, from the newest segment whose header is sound."""
+    """Return the store's UUID, from the newest segment whose header is sound."""
     newest, *older = reversed(layout.bases)
     try:
         return read_header(directory, newest).store
@@ -117,7 +117,7 @@ def store_of(directory: Directory, layout: Layout) -> bytes:
 
 
 def read_header(directory: Directory, base: int) -> Header:
-    """The header of the segment at `base`, checked."""
+    """Return the header of the segment at `base`, checked."""
     name = segment_name(base)
     file = directory.open(name)
     try:
@@ -132,10 +132,11 @@ def known_segments(
     checkpoint: Checkpoint | None,
     newest: Header | None = None,
 ) -> list[Segment]:
-    """The segments of the journal, oldest first, each with its end except for the last.
+    """Return the segments of the journal, oldest first. All but the last have their ends.
 
-    Those that a checkpoint knows as sealed are not opened; of the others each header tells how
-    the one before it ended. A gap is Damaged. The `newest` header may have been read already.
+    Those that a checkpoint knows as sealed are not opened. Of the others, each header says where
+    the segment before it ended. Raises Damaged for a gap. `newest` is the newest header, if it was
+    read already.
     """
     segments: list[Segment] = []
     before: Header | None = None
@@ -164,7 +165,7 @@ def known_segments(
 def known_segment(
     directory: Directory, layout: Layout, base: int, behind: int | None
 ) -> tuple[Segment, FmqError | OSError | None]:
-    """The segment at `base`, and what is wrong with the one `behind` it, which tells its end."""
+    """Return the segment at `base`, and the error of the next one, `behind`, if it has one."""
     bases = (base,) if behind is None else (base, behind)
     try:
         return known_segments(directory, layout._replace(bases=bases), None)[0], None
@@ -175,8 +176,9 @@ def known_segment(
 
 
 def _follow_on(previous: Segment, header: Header, *, known: bool) -> None:
-    """Let `header` tell how the segment before it ended. If that is `known` from a checkpoint it
-    must say the same.
+    """Give the segment before `header` the end that the header names.
+
+    If the end is `known` from a checkpoint, both must be the same. Raises Damaged.
     """
     if previous.limit != header.base:
         raise Damaged(
@@ -203,6 +205,6 @@ def _check_no_gap(
             raise Damaged(segment_name(before.limit), before.limit, "the segment is missing")
     if checkpoint is not None:
         base = checkpoint.segments[-1][0]
-        # At the last byte of a segment it speaks of the next one, too, and needs no other.
+        # A checkpoint at the end of a full segment also names the next one, which may not exist.
         if base not in layout.bases and checkpoint.applied_upto not in layout.bases:
             raise Damaged(segment_name(base), base, "the segment is missing")

@@ -1,9 +1,9 @@
-"""Telling whether an engine had a directory open while it was read.
+"""Finding out whether an engine had a directory open while it was read.
 
-The reader shares the lock of LOCK for as long as it reads. An engine needs that lock alone, and
-waits for no reader: it puts a new LOCK in the place of one that is shared. The reader has the old
-file open, so the new one has another identity. So an engine cannot come unnoticed, however soon
-it has gone, and whether or not it changed anything else.
+The reader shares the lock of LOCK while it reads. An engine needs that lock alone, and waits for no
+reader: it replaces a LOCK that is shared. The reader keeps the old file open, so it sees that the
+new one is another file. So the reader notices every engine, even one that was open for a moment and
+changed nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fmq.recovery.layout import LOCK, LOCK_BYTES, lock_says
 def at_rest(directory: Directory) -> Iterator[None]:
     """Run a block that reads `directory` while no engine has it open.
 
-    Raises Locked if an engine has it open, or had meanwhile, whatever else the block raises.
+    Raises Locked if an engine has it open, or had it open meanwhile, whatever the block raises.
     """
     locked = directory.locked_by(LOCK)
     if locked is not None:
@@ -45,7 +45,7 @@ def at_rest(directory: Directory) -> Iterator[None]:
 
 
 def _locked_since(directory: Directory, before: File | None) -> Locked | None:
-    """The error, if an engine has `directory` open, or had since LOCK was the file `before`."""
+    """Return the error if an engine has `directory` open, or had since LOCK was `before`."""
     locked = directory.locked_by(LOCK)
     if locked is not None:
         return locked
@@ -60,7 +60,7 @@ def _locked_since(directory: Directory, before: File | None) -> Locked | None:
 
 
 def _was_open(directory: Directory) -> Locked:
-    """The error for an engine that has gone, with what it left in LOCK."""
+    """Return the error for an engine that has closed, with what it left in LOCK."""
     file = _open_lock(directory)
     if file is None:
         return Locked(directory.path, "an engine", closed=True)

@@ -1,8 +1,8 @@
-"""Whether a reader would hide appends that had been durable, because a slot cannot be used.
+"""Finding out whether a lost slot makes a reader hide durable appends.
 
 A reader shows what is proven durable. A newer checkpoint than those that it can read may have
-proven more. Beside a writer that is a matter of time: its next checkpoint tells. In a directory at
-rest nothing else will tell, so the reader raises an error instead of showing less than there is.
+proven more. Beside a writer the next checkpoint will prove it. In a directory that no engine has
+open nothing will, so the reader raises an error instead of showing less than there is.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from fmq.recovery.layout import LOCK
 def doubt(
     directory: Directory, slots: Slots, proven_to: int, sound_to: int
 ) -> CheckpointLost | None:
-    """Return the error for a reader that would show appends up to `proven_to`, of those that are
-    sound up to `sound_to`; None if it hides nothing that a checkpoint may have proven.
+    """Return the error if a reader that shows appends up to `proven_to` may hide durable ones.
+
+    Sound appends end at `sound_to`. Return None if no checkpoint can have proven more.
     """
     if sound_to <= proven_to or not slots.unusable or _has_writer(directory):
         return None
@@ -25,8 +26,8 @@ def doubt(
 
 
 def _has_writer(directory: Directory) -> bool:
-    """Whether an engine has the directory open. Nothing is written, and nothing is waited for."""
+    """Return whether an engine has the directory open. Write nothing, and do not wait."""
     try:
         return directory.locked_by(LOCK) is not None
     except OSError:
-        return False  # nobody can tell, and an error is better than messages that are missing
+        return False  # not known; an error is better than missing messages

@@ -1,10 +1,10 @@
-"""The only code that ever cuts: it copies an unproven tail into a new file and swaps it in.
+"""The only code that cuts: it copies the last segment into a new file, without what is cut.
 
-After an unclean end the bytes behind the last proven position may be in the page cache and not
-on the disk: after a failed sync, on common file systems, neither syncing again nor rewriting
-them in place makes them durable. So the segment is copied up to its last whole append into a
-new file, which is synced and takes the old one's name before anything is served. What is cut
-is kept under `quarantine/`.
+After an unclean end, bytes after the last proven position may be in the page cache and not on the
+disk. After a failed sync, on common file systems, neither syncing again nor writing them again in
+place makes them durable. So the segment is copied, up to its last whole append, into a new file.
+That file is synced and takes the old one's name before a call is served. What is cut is kept under
+`quarantine/`.
 
 Each step leaves a directory that recovery reads the same way, so it can be interrupted anywhere.
 """
@@ -23,9 +23,9 @@ COPY = ".copy"
 
 
 def copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int:
-    """Put a proven copy of `segment`, up to its end, in its place; bytes cut.
+    """Put a proven copy of `segment`, up to its end, in its place. Return how many bytes are cut.
 
-    `spare`, an unused file of zeros of the same size, saves finding room for the copy.
+    The copy goes into `spare`, an unused file of zeros of the same size, if there is one.
     StorageFull leaves the journal as it was.
     """
     try:
@@ -67,7 +67,7 @@ def _copy_tail(directory: Directory, segment: Segment, spare: str | None) -> int
 
 
 def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tuple[str, File]:
-    """The file that the copy goes into, and its name."""
+    """Return the name of the file for the copy, and the file."""
     temporary = segment_name(segment.base, COPY)
     if temporary in directory.names():
         free(directory, temporary)
@@ -83,9 +83,7 @@ def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tu
 
 
 def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
-    """Keep what will be cut, if there is anything, but for the zeros behind it; how many bytes it
-    is.
-    """
+    """Keep what will be cut, without the zeros at its end. Return how many bytes it is."""
     start = segment.end - segment.base
     end = last_byte(source, start, segment.capacity)
     if end == start:
@@ -96,7 +94,7 @@ def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
         names = folder.names()
         number = 0
         while name in names:
-            # An interrupted recovery kept it already; another tail at the same place is kept too.
+            # An interrupted recovery may have kept it. Another tail at this place is kept, too.
             if _same(folder, name, source, start, end):
                 return end - start
             number += 1
@@ -108,7 +106,7 @@ def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
             file.sync()
         except BaseException:
             with contextlib.suppress(OSError):
-                folder.remove(name)  # a part of it would look like all
+                folder.remove(name)  # a part of it would look like the whole
             raise
         finally:
             file.close()
@@ -120,7 +118,7 @@ def _quarantine(directory: Directory, segment: Segment, source: File) -> int:
 
 
 def _same(folder: Directory, name: str, source: File, start: int, end: int) -> bool:
-    """Whether the file `name` holds what `source` holds from `start` up to `end`."""
+    """Return whether the file `name` holds what `source` holds from `start` to `end`."""
     file = folder.open(name)
     try:
         return file.size() == end - start and all(
@@ -131,7 +129,7 @@ def _same(folder: Directory, name: str, source: File, start: int, end: int) -> b
 
 
 def tail_bytes(directory: Directory, segment: Segment) -> int:
-    """How many bytes behind the segment's end would be cut."""
+    """Return how many bytes after the segment's end would be cut."""
     file = directory.open(segment.name)
     try:
         end = segment.end - segment.base
@@ -141,7 +139,7 @@ def tail_bytes(directory: Directory, segment: Segment) -> int:
 
 
 def tail_is_zeros(directory: Directory, segment: Segment) -> bool:
-    """Whether nothing lies behind the segment's end."""
+    """Return whether only zeros come after the segment's end."""
     file = directory.open(segment.name)
     try:
         whole = file.size() >= segment.capacity

@@ -1,10 +1,10 @@
-"""What to do where the sound records end: one table, and nothing is decided elsewhere.
+"""What to do where the sound records end. One table decides it, and nothing else does.
 
-"Known durable" is what lies before the checkpoint's position, in a sealed segment, or below
-the durable_to of a sound record further on. Only there can bytes that are wrong be damage;
-behind it they may be what a power cut left of a write that nobody had been told was durable, and
-no one can tell damage from that. A file that is too short is damage anywhere: a segment is of full
-length, durably, before it gets its name.
+Bytes are "known durable" before the checkpoint's position, in a sealed segment, and below the
+durable_to of a later sound record. Only there are wrong bytes damage. After that they may be what a
+power cut left of a write that no call has acknowledged, which cannot be distinguished from damage.
+A file that is too short is damage anywhere: a segment has its full length, durably, before it gets
+its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fmq.store.scan import Finding, ScanEnd
 
 
 class Verdict(Enum):
-    """What becomes of the journal."""
+    """What recovery does with the journal."""
 
     GOES_ON = "the next segment follows"
     ENDS = "the journal ends here"
@@ -28,7 +28,7 @@ class Verdict(Enum):
 
 
 TAIL = {
-    # what lies there, and whether it was known durable
+    # what was found, and whether it was known durable
     (Finding.END, False): Verdict.ENDS,
     (Finding.END, True): Verdict.GOES_ON,
     (Finding.SHORT, False): Verdict.SHORTER,
@@ -45,10 +45,10 @@ TAIL = {
 
 
 def judge(ending: ScanEnd, durable_to: int) -> Verdict:
-    """What to do about `ending`, when the journal is known durable up to `durable_to`."""
+    """Return what to do about `ending` if the journal is known durable up to `durable_to`."""
     verdict = TAIL[ending.finding, ending.append_start < durable_to]
     if verdict is Verdict.ENDS and ending.append_start != ending.position:
-        # The end was reached inside an append: it is cut at its first record, as a whole.
+        # The end is inside an append, which is cut as a whole.
         return Verdict.CUT
     if verdict is Verdict.GOES_ON and ending.append_start != ending.position:
         return Verdict.DAMAGED
@@ -59,7 +59,7 @@ SOUND = (Verdict.GOES_ON, Verdict.ENDS, Verdict.CUT)
 
 
 def refusal(file: str, ending: ScanEnd, verdict: Verdict, durable_to: int) -> FmqError:
-    """What `file` is refused for, when the verdict is none of SOUND."""
+    """Return the error for a verdict that is not one of SOUND."""
     if verdict is Verdict.NEWER:
         return NewerFormat(file, ending.position, ending.reason)
     reason = ending.reason or "an append is cut short"
