@@ -65,7 +65,7 @@ class Stats:
         queues: int,
         messages: int,
     ) -> Stats:
-        """Take the snapshot, under the engine's lock; `queues` and `messages` are counted before."""
+        """Take the snapshot, under the engine's lock. The two counts were taken before."""
         oldest = next(iter(ledger.undecided.values()), None)
         return cls(
             path=path,

@@ -53,7 +53,7 @@ def test_an_index_that_cannot_be_read_is_a_problem_and_hides_no_other(tmp_path: 
     assert {problem.file for problem in problems} == {first.name, second.name}
 
 
-def test_what_is_no_store_is_not_checked(tmp_path: Path) -> None:
+def test_a_path_without_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         fmq.check(tmp_path / "nothing")
     # Where a backup should lie, or a mount is missing, "sound" would be believed.

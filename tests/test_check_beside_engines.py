@@ -155,7 +155,7 @@ def test_a_check_beside_which_an_engine_begins_a_journal_is_locked() -> None:
         fmq.check("data", disk=disk)
 
 
-def test_the_error_says_who_had_it_open_and_what_to_do(tmp_path: Path) -> None:
+def test_the_error_names_the_engine_that_had_it_open_and_the_remedy(tmp_path: Path) -> None:
     place = Place("real", tmp_path)
     with pytest.raises(Locked, match="had it open for writing while it was read") as caught:
         fmq.check(place.path, disk=StepDisk(place.disk, once(place.use, 5)))

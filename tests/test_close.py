@@ -190,7 +190,7 @@ def test_close_tells_of_sends_that_it_could_not_make_durable(
     opened(disk).close()
 
 
-def test_close_is_quiet_of_a_failure_that_was_told() -> None:
+def test_close_is_quiet_about_a_failure_that_was_raised() -> None:
     disk = FaultDisk(CrashDisk())
     engine = used(disk)
     disk.fail("write", names="*.seg")

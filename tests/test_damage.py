@@ -311,7 +311,7 @@ def refusal(files: Files) -> str:
     return str(refused.value)
 
 
-def test_a_last_segment_that_was_cut_off_behind_a_record_is_refused() -> None:
+def test_a_last_segment_that_ends_after_a_record_is_refused() -> None:
     """No crash leaves it: it had its full length before its name. Else sends would be lost."""
     files = files_of(grown(3))
     name = f"{0:020d}.seg"

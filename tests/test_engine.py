@@ -35,7 +35,7 @@ def shop(store: CrashDisk) -> Iterator[Engine]:
 # --- sending --------------------------------------------------------------------------------------
 
 
-def test_a_receipt_says_where_the_message_stands(shop: Engine) -> None:
+def test_a_receipt_has_the_place_of_the_message(shop: Engine) -> None:
     first, second = shop.send("t", b"0"), shop.send("t", b"1")
     assert (first.topic, first.queue, first.offset, first.count) == ("t", 0, 0, 1)
     assert second.offset == 1
@@ -159,7 +159,7 @@ def test_an_offset_or_limit_that_cannot_be_is_refused(shop: Engine, wrong: dict[
         shop.read_batch("t", **wrong)
 
 
-def test_read_waits_as_long_as_it_was_told(store: CrashDisk) -> None:
+def test_read_waits_for_its_timeout(store: CrashDisk) -> None:
     clock = FakeClock()
     with opened(store, clock) as engine:
         assert engine.read("t", timeout=7) == []
@@ -238,7 +238,7 @@ def test_always_what_returned_is_durable_and_visible(store: CrashDisk) -> None:
                 assert bodies(after, "t") == [b"0"]
 
 
-def test_interval_is_in_time_right_after_somebody_has_synced(store: CrashDisk) -> None:
+def test_interval_is_in_time_right_after_a_sync(store: CrashDisk) -> None:
     """The thread then waits for the engine to be idle, and what comes next must not wait along."""
     clock = WatchedClock()
     with live(store, clock, sync="interval", sync_interval_seconds=0.05) as engine:
@@ -511,7 +511,7 @@ def test_a_closed_engine_refuses_every_call_and_closing_twice_is_nothing(store: 
         assert bodies(engine, "t") == [b"0"]
 
 
-def test_a_transaction_begun_before_the_close_may_be_rolled_back_behind_it(
+def test_a_transaction_begun_before_the_close_may_be_rolled_back_after_it(
     store: CrashDisk,
 ) -> None:
     """Rolling back before prepare writes nothing, so there is nothing to be refused."""

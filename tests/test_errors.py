@@ -85,7 +85,7 @@ def test_a_reason_has_one_limit_however_long_it_is(size: int) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_path_where_no_directory_can_be_is_told_with_what_to_do(
+def test_a_path_where_no_directory_can_be_is_refused_with_a_remedy(
     tmp_path: Path, read_only: bool
 ) -> None:
     file = tmp_path / "file"
@@ -130,7 +130,7 @@ def test_a_failed_write_of_a_new_journal_says_what_it_leaves_which_opens_again(
 
 
 @pytest.mark.parametrize("operation", ["mkdir", *dict(AT_ANY_STEP)])
-def test_what_a_full_disk_leaves_of_a_new_journal_opens_again(operation: Any) -> None:
+def test_a_new_journal_half_made_on_a_full_disk_opens_again(operation: Any) -> None:
     disk = FaultDisk(CrashDisk())
     disk.fail(operation, error=errno.ENOSPC)
     with pytest.raises(StorageFull):
@@ -281,7 +281,7 @@ def test_a_directory_in_the_place_of_what_can_be_built_again_is_trouble_and_no_m
         (errno.EACCES, "not yours to open"),
     ],
 )
-def test_what_the_machine_refuses_is_advised_on_by_its_reason(number: int, advice: str) -> None:
+def test_the_remedy_fits_the_reason_of_the_machine(number: int, advice: str) -> None:
     error = Unreadable("data", OSError(number, os.strerror(number), "a.seg"))
     assert advice in str(error) and str(error).startswith("a.seg: ")
     assert error.errno == number

@@ -151,7 +151,7 @@ def test_a_bit_in_the_older_slot_costs_nothing(read: Callable[[Disk], list[bytes
 
 
 @pytest.mark.parametrize("read", READS)
-def test_what_a_kill_left_behind_sound_slots_is_shown_as_far_as_it_is_proven(
+def test_after_a_kill_with_sound_slots_a_reader_shows_what_is_proven(
     read: Callable[[Disk], list[bytes]],
 ) -> None:
     disk = CrashDisk()
@@ -198,7 +198,7 @@ def test_a_new_journal_that_was_killed_before_its_first_checkpoint_is_shown_as_f
     assert read(left) == [b"1", b"2"]
 
 
-def test_a_reader_that_follows_is_told_once_the_writer_is_gone() -> None:
+def test_a_follower_raises_once_the_writer_is_gone() -> None:
     """It shows what it knew, and all once an engine has opened the directory again."""
     disk = at_rest("never")
     with looking(disk) as reader:

@@ -71,7 +71,7 @@ BAD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("option", BAD, ids=lambda option: str(option)[:40])
-def test_a_value_that_cannot_work_is_refused_with_its_name_and_what_would_do(
+def test_a_bad_value_is_refused_with_its_name_and_what_it_must_be(
     option: dict[str, Any],
 ) -> None:
     (name,) = option
@@ -102,7 +102,7 @@ def test_a_time_may_be_a_whole_number_and_a_limit_that_may_be_zero_is_zero() -> 
 
 
 @pytest.mark.parametrize("options", [{"sync": "never"}, {}, "always"], ids=str)
-def test_options_that_are_none_are_a_type_error_and_nothing_is_made(
+def test_options_of_another_type_raise_a_type_error_and_make_nothing(
     options: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(TypeError, match=r"fmq\.Options.*Nothing was opened"):
@@ -116,7 +116,7 @@ class BytesPath:
 
 
 @pytest.mark.parametrize("path", [None, b"data", 3, BytesPath()], ids=repr)
-def test_a_path_that_is_none_is_a_type_error_that_says_what_is_wanted(path: Any) -> None:
+def test_a_path_of_another_type_raises_a_type_error_that_says_what_is_wanted(path: Any) -> None:
     with pytest.raises(TypeError, match=r"a path is a str or .*Nothing was opened"):
         fmq.open(path)
     with pytest.raises(TypeError, match=r"a path is a str or .*Nothing was opened"):
@@ -143,7 +143,7 @@ def test_options_are_given_by_name_only() -> None:
         Options("always")  # type: ignore[call-arg]
 
 
-def test_what_was_checked_is_what_the_engine_looks_at_whatever_the_caller_changes() -> None:
+def test_the_engine_uses_the_options_as_they_were_checked() -> None:
     """A topic with more queues than there may be would make a directory that does not open."""
     queues = {"a": 2}
     options = Options(topic_queues=queues)
@@ -228,7 +228,7 @@ def test_a_directory_opens_with_another_segment_size_and_what_is_prepared_can_be
         assert len(engine.read("fill", limit=1000)) == 100
 
 
-def test_what_an_engine_says_of_its_options_is_a_copy() -> None:
+def test_the_options_of_an_engine_are_a_copy() -> None:
     """What somebody adds to it was never checked, and would be written into the journal."""
     disk = CrashDisk()
     options = Options(topic_queues={"t": 2})

@@ -53,7 +53,7 @@ def reader(disk: CrashDisk) -> Iterator[ReadOnlyEngine]:
         yield reader
 
 
-def test_it_sees_everything_of_a_directory_at_rest_and_changes_nothing(disk: CrashDisk) -> None:
+def test_a_reader_sees_all_of_a_closed_directory_and_changes_nothing(disk: CrashDisk) -> None:
     with opened(disk, **OPTIONS) as engine:
         work(engine)
         expected = seen(engine)
@@ -64,7 +64,7 @@ def test_it_sees_everything_of_a_directory_at_rest_and_changes_nothing(disk: Cra
     assert (content(disk), disk.operations) == (before, operations)
 
 
-def test_it_sees_what_a_killed_writer_left_as_far_as_it_is_vouched_for(disk: CrashDisk) -> None:
+def test_a_reader_sees_what_is_vouched_for_after_a_kill(disk: CrashDisk) -> None:
     """Never what recovery may cut: after it, the writer shows at least as much."""
     with opened(disk, **OPTIONS) as engine:
         work(engine)
@@ -78,9 +78,7 @@ def test_it_sees_what_a_killed_writer_left_as_far_as_it_is_vouched_for(disk: Cra
             assert bodies(engine, info.topic, info.queue)[: len(found)] == found
 
 
-def test_it_follows_a_live_engine_over_rolls_and_everything_after_a_checkpoint(
-    disk: CrashDisk, reader: ReadOnlyEngine
-) -> None:
+def test_a_reader_follows_a_live_engine_over_rolls(disk: CrashDisk, reader: ReadOnlyEngine) -> None:
     """At every moment a prefix of what the engine shows; after a checkpoint all of it."""
     with opened(disk, reference_bytes_min=100) as engine:
         for number in range(40):
@@ -104,7 +102,9 @@ def seen_of(engine: Any) -> tuple[object, ...]:
     return engine.queues(), engine.undecided(), bodies(engine, "t"), bodies(engine, "u")
 
 
-def test_it_sees_undecided_ones_and_their_decision(disk: CrashDisk, reader: ReadOnlyEngine) -> None:
+def test_a_reader_sees_undecided_transactions_and_their_decisions(
+    disk: CrashDisk, reader: ReadOnlyEngine
+) -> None:
     with opened(disk) as engine:
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"1")
@@ -122,7 +122,7 @@ def test_it_sees_undecided_ones_and_their_decision(disk: CrashDisk, reader: Read
             reader.outcome("U")
 
 
-def test_it_follows_retention(disk: CrashDisk, reader: ReadOnlyEngine) -> None:
+def test_a_reader_follows_retention(disk: CrashDisk, reader: ReadOnlyEngine) -> None:
     with opened(disk, retain_bytes=12288) as engine:
         for number in range(80):
             engine.send("t", b"%d" % number + b"x" * 400)
@@ -140,7 +140,7 @@ def test_it_follows_retention(disk: CrashDisk, reader: ReadOnlyEngine) -> None:
         assert found == bodies(engine, "t", offset=info.first)
 
 
-def test_it_follows_over_the_writers_crash_and_recovery(tmp_path: Path) -> None:
+def test_a_reader_follows_over_a_crash_and_recovery_of_the_writer(tmp_path: Path) -> None:
     """The segment that recovery copies is another file under the same name.
 
     Method: on real files, plant a torn tail as a crash leaves it, and open for writing again.
@@ -194,7 +194,7 @@ def test_a_copy_that_was_sealed_before_it_looked_again_is_opened_anew(
         assert bodies(reader, "t") == [b"0", *sent]
 
 
-def test_what_was_cut_is_never_shown_in_the_place_of_what_followed(disk: CrashDisk) -> None:
+def test_a_reader_never_shows_cut_bytes_instead_of_later_messages(disk: CrashDisk) -> None:
     """Method: what is cut is sound, was never published, and lies where the next message will."""
     with opened(disk) as engine:
         engine.send("t", b"0")
@@ -433,7 +433,7 @@ def test_any_bit_flipped_hides_no_transaction_and_no_decision_in_silence() -> No
     assert refused > 300
 
 
-def test_damage_behind_the_checkpoint_hides_no_decision_in_silence(disk: CrashDisk) -> None:
+def test_damage_after_the_checkpoint_hides_no_decision_in_silence(disk: CrashDisk) -> None:
     """What was decided in front of it can be told; of anything else nobody knows what follows."""
     with opened(disk) as engine:
         decided, undecided = engine.transaction(tx_id="C"), engine.transaction(tx_id="A")
@@ -457,7 +457,9 @@ def test_damage_behind_the_checkpoint_hides_no_decision_in_silence(disk: CrashDi
         assert bodies(reader, "t") == [b"1"]
 
 
-def test_what_it_does_not_see_yet_it_does_not_call_never_prepared(disk: CrashDisk) -> None:
+def test_a_transaction_that_a_reader_does_not_see_yet_is_not_called_unknown(
+    disk: CrashDisk,
+) -> None:
     """A writer is killed behind a durable prepare, which no later record vouches for."""
     with opened(disk) as engine:
         engine.send("t", b"1")
@@ -502,7 +504,7 @@ def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: 
         assert bodies(reader, "t", offset=last)  # what is there can be read
 
 
-def test_what_lay_in_a_first_segment_that_is_missing_is_damaged_and_not_gone() -> None:
+def test_messages_of_a_missing_first_segment_are_damaged_and_not_gone() -> None:
     """Told that retention had dropped it, a program would go on behind messages it never saw."""
     disk = CrashDisk()
     with opened(disk) as engine:
@@ -792,7 +794,7 @@ def test_a_closed_one_refuses_every_call(disk: CrashDisk) -> None:
             call()
 
 
-def test_it_needs_a_journal(disk: CrashDisk) -> None:
+def test_a_reader_needs_a_journal(disk: CrashDisk) -> None:
     disk.directory("data", make=True)
     with pytest.raises(NotAStore, match="no journal"):
         looking(disk)
@@ -806,7 +808,7 @@ def test_an_offset_or_limit_that_cannot_be_is_refused(
         reader.read_batch("t", **wrong)
 
 
-def test_it_needs_no_room_and_no_permission_to_write(disk: CrashDisk) -> None:
+def test_a_reader_needs_no_room_and_no_permission_to_write(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         engine.send("t", b"0")
         fill(engine)
@@ -819,7 +821,7 @@ def test_it_needs_no_room_and_no_permission_to_write(disk: CrashDisk) -> None:
 
 
 @pytest.mark.parametrize("operation", ["open", "read"])
-def test_what_the_machine_refuses_to_a_reader_is_a_typed_error(
+def test_a_refusal_of_the_machine_is_a_typed_error_for_a_reader(
     disk: CrashDisk, operation: Any
 ) -> None:
     """As of the engine, with the file and what to do; and nothing is wrong behind it."""
@@ -868,7 +870,7 @@ def test_a_closed_reader_reads_nothing_however_little(disk: CrashDisk) -> None:
                 closed.read("t", limit=limit)
 
 
-def test_messages_behind_damage_never_stand_at_the_offsets_of_those_that_it_hides(
+def test_messages_after_damage_never_get_the_offsets_of_hidden_ones(
     disk: CrashDisk,
 ) -> None:
     """A record below the checkpoint is damaged and the part is gone: the index is built from the
@@ -927,7 +929,7 @@ class Busy:
         return BusyFile(file, self._write) if name.endswith(".seg") else file
 
 
-def test_what_is_written_between_two_looks_of_a_reader_is_no_damage(disk: CrashDisk) -> None:
+def test_a_write_between_two_looks_of_a_reader_is_no_damage(disk: CrashDisk) -> None:
     """Twice after each time that it reads something: then the second record vouches for the first,
     of which the reader has seen zeros.
     """
@@ -948,7 +950,7 @@ def test_what_is_written_between_two_looks_of_a_reader_is_no_damage(disk: CrashD
             assert journal.visible_to > 0
 
 
-def test_it_waits_for_the_first_message_and_no_longer_than_it_was_told(disk: CrashDisk) -> None:
+def test_a_reader_waits_for_the_first_message_for_its_timeout(disk: CrashDisk) -> None:
     """By a clock that lets the time of each wait pass at once: in one of them a message comes."""
     clock = FakeClock()
 

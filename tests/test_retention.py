@@ -102,7 +102,7 @@ def test_without_limits_nothing_is_dropped() -> None:
         assert len(bodies(engine, "t")) == 60
 
 
-def test_what_is_gone_raises_with_the_first_offset_there_is() -> None:
+def test_a_dropped_offset_raises_with_the_first_offset_that_is_left() -> None:
     with opened(CrashDisk(), retain_bytes=KEEP) as engine:
         send(engine, 60)
         first = first_of(engine)
@@ -113,7 +113,7 @@ def test_what_is_gone_raises_with_the_first_offset_there_is() -> None:
         assert engine.read("t", offset=first, limit=1)[0].offset == first
 
 
-def test_a_queue_that_nobody_sends_to_any_more_keeps_its_offsets() -> None:
+def test_an_unused_queue_keeps_its_offsets() -> None:
     """All its messages are gone; the next one goes on where it was."""
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
@@ -165,7 +165,7 @@ def test_an_undecided_transaction_keeps_its_segment_and_stats_name_it() -> None:
     check(disk)
 
 
-def test_what_a_group_has_not_acked_is_kept_and_stats_name_it() -> None:
+def test_messages_that_a_group_has_not_acked_are_kept_and_stats_name_it() -> None:
     disk = CrashDisk()
     with (
         opened(disk, retain_bytes=KEEP) as engine,
@@ -191,7 +191,7 @@ def test_what_a_group_has_not_acked_is_kept_and_stats_name_it() -> None:
     check(disk)
 
 
-def test_what_a_group_has_not_acked_is_kept_in_every_queue_of_a_topic_that_it_takes_from() -> None:
+def test_unacked_messages_are_kept_in_each_queue_of_a_topic_that_a_group_takes_from() -> None:
     """Also after a crash, when nobody knows any more that it looked at a queue without acking."""
     disk = CrashDisk()
     with (
@@ -247,7 +247,7 @@ def test_unread_messages_are_not_kept_if_the_options_say_so() -> None:
         assert first_of(engine) > 0
 
 
-def test_what_an_export_has_pinned_is_kept_and_stats_name_it() -> None:
+def test_a_pinned_segment_is_kept_and_stats_name_the_export() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
         send(engine, 10)
@@ -281,7 +281,7 @@ def test_the_segment_that_a_checkpoint_replays_from_is_kept() -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_acks_topics_and_offsets_outlive_the_segments_that_told_of_them(checkpoints: bool) -> None:
+def test_acks_topics_and_offsets_outlive_their_segments(checkpoints: bool) -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP, topic_queues={"t": 3}) as engine:
         for queue in range(3):
@@ -362,7 +362,7 @@ def assert_the_same_after_a_restart(disk: CrashDisk, engine: Engine) -> None:
         check(left)
 
 
-def test_what_is_carried_of_acks_is_bounded_by_what_is_stored() -> None:
+def test_carried_acks_are_bounded_by_the_stored_messages() -> None:
     """Gaps go with the messages in them: they neither grow without end nor stop retention."""
     disk = CrashDisk()
     with opened(disk, **UNREAD_GOES) as engine:
@@ -388,7 +388,7 @@ def test_what_is_carried_of_acks_is_bounded_by_what_is_stored() -> None:
     check(disk)
 
 
-def test_a_group_that_begins_behind_what_was_dropped_is_done_when_it_has_acked_the_rest() -> None:
+def test_a_group_that_begins_after_a_retention_is_done_when_it_has_acked_the_rest() -> None:
     """In the very engine, after a restart, and if nothing is dropped any more."""
     disk = CrashDisk()
     with opened(disk, **UNREAD_GOES) as engine:
@@ -441,7 +441,7 @@ def test_every_moment_of_retention_is_found_again_and_a_reader_follows() -> None
     check(disk)
 
 
-def test_what_is_dropped_makes_no_group_that_keeps_anything() -> None:
+def test_a_group_of_dropped_messages_keeps_no_segment() -> None:
     """Nor does it end one: who acked what is gone goes on to keep what it has not acked."""
     disk = CrashDisk()
     with opened(disk, **UNREAD_GOES) as engine:
@@ -508,7 +508,7 @@ def append_stale_state(engine: Engine) -> None:
     writer.commit_queue.run(plan, Carryover(b"", 0), True)
 
 
-def test_what_an_older_fmq_left_in_a_state_is_gone_when_it_is_replayed() -> None:
+def test_stale_acks_in_a_state_of_an_older_fmq_are_dropped_by_replay() -> None:
     """By a running engine, a recovery and a reader, to the same."""
     disk = CrashDisk()
     with opened(disk, **UNREAD_GOES) as engine:
@@ -522,7 +522,7 @@ def test_what_an_older_fmq_left_in_a_state_is_gone_when_it_is_replayed() -> None
     check(disk)
 
 
-def test_what_an_older_fmq_left_in_a_checkpoint_is_gone_when_it_is_read() -> None:
+def test_stale_acks_in_a_checkpoint_of_an_older_fmq_are_dropped_when_it_is_read() -> None:
     disk = CrashDisk()
     with opened(disk, **UNREAD_GOES) as engine:
         send(engine, 60)
@@ -650,7 +650,7 @@ def drop_without_room(engine: Engine, disk: FaultDisk, clock: FakeClock) -> None
 BY_AGE: dict[str, Any] = {"retain_seconds": 60, "keep_unread": False}
 
 
-def test_where_there_is_room_for_no_file_at_all_retention_makes_some() -> None:
+def test_retention_makes_room_on_a_disk_without_room_for_a_file() -> None:
     """Neither an index nor a checkpoint can be written, and both come later."""
     power, clock = CrashDisk(), FakeClock()
     disk = FaultDisk(power)
@@ -694,7 +694,7 @@ def test_a_crash_where_retention_dropped_without_a_checkpoint_loses_nothing_more
     assert len(floors) == 2, "some crashed before and some behind the point of no return"
 
 
-def test_what_fails_behind_its_state_is_tried_again_without_another_one() -> None:
+def test_a_retention_that_fails_after_its_state_is_tried_again_without_another_state() -> None:
     """A STATE a second would fill the journal while nobody sends."""
     disk, clock = FaultDisk(CrashDisk()), FakeClock()
     with opened(disk, clock, retain_seconds=60, checkpoint_bytes=100_000) as engine:
@@ -715,7 +715,7 @@ def test_what_fails_behind_its_state_is_tried_again_without_another_one() -> Non
     check(disk)
 
 
-def test_what_a_clock_gave_that_was_ahead_is_kept_and_stats_say_so() -> None:
+def test_messages_with_times_ahead_are_kept_and_stats_say_so() -> None:
     """Times never go back, so all that follows is as late, until the clock is, too."""
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock, retain_seconds=100) as engine:
@@ -779,7 +779,7 @@ def test_retention_does_not_make_room_with_what_was_reserved_for_decisions() -> 
     check(disk)
 
 
-def test_an_engine_that_is_opened_over_its_limit_keeps_to_it_though_nobody_sends() -> None:
+def test_an_engine_opened_over_its_limit_drops_without_a_send() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         send(engine, 60)
@@ -794,7 +794,7 @@ def test_an_engine_that_is_opened_over_its_limit_keeps_to_it_though_nobody_sends
         clock.until(kept)
 
 
-def test_however_many_segments_go_few_files_are_open_at_once() -> None:
+def test_few_files_are_open_at_once_however_many_segments_are_dropped() -> None:
     """A limit that is set for the first time may concern more than a process may have open."""
 
     class Counted(FaultDisk):

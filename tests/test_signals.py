@@ -211,7 +211,7 @@ WRITING = [
 
 @pytest.mark.parametrize("moment", ["plan", "write"])
 @pytest.mark.parametrize("call", WRITING)
-def test_what_a_handler_writes_while_its_thread_plans_or_writes_is_refused(
+def test_a_write_in_a_handler_while_its_thread_plans_or_writes_is_refused(
     call: str, moment: str
 ) -> None:
     disk, clock = CrashDisk(), Interrupting()
@@ -272,7 +272,7 @@ def everything(engine: fmq.Engine) -> list[int]:
 @pytest.mark.parametrize(
     "drop", [drop_a_consumer, drop_a_transaction], ids=lambda drop: drop.__name__
 )
-def test_what_the_garbage_collector_drops_inside_of_a_call_is_redelivered_at_once(
+def test_a_delivery_that_the_garbage_collector_drops_inside_a_call_is_redelivered_at_once(
     drop: Callable[[fmq.Engine, fmq.Consumer], None], act: Act
 ) -> None:
     """The collector runs wherever something is made, also while a call has the engine's lock."""

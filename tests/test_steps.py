@@ -62,7 +62,7 @@ def with_topics(count: int) -> fmq.Engine:
     return engine
 
 
-def test_closing_asks_only_topics_for_which_somebody_waits() -> None:
+def test_close_visits_only_topics_with_a_waiting_reader() -> None:
     """To wake all who wait it walked over all topics, and for each over all before it."""
     woken = []
     for count in (500, 1000):
@@ -131,7 +131,7 @@ SHOWS: dict[str, Callable[[fmq.Engine], object]] = {
 
 
 @pytest.mark.parametrize("what", SHOWS)
-def test_what_an_engine_says_of_itself_is_made_outside_the_lock(what: str) -> None:
+def test_stats_are_counted_outside_the_lock(what: str) -> None:
     """However many queues there are, and how many transactions were decided."""
     found = []
     for count in (8, 400):
@@ -214,7 +214,7 @@ def test_a_message_in_any_queue_ends_that_it_is_idle() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_not_acked_comes_again_from_every_queue(seed: int) -> None:
+def test_unacked_messages_of_each_queue_are_redelivered(seed: int) -> None:
     """Sends, releases, leases that end and transactions that roll back, in any order."""
     random, clock = Random(seed), FakeClock()
     options = fmq.Options(topic_queues={"t": 16, "u": 3})

@@ -159,7 +159,7 @@ def test_eight_threads_get_what_they_were_promised(tmp_path: Path, sync: Any) ->
         assert not again & set(work.consumed)
 
 
-def test_syncs_are_shared_by_those_who_wait_at_once(tmp_path: Path) -> None:
+def test_threads_that_wait_at_once_share_a_sync(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", Options(segment_bytes=1 << 20)) as engine:
         before = engine.stats().syncs
 
@@ -218,7 +218,7 @@ with fmq.open(sys.argv[1]) as engine:
 
 
 @pytest.mark.parametrize("there_are", ["0", "1"])
-def test_where_no_more_threads_can_be_started_nothing_is_left_behind(
+def test_an_opening_that_cannot_start_threads_leaves_nothing_open(
     tmp_path: Path, there_are: str
 ) -> None:
     """Above all no thread that runs chores in a directory that is not ours any more.
@@ -285,7 +285,7 @@ def test_close_waits_for_calls_that_run_and_refuses_the_rest(tmp_path: Path) -> 
             assert engine.stats().recovery.clean
 
 
-def test_close_waits_for_those_who_read(tmp_path: Path) -> None:
+def test_close_waits_for_running_reads(tmp_path: Path) -> None:
     """A reader gets its messages or Closed, never an error of a file that was closed below it."""
     with fmq.open(tmp_path / "d", Options(segment_bytes=64 * 1024)) as engine:
         for _ in range(20):
@@ -312,7 +312,7 @@ def test_close_waits_for_those_who_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["t", "not there yet"])
-def test_close_wakes_those_who_wait_for_a_message(tmp_path: Path, topic: str) -> None:
+def test_close_wakes_waiting_reads(tmp_path: Path, topic: str) -> None:
     engine = fmq.open(tmp_path / "d", Options(segment_bytes=4096))
     engine.send("t", b"0")
     consumer = engine.consumer(topic, group="g")
@@ -339,7 +339,7 @@ def test_close_wakes_those_who_wait_for_a_message(tmp_path: Path, topic: str) ->
     assert time.monotonic() - began < 30
 
 
-def test_a_message_wakes_those_who_wait_for_it(tmp_path: Path) -> None:
+def test_a_message_wakes_waiting_reads(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", Options(segment_bytes=4096)) as engine:
         got: list[bytes] = []
 
@@ -357,7 +357,7 @@ def test_a_message_wakes_those_who_wait_for_it(tmp_path: Path) -> None:
         assert time.monotonic() - began < 30
 
 
-def test_a_lease_is_one_consumers_whoever_asks_at_once(tmp_path: Path) -> None:
+def test_two_consumers_never_have_one_lease(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", Options(segment_bytes=1 << 20)) as engine:
         engine.send_many("t", [b"x"] * 500)
         got: list[int] = []

@@ -127,7 +127,7 @@ def test_a_state_that_fits_no_segment_leaves_retention_undone_and_nothing_else()
         assert engine.stats().first_position > 0
 
 
-def test_locks_of_segments_are_let_go_when_one_more_cannot_be_had() -> None:
+def test_locks_of_segments_are_released_when_one_more_cannot_be_had() -> None:
     """Else retention would wait for ever, for an export that is its own."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
@@ -180,7 +180,7 @@ def test_a_time_that_no_record_can_hold_is_refused_before_the_transaction_begins
     ],
 )
 @pytest.mark.parametrize("acks", [False, True])
-def test_what_can_be_prepared_can_be_decided_however_mixed_its_messages_are(
+def test_a_prepared_transaction_can_be_decided_however_mixed_its_messages_are(
     decide: Callable[[Engine], object], acks: bool
 ) -> None:
     """One message with key, tag and headers makes all others of its run larger."""
@@ -226,7 +226,7 @@ def test_no_setting_and_no_full_disk_refuses_a_decision(
 
 @pytest.mark.parametrize("names", ["*/checkpoint.*", "*.spare", "*.part", "*.idx"])
 @pytest.mark.parametrize("operation", ["open", "read"])
-def test_what_can_be_built_again_and_cannot_be_read_keeps_no_directory_closed(
+def test_an_unreadable_derived_file_does_not_keep_a_directory_from_opening(
     operation: Literal["open", "read"], names: str
 ) -> None:
     disk = FaultDisk(CrashDisk())
@@ -260,7 +260,7 @@ def test_a_close_that_was_interrupted_anywhere_can_be_gone_on_with(tmp_path: Pat
     assert interrupt.count > 50
 
 
-def test_who_closes_while_another_thread_is_at_it_finds_it_done_on_return(tmp_path: Path) -> None:
+def test_a_close_beside_another_close_returns_when_both_are_done(tmp_path: Path) -> None:
     """The directory is free for the next engine, whichever of the two calls has returned."""
     entered, go_on = Event(), Event()
 
@@ -429,7 +429,7 @@ def length_of_trace(call: Callable[[], object]) -> int:
     return len(traceback.extract_tb(caught.value.__traceback__))
 
 
-def test_who_tries_again_and_again_is_not_told_of_all_earlier_times() -> None:
+def test_a_repeated_error_does_not_carry_earlier_tracebacks() -> None:
     """Each trace would keep what the callers had in their hands, as long as the engine lives."""
     disk = CrashDisk()
     with opened(disk) as engine:

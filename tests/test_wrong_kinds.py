@@ -604,7 +604,7 @@ def test_any_real_number_is_a_wait(place: Place, name: str) -> None:
         ALL_WAITS[name](place, seconds)
 
 
-def test_what_no_float_can_hold_is_for_ever(engine: Engine) -> None:
+def test_a_timeout_beyond_all_floats_is_for_ever(engine: Engine) -> None:
     for seconds in (10**400, math.inf):
         assert len(engine.read("t", timeout=seconds)) == 1
         assert len(engine.consumer("t", group="g").poll(timeout=seconds)) == 1
@@ -665,7 +665,7 @@ def test_a_queue_beyond_those_of_the_topic(place: Place) -> None:
         place.engine.read("t", queue=99, timeout=math.inf)
 
 
-def test_names_that_mean_nobody(engine: Engine) -> None:
+def test_an_unknown_name_has_nothing(engine: Engine) -> None:
     """A producer without a name is "", in what asks and in what sends."""
     assert engine.feedback.ask("", wait=0) == []
     assert engine.feedback.ask([], wait=0) == []

@@ -39,12 +39,12 @@ def newest(disk: CrashDisk) -> str:
     return max(slots, key=lambda name: slots[name].generation)  # type: ignore[union-attr]
 
 
-def test_a_checkpoint_says_again_what_it_was_told() -> None:
+def test_a_decoded_checkpoint_equals_the_encoded_one() -> None:
     assert decode(encode(EXAMPLE)) == EXAMPLE
     assert decode(encode(EXAMPLE) + b"the rest of an older, longer one") == EXAMPLE
 
 
-def test_a_flipped_bit_anywhere_is_noticed() -> None:
+def test_a_flipped_bit_anywhere_in_a_checkpoint_is_noticed() -> None:
     data = encode(EXAMPLE)
     for byte in range(len(data)):
         for bit in range(8):
@@ -61,7 +61,7 @@ def test_a_checkpoint_that_is_cut_anywhere_is_noticed() -> None:
 @pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize("lost", [SLOTS[:1], SLOTS[1:], SLOTS])
 @pytest.mark.parametrize("how", ["flipped", "emptied", "zeroed", "removed"])
-def test_with_either_slot_or_both_lost_the_same_is_seen(
+def test_losing_one_slot_or_both_changes_nothing_that_is_read(
     how: str, lost: tuple[str, ...], unclean: bool
 ) -> None:
     disk = interrupted() if unclean else finished()
@@ -82,7 +82,7 @@ def test_with_either_slot_or_both_lost_the_same_is_seen(
 
 
 @pytest.mark.parametrize("name", SLOTS)
-def test_a_slot_of_another_store_is_not_believed(name: str) -> None:
+def test_a_slot_of_another_store_is_ignored(name: str) -> None:
     """Whoever copies files around gets the state of the journal that is there."""
     disk = finished()
     expected = sight(disk.after_kill())
@@ -106,7 +106,7 @@ def test_the_slots_are_written_in_turn_and_the_newer_one_counts() -> None:
         assert [message.body for message in engine.read("t")] == [b"0", b"1", b"2", b"3"]
 
 
-def test_two_positions_are_kept_where_one_would_not_do() -> None:
+def test_a_checkpoint_has_one_position_for_reading_and_one_for_applying() -> None:
     """A is prepared, then B; A commits, B stays open; then comes a checkpoint.
 
     From the older PREPARE that is still open, replay meets the COMMIT of A without A's PREPARE:
@@ -195,7 +195,7 @@ def test_a_read_of_the_slots_takes_the_larger_generation_whatever_its_name() -> 
     assert checkpoints.read(directory, bytes(16)) is None
 
 
-def test_an_older_slot_that_is_of_no_use_hides_no_checkpoint_written_since() -> None:
+def test_an_unusable_older_slot_hides_no_later_checkpoint() -> None:
     """The newest one was lost, and what the other one speaks of retention has dropped. The slots of
     a later life say more than that one, or a clean close would be none.
     """
@@ -234,7 +234,7 @@ def overwrite_new(disk: CrashDisk, name: str, data: bytes) -> None:
     file.write(0, (data,), sync=True)
 
 
-def test_a_checkpoint_knows_no_time_of_what_is_only_planned() -> None:
+def test_a_checkpoint_holds_no_time_of_an_append_that_is_only_planned() -> None:
     """What was not written is lost with the process; a checkpoint that had its time would say
     another thing than the journal, and a check of a sound directory would find fault.
     """
@@ -249,7 +249,7 @@ def test_a_checkpoint_knows_no_time_of_what_is_only_planned() -> None:
         check(disk.after_kill())
 
 
-def test_nothing_follows_the_checkpoint_of_a_close() -> None:
+def test_nothing_is_written_after_the_checkpoint_of_a_close() -> None:
     """A call of another thread may still be on its way; the directory may be somebody else's."""
     disk = CrashDisk()
     engine = opened(disk)
@@ -290,7 +290,7 @@ def test_a_checkpoint_is_sound_if_all_of_the_newest_segment_is_still_planned() -
     check(crash)
 
 
-def test_a_part_that_is_begun_anew_is_never_taken_for_the_one_before() -> None:
+def test_a_new_part_is_never_taken_for_the_one_before() -> None:
     """On a full disk: blocks of the new one and of the old one that lie behind each other, each of
     them sound. Sizes are such that they meet.
     """

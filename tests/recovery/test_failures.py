@@ -83,7 +83,7 @@ def test_a_small_message_may_still_find_room_where_a_large_one_did_not() -> None
         assert bodies(engine, "t") == [b"0", b"1"]
 
 
-def test_prepare_without_room_for_its_end_is_refused_and_nothing_is_undecided() -> None:
+def test_a_prepare_without_room_for_its_decision_is_refused_whole() -> None:
     crash = CrashDisk()
     disk = FaultDisk(crash)
     with opened(disk) as engine:
@@ -135,7 +135,7 @@ def test_a_full_disk_never_refuses_a_decision(
     check(crash)
 
 
-def test_a_full_disk_met_by_housekeeping_ends_nothing_and_is_tried_again() -> None:
+def test_a_chore_that_meets_a_full_disk_is_tried_again() -> None:
     crash = CrashDisk()
     disk = FaultDisk(crash)
     with opened(disk, checkpoint_bytes=500) as engine:
@@ -172,9 +172,7 @@ CALLS: dict[str, Callable[[Engine], object]] = {
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("short", [None, 0, 30])
-def test_after_a_failed_write_nothing_is_taken_and_what_was_visible_can_be_read(
-    error: int, short: int | None
-) -> None:
+def test_after_a_failed_write_the_engine_only_reads(error: int, short: int | None) -> None:
     crash = CrashDisk()
     disk = FaultDisk(crash)
     engine = opened(disk)
@@ -203,7 +201,7 @@ def test_after_a_failed_write_nothing_is_taken_and_what_was_visible_can_be_read(
 FAILING: tuple[Operation, ...] = ("write", "sync", "rename", "directory sync")
 
 
-def test_wherever_a_write_or_sync_fails_reopening_finds_the_truth() -> None:
+def test_opening_again_finds_the_truth_wherever_a_write_or_sync_failed() -> None:
     """Each write, sync, rename and directory sync of a workload fails once.
 
     What was acknowledged is there; of the call that failed, all or nothing.
@@ -318,7 +316,7 @@ def test_a_kill_on_a_full_disk_takes_no_room_from_decisions(decision: str) -> No
     check(disk)
 
 
-def test_a_decision_that_finds_no_room_though_it_was_set_aside_says_so() -> None:
+def test_a_decision_whose_reserved_room_is_gone_raises_storage_full() -> None:
     crash = CrashDisk()
     disk = FaultDisk(crash)
     with opened(disk) as engine:
@@ -359,7 +357,7 @@ def test_a_spare_whose_sync_failed_never_takes_what_is_acknowledged() -> None:
                 assert [each.tx_id for each in after.undecided()] == ["T"]
 
 
-def test_a_spare_that_cannot_be_removed_after_its_sync_failed_is_none() -> None:
+def test_a_spare_whose_sync_failed_is_never_used_even_if_it_cannot_be_removed() -> None:
     crash = CrashDisk()
     disk = FaultDisk(crash)
     with opened(disk) as engine:
@@ -392,7 +390,7 @@ BEFORE: dict[str, Callable[[Engine], object]] = {
 
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("before", BEFORE)
-def test_a_segment_whose_write_failed_is_not_gone_on_with_though_nothing_is_seen_of_it(
+def test_a_segment_is_copied_after_a_failed_write_even_if_no_byte_of_it_is_seen(
     before: str, closed: bool
 ) -> None:
     """Not even of the bytes that failed; and in that file nothing becomes durable any more."""
@@ -420,7 +418,7 @@ def test_a_segment_whose_write_failed_is_not_gone_on_with_though_nothing_is_seen
 
 
 @pytest.mark.parametrize("undecided", [0, 3])
-def test_a_spare_whose_header_could_not_be_written_is_none_any_more(undecided: int) -> None:
+def test_a_spare_whose_header_could_not_be_written_is_never_used(undecided: int) -> None:
     """Nothing of it is seen, so it is all zeros still. With others beside it, it was not the first
     to be taken for the copy, and became the segment after.
     """
@@ -470,7 +468,9 @@ def test_a_kill_while_a_spare_is_made_leaves_a_full_disk_that_opens(when: str) -
 
 
 @pytest.mark.parametrize("sizes", [(4096, 8192), (8192, 4096)])
-def test_spares_of_another_size_give_their_room_to_the_copy(sizes: tuple[int, int]) -> None:
+def test_spares_of_another_size_are_removed_to_make_room_for_the_copy(
+    sizes: tuple[int, int],
+) -> None:
     """Else a kill on a full disk would close the directory, for all that was set aside."""
     disk = SmallDisk()
     before, now = sizes
@@ -489,7 +489,7 @@ def test_spares_of_another_size_give_their_room_to_the_copy(sizes: tuple[int, in
 
 
 @pytest.mark.parametrize("room", ["create", "write", "sync"])
-def test_what_is_cut_finds_room_where_a_spare_was(room: Operation) -> None:
+def test_a_spare_is_removed_to_make_room_for_what_is_cut(room: Operation) -> None:
     """And the room that the old file leaves is set aside again."""
     crash = CrashDisk()
     with opened(crash) as engine:
@@ -511,7 +511,7 @@ def test_what_is_cut_finds_room_where_a_spare_was(room: Operation) -> None:
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_what_kills_took_of_the_room_for_decisions_is_made_up_for(background: bool) -> None:
+def test_recovery_reserves_again_the_room_that_kills_took_from_decisions(background: bool) -> None:
     """When the directory is opened, or later by who keeps house if there was no room then."""
     crash = CrashDisk()
     with opened(crash) as engine:
@@ -543,7 +543,7 @@ def test_what_kills_took_of_the_room_for_decisions_is_made_up_for(background: bo
 
 
 @pytest.mark.parametrize("names", ["*.spare", "*.spare.new"])
-def test_a_directory_that_has_no_room_for_a_name_gets_that_of_a_spare(names: str) -> None:
+def test_a_full_directory_reuses_the_name_of_a_spare(names: str) -> None:
     """A new name may need a block before the old one gives its place back."""
     crash = CrashDisk()
     disk = FaultDisk(crash)
@@ -559,7 +559,7 @@ def test_a_directory_that_has_no_room_for_a_name_gets_that_of_a_spare(names: str
     check(crash)
 
 
-def test_a_message_takes_no_spare_of_a_decision_for_a_name() -> None:
+def test_a_message_does_not_take_a_spare_of_a_decision_for_its_name() -> None:
     """Rather the engine ends: behind it the decision has its room still."""
     crash = CrashDisk()
     disk = FaultDisk(crash)
@@ -579,7 +579,7 @@ def test_a_message_takes_no_spare_of_a_decision_for_a_name() -> None:
 
 
 @pytest.mark.parametrize("left", ["copy", "spare"])
-def test_what_a_killed_recovery_left_gives_its_room_to_the_next(left: str) -> None:
+def test_a_recovery_removes_what_a_killed_recovery_left_to_make_room(left: str) -> None:
     """Some file systems let go of it only with the directory's sync."""
     disk = SmallDisk()
     with opened(disk) as engine:

@@ -34,7 +34,7 @@ def filled() -> CrashDisk:
     return killed
 
 
-def test_a_clean_close_behind_a_full_segment_can_be_opened_again() -> None:
+def test_a_directory_closed_after_a_full_segment_opens_again() -> None:
     """Wherever the roll was killed: the next segment may be there, with nothing in it.
 
     What was applied ends the full segment, at a position that is the next one's first.

@@ -53,7 +53,7 @@ HOW = ["removed", "emptied", "cut short", "zeroed", "head flipped", "end flipped
 @pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("suffix", [".idx", ".part"])
-def test_a_spoiled_index_changes_nothing_that_is_seen(suffix: str, how: str, unclean: bool) -> None:
+def test_a_spoiled_index_changes_nothing_that_is_read(suffix: str, how: str, unclean: bool) -> None:
     disk = interrupted() if unclean else finished()
     names = derived(disk, suffix)
     assert names
@@ -64,7 +64,7 @@ def test_a_spoiled_index_changes_nothing_that_is_seen(suffix: str, how: str, unc
     assert sight(disk) == expected
 
 
-def test_all_derived_files_deleted_the_journal_tells_everything() -> None:
+def test_the_journal_alone_restores_everything() -> None:
     for disk in (finished(), interrupted()):
         expected = sight(disk.after_kill())
         remove(disk, *derived(disk, ".idx", ".part", ".0", ".1", ".spare"), "LOCK")
@@ -73,7 +73,7 @@ def test_all_derived_files_deleted_the_journal_tells_everything() -> None:
         assert sight(disk) == expected
 
 
-def test_an_index_of_another_segment_is_not_believed() -> None:
+def test_an_index_of_another_segment_is_ignored() -> None:
     disk = finished()
     expected = sight(disk.after_kill())
     one, other = derived(disk, ".idx")[:2]
@@ -99,7 +99,7 @@ def test_a_part_from_before_the_checkpoint_is_built_again() -> None:
     check(disk)
 
 
-def test_behind_a_recovery_over_a_roll_the_part_of_the_new_segment_begins_at_its_start() -> None:
+def test_after_recovery_over_a_roll_the_part_of_the_new_segment_is_begun_anew() -> None:
     """Behind a hole it would not be believed, and the index be built again at each opening.
 
     Method: roll behind a checkpoint that speaks of a part, kill the engine, and open again.
@@ -147,7 +147,7 @@ def test_parts_of_sealed_segments_are_removed_and_indexes_are_not() -> None:
     assert parts[0][:20] == derived(disk, ".seg")[-1][:20]
 
 
-def test_temporary_files_that_nobody_will_finish_are_removed() -> None:
+def test_unfinished_temporary_files_are_removed() -> None:
     disk = finished()
     directory = disk.directory("data", make=False)
     junk = ["00000000000000000000.idx.new", "00000000000099999999.part", "000077.spare"]
@@ -160,7 +160,7 @@ def test_temporary_files_that_nobody_will_finish_are_removed() -> None:
 
 
 @pytest.mark.parametrize("operation", ["open", "read"])
-def test_an_index_that_cannot_be_read_nor_built_again_is_a_typed_error(
+def test_an_index_that_can_be_neither_read_nor_built_raises_a_typed_error(
     operation: Operation,
 ) -> None:
     """A disk that has died shows it to whoever reads, with the file's name, and heals."""

@@ -67,7 +67,7 @@ def test_recovery_interrupted_anywhere_and_run_again_gives_the_same() -> None:
             assert 180 in [kept.open(name).size() for name in kept.names()]
 
 
-def test_what_recovery_shows_is_durable_before_anybody_sees_it() -> None:
+def test_recovered_messages_are_durable_before_they_are_visible() -> None:
     """Kill, recover, deliver, power loss: nothing that was delivered may be gone.
 
     The kill leaves written what was never synced; only a copy makes that durable.
@@ -91,7 +91,7 @@ def test_what_recovery_shows_is_durable_before_anybody_sees_it() -> None:
                 assert engine.undecided() == undecided
 
 
-def test_after_a_failed_sync_reopening_does_not_believe_the_page_cache() -> None:
+def test_opening_after_a_failed_sync_does_not_trust_the_page_cache() -> None:
     """The bytes can be read, later syncs succeed, and still they are gone with the power."""
     crash = CrashDisk()
     disk = FaultDisk(crash)
@@ -138,7 +138,7 @@ def test_a_full_disk_in_recovery_leaves_everything_and_reading_needs_no_room() -
 
 
 @pytest.mark.parametrize("operation", ["read", "open"])
-def test_a_disk_that_cannot_read_is_never_the_end_of_the_journal(operation: str) -> None:
+def test_a_read_error_is_never_taken_for_the_end_of_the_journal(operation: str) -> None:
     """Fail each read of a recovery in turn: it fails, or shows the same as ever."""
     crash = interrupted()
     expected = sight(crash.after_kill())
@@ -177,7 +177,7 @@ def test_a_missing_segment_is_refused_and_named(number: int, checkpoints: bool) 
     assert content(disk) == before
 
 
-def test_two_segments_that_changed_names_are_refused() -> None:
+def test_two_segments_with_swapped_names_are_refused() -> None:
     disk = finished()
     one, other = segments(disk)[:2]
     directory = disk.directory("data", make=False)
@@ -189,7 +189,7 @@ def test_two_segments_that_changed_names_are_refused() -> None:
         opened(disk, **OPTIONS)
 
 
-def test_all_segments_missing_is_damage_and_no_new_directory() -> None:
+def test_a_directory_that_lost_all_segments_is_damaged_and_not_new() -> None:
     disk = finished()
     remove(disk, *segments(disk))
     before = content(disk)

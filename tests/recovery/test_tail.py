@@ -51,7 +51,7 @@ def is_refused(tail: Tail, error: type[Exception], match: str, place: int | None
     assert content(tail.disk) == before
 
 
-def test_the_table_has_a_verdict_for_everything_that_a_scan_can_find() -> None:
+def test_the_table_has_a_verdict_for_each_finding_of_a_scan() -> None:
     assert set(TAIL) == set(product(Finding, (False, True)))
     for (finding, known), verdict in TAIL.items():
         assert judge(ScanEnd(finding, 64, 64, ""), 65 if known else 64) is verdict
@@ -113,7 +113,7 @@ def test_damage_in_the_last_record_is_cut_and_kept_aside() -> None:
         assert name == f"{tail.base + tail.place():020d}.cut"
 
 
-def test_garbage_behind_the_last_record_is_cut() -> None:
+def test_garbage_after_the_last_record_is_cut() -> None:
     tail = left_by(send(b"0"))
     tail.plant(tail.end, b"\x5a" * 700)
     opens_with(tail, b"0", cut=700)
@@ -140,7 +140,7 @@ def test_a_tail_of_many_blocks_is_kept_whole_and_once(tmp_path: Path) -> None:
     assert [each.read_bytes() for each in kept] == [tail[:-1] + b"!", tail]
 
 
-def test_garbage_behind_a_hole_is_cut_and_the_hole_is_kept_with_it() -> None:
+def test_garbage_after_a_hole_is_cut_and_kept_with_the_hole() -> None:
     tail = left_by(send(b"0"))
     tail.plant(tail.end + 1024, b"\x5a" * 16)
     opens_with(tail, b"0", cut=1040)
@@ -161,7 +161,7 @@ def test_damage_below_the_checkpoint_is_refused_wherever_recovery_begins_to_read
     is_refused(tail, Damaged, "had been durable", tail.place())
 
 
-def test_damage_that_recovery_does_not_meet_is_met_by_who_reads_there() -> None:
+def test_damage_that_recovery_does_not_read_is_found_by_a_reader() -> None:
     """Below the checkpoint nothing is read at opening; other messages stay readable."""
     tail = left_by(send(b"0"), send(b"1"), send(b"2"), checkpoint)
     tail.plant(tail.place(1) + 40, b"\xff")
@@ -181,7 +181,7 @@ def test_damage_below_what_a_later_record_vouches_for_is_refused() -> None:
     is_refused(tail, Damaged, "had been durable", tail.place(0))
 
 
-def test_damage_in_the_group_before_the_last_is_refused_though_the_last_is_torn_too() -> None:
+def test_damage_before_a_torn_last_write_is_refused() -> None:
     tail = left_by(send(b"0"), send(b"1"), send(b"2"), send(b"3"))
     tail.plant(tail.place(1) + 40, b"\xff")
     tail.plant(tail.place(3) + 40, b"\xff")
@@ -298,7 +298,7 @@ HEADERS: list[tuple[int, int, type[Exception] | None]] = [
 
 
 @pytest.mark.parametrize(("place", "value", "error"), HEADERS)
-def test_a_segment_header_from_the_future_is_refused_if_it_asks_for_it(
+def test_a_segment_header_of_a_newer_format_is_refused_if_it_says_so(
     place: int, value: int, error: type[Exception] | None
 ) -> None:
     tail = left_by(send(b"0"))
@@ -396,7 +396,7 @@ def test_an_unfinished_append_is_cut_whole_at_every_byte(
         check(tail.disk)
 
 
-def test_nothing_that_was_cut_comes_back() -> None:
+def test_bytes_that_were_cut_are_never_read_again() -> None:
     """Old bytes behind the new tail would be a message that nobody acknowledged.
 
     Method: cut a record, write a shorter one in its place, and lose the power.
@@ -414,9 +414,7 @@ def test_nothing_that_was_cut_comes_back() -> None:
 
 
 @pytest.mark.parametrize("tail", ["whole", "torn", "garbage to the end"])
-def test_however_large_the_segments_are_their_tails_take_little_memory(
-    tmp_path: Path, tail: str
-) -> None:
+def test_a_tail_takes_little_memory_however_large_the_segment(tmp_path: Path, tail: str) -> None:
     """Else a small machine could not open what a kill left, and not even look at it."""
     size = 64 << 20
     with fmq.open(tmp_path / "live", Options(segment_bytes=size), background=False) as engine:
