@@ -215,7 +215,7 @@ class Engine:
         databases.start()
 
     def outcome(self, tx_id: str) -> Outcome:
-        """Return what became of a transaction: undecided, committed or rolled back."""
+        """Return whether a transaction is undecided, committed or rolled back, and why."""
         self._enter()
         try:
             return self._manager.decisions.outcome(tx_id)

@@ -58,11 +58,11 @@ class StorageError(FmqError):
 
 
 class NotAStore(StorageError):
-    """The path holds something that fmq did not make, or nothing where something must be."""
+    """The path has files that fmq did not make, or no journal where one is needed."""
 
 
 def no_directory(path: str, error: OSError) -> NotAStore:
-    """Return the error for a machine that finds no directory at `path`."""
+    """Return the error for a `path` where the machine finds no directory."""
     advice = "Look whether the path is right; a directory that is opened for writing is made."
     if isinstance(error, NotADirectoryError):
         advice = "Name a directory of fmq's, or a new one: it keeps its files in one of their own."

@@ -61,7 +61,7 @@ def _segment_bytes(found: Recovered, options: Options) -> int:
 
 
 class PartsListener:
-    """Passes on what the ledger applies: to the groups, or to the open questions."""
+    """Passes each event of the ledger to the part that acts on it."""
 
     __slots__ = ("acked", "decided", "freed", "undecided")
 
@@ -86,8 +86,8 @@ class Parts:
         check_open: Callable[[], None],
         after: Callable[[], None],
     ) -> None:
-        """`drawn` are random bytes for ids; `check` raises if the engine takes nothing any more,
-        `check_open` if it shows nothing, and `after` is called when a transaction took a step.
+        """`drawn` are random bytes for ids. `check` raises if the engine is closed or has failed,
+        `check_open` if nothing can be read. `after` is called at the end of a call that wrote.
         """
         self._directory = directory
         self._store = found.store

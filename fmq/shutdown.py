@@ -21,7 +21,7 @@ OWN_THREADS = "fmq "  # the names of an engine's threads begin with this
 
 
 class Remembered(Protocol):
-    """An engine, as a fork and the end of the process see it."""
+    """What a fork and the end of the process call of an engine."""
 
     def _forked(self) -> None:
         """End the engine in the child of a fork. The parent's is not touched."""
@@ -116,7 +116,7 @@ _workers = {"registered": False}  # whether multiprocessing calls `_process_ends
 
 
 def remember(engine: Remembered) -> None:
-    """Let forks and the end of the process end this engine."""
+    """Register an engine: a fork ends it in the child, and the end of the process syncs it."""
     _open.add(engine)
     util = sys.modules.get("multiprocessing.util")
     if util is not None and not _workers["registered"]:

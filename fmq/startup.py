@@ -130,7 +130,7 @@ def text_of(path: object) -> str:
             "Nothing was opened."
         )
     try:
-        text.encode("utf-8", "surrogateescape")  # Python reads names that are no text so
+        text.encode("utf-8", "surrogateescape")  # as Python decodes names that are not UTF-8
     except UnicodeEncodeError:
         raise BadName(f"path {text!r}: not text that the machine can write") from None
     if "\0" in text:

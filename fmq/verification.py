@@ -84,7 +84,7 @@ def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
     try:
         directory = disk.directory(where, make=False)
         try:
-            with suppress(Damaged):  # reported below
+            with suppress(Damaged):  # _check reports it
                 look(
                     directory
                 )  # before the lock: nothing is locked in a directory that is not fmq's

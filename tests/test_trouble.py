@@ -109,7 +109,7 @@ def test_a_segment_that_retention_would_drop_and_cannot_read() -> None:
     remove(disk, first.replace(".seg", ".idx"))
     with opened(disk, retain_bytes=4096) as engine:
         disk.fail("read", error=errno.EIO, persistently=True, names=f"*{first}")
-        in_trouble(engine, "retention stands still")
+        in_trouble(engine, "retention cannot go on")
 
 
 def test_a_state_that_fits_no_segment_leaves_retention_undone_and_nothing_else() -> None:

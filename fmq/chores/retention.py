@@ -49,9 +49,9 @@ class Retention:
         self.doomed: list[Segment] = []  # forgotten in memory; their files are still there
 
     def due(self) -> bool:
-        """Return whether a limit is exceeded. It costs little.
+        """Return whether a limit is exceeded, by a look at memory in most calls.
 
-        If none is, because a clock was far ahead once, `kept` says so.
+        If none is because times in the journal are far ahead of the clock, `kept` says so.
         """
         segments = self._journal.segments
         if self._over_bytes(segments):
@@ -199,7 +199,7 @@ class Retention:
         writer, ledger = self._writer, self._ledger
 
         def plan(state: Carryover) -> None:
-            # The offsets of the frontier: all that is planned is applied before this record.
+            # All that is planned is applied before this record, so take the planned offsets.
             carried = ledger.carried(firsts)
             carried["floor"] = floor
             for name, ranges in carried["topics"].items():

@@ -4,8 +4,7 @@ No call waits for a chore. What a chore writes can be built again or repeated, s
 nothing here: `stats().trouble` shows it, and the next round tries again.
 
 A thread runs the chores when there is something to do (thread.py). An engine opened with
-`background=False` runs them at the end of its calls, in the same order, and so does the same in
-every run.
+`background=False` runs them at the end of its calls, so a program does the same in every run.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Chores:
             self._round()
 
     def is_running_here(self) -> bool:
-        """Return whether this thread does a chore now. Then a signal handler makes the call."""
+        """Return whether this thread is in a round; then the call is a signal handler's."""
         return is_mine(self._running)
 
     def _check(self) -> None:
@@ -264,7 +263,7 @@ class Chores:
         segments, locks = retention.lock_out_exports(retention.choose(self.checkpointer.scan_from))
         try:
             if segments:
-                # Only once: without room for the checkpoint this comes here in each round.
+                # Only once: while there is no room for the checkpoint, each round comes here again.
                 if self._ledger.floor < segments[-1].limit:
                     retention.carry_over(segments)
                 # Without this checkpoint recovery begins at an older one, above these segments, and

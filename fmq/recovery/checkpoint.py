@@ -164,7 +164,7 @@ def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
 
 
 def _read_both(directory: Directory) -> tuple[dict[str, bytes], dict[str, str], list[str]]:
-    """Return what the sound slots hold, what is wrong with others, and which are missing."""
+    """Return the bytes of sound slots, the faults of others, and the names of missing ones."""
     sound: dict[str, bytes] = {}
     unusable: dict[str, str] = {}
     missing: list[str] = []

@@ -184,7 +184,7 @@ class Follower:
                     self._replay.resume(self._replay.segments)
 
     def _run_once(self) -> None:
-        """Under the lock."""
+        """Run the replay, and close the files that it has read. Under the lock."""
         try:
             self._replay.run(vouched_only=True)
         finally:

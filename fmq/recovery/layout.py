@@ -165,7 +165,7 @@ def known_segments(
 def known_segment(
     directory: Directory, layout: Layout, base: int, behind: int | None
 ) -> tuple[Segment, FmqError | OSError | None]:
-    """Return the segment at `base`, and the error of the next one, `behind`, if it has one."""
+    """Return the segment at `base`, and the error of `behind`, the next one, if it has one."""
     bases = (base,) if behind is None else (base, behind)
     try:
         return known_segments(directory, layout._replace(bases=bases), None)[0], None

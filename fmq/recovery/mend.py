@@ -78,7 +78,9 @@ def _begin_copy(directory: Directory, segment: Segment, spare: str | None) -> tu
     except OSError as error:
         if not is_full(error):
             raise
-        temporary = spare  # a directory without room for one more name has room for the segment's
+        temporary = (
+            spare  # the directory has no room for a name; the segment's name is there already
+        )
     return temporary, directory.open(temporary, write=True)
 
 

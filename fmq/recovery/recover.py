@@ -215,7 +215,7 @@ def _spare(directory: Directory, capacity: int) -> str | None:
     """Return a spare that can take the copy: of the right size, and all zeros."""
     for name in sorted(directory.names()):
         if is_spare(name):
-            with contextlib.suppress(OSError):  # try the next one; or a file is made for the copy
+            with contextlib.suppress(OSError):  # an unreadable spare is skipped
                 file = directory.open(name)
                 try:
                     if file.size() == capacity and all_zeros(file, capacity):
