@@ -52,18 +52,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `fmq.check` found."""
+    """What `fmq.check` found. The numbers are 0 if the journal cannot be replayed to its end."""
 
     path: str
-    segments: int
-    bytes: int
-    topics: int
-    messages: int
-    undecided: int
-    tail_bytes: int
+    segments: int = 0
+    bytes: int = 0
+    topics: int = 0
+    messages: int = 0
+    undecided: int = 0
+    tail_bytes: int = 0
     """Bytes after the last whole append, which nothing proves durable. Recovery will cut them, and
     keep a copy in quarantine/."""
-    problems: tuple[Problem, ...]
+    problems: tuple[Problem, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -100,7 +100,7 @@ def _check(where: str, directory: Directory) -> Report:
     try:
         layout = look(directory)
     except Damaged as error:
-        return _unread(where, 0, [_problem_of(error)])
+        return Report(where, problems=(_problem_of(error),))
     if layout.fresh:
         raise NotAStore(
             f"{where}: no journal was ever begun here, so there is nothing to verify. Name the "
@@ -125,7 +125,7 @@ def _check(where: str, directory: Directory) -> Report:
         problem = _problem_of(error)
         if problem not in problems:
             problems.append(problem)
-        return _unread(where, len(layout.bases), problems)
+        return Report(where, segments=len(layout.bases), problems=tuple(problems))
     ledger, last = full.ledger, segments[-1]
     queues = [queue for topic in ledger.topics.values() for queue in topic.queues]
     return Report(
@@ -136,20 +136,6 @@ def _check(where: str, directory: Directory) -> Report:
         messages=sum(queue.next - queue.first for queue in queues),
         undecided=len(ledger.undecided),
         tail_bytes=tail_bytes(directory, last),
-        problems=tuple(problems),
-    )
-
-
-def _unread(path: str, segments: int, problems: list[Problem]) -> Report:
-    """Return the report of a journal that cannot be replayed to its end."""
-    return Report(
-        path=path,
-        segments=segments,
-        bytes=0,
-        topics=0,
-        messages=0,
-        undecided=0,
-        tail_bytes=0,
         problems=tuple(problems),
     )
 
