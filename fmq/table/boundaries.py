@@ -26,7 +26,7 @@ from fmq.store.record import (
 from fmq.table.entries import Column
 from fmq.table.split import OpenSplit
 
-LOOK_BACK = 16  # records of one append, mostly: a transaction has that many queues at most
+LOOK_BACK = 16  # more than the records of most appends
 
 
 class Boundaries:
@@ -44,17 +44,17 @@ class Boundaries:
         self._decisions = index.outcome_places
 
     def messages_before(self, position: int) -> int:
-        """How many are published here before `position`."""
+        """Return how many messages are published before `position`."""
         number = int(np.searchsorted(self._places, position - self._base))
         return int(self._messages[number - 1]) if number else 0
 
     def holding(self, messages: int) -> int:
-        """The position of the record that publishes more than so many; else the end."""
+        """Return the position of the record that publishes message number `count`; else the end."""
         number = int(np.searchsorted(self._messages, messages, side="right"))
         return self._base + int(self._places[number] if number < len(self._places) else self._high)
 
     def before(self, position: int) -> int:
-        """The last boundary that is not behind `position`: an append begins there, or all end."""
+        """Return the last boundary up to `position`: a place where an append begins, or the end."""
         near = max(self._message_near(position), self._decision_near(position))
         for begin, end in self._appends(near):
             if end > position:
@@ -62,11 +62,13 @@ class Boundaries:
         return self._base + self._high
 
     def after(self, boundary: int) -> int:
-        """Where the append ends that begins at `boundary`."""
+        """Return where the append that begins at `boundary` ends."""
         return next(end for _, end in self._appends(boundary))
 
     def _appends(self, start: int) -> Iterator[tuple[int, int]]:
-        """Where each append from the boundary `start` on begins and ends, by their heads alone."""
+        """Yield where each append after the boundary `start` begins and ends. Only heads are
+        read.
+        """
         begin = place = start - self._base
         while place < self._high:
             size, flags = self._front(place)
@@ -77,7 +79,9 @@ class Boundaries:
                 yield self._base + begin, self._base + place
 
     def _message_near(self, position: int) -> int:
-        """Where a message stands that is the first of its append, or where all begin."""
+        """Return the place of a message that is the first record of its append, or the first
+        place.
+        """
         stop = int(np.searchsorted(self._places, position - self._base, side="right"))
         for place in self._places[max(0, stop - LOOK_BACK) : stop][::-1].tolist():
             _, flags = self._front(place)
@@ -86,7 +90,7 @@ class Boundaries:
         return self._base + self._low
 
     def _decision_near(self, position: int) -> int:
-        """Where a decision ends, and with it an append, or where all begin."""
+        """Return where a decision, and so an append, ends before the place; or the first place."""
         number = bisect_right(self._decisions, position - self._base)
         for place in self._decisions[max(0, number - 2) : number][::-1]:
             if place >= self._low:
@@ -96,7 +100,7 @@ class Boundaries:
         return self._base + self._low
 
     def _front(self, place: int) -> tuple[int, int]:
-        """Size and flags of the record at `place`; Damaged."""
+        """Return size and flags of the record at `place`; raise Damaged."""
         front = self._source.file.read(place, HEAD_BYTES_MIN)
         position = self._base + place
         if len(front) == HEAD_BYTES_MIN and front.startswith(MAGIC):
@@ -107,7 +111,7 @@ class Boundaries:
 
 
 def _runs(index: SegmentIndex) -> tuple[Column, Column]:
-    """Where messages are published, sorted, and how many there."""
+    """Return where messages are published, sorted, and how many in each place."""
     parts = [
         np.stack([np.frombuffer(column, np.uint32) for column in (lane.records, lane.counts)])
         for lane in index.lanes.values()

@@ -23,7 +23,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def as_one(copies: Sequence[Journal], disk: Disk | None = None) -> Journal:
-    """The journal of which `copies` are copies; Diverged."""
+    """Return one journal made of `copies`; raise Diverged."""
     furthest, *others = sorted(copies, key=_reach, reverse=True)
     segments = {seen.segment.base: seen for seen in furthest.segments}
     for other in others:
@@ -51,7 +51,7 @@ def _reach(journal: Journal) -> tuple[int, int]:
 
 
 def _is_there(part: LeftOut, segments: Sequence[Seen]) -> bool:
-    """Whether one copy has what another left out."""
+    """Return whether one copy has what another one left out."""
     at = part.position
     for seen in segments:
         if seen.segment.base <= at < seen.segment.limit:
@@ -63,13 +63,13 @@ def _is_there(part: LeftOut, segments: Sequence[Seen]) -> bool:
 
 
 def _check_is_older(seen: Seen, other: Journal, furthest: Journal) -> None:
-    """A segment that the furthest copy lacks lies below all that it has; else Diverged."""
+    """Raise Diverged unless a segment that the furthest copy lacks is below all that it has."""
     if furthest.first < seen.segment.base < furthest.visible_to and not furthest.left_out:
         raise Diverged(other.path, furthest.path, seen.segment.name, "only one has this segment")
 
 
 def _check_same(one: Seen, two: Seen, store: bytes, disk: Disk | None) -> None:
-    """Diverged unless the shorter segment is how the longer one begins."""
+    """Raise Diverged unless the longer segment begins with the shorter one."""
     name = one.segment.name
     longest = max(one.end, two.end)
     if any(seen.sealed and seen.end < longest for seen in (one, two)):
@@ -88,12 +88,16 @@ def _check_same(one: Seen, two: Seen, store: bytes, disk: Disk | None) -> None:
 
 
 def _chain(seen: Seen) -> int | None:
-    """The checksum of a segment, if the header of the next one has told its end and that."""
+    """Return the checksum of a segment, if the header of the next one states its end and its
+    chain.
+    """
     return seen.segment.chain if seen.sealed and seen.segment.end == seen.end else None
 
 
 def _first_difference(one: Seen, two: Seen, disk: Disk | None) -> int | None:
-    """The position, to a block, from which on the two are not the same; None: they are."""
+    """Return the position, rounded to a block, where the two segments differ; None if they do
+    not.
+    """
     base, end = one.segment.base, min(one.end, two.end)
     with (
         opened_file(one.path, one.segment.name, disk) as file,

@@ -1,4 +1,4 @@
-"""What an index knows of the messages in a part of a segment, as columns in commit order."""
+"""The entries of an index for a part of a segment, as columns in the order of commits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Column = NDArray[Any]
 
 
 class Entries(NamedTuple):
-    """Runs of messages, sorted by where the records that publish them lie."""
+    """Runs of messages, sorted by the places of the records that publish them."""
 
     places: Column
     """Where in the segment the publishing record lies."""
@@ -36,9 +36,9 @@ class Entries(NamedTuple):
 def entries_of(
     index: SegmentIndex, wanted: Wanted, start: int, stop: int, data_end: int
 ) -> Entries:
-    """The runs that may be wanted and are published between the places `start` and `stop`.
+    """Return the runs that may be wanted and are published between the places `start` and `stop`.
 
-    `data_end` is the place where the segment's records end.
+    `data_end` is the place where the records of the segment end.
     """
     keys: list[LaneKey] = []
     parts: list[Column] = []
@@ -56,10 +56,10 @@ def entries_of(
 
 
 def _of_lane(lane: Lane, wanted: Wanted, start: int, stop: int, number: int) -> Column:
-    """Five rows: places, holders, counts, offsets and the lane's number."""
+    """Return five rows: places, holders, counts, offsets and the number of the lane."""
     low = max(lane.find(max(wanted.offset.low, lane.first)), 0)
     high = lane.find(min(wanted.offset.high, lane.next - 1)) + 1
-    # Within a queue the order of offsets is that of places.
+    # Within a queue, offsets and places have the same order.
     places = np.frombuffer(lane.records, np.uint32)[low:high].astype(np.int64)
     first, last = np.searchsorted(places, (start, stop))
     part = slice(low + int(first), low + int(last))
@@ -75,7 +75,7 @@ def _of_lane(lane: Lane, wanted: Wanted, start: int, stop: int, number: int) -> 
 
 
 def _all_places(index: SegmentIndex, data_end: int) -> Column:
-    """Where records are known to begin, sorted, and where the last one ends."""
+    """Return where records are known to begin, sorted, and where the last one ends."""
     columns = [np.frombuffer(lane.records, np.uint32) for lane in index.lanes.values()]
     columns += [
         np.frombuffer(lane.bodies, np.uint32)

@@ -1,4 +1,4 @@
-"""What can go wrong between a journal and a table of it."""
+"""The errors of reading a journal as a table."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Outrun(Overtaken):
 
 
 class OtherStore(StorageError):
-    """A reader found another store at the path, or none, than the one whose parts were planned."""
+    """The reader of a planned part found another store at its path, or none."""
 
     def __init__(self, path: str, planned: str, found: str | None) -> None:
-        """`planned` and `found` are stores as hex; None if no journal can be read."""
+        """`planned` and `found` are stores as hex. None means that no journal can be read."""
         host = host_name()
         there = "there is no journal to read" if found is None else f"there is the store {found}"
         super().__init__(
@@ -56,7 +56,7 @@ class OtherStore(StorageError):
 
 
 class Unsound(Damaged):
-    """Bytes of a journal that had been durable are missing or wrong, so not all can be read."""
+    """Durable bytes of a journal are missing or wrong, so not everything can be read."""
 
     def __init__(self, path: str, damage: Damaged) -> None:
         self.file = f"{path}/{damage.file}"
@@ -72,7 +72,7 @@ class Unsound(Damaged):
 
 
 class Diverged(StorageError):
-    """Two directories began as copies of one, and an engine has written to each since."""
+    """Two directories began as copies of one store, and an engine has written to each since."""
 
     def __init__(self, one: str, other: str, file: str, reason: str) -> None:
         super().__init__(
@@ -86,7 +86,7 @@ class Diverged(StorageError):
 
 @contextmanager
 def located(path: str) -> Iterator[None]:
-    """Have damage and newer formats told with the directory in which they are."""
+    """Add the path of the directory to Damaged and NewerFormat."""
     try:
         yield
     except Unsound:

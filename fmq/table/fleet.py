@@ -1,4 +1,6 @@
-"""Many directories as one: which there are, whose they are, and which are copies of one store."""
+"""Many directories as one table: which there are, who wrote them, and which are copies of one
+store.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ PATTERN = frozenset("*?[")
 
 
 def is_fleet(paths: Sequence[str]) -> bool:
-    """Whether `paths` may name more than one directory."""
+    """Return whether `paths` may name more than one directory."""
     return len(paths) > 1 or any(PATTERN.intersection(path) for path in paths)
 
 
@@ -29,10 +31,11 @@ def see_all(
     undecided: bool = False,
     disk: Disk | None = None,
 ) -> Iterator[Journal]:
-    """The journals that `paths` and patterns name, copies of one store as one; Diverged.
+    """Return the journals that `paths` and patterns name, with copies of one store as one; raise
+    Diverged.
 
-    If `waiting`, what a pattern finds may be a directory whose journal is not begun yet. With
-    `undecided` each is read from its oldest undecided transaction on, which may lie far back.
+    With `waiting`, a directory that a pattern finds may have no journal yet. With `undecided`, each
+    is read from its oldest undecided transaction on, which may be far back.
     """
     named = directories((path for path in paths if not PATTERN.intersection(path)), disk)
     by_store: dict[bytes | str, list[Journal]] = {}
@@ -51,37 +54,40 @@ def see_all(
             if not waiting or path in named:
                 raise
             continue
-        # Of a journal without a sound header nobody knows which store it is.
+        # A journal without a sound header does not say which store it is.
         by_store.setdefault(journal.store or path, []).append(journal)
     for copies in by_store.values():
         yield copies[0] if len(copies) == 1 else as_one(copies, disk)
 
 
 class Origin(NamedTuple):
-    """What a path says of the engine that wrote there."""
+    """What a path says about the engine that wrote there."""
 
     engine: str
     host: str | None
 
 
 def origin_of(path: str) -> Origin:
-    """The directory's name, unless parts of the path are `engine=shop` or `host=web1`."""
+    """Return the name of the directory, or the values of `engine=shop` and `host=web1` in its
+    path.
+    """
     parts = path.rstrip("/").split("/")
     said = {key: unquote(value) for key, _, value in (part.partition("=") for part in parts)}
     return Origin(said.get("engine") or parts[-1], said.get("host") or None)
 
 
 def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
-    """The directories that `paths` name, sorted by pattern; NotAStore for what names none.
+    """Return the directories that `paths` name, sorted for each pattern; raise NotAStore if there
+    are none.
 
-    A reader may run with another working directory, so those of this machine are absolute.
+    A reader may run in another working directory, so paths of this machine are made absolute.
     """
     found: dict[str, None] = {}
     for path in map(_local, paths):
         if not PATTERN.intersection(path):
             found[absolute(path) if disk is None else path] = None
             continue
-        # The slash, so that files are not among them.
+        # With a slash the pattern finds no files.
         matches = sorted(absolute(match) for match in glob.glob(f"{path.rstrip('/')}/"))
         if not matches:
             raise NotAStore(
@@ -93,7 +99,7 @@ def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
 
 
 def _local(path: str) -> str:
-    """`path` as this machine has it; NotAStore if it is an address of something else."""
+    """Return `path` as a path of this machine; raise NotAStore if it is another kind of address."""
     scheme, _, rest = path.partition(":")
     if scheme == "file" and rest.startswith("/"):
         return unquote(urlsplit(path).path)

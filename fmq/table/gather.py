@@ -26,7 +26,7 @@ BYTES = 8 << 20
 
 
 class Gatherer:
-    """Collects the runs of one segment until they are worth a batch."""
+    """Collects runs of one segment until there are enough rows for a batch."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[LaneKey], base: int) -> None:
         self._schema = schema
@@ -38,15 +38,15 @@ class Gatherer:
         self._clear()
 
     def _clear(self) -> None:
-        # A line for each run: lane, messages, first offset, place, time, bytes of each body.
-        # Those of plain runs come as tables of six rows.
+        # A row for each run: lane, messages, first offset, place, time, bytes of each body.
+        # Plain runs are added as tables with these six rows.
         self._tables: list[Column] = []
         self._single: list[tuple[int, int, int, int, int, int]] = []
         self._runs = 0
         self._bodies: list[bytes | memoryview] = []
         self.rows = 0
         self.bytes = 0
-        # What only some runs have, by the number of the run.
+        # Values that only some runs have, by the number of the run.
         self._lengths: dict[int, array[int]] = {}
         self._texts: dict[int, dict[int, Part]] = {KEYS: {}, TAGS: {}}
         self._headers: dict[int, tuple[array[int], Part, Part]] = {}
@@ -93,7 +93,7 @@ class Gatherer:
         self.rows += last - first
 
     def add_plain(self, lines: Column, bodies: list[bytes | memoryview]) -> None:
-        """Runs that have nothing but bodies."""
+        """Add runs that have bodies only."""
         self._close_table()
         self._tables.append(lines)
         self._bodies += bodies
@@ -107,7 +107,7 @@ class Gatherer:
             self._single = []
 
     def take(self) -> pa.RecordBatch:
-        """All that was gathered, as one batch; nothing is left."""
+        """Return all that was gathered as one batch, and keep nothing."""
         self._close_table()
         self._lines = np.concatenate(self._tables, axis=1)
         self._counts = self._lines[1]
@@ -128,7 +128,7 @@ class Gatherer:
         return _numbers(pa.int32(), self._repeated(queues[self._lines[0]]))
 
     def _offset(self) -> pa.Array:
-        # The first row of each run, so that numbering all rows numbers those of a run.
+        # The first row of each run, from which the rows of a run are numbered.
         before = np.cumsum(self._counts) - self._counts
         offsets = self._repeated(self._lines[2] - before) + np.arange(self.rows)
         return _numbers(pa.int64(), offsets)
@@ -200,7 +200,7 @@ class Gatherer:
         return chosen(each, runs)
 
     def _joined(self, found: dict[int, Any], otherwise: Callable[[int], Column]) -> Column:
-        """One number a row: those `found` for a run, or what stands for it otherwise."""
+        """Return a number for each row: the one found for its run, or a default."""
         runs = range(self._runs)
         return np.concatenate([found[run] if run in found else otherwise(run) for run in runs])
 
@@ -223,7 +223,9 @@ IN_COLUMNS = {"key": KEYS, "tag": TAGS, "headers": HEADERS}
 
 
 def chosen(texts: Sequence[str | None], numbers: Column) -> pa.Array:
-    """A text for each number. Not by `take`, for which Arrow imports for half a second."""
+    """Return a text for each number. `take` would do it, but Arrow imports for half a second for
+    it.
+    """
     encoded = [b"" if text is None else text.encode() for text in texts]
     there = np.array([text is not None for text in texts])
     lengths = np.array(list(map(len, encoded)))
@@ -233,14 +235,14 @@ def chosen(texts: Sequence[str | None], numbers: Column) -> pa.Array:
 
 
 def _numbers(type_: pa.DataType, values: Column) -> pa.Array:
-    """Not by `pa.array`, which imports pandas when it meets numpy."""
+    """Return an Arrow column of numpy numbers. `pa.array` would import pandas."""
     return pa.Array.from_buffers(
         type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))]
     )
 
 
 def _strings(lengths: Column, text: bytes) -> pa.Array:
-    """A column of text as it lies on disk; ArrowInvalid if it is not UTF-8."""
+    """Return a text column from its bytes on disk; raise ArrowInvalid if it is not UTF-8."""
     there = lengths != NONE
     validity = None if there.all() else _bitmap(there)
     made = _variable(pa.string(), np.where(there, lengths, 0), text, validity)

@@ -1,7 +1,7 @@
-"""A directory as it was seen at one instant, without a lock and without writing.
+"""A directory as it was at one instant, read without a lock and without writing.
 
-What is seen is what can be vouched for, as a read-only engine sees it. From here on nothing is
-asked of the engine: the splits of a journal are read wherever, and whenever, there is time.
+It shows what is proven durable, as a read-only engine does. After that nothing is asked of a
+running engine: the splits can be read on any machine at any time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from fmq.table.survey import catalog_of, is_shipped, lanes_of, survey
 from fmq.table.wanted import Wanted
 from fmq.tx.outcomes import undecided_view
 
-HEAD_BYTES = 4 << 10  # as much of a record as shows whether an append begins with it
+HEAD_BYTES = 4 << 10  # enough of a record to see whether an append begins with it
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What was seen, and which parts of it there are to read."""
+    """What a directory held at one instant, and which parts of it there are to read."""
 
     path: str
     store: bytes
@@ -56,11 +56,11 @@ class Journal:
 
     @property
     def first(self) -> int:
-        """The position below which nothing is left."""
+        """The position below which nothing is kept."""
         return self.segments[0].segment.base if self.segments else self.visible_to
 
     def whole(self) -> Split:
-        """Where this is, for rows that no part of it holds."""
+        """The place that rows get which are in no part of the journal."""
         end = self.visible_to
         return Split(self.path, self.store, self.first, self.first, end, 0, self.engine, self.host)
 
@@ -74,8 +74,8 @@ class Journal:
         split_bytes: int = SPLIT_BYTES,
         disk: Disk | None = None,
     ) -> list[Split]:
-        """What has to be read for the rows that are wanted, between two positions where appends
-        begin. Without `lanes` the rows are not messages, so that their queues tell nothing.
+        """Return the splits to read for the wanted rows, each between two places where appends
+        begin. Without `lanes` the rows are not messages, so their queues say nothing.
         """
         stop = self.visible_to if end is None else min(end, self.visible_to)
         found: list[Split] = []
@@ -106,7 +106,7 @@ class Journal:
             index = read_index(seen.path, base, self.store, disk)
         if index is None:
             return [(low, high)]
-        # A file that cannot be read is told of by whoever reads it.
+        # A file that cannot be read raises an error when the split is read.
         edges = [low]
         with suppress(OSError), opened_file(seen.path, segment_name(base), disk) as file:
             edges += _boundaries(file, index, low, high, split_bytes, seed_of(self.store))
@@ -114,14 +114,14 @@ class Journal:
 
 
 def _has_any(seen: Seen, wanted: Wanted) -> bool:
-    """Whether a segment may have messages that are wanted."""
+    """Return whether a segment may have wanted messages."""
     return seen.lanes is None or any(wanted.lane(*lane) for lane in seen.lanes.items())
 
 
 def _boundaries(
     file: File, index: SegmentIndex, low: int, high: int, split_bytes: int, seed: int
 ) -> Iterator[int]:
-    """Positions about as far apart as a split is long, at each of which an append begins."""
+    """Yield positions at which appends begin, about one split apart."""
     places = sorted(place for lane in index.lanes.values() for place in lane.records)
     base, target = index.base, low + split_bytes
     while target + split_bytes // 2 < high:
@@ -138,7 +138,7 @@ def _begins_append(file: File, base: int, place: int, seed: int) -> bool:
     try:
         record = decode(file.read(place, HEAD_BYTES), 0, base + place, seed, bodies=False)
     except (BadRecord, Misplaced, Newer):
-        return False  # or its head is longer than that: then another one will do
+        return False  # its head may be longer than that: then take another record
     return bool(record.flags & FIRST)
 
 
@@ -154,11 +154,10 @@ def see(
     undecided: bool = False,
     disk: Disk | None = None,
 ) -> Journal:
-    """The journal in the directory at `path`, now.
+    """Return the journal in the directory at `path`, as it is now.
 
-    Damaged and the like as they are met; if `permissive`, what is not sound is left out. With
-    `undecided` the journal is read from the oldest undecided transaction on, and else from the
-    checkpoint on.
+    Raise Damaged and the like, or, if `permissive`, leave out what is not sound. With `undecided`
+    the journal is read from the oldest undecided transaction on, else from the checkpoint on.
     """
     name = engine if engine is not None else path.rstrip("/").rpartition("/")[2]
     with located(path), unreadable_within(path):
@@ -186,7 +185,9 @@ def _seen(
 
 
 def _layout_of(directory: Directory) -> Layout:
-    """What is there; NotAStore, in the words of a reader, if it is no journal."""
+    """Return the layout of the directory; raise NotAStore, as a reader does, if it is no
+    journal.
+    """
     with suppress(NotAStore):
         layout = look(directory)
         if not layout.fresh:
@@ -199,7 +200,7 @@ def _layout_of(directory: Directory) -> Layout:
 
 
 def _host_of(directory: Directory) -> str | None:
-    """The host on which the directory was open for writing last."""
+    """Return the host on which the directory was last open for writing."""
     try:
         file = directory.open(LOCK)
     except OSError:
@@ -211,7 +212,7 @@ def _host_of(directory: Directory) -> str | None:
 
 
 def _followed(directory: Directory, engine: str, host: str | None, *, undecided: bool) -> Journal:
-    """A directory in which an engine is at work, or was."""
+    """Return a directory in which an engine is running, or was."""
     follower = Follower(directory, threading.RLock(), undecided=undecided)
     try:
         if follower.damage is not None:

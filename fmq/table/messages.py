@@ -1,7 +1,7 @@
 """The view `messages` of a split: what consumers get, as Arrow batches.
 
-The index tells which records publish messages, so a split needs no other. Records without keys,
-tags, headers and the like, the many, are cut with one unpack each; all others are decoded.
+The index says which records publish messages, so a split reads no others. Records without keys,
+tags and headers, which are most, are cut with one unpack each. All others are decoded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ BY_THEMSELVES = frozenset({"topic", "queue", "offset", "position"})
 
 
 def read_messages(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """The visible messages of a split that may be wanted, in commit order; Damaged."""
+    """Yield the visible messages of a split that may be wanted, in the order of commits; raise
+    Damaged.
+    """
     split = source.split
     start, stop = split.start - split.base, split.end - split.base
     index = source.index()
@@ -62,7 +64,7 @@ def _from_index(entries: Entries, gatherer: Gatherer) -> Iterator[pa.RecordBatch
 
 
 def _in_pieces(lines: Column) -> Column:
-    """`lines` of runs, with those of more than ROWS messages cut into several lines."""
+    """Return rows of runs, with runs of more than ROWS messages cut into several rows."""
     parts = -(-lines[1] // ROWS)
     cut = np.repeat(lines, parts, axis=1)
     before = ROWS * (np.arange(cut.shape[1]) - np.repeat(np.cumsum(parts) - parts, parts))
@@ -86,7 +88,7 @@ class _Reading:
         self._windows = Windows(source.file, bodies=self._bodies)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All of it; if a record is damaged, what lies before it is given first."""
+        """Yield all batches. If a record is damaged, the rows before it come first."""
         trouble = None
         try:
             yield from self._full_ones()
@@ -110,14 +112,14 @@ class _Reading:
                 while low < stop:
                     taken = self._take_plain(plain, low, stop)
                     if not taken:
-                        yield from self._any(piece, low)  # which says what is wrong with it
+                        yield from self._any(piece, low)  # decoding says what is wrong with it
                     low += taken or 1
                     if gatherer.full:
                         yield gatherer.take()
 
     def _take_plain(self, plain: PlainRecords, low: int, stop: int) -> int:
-        """Take as many entries from `low` on as there is room for, and return how many: 0 if that
-        one is not sound.
+        """Take as many entries from `low` on as there is room for; return how many, 0 if that one
+        is not sound.
         """
         entries, gatherer = self._entries, self._gatherer
         room = np.searchsorted(np.cumsum(entries.counts[low:stop]), ROWS - gatherer.rows) + 1
@@ -142,7 +144,7 @@ class _Reading:
         return taken
 
     def _any(self, piece: Piece, i: int) -> Iterator[pa.RecordBatch]:
-        """Take the entry `i`, whatever it is, and give the batches that become full with it."""
+        """Take entry `i`, of any shape, and yield the batches that become full with it."""
         entries, gatherer = self._entries, self._gatherer
         place, holder, stop = int(entries.places[i]), int(entries.holders[i]), int(entries.stops[i])
         try:
@@ -167,7 +169,9 @@ class _Reading:
             raise NewerFormat(self._split.file, self._split.base + place, str(error)) from None
 
     def _run(self, piece: Piece, place: int, stop: int) -> tuple[Run, Columns | None]:
-        """The run at `place`, which ends at `stop` at the latest, with its columns if wanted."""
+        """Return the run at `place`, which ends before `stop`, with its columns if they are
+        wanted.
+        """
         at = piece.at(place)
         if at < 0:
             piece = self._windows.aside(place, HEAD_BYTES_MIN)

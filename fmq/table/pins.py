@@ -19,10 +19,10 @@ from fmq.table.journal import see
 
 @contextmanager
 def pinned(paths: str | Sequence[str], *, disk: Disk | None = None) -> Iterator[dict[str, int]]:
-    """Retention drops nothing of these journals that is there now, for as long as the block runs.
+    """Keep retention from dropping anything of these journals while the block runs.
 
-    The value is the position of each directory's first segment. Nothing is written, and engines
-    go on writing; the space that retention would free is free only afterwards.
+    The value is the position of the first segment of each directory. Nothing is written, and
+    engines go on writing. The room that retention would free becomes free after the block.
     """
     several = [paths] if isinstance(paths, str) else paths
     with ExitStack() as stack:
@@ -30,10 +30,10 @@ def pinned(paths: str | Sequence[str], *, disk: Disk | None = None) -> Iterator[
 
 
 def _pin(path: str, stack: ExitStack, disk: Disk | None) -> int:
-    """The position of the first segment, once it is locked until `stack` ends."""
+    """Lock the first segment until `stack` ends; return its position."""
     with closing((disk or RealDisk()).directory(path, make=False)) as directory:
         while True:
-            # What retention was about to drop is gone when it is looked for again.
+            # What retention was about to drop may be gone: look again.
             journal = see(path, permissive=True, disk=disk)
             name = segment_name(journal.first)
             if not journal.segments or _lock(directory, name, stack):
@@ -47,7 +47,7 @@ def _lock(directory: Directory, name: str, stack: ExitStack) -> bool:
         return False
     with ExitStack() as unless_locked:
         unless_locked.callback(file.close)
-        # It may have been dropped between opening and locking it.
+        # It may have been dropped after it was opened and before it was locked.
         if not file.pin(exclusive=False) or not _still(directory, name, file.identity()):
             return False
         stack.push(unless_locked.pop_all())

@@ -1,8 +1,9 @@
-"""Plain records, the many, a window at a time: their heads as one table, no loop over fields.
+"""Plain records, which are most, read a window at a time: their heads as one table, without a loop
+over fields.
 
-A record is plain if it is a MESSAGE of bodies alone, of equal length and not compressed, and not
-of more messages than a batch has rows. What
-is left to do for each is what only C can do: two checksums, and one slice.
+A plain record is a MESSAGE with bodies only, of equal length, not compressed, and not of more
+messages than a batch has rows. For each record there are two checksums and one slice, which run in
+C.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fmq.table.gather import ROWS
 from fmq.table.windows import Piece
 
 NOT_PLAIN = COMPRESSED | LENGTHS | KEYS | TAGS | HEADERS
-STRETCH_MIN = 16  # below that a table costs more than it saves
+STRETCH_MIN = 16  # for fewer records a table costs more than it saves
 VIEW_BYTES = 4 << 10
 MAGIC_NUMBER = int.from_bytes(MAGIC, "little")
 HEAD = np.dtype(
@@ -47,7 +48,7 @@ assert HEAD.itemsize == PREFIX_BYTES + MESSAGE_HEAD.size
 
 
 class PlainRecords:
-    """The plain ones among the records in `piece` that `entries[low:high]` name."""
+    """The plain records among those in `piece` that `entries[low:high]` name."""
 
     def __init__(
         self, piece: Piece, entries: Entries, low: int, high: int, base: int, *, bodies: bool
@@ -85,16 +86,16 @@ class PlainRecords:
         self._sizes = sizes // counts if bodies else np.zeros_like(sizes)
 
     def stretches(self) -> Iterator[tuple[int, int]]:
-        """Where many of them follow one another, as numbers of entries."""
+        """Return where many plain records follow each other, as ranges of entries."""
         edges = np.flatnonzero(np.diff(self._plain, prepend=False, append=False))
         for first, stop in edges.reshape(-1, 2).tolist():
             if stop - first >= STRETCH_MIN:
                 yield self._low + first, self._low + stop
 
     def sound(self, first: int, stop: int, seed: int) -> tuple[Column, list[bytes | memoryview]]:
-        """Time and size of each body of the entries from `first` on, and their bodies.
+        """Return times, sizes and bodies of the entries from `first` on.
 
-        They end before the first whose checksums do not match.
+        They end before the first entry whose checksums do not match.
         """
         part = slice(first - self._low, stop - self._low)
         data, heads = self._data, self._heads[part]
@@ -105,7 +106,7 @@ class PlainRecords:
         bodies: list[bytes | memoryview] = []
         if self._bodies:
             cuts = map(slice, body_starts, self._ends[part].tolist())
-            # A view of long ones saves a copy; of short ones it costs more than the copy.
+            # A view of a long body saves a copy. For a short one it costs more than the copy.
             long = (self._ends[part] - self._body_starts[part]).mean() > VIEW_BYTES
             bodies = list(map((memoryview(data) if long else data).__getitem__, cuts))
             good = min(good, _equal(list(map(crc32, bodies)), heads["bodies_crc"]))
@@ -114,6 +115,6 @@ class PlainRecords:
 
 
 def _equal(found: list[int], wanted: Column) -> int:
-    """How many at the start are equal."""
+    """Return how many items at the start are equal."""
     wrong = np.flatnonzero(np.array(found, np.uint32) != wanted)
     return int(wrong[0]) if len(wrong) else len(found)

@@ -1,4 +1,4 @@
-"""Reading a split as Arrow batches of any view; with it, reading whole journals without Spark."""
+"""Reading splits as Arrow batches of any view, and whole journals without Spark."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def read(
     permissive: bool = False,
     disk: Disk | None = None,
 ) -> pa.RecordBatchReader:
-    """The rows of one directory or several, in the order of their journals, as they are read.
+    """Return the rows of one directory or several, journal by journal, as they are read.
 
-    What a live engine appends after the call is not among them. If `permissive`, what is not
-    sound is left out, and the view `damage` lists it. `disk` is the door to the machine, as for
+    Rows that a running engine appends after the call are not included. With `permissive`, what is
+    not sound is left out, and the view `damage` lists it. `disk` is the door to the machine, as for
     `fmq.open`.
     """
     several = [paths] if isinstance(paths, str) else list(paths)
@@ -73,10 +73,10 @@ def read_split(
     permissive: bool = False,
     disk: Disk | None = None,
 ) -> Batches:
-    """The rows of a split that are `wanted`, with the columns of `schema`.
+    """Yield the rows of a split that are `wanted`, with the columns of `schema`.
 
-    Unsound or NewerFormat behind the last row that is sound; if `permissive`, what is behind it
-    is left out, and the view `damage` tells of it.
+    Raises Unsound or NewerFormat after the last sound row. With `permissive` the rest is left out,
+    and the view `damage` says so.
     """
     try:
         with located(split.path), opened(split, disk) as source:
@@ -96,7 +96,7 @@ def read_split(
 def told_rows(
     journal: Journal, view: str, *, permissive: bool = False, disk: Disk | None = None
 ) -> tuple[Row, ...]:
-    """The rows of `view` that only whoever looked at all of `journal` can tell."""
+    """Return the rows of `view` that are known only from all of `journal`."""
     if view == "transactions":
         return undecided_rows(undecided_of(journal, permissive=permissive, disk=disk))
     if view == "damage":
@@ -109,8 +109,8 @@ def told_rows(
 def told_batch(
     origin: Split, rows: Iterable[Row], schema: pa.Schema, wanted: Wanted = EVERYTHING
 ) -> pa.RecordBatch:
-    """Return those of such rows that are `wanted`, as a batch."""
-    # Of the columns that may be compared only the position is one of these views.
+    """Return such rows that are `wanted`, as a batch."""
+    # Of the columns that can be compared, these views have only the position.
     left = [row for row in rows if wanted.position.meets(row["position"], row["position"])]
     return _with_origin(batch_of(left, _own(schema)), origin, schema)
 
@@ -131,7 +131,7 @@ def _transactions(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batch
 
 
 def _damage(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batches:
-    """What a reader of all records has to leave out, if anything."""
+    """Return what a reader of all records has to leave out, if anything."""
     split = source.split
     try:
         for _ in source.appends():
@@ -160,13 +160,15 @@ def _row_of(path: str, part: LeftOut) -> Row:
 
 
 def _own(schema: pa.Schema) -> pa.Schema:
-    """The columns that a view has by itself; one at least, so that there is something to count."""
+    """Return the columns that a view has by itself, at least one, so that rows can be counted."""
     own = [field for field in schema if field.name not in FLEET]
     return pa.schema(own or [pa.field("position", pa.int64())])
 
 
 def _with_origin(batch: pa.RecordBatch, split: Split, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema`: those of `batch`, and those that tell where its rows are from."""
+    """Return the columns of `schema`: those of `batch`, and those that say where the rows are
+    from.
+    """
     if FLEET.keys().isdisjoint(schema.names):
         return batch.select(_own(schema).names)
     origin = {"engine": split.engine, "host": split.host, "store": split.store.hex()}

@@ -1,7 +1,7 @@
-"""The view `records` of a split: the raw journal, one row a record.
+"""The view `records` of a split: the raw journal, one row for each record.
 
-Nothing is concluded from a record: what was rolled back or is undecided is here, too, and what a
-relocation wrote again is here twice.
+It also has records that were rolled back or are undecided, and records that a relocation wrote
+again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 
 def read_records(source: OpenSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Every record of the split, in order."""
+    """Yield every record of the split, in order."""
     return in_batches(_rows(source, wants_bodies="bodies" in schema.names), schema)
 
 
@@ -47,7 +47,7 @@ def _rows(source: OpenSplit, *, wants_bodies: bool) -> Iterator[Row]:
 
 
 def in_batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`rows` as batches; if getting one fails, those before it are given first."""
+    """Yield `rows` as batches. If getting a row fails, the rows before it come first."""
     waiting: list[Row] = []
     trouble = None
     try:
@@ -65,13 +65,13 @@ def in_batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 
 def batch_of(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
-    """The rows as columns; what a row does not have is null."""
+    """Return the rows as columns. What a row does not have is null."""
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def row_of(record: Record, append: int, segment: str) -> dict[str, Any]:
-    """What `record`, of the append that begins at the position `append`, says."""
+    """Return the row of `record`, whose append begins at the position `append`."""
     row = {
         "position": record.position,
         "kind": Kind(record.kind).name,
@@ -91,7 +91,7 @@ def _of_run(run: Run) -> dict[str, Any]:
         "producer": run.producer or None,
         "topic": run.topic,
         "queue": run.queue,
-        # A PRE_MESSAGE has no place in its queue yet.
+        # A PRE_MESSAGE has no offset yet.
         "offset": None if run.kind == Kind.PRE_MESSAGE else run.offset,
         "messages": run.count,
         "bytes": None if run.kind == Kind.REF_MESSAGE else run.raw_bytes,

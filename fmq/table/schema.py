@@ -93,7 +93,9 @@ FLEET = {"engine": pa.string(), "host": pa.string(), "store": pa.string()}
 
 
 def schema_of(view: str, columns: Sequence[str] | None, *, fleet: bool) -> pa.Schema:
-    """The schema of `columns` of `view`, or of all that it has by itself; BadOption."""
+    """Return the schema of `columns` of `view`, or of all that it has by itself; raise
+    BadOption.
+    """
     check_choice("view", view, VIEWS)
     known = VIEWS[view] | FLEET
     if columns is None:
@@ -104,7 +106,7 @@ def schema_of(view: str, columns: Sequence[str] | None, *, fleet: bool) -> pa.Sc
 
 
 def check_choice(what: str, given: str, known: Collection[str]) -> None:
-    """BadOption, with what was probably meant, unless `given` is one of `known`."""
+    """Raise BadOption, with the likely meaning, unless `given` is one of `known`."""
     if given in known:
         return
     near = get_close_matches(given, list(known), n=3, cutoff=0.5)

@@ -1,4 +1,4 @@
-"""What was seen of a segment, or was to be seen and is not there or not sound."""
+"""What was found of a segment, and what is missing or not sound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPLIT_BYTES = 32 << 20
 
 
 class Seen(NamedTuple):
-    """A segment, as far as it can be vouched for."""
+    """A segment, as far as it is proven durable."""
 
     path: str
     """The directory that it is read from: one of several, where there are copies."""
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A stretch of the journal whose rows nobody gets."""
+    """A part of the journal that readers leave out."""
 
     file: str
     position: int
@@ -36,7 +36,7 @@ class LeftOut(NamedTuple):
 
 
 def left_out(error: FmqError | OSError, file: str, position: int, end: int) -> LeftOut:
-    """What lies in `file` from `position` to `end` is left out for `error`."""
+    """Return that what is in `file` from `position` to `end` is left out because of `error`."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     at = getattr(error, "position", position)
     if at != position:

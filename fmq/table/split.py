@@ -1,4 +1,4 @@
-"""A part of one segment that can be read by itself, wherever the reader runs."""
+"""A split: a part of one segment that can be read by itself, on any machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fmq.tx.apply import apply_to_index
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Whole appends of one segment, from the position `start` up to, not with, `end`."""
+    """Whole appends of one segment, from the position `start` up to, not including, `end`."""
 
     path: str
     store: bytes
@@ -42,7 +42,7 @@ class Split:
 
 
 class OpenSplit:
-    """A split with its segment's file."""
+    """A split with the open file of its segment."""
 
     def __init__(self, split: Split, file: File, disk: Disk | None) -> None:
         self.split = split
@@ -55,7 +55,9 @@ class OpenSplit:
         """Why the index ends before the split does, if it had to be made from the records."""
 
     def appends(self) -> Iterator[list[Record]]:
-        """What was appended, in order; behind the last that is sound Damaged or NewerFormat."""
+        """Yield the appends in order. After the last sound one raise Damaged or NewerFormat, if
+        there is more.
+        """
         split = self.split
         self.sound_to = split.start
         scan = Scan(self.file, split.base, split.end, split.start, self.seed)
@@ -71,9 +73,9 @@ class OpenSplit:
             raise Damaged(split.file, ending.position, f"{reason}; this part had been durable")
 
     def index(self) -> SegmentIndex:
-        """What is known of the split's messages, and perhaps of others in its segment.
+        """Return what is known of the messages of the split, and maybe of others in its segment.
 
-        If it is made from records that are not all sound, it ends before them.
+        If it is made from records that are not all sound, it ends before the first bad one.
         """
         split = self.split
         if split.data_end:
@@ -90,12 +92,12 @@ class OpenSplit:
 
 
 def seed_of(store: bytes) -> int:
-    """What the checksums of a store's records begin with."""
+    """Return the seed of the checksums in the records of a store."""
     return zlib.crc32(store)
 
 
 def read_index(path: str, base: int, store: bytes, disk: Disk | None) -> SegmentIndex | None:
-    """A sealed segment's index as it was written; None if it is not there or not sound."""
+    """Return the index of a sealed segment from its file; None if it is missing or not sound."""
     try:
         with opened_file(path, segment_name(base, SUFFIX), disk) as file:
             return index_in(file, store, base)
@@ -107,8 +109,8 @@ def read_index(path: str, base: int, store: bytes, disk: Disk | None) -> Segment
 def opened(split: Split, disk: Disk | None = None) -> Iterator[OpenSplit]:
     """Open the file of `split`.
 
-    Raises OtherStore if it is not of the store that was planned, Overtaken if retention has dropped
-    it meanwhile, Unreadable.
+    Raises OtherStore if the file is of another store, Overtaken if retention has dropped it, and
+    Unreadable.
     """
     with ExitStack() as stack:
         try:
@@ -117,7 +119,7 @@ def opened(split: Split, disk: Disk | None = None) -> Iterator[OpenSplit]:
             except FileNotFoundError:
                 _check_store(split, _store_at(split.path, disk))
                 raise Overtaken(split.path, split.file) from None
-            # A header that is not sound says nothing; the records' checksums have the store, too.
+            # A header that is not sound says nothing. Checksums of records include the store, too.
             with suppress(Damaged, NewerFormat):
                 header = decode_header(file.read(0, HEADER_BYTES), split.file)
                 _check_store(split, header.store)
@@ -147,7 +149,7 @@ def _store_at(path: str, disk: Disk | None) -> bytes | None:
 
 @contextmanager
 def opened_file(path: str, name: str, disk: Disk | None) -> Iterator[File]:
-    """The file `name` of the directory at `path`, on this machine unless another is handed in."""
+    """Open the file `name` of the directory at `path`, on this machine or on the given disk."""
     directory = (disk or RealDisk()).directory(path, make=False)
     try:
         file = directory.open(name)

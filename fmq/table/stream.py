@@ -1,7 +1,7 @@
-"""Reading journals further and further: where to go on, and where a batch ends.
+"""Reading journals as streams: where to go on, and where a batch ends.
 
-A batch is whole appends, so it never holds a part of a transaction. What retention has dropped
-before it was read is told, and counted if that is allowed. This module knows nothing of Spark.
+A batch has whole appends, so it never has a part of a transaction. If retention drops what was not
+yet read, the stream fails, or counts it if that is allowed. This module does not know Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class Room:
-    """What a batch may still take; None: anything."""
+    """How much more a batch may take; None means no limit."""
 
     messages: int | None = None
     bytes: int | None = None
@@ -58,10 +58,10 @@ class Room:
 
 
 def go_on(journal: Journal, mark: Mark, stop: int, *, skip: bool, disk: Disk | None = None) -> Mark:
-    """Where reading goes on behind `mark`, at `stop` at the latest.
+    """Return where reading goes on after `mark`, at `stop` at the latest.
 
-    It is there, unless retention has dropped what was there: then it is behind the gap if gaps
-    may be skipped, and else Outrun.
+    If retention has dropped that place, return the end of the gap if gaps may be skipped, or raise
+    Outrun.
     """
     if mark.position >= journal.first:
         return mark
@@ -73,12 +73,12 @@ def go_on(journal: Journal, mark: Mark, stop: int, *, skip: bool, disk: Disk | N
 
 
 def _dropped_to(journal: Journal, disk: Disk | None) -> int:
-    """Where the data ended of the segment before the first that is left."""
+    """Return where the data of the last dropped segment ended."""
     directory = (disk or RealDisk()).directory(journal.segments[0].path, make=False)
     try:
         return read_header(directory, journal.first).previous_end
     except FileNotFoundError:
-        return journal.first  # dropped, too, since the journal was seen
+        return journal.first  # it was dropped, too, after the journal was seen
     finally:
         directory.close()
 
@@ -92,9 +92,11 @@ def batch_end(
     permissive: bool = False,
     disk: Disk | None = None,
 ) -> int:
-    """Where those appends between two positions end that `room` takes, and let it take them.
+    """Return where the batch ends: after the appends between two positions for which `room` is
+    enough.
 
-    Damaged, or if `permissive` all of a segment with damage goes, as readers leave it out.
+    Take them from `room`. Raise Damaged, or, if `permissive`, take all of a damaged segment, as
+    readers leave it out.
     """
     if not room.limited:
         return max(start, stop)
@@ -104,7 +106,7 @@ def batch_end(
         if low >= high:
             continue
         if not room.fits(0, 0):
-            break  # something too large went whole
+            break  # one append that is larger than a batch is taken whole
         try:
             with located(seen.path):
                 reached = _end_in(journal, seen, low, high, room, disk)
@@ -122,7 +124,7 @@ def batch_end(
 def _end_in(
     journal: Journal, seen: Seen, low: int, high: int, room: Room, disk: Disk | None
 ) -> int:
-    """The same within one segment, of which both are in."""
+    """Return the end of the batch within one segment that has both positions."""
     if seen.lanes is not None and low == seen.segment.base + HEADER_BYTES and high == seen.end:
         messages = sum(lane.next - lane.first for lane in seen.lanes.values())
         if room.fits(messages, high - low):

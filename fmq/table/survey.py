@@ -28,7 +28,7 @@ from fmq.table.seen import LeftOut, Seen, left_out
 
 
 class Surveyed(NamedTuple):
-    """What there is to read, and what would be there if nothing were wrong."""
+    """What there is to read, and what there would be if nothing were wrong."""
 
     store: bytes
     segments: tuple[Seen, ...]
@@ -36,15 +36,15 @@ class Surveyed(NamedTuple):
 
 
 def is_shipped(layout: Layout) -> bool:
-    """Whether only segments are here, and perhaps their indexes: no engine was ever at work.
+    """Return whether there are only segments and maybe their indexes, so that no engine wrote here.
 
-    As only closed segments are shipped, the last one is closed, too.
+    Only closed segments are shipped, so the last one is closed, too.
     """
     return layout.names.isdisjoint((LOCK, *SLOTS))
 
 
 def survey(directory: Directory, *, permissive: bool) -> Surveyed:
-    """What can be read of `directory`; what cannot is left out or, unless `permissive`, raised."""
+    """Return what can be read of `directory`. The rest is left out if `permissive`, else raised."""
     return _Survey(directory, permissive=permissive).go()
 
 
@@ -67,7 +67,7 @@ class _Survey:
         self._slots = checkpoints.read_slots(self._directory, self._store)
         checkpoint = self._slots.newest
         self._vouched = checkpoint.applied_upto if checkpoint else 0
-        # Looked at again: the checkpoint may speak of a segment that was not there before.
+        # Look again: the checkpoint may name a segment that was not there before.
         self._layout = layout = look(self._directory)
         self._catalog = catalog_of(self._directory, self._store)
         for base, behind in pairwise((*layout.bases, None)):
@@ -94,12 +94,12 @@ class _Survey:
             else:
                 self._add(segment, segment.end, sealed=True)
         except FileNotFoundError:
-            return  # retention was faster
+            return  # retention has dropped it
         except (FmqError, OSError) as error:
             self._leave_out(error, name, base, behind or base + self._size(name))
             return
         if trouble is not None and segment.limit == behind:
-            # It is told where that segment is looked at, unless it is for the end that it names.
+            # Raised where that segment is read, unless it is about the end that it states.
             if not self._permissive:
                 raise trouble
         elif trouble is not None and behind is not None:
@@ -131,7 +131,7 @@ class _Survey:
         verdict = judge(ending, durable_to)
         sound_to = ends[-1]
         if closed:
-            # All of it was durable; where its data ends the rest is zeros, if anything.
+            # All of it was durable. After its data there are only zeros.
             rest = Finding.END, Finding.ZEROS
             sound = ending.finding in rest and ending.position == ending.append_start
         else:
@@ -140,7 +140,7 @@ class _Survey:
         self._add(segment, ends[-1], sealed=False)
         if not sound:
             trouble = refusal(segment.name, ending, verdict, durable_to)
-            # Where its data ended nobody knows: all of the rest may have been some.
+            # It is not known where its data ended: all of the rest may have been data.
             self._leave_out(trouble, segment.name, ends[-1], segment.limit)
         elif (error := doubt(self._directory, self._slots, ends[-1], sound_to)) is not None:
             self._leave_out(error, segment.name, ends[-1], sound_to)
@@ -181,18 +181,18 @@ class _Survey:
             reason = f"it is missing: the checkpoint knows data up to {self._vouched}"
             self._leave_out(Damaged(name, start, reason), name, start, self._vouched)
         elif segment_name(last, SUFFIX) in self._layout.names and not is_shipped(self._layout):
-            # It gets its index once the segment behind it is durable and in use.
+            # Its index is written when the next segment is durable and in use.
             name, reason = segment_name(limit), "the segment is missing: the one before was sealed"
             self._leave_out(Damaged(name, limit, reason), name, limit, limit)
 
 
 def catalog_of(directory: Directory, store: bytes) -> Catalog:
-    """The indexes of `directory`, of which none is made from its segment."""
+    """Return a catalog of `directory` that makes no index from its segment."""
     return Catalog(directory, store, _not_built)
 
 
 def lanes_of(catalog: Catalog, base: int) -> dict[LaneKey, LaneSummary] | None:
-    """What the segment at `base` holds, if its index says so: no segment is read for it."""
+    """Return what the segment at `base` holds if its index says so. No segment is read for it."""
     try:
         return catalog.summary(base)
     except _NotBuilt:
@@ -200,7 +200,7 @@ def lanes_of(catalog: Catalog, base: int) -> dict[LaneKey, LaneSummary] | None:
 
 
 class _NotBuilt(Exception):
-    """The index is not there, and would have to be made from its segment."""
+    """Raised for an index that is missing: it would have to be made from its segment."""
 
 
 def _not_built(base: int) -> SegmentIndex:

@@ -1,7 +1,7 @@
-"""The view `transactions`: one row each, from its prepare to its decision.
+"""The view `transactions`: one row for each, from its prepare to its decision.
 
-A decided one is a row of the split that holds its decision, which repeats what one wants to know
-of it; the undecided ones are known to whoever looked at the whole journal.
+A decided transaction is a row of the split with its decision, which repeats what the row needs.
+Undecided ones are known only from the whole journal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STATES = {Kind.COMMIT: "committed", Kind.ROLLBACK: "rolled back"}
 
 
 def read_transactions(source: OpenSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The transactions that were decided in the split, in the order of their decisions."""
+    """Yield the transactions that were decided in the split, in the order of their decisions."""
     return in_batches(_rows(source), schema)
 
 
@@ -33,7 +33,7 @@ def _rows(source: OpenSplit) -> Iterator[Row]:
 
 
 def undecided_rows(undecided: Iterable[UndecidedTransaction]) -> tuple[Row, ...]:
-    """Those that wait for their decision."""
+    """Return the rows of undecided transactions."""
     return tuple(_undecided(tx) for tx in undecided)
 
 
@@ -68,7 +68,7 @@ def _undecided(tx: UndecidedTransaction) -> dict[str, Any]:
         "prepared": tx.prepared_at,
         "messages": tx.messages,
         "bytes": tx.bytes,
-        "asked": None,  # known to the engine that asks, and written down with the decision
+        "asked": None,  # the engine that asks knows it, and writes it with the decision
         "position": tx.position,
         "seal": tx.seal,
     }

@@ -1,4 +1,4 @@
-"""The transactions of a journal that nobody has decided yet, where no checkpoint tells."""
+"""The undecided transactions of a journal, where no checkpoint names them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fmq.tx.outcomes import undecided_view
 def undecided_of(
     journal: Journal, *, permissive: bool = False, disk: Disk | None = None
 ) -> tuple[UndecidedTransaction, ...]:
-    """Those that are undecided at the end of `journal`.
+    """Return the transactions that are undecided at the end of `journal`.
 
-    If it was seen without them, all of it is read for that. Where something is left out,
-    a decision may be, too: then only those are known that were prepared behind it.
+    If the journal was seen without them, all of it is read. Where something is left out, a decision
+    may be missing. Then only transactions that were prepared after it are known.
     """
     if journal.undecided is not None:
         return journal.undecided
     ledger = Ledger(journal.first)
-    # Where segments are missing, or the end of one, a decision may have been.
+    # A decision may have been in missing segments, or in the missing end of one.
     holes = sorted(part.position for part in journal.left_out)
     for seen in journal.segments:
         if holes and holes[0] <= seen.segment.base:

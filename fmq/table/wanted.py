@@ -1,7 +1,7 @@
-"""Which rows a caller wants, as ranges, so that nothing is read that can hold none of them.
+"""Which rows a caller wants, as ranges, so that parts without such rows are not read.
 
-An index tells this for stretches of a journal. `fmq/table/exact.py` then looks at each row. This
-module knows nothing of Spark, Arrow or files.
+An index says this for parts of a journal. `fmq/table/exact.py` then compares each row. This module
+does not know Spark, Arrow or files.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Range:
     high: int = LAST
 
     def meets(self, low: int, high: int) -> bool:
-        """Whether any of the numbers from `low` to `high` is in here."""
+        """Return whether any number from `low` to `high` is in the range."""
         return self.low <= high and low <= self.high and self.low <= self.high
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the rows have in common; None: anything."""
+    """What the wanted rows have in common; None means anything."""
 
     topics: frozenset[str] | None = None
     queues: frozenset[int] | None = None
@@ -36,7 +36,7 @@ class Wanted:
     time_us: Range = Range(-LAST, LAST)
 
     def by_column(self) -> dict[str, frozenset[str] | frozenset[int] | Range]:
-        """Return what each column must have, without the columns that may have anything."""
+        """Return what each column must have. Columns that may have anything are left out."""
         said: dict[str, frozenset[str] | frozenset[int] | Range] = {}
         if self.topics is not None:
             said["topic"] = self.topics
@@ -51,7 +51,7 @@ class Wanted:
         return said
 
     def lane(self, key: LaneKey, lane: LaneSummary) -> bool:
-        """Whether a queue, as a segment holds it, may have rows that are wanted."""
+        """Return whether a queue, as a segment holds it, may have wanted rows."""
         topic, queue = key
         return (
             (self.topics is None or topic in self.topics)
@@ -61,7 +61,7 @@ class Wanted:
         )
 
     def stretch(self, start: int, end: int) -> bool:
-        """Whether records from the position `start` up to `end` may be wanted."""
+        """Return whether records from the position `start` up to `end` may be wanted."""
         return self.position.meets(start, end - 1)
 
 

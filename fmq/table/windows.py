@@ -1,4 +1,4 @@
-"""Reading a segment in large pieces that hold what is wanted and little else."""
+"""Reading a segment in large pieces that hold the wanted records and little else."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fmq.store.record import HEAD_BYTES_MIN
 from fmq.table.entries import Column, Entries
 
 WINDOW_BYTES = 8 << 20
-GAP_BYTES = 16 << 10  # reading over it costs less than a second read
+GAP_BYTES = 16 << 10  # reading so much in between costs less than a second read
 HEAD_BYTES = 4 << 10  # of a record whose bodies are not wanted
 
 
 class Piece:
-    """Bytes of a segment from the byte `start` on."""
+    """Bytes of a segment from byte `start` on."""
 
     __slots__ = ("data", "start")
 
@@ -26,7 +26,9 @@ class Piece:
         self.data = data
 
     def at(self, place: int) -> int:
-        """Where the record at `place` begins in `data`; -1 if its front is not in here."""
+        """Return where the record at `place` begins in `data`; -1 if its front is not in the
+        piece.
+        """
         at = place - self.start
         return at if 0 <= at <= len(self.data) - HEAD_BYTES_MIN else -1
 
@@ -41,9 +43,9 @@ class Windows:
         self.bytes_read = 0
 
     def over(self, entries: Entries) -> Iterator[tuple[Piece, int, int]]:
-        """Pieces, each with the numbers of the first entry in it and of that behind its last.
+        """Yield pieces, each with the number of its first entry and of the entry after its last.
 
-        A piece holds its records' heads and, if they are wanted, all but the longest bodies.
+        A piece holds the heads of its records and, if wanted, all but the longest bodies.
         """
         begins = entries.places
         ends = np.where(entries.holders == begins, entries.stops, begins + HEAD_BYTES)
@@ -59,7 +61,7 @@ class Windows:
                 low = stop
 
     def aside(self, place: int, size: int) -> Piece:
-        """A piece that holds `size` bytes from `place` on, which lies apart from the others."""
+        """Return a piece with `size` bytes from `place` on, which is far from the others."""
         piece = self._aside
         if not piece.start <= place <= place + size <= piece.start + len(piece.data):
             ahead = size if size > WINDOW_BYTES // 8 else WINDOW_BYTES // 8
@@ -73,7 +75,9 @@ class Windows:
 
 
 def _without_gaps(begins: Column, ends: Column) -> Iterator[tuple[int, int]]:
-    """Ranges of entries that lie so close together that reading over what is between is cheap."""
+    """Yield ranges of entries that are so close together that it is cheap to read what is
+    between.
+    """
     breaks = np.flatnonzero(begins[1:] - ends[:-1] > GAP_BYTES) + 1
     edges = [0, *breaks.tolist(), len(begins)]
     return ((low, high) for low, high in itertools.pairwise(edges) if low < high)
