@@ -26,7 +26,7 @@ from fmq.errors import (
     Unreadable,
 )
 from fmq.recovery import follow as follow_module
-from fmq.table.journal import see
+from fmq.table.snapshot import see
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
 from fmq.testing.inside import inside

@@ -5,7 +5,7 @@ Needs the extra `arrow`, or `spark` and Java.
 
 import fmq.table  # noqa: F401 - which says what is not installed
 from fmq.export.errors import Behind, ExportFailed, NotAnExport, NotText, OtherExport
-from fmq.export.job import Exported, Progress, Report, export
+from fmq.export.job import Exported, ExportReport, Progress, export
 
 __all__ = [
     "Behind",
@@ -15,6 +15,6 @@ __all__ = [
     "NotText",
     "OtherExport",
     "Progress",
-    "Report",
+    "ExportReport",
     "export",
 ]

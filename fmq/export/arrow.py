@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from fmq.export.layout import Layout
-from fmq.export.place import PART
+from fmq.export.destination import PART
+from fmq.export.layout import FolderLayout
 from fmq.export.plan import size_of
 from fmq.export.shape import Shape, as_json, plain_values
 from fmq.table.read import read_split
@@ -24,7 +24,7 @@ Told = Callable[[int, int], None]
 """Is told rows and bytes of the journal that were read since it was told last."""
 
 
-class Writer(Protocol):
+class FileWriter(Protocol):
     """A file in the making."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
@@ -37,22 +37,22 @@ class ArrowEngine:
 
     name = "arrow"
 
-    def __init__(self, shape: Shape, layout: Layout, *, permissive: bool) -> None:
+    def __init__(self, shape: Shape, layout: FolderLayout, *, permissive: bool) -> None:
         self._shape = shape
         self._layout = layout
         self._permissive = permissive
 
     def make(self, splits: Sequence[Split], staging: str, told: Told) -> None:
         """The rows of `splits` as files in folders `part=...` of `staging`."""
-        parts = Parts(staging, self._shape)
+        parts = PartFiles(staging, self._shape)
         fill(parts, splits, self._shape, self._layout, told, permissive=self._permissive)
 
 
 def fill(
-    parts: Parts,
+    parts: PartFiles,
     splits: Iterable[Split],
     shape: Shape,
-    layout: Layout,
+    layout: FolderLayout,
     told: Told,
     *,
     permissive: bool,
@@ -67,7 +67,7 @@ def fill(
     parts.close()
 
 
-class Parts:
+class PartFiles:
     """Rows on the way to the file of their part, whose name begins with `prefix`."""
 
     def __init__(self, staging: str, shape: Shape, prefix: str = "") -> None:
@@ -78,7 +78,7 @@ class Parts:
         """Those that were begun, by their names in `staging`."""
         self._held: dict[str, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
-        self._open: dict[str, Writer] = {}
+        self._open: dict[str, FileWriter] = {}
         self._numbers: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch, parts: list[str], numbers: Any) -> None:
@@ -99,7 +99,7 @@ class Parts:
         self._held.clear()
         self._held_bytes = 0
 
-    def _writer(self, part: str) -> Writer:
+    def _writer(self, part: str) -> FileWriter:
         if part not in self._open:
             if len(self._open) == OPEN_MAX:
                 self._close_files()
@@ -152,7 +152,7 @@ class Parquet:
         self._writer.close()
 
 
-WRITERS: dict[str, Callable[[str, pa.Schema], Writer]] = {
+WRITERS: dict[str, Callable[[str, pa.Schema], FileWriter]] = {
     "parquet": Parquet,
     "csv": pyarrow.csv.CSVWriter,
     "json": JsonLines,

@@ -12,16 +12,16 @@ from typing import Literal, Protocol
 
 from fmq.disk import is_full
 from fmq.errors import BadOption, FmqError, StorageFull
+from fmq.export.destination import Destination, opened
 from fmq.export.errors import ExportFailed
-from fmq.export.layout import TIME_OF, Layout, topic_folder
-from fmq.export.place import Place, opened
+from fmq.export.layout import TIME_OF, FolderLayout, topic_folder
+from fmq.export.manifest import check_same
 from fmq.export.plan import CHUNK_BYTES, Gap, Plan, plan, topics_of
 from fmq.export.shape import Shape
-from fmq.export.state import check_same
 from fmq.table.fleet import is_fleet, see_all
-from fmq.table.journal import Journal
 from fmq.table.pins import pinned
 from fmq.table.schema import check_choice
+from fmq.table.snapshot import Snapshot
 from fmq.table.split import Split
 
 FORMATS = ("parquet", "csv", "json")
@@ -29,7 +29,7 @@ ENGINES = ("spark", "arrow")
 ON_GAP = ("fail", "skip")
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """Who makes files."""
 
     @property
@@ -61,7 +61,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ExportReport:
     """What a run of an export has added."""
 
     out: str
@@ -92,7 +92,7 @@ def export(
     permissive: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
     progress: Callable[[Progress], None] | None = None,
-) -> Report:
+) -> ExportReport:
     """Add to the files in `out` what the journals in `paths` have that is not there yet.
 
     A run that was interrupted, however, has added whole chunks or nothing, and the next one goes
@@ -119,10 +119,10 @@ def export(
         reached = dict(place.state.reached)
         todo = plan(journals, reached, view, skip_gaps=on_gap == "skip", chunk_bytes=chunk_bytes)
         _note_sources(place, journals, todo)
-        run = Run(place, layout, todo, progress)
+        run = ExportRun(place, layout, todo, progress)
         if todo.chunks:
             run.all(make_engine(chosen, shape, layout, permissive=permissive))
-    return Report(
+    return ExportReport(
         out,
         format,
         view,
@@ -137,7 +137,7 @@ def export(
     )
 
 
-def _go_on(place: Place, shape: Shape, journals: Sequence[Journal]) -> None:
+def _go_on(place: Destination, shape: Shape, journals: Sequence[Snapshot]) -> None:
     """Finish what the last run was at, if it is of the same export."""
     state = place.state
     if not state.chunks and state.publishing is None:
@@ -147,30 +147,30 @@ def _go_on(place: Place, shape: Shape, journals: Sequence[Journal]) -> None:
     place.clear_staging()
 
 
-def _note_sources(place: Place, journals: Sequence[Journal], todo: Plan) -> None:
+def _note_sources(place: Destination, journals: Sequence[Snapshot], todo: Plan) -> None:
     state = place.state
     paths, gaps = state.paths | _sources(journals), [*state.gaps, *todo.gaps]
     if todo.gaps or paths != state.paths:
         place.note(replace(state, paths=paths, gaps=gaps))
 
 
-def _sources(journals: Sequence[Journal]) -> dict[str, str]:
+def _sources(journals: Sequence[Snapshot]) -> dict[str, str]:
     return {journal.store.hex(): os.path.abspath(journal.path) for journal in journals}
 
 
-def _exported(journal: Journal, reached: dict[str, int]) -> Exported:
+def _exported(journal: Snapshot, reached: dict[str, int]) -> Exported:
     store = journal.store.hex()
     start = reached.get(store, journal.first)
     return Exported(journal.path, store, start, max(start, journal.visible_to))
 
 
-class Run:
+class ExportRun:
     """Chunks, one after the other, and what they come to."""
 
     def __init__(
         self,
-        place: Place,
-        layout: Layout,
+        place: Destination,
+        layout: FolderLayout,
         todo: Plan,
         progress: Callable[[Progress], None] | None,
     ) -> None:
@@ -183,7 +183,7 @@ class Run:
         self.files = 0
         self.written = 0
 
-    def all(self, engine: Engine) -> None:
+    def all(self, engine: Backend) -> None:
         self._told(0, 0)
         for chunk in self._todo.chunks:
             self._place.clear_staging()
@@ -234,7 +234,7 @@ def _has_spark() -> bool:
     return True
 
 
-def make_engine(name: str, shape: Shape, layout: Layout, *, permissive: bool) -> Engine:
+def make_engine(name: str, shape: Shape, layout: FolderLayout, *, permissive: bool) -> Backend:
     if name == "spark":
         from fmq.export.spark import SparkEngine
 

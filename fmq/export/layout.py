@@ -21,7 +21,7 @@ ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | set(map(chr, range(1, 32)))
 FOLDER_BYTES_MAX = 255
 
 
-class Layout(NamedTuple):
+class FolderLayout(NamedTuple):
     """The parts of one view; `topics` are numbered in their order, if they make parts."""
 
     view: str

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from fmq.export.errors import Behind
 from fmq.store.segment import Segment
-from fmq.table.journal import Journal
 from fmq.table.read import read_split
 from fmq.table.schema import schema_of
+from fmq.table.selection import EVERYTHING
+from fmq.table.snapshot import Snapshot
 from fmq.table.split import Split
 from fmq.table.stream import Mark, go_on
-from fmq.table.wanted import EVERYTHING
 
 CHUNK_BYTES = 4 << 30
 TOPIC = schema_of("messages", ["topic"], fleet=False)
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
 
 def plan(
-    journals: Sequence[Journal],
+    journals: Sequence[Snapshot],
     reached: Mapping[str, int],
     view: str,
     *,
@@ -79,13 +79,13 @@ def plan(
     return Plan(tuple(chunks), tuple(gaps))
 
 
-def _gap(journal: Journal, start: int) -> Gap | None:
+def _gap(journal: Snapshot, start: int) -> Gap | None:
     """What was dropped behind `start`, if anything was."""
     lost = go_on(journal, Mark(start), journal.visible_to, skip=True).skipped_bytes
     return Gap(journal.path, start, start + lost) if start and lost else None
 
 
-def topics_of(journals: Iterable[Journal], *, permissive: bool) -> tuple[str, ...]:
+def topics_of(journals: Iterable[Snapshot], *, permissive: bool) -> tuple[str, ...]:
     """All topics that have messages, sorted."""
     found: set[str] = set()
     for journal in journals:
@@ -100,7 +100,7 @@ def topics_of(journals: Iterable[Journal], *, permissive: bool) -> tuple[str, ..
     return tuple(sorted(found))
 
 
-def _topics_in(journal: Journal, segment: Segment, *, permissive: bool) -> set[str]:
+def _topics_in(journal: Snapshot, segment: Segment, *, permissive: bool) -> set[str]:
     """The topics in a segment that has no index, by its records."""
     found: set[str] = set()
     for split in journal.splits(EVERYTHING, start=segment.base, end=segment.limit):

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fmq.export.errors import NotText
-from fmq.export.layout import Layout
+from fmq.export.layout import FolderLayout
 from fmq.table.schema import schema_of
 
 Change = Callable[[pa.Array], pa.Array]
@@ -52,8 +52,8 @@ class Shape:
         empty = pa.RecordBatch.from_pylist([], self.source)
         return self.shaped(empty).schema
 
-    def layout(self, topics: tuple[str, ...]) -> Layout:
-        return Layout(self.view, topics if self.view == "messages" else ())
+    def layout(self, topics: tuple[str, ...]) -> FolderLayout:
+        return FolderLayout(self.view, topics if self.view == "messages" else ())
 
     def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of `batch`, with the columns of the files; NotText."""

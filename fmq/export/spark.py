@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fmq.spark
 from fmq.errors import StorageError, StorageFull
+from fmq.export.destination import PART, show
 from fmq.export.errors import ExportFailed
-from fmq.export.layout import Layout
-from fmq.export.place import PART, show
+from fmq.export.layout import FolderLayout
 from fmq.export.plan import packed
 from fmq.export.shape import Shape
 from fmq.export.tasks import FILES, Tasks, Work
 from fmq.spark.types import spark_schema
-from fmq.table.seen import SPLIT_BYTES
+from fmq.table.extents import SPLIT_BYTES
 from fmq.table.split import Split
 
 Told = Callable[[int, int], None]
@@ -64,7 +64,7 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, shape: Shape, layout: Layout, *, permissive: bool) -> None:
+    def __init__(self, shape: Shape, layout: FolderLayout, *, permissive: bool) -> None:
         self._shape = shape
         self._layout = layout
         self._permissive = permissive

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from fmq.export.arrow import Parts, fill
-from fmq.export.layout import Layout
-from fmq.export.place import PART, hidden
+from fmq.export.arrow import PartFiles, fill
+from fmq.export.destination import PART, hidden
+from fmq.export.layout import FolderLayout
 from fmq.export.plan import size_of
 from fmq.export.shape import Shape
 from fmq.spark.worker import spare_collections
@@ -34,7 +34,7 @@ class Tasks(NamedTuple):
     splits: Sequence[Sequence[Split]]
     """By the number of the task."""
     shape: Shape
-    layout: Layout
+    layout: FolderLayout
     permissive: bool
     rows: Any
     """Counts them; so does the next one."""
@@ -70,7 +70,7 @@ class Tasks(NamedTuple):
             self.bytes.add(size_of(split))
 
     def _files_of(self, number: int, staging: str) -> Batches:
-        parts = Parts(staging, self.shape, hidden(number))
+        parts = PartFiles(staging, self.shape, hidden(number))
         splits = self.splits[number]
         fill(parts, splits, self.shape, self.layout, self._count, permissive=self.permissive)
         yield pa.RecordBatch.from_pydict({"file": parts.files}, FILES)

@@ -41,7 +41,7 @@ class Steps(NamedTuple):
 
 
 @dataclass(slots=True)
-class Topic:
+class TopicNumbers:
     """What a topic got in each step."""
 
     name: str
@@ -55,7 +55,7 @@ class Numbers:
 
     path: str
     steps: Steps
-    topics: list[Topic] = field(default_factory=list)
+    topics: list[TopicNumbers] = field(default_factory=list)
     topics_in_all: int = 0
     one_phase: int = 0
     committed: int = 0
@@ -124,7 +124,7 @@ def _steps(spark: SparkSession) -> Steps:
 
 def _count_messages(spark: SparkSession, numbers: Numbers) -> None:
     steps = numbers.steps
-    found: dict[str, Topic] = {}
+    found: dict[str, TopicNumbers] = {}
     for topic, step, messages, size in _rows(
         spark,
         """
@@ -134,19 +134,19 @@ def _count_messages(spark: SparkSession, numbers: Numbers) -> None:
         start=steps.start_us,
         width=steps.width_us,
     ):
-        one = found.setdefault(topic, Topic(topic, [0] * steps.number, [0] * steps.number))
+        one = found.setdefault(topic, TopicNumbers(topic, [0] * steps.number, [0] * steps.number))
         one.messages[step] += messages
         one.bytes[step] += size
     numbers.topics_in_all = len(found)
     numbers.topics = _largest(list(found.values()), steps.number)
 
 
-def _largest(topics: list[Topic], steps: int) -> list[Topic]:
+def _largest(topics: list[TopicNumbers], steps: int) -> list[TopicNumbers]:
     """The topics with most messages, and the others as one."""
     topics.sort(key=lambda topic: (-sum(topic.messages), topic.name))
     shown, others = topics[:TOPICS_SHOWN], topics[TOPICS_SHOWN:]
     if others:
-        together = Topic(
+        together = TopicNumbers(
             OTHERS,
             [sum(topic.messages[step] for topic in others) for step in range(steps)],
             [sum(topic.bytes[step] for topic in others) for step in range(steps)],

@@ -14,7 +14,7 @@ from fmq.report.numbers import (
     WIDTHS_US,
     Numbers,
     Steps,
-    Topic,
+    TopicNumbers,
     latency_us,
     steps_between,
 )
@@ -100,11 +100,11 @@ def _throughput(numbers: Numbers) -> str:
     )
 
 
-def _named(topics: Iterable[Topic]) -> Iterable[tuple[str, Topic]]:
+def _named(topics: Iterable[TopicNumbers]) -> Iterable[tuple[str, TopicNumbers]]:
     return ((plain(topic.name), topic) for topic in topics)
 
 
-def _each(topic: Topic) -> str:
+def _each(topic: TopicNumbers) -> str:
     return size(sum(topic.bytes) // max(sum(topic.messages), 1))
 
 

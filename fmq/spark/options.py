@@ -9,9 +9,9 @@ from datetime import datetime
 
 from fmq.clock import as_us
 from fmq.errors import BadOption
+from fmq.table.extents import SPLIT_BYTES
 from fmq.table.schema import VIEWS, check_choice
-from fmq.table.seen import SPLIT_BYTES
-from fmq.table.wanted import EVERYTHING, LAST, Range, Wanted
+from fmq.table.selection import EVERYTHING, LAST, Range, Selection
 
 KNOWN = {
     "view": "messages, records, transactions or damage",
@@ -64,7 +64,7 @@ class ReadOptions:
     bytes_max: int | None = None
     from_latest: bool = False
     skip_gaps: bool = False
-    wanted: Wanted = EVERYTHING
+    wanted: Selection = EVERYTHING
 
 
 def parse(given: Mapping[str, str]) -> ReadOptions:
@@ -92,7 +92,7 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def _wanted(values: Mapping[str, str], view: str) -> Wanted:
+def _wanted(values: Mapping[str, str], view: str) -> Selection:
     """Return which rows the options choose; BadOption for one that `view` cannot compare."""
     for name in values:
         column = _column(name)
@@ -106,7 +106,7 @@ def _wanted(values: Mapping[str, str], view: str) -> Wanted:
     if "topic" in values:
         topics = (values["topic"], *(topics or ()))
     queues = values["queue"].split(",") if "queue" in values else None
-    return Wanted(
+    return Selection(
         None if topics is None else frozenset(topics),
         None if queues is None else frozenset(_whole("queue", q, 0, QUEUE_MAX) for q in queues),
         _between(values, "offset", lambda name, text: _whole(name, text, 0, LAST)),

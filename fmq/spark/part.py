@@ -8,7 +8,7 @@ from fmq.table.records import Row
 from fmq.table.split import Split
 
 
-class Part(InputPartition):
+class SparkPart(InputPartition):
     """One split, or the rows of a journal that no split holds."""
 
     def __init__(self, split: Split, rows: tuple[Row, ...] | None = None) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from fmq.spark.options import ReadOptions, parse
-from fmq.spark.part import Part
+from fmq.spark.part import SparkPart
 from fmq.spark.stream import StreamReader
 from fmq.spark.types import arrow_schema, spark_schema
 from fmq.spark.worker import spare_collections
@@ -37,13 +37,13 @@ class DataSource(SparkDataSource):
         return spark_schema(columns, options.view)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return Reader(parse(self.options), schema)
+        return SplitReader(parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return StreamReader(parse(self.options), schema)
 
 
-class Reader(DataSourceReader):
+class SplitReader(DataSourceReader):
     """Plan a read on the driver, and do a part of it on an executor.
 
     It takes no filters from Spark: Spark keeps those of one query with the DataFrame, and hands
@@ -63,13 +63,13 @@ class Reader(DataSourceReader):
             splits = journal.splits(
                 options.wanted, lanes=options.view == "messages", split_bytes=options.split_bytes
             )
-            found += map(Part, splits)
+            found += map(SparkPart, splits)
             if rows := told_rows(journal, options.view, permissive=options.permissive):
-                found.append(Part(journal.whole(), rows))
+                found.append(SparkPart(journal.whole(), rows))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part):
+        if not isinstance(partition, SparkPart):
             return iter(())  # Spark's own, when there is nothing to read
         spare_collections()
         schema = arrow_schema(self._options.view, self._schema)

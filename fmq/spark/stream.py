@@ -23,14 +23,14 @@ from pyspark.sql.types import StructType
 
 from fmq.errors import BadOption, NotAStore
 from fmq.spark.options import ReadOptions
-from fmq.spark.part import Part
+from fmq.spark.part import SparkPart
 from fmq.spark.types import arrow_schema
 from fmq.spark.worker import spare_collections
 from fmq.table.errors import Outrun, Overtaken
 from fmq.table.fleet import see_all
-from fmq.table.journal import Journal
 from fmq.table.read import read_split
-from fmq.table.stream import Mark, Room, batch_end, go_on
+from fmq.table.snapshot import Snapshot
+from fmq.table.stream import BatchRoom, Mark, batch_end, go_on
 
 Offset = dict[str, dict[str, int]]
 Marks = dict[str, Mark]
@@ -44,7 +44,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._seen: dict[str, Journal] = {}
+        self._seen: dict[str, Snapshot] = {}
         self._targets: dict[str, int] | None = None
         self._turn = 0
         self._skipped: dict[str, int] = {}  # noticed after the offset was told, by store
@@ -99,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         seen = self._seen or self._look()
         return as_offset({store: Mark(journal.visible_to) for store, journal in seen.items()})
 
-    def _look(self) -> dict[str, Journal]:
+    def _look(self) -> dict[str, Snapshot]:
         """The journals as they are now, by store."""
         options = self._options
         seen = see_all(options.paths, permissive=options.permissive, waiting=True)
@@ -110,16 +110,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far a journal can be read; 0: it is not there any more."""
         return self._seen[store].visible_to if store in self._seen else 0
 
-    def _room(self, limit: ReadLimit) -> Room:
+    def _room(self, limit: ReadLimit) -> BatchRoom:
         """What a batch may take: what Spark says, and what the other option does."""
         match limit:
             case ReadMaxRows(max_rows=messages):
-                return Room(messages, self._options.bytes_max)
+                return BatchRoom(messages, self._options.bytes_max)
             case ReadMaxBytes(max_bytes=size):
-                return Room(self._options.records_max, size)
-        return Room()
+                return BatchRoom(self._options.records_max, size)
+        return BatchRoom()
 
-    def _advanced(self, store: str, mark: Mark, stop: int, room: Room) -> Mark:
+    def _advanced(self, store: str, mark: Mark, stop: int, room: BatchRoom) -> Mark:
         """How far a batch goes in one journal from `mark` on, at `stop` at the latest."""
         if missed := self._skipped.pop(store, 0):
             # By itself, as what an offset counts beside going on is the gap at its front.
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return found._replace(position=end)
         return mark
 
-    def _behind_gap(self, journal: Journal, mark: Mark, stop: int) -> Mark:
+    def _behind_gap(self, journal: Snapshot, mark: Mark, stop: int) -> Mark:
         found = go_on(journal, mark, stop, skip=self._options.skip_gaps)
         if found.skipped_bytes > mark.skipped_bytes:
             LOG.warning(
@@ -165,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found += self._parts(store, begin, mark)
         return found
 
-    def _parts(self, store: str, begin: Mark, end: Mark) -> list[Part]:
+    def _parts(self, store: str, begin: Mark, end: Mark) -> list[SparkPart]:
         journal = self._seen.get(store)
         if journal is None:
             raise NotAStore(
@@ -185,10 +185,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lanes=self._options.view == "messages",
             split_bytes=self._options.split_bytes,
         )
-        return list(map(Part, splits))
+        return list(map(SparkPart, splits))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part):
+        if not isinstance(partition, SparkPart):
             return  # Spark's own, when there is nothing to read
         spare_collections()
         options = self._options
@@ -213,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
 
-def beginning(journal: Journal) -> Mark:
+def beginning(journal: Snapshot) -> Mark:
     """Before all that is there."""
     return Mark(journal.first)
 

@@ -15,14 +15,14 @@ from fmq.errors import Damaged
 from fmq.store.scan import Finding, Scan
 from fmq.store.segment import HEADER_BYTES
 from fmq.table.errors import Diverged, Unsound
-from fmq.table.journal import Journal
-from fmq.table.seen import LeftOut, Seen
+from fmq.table.extents import Extent, LeftOut
+from fmq.table.snapshot import Snapshot
 from fmq.table.split import opened_file, seed_of
 
 BLOCK_BYTES = 1 << 20
 
 
-def as_one(copies: Sequence[Journal], disk: Disk | None = None) -> Journal:
+def as_one(copies: Sequence[Snapshot], disk: Disk | None = None) -> Snapshot:
     """Return one journal made of `copies`; raise Diverged."""
     furthest, *others = sorted(copies, key=_reach, reverse=True)
     segments = {seen.segment.base: seen for seen in furthest.segments}
@@ -46,11 +46,11 @@ def as_one(copies: Sequence[Journal], disk: Disk | None = None) -> Journal:
     )
 
 
-def _reach(journal: Journal) -> tuple[int, int]:
+def _reach(journal: Snapshot) -> tuple[int, int]:
     return journal.visible_to, journal.segments[-1].segment.base if journal.segments else 0
 
 
-def _is_there(part: LeftOut, segments: Sequence[Seen]) -> bool:
+def _is_there(part: LeftOut, segments: Sequence[Extent]) -> bool:
     """Return whether one copy has what another one left out."""
     at = part.position
     for seen in segments:
@@ -62,13 +62,13 @@ def _is_there(part: LeftOut, segments: Sequence[Seen]) -> bool:
 # --- have they parted? --------------------------------------------------------------------------
 
 
-def _check_is_older(seen: Seen, other: Journal, furthest: Journal) -> None:
+def _check_is_older(seen: Extent, other: Snapshot, furthest: Snapshot) -> None:
     """Raise Diverged unless a segment that the furthest copy lacks is below all that it has."""
     if furthest.first < seen.segment.base < furthest.visible_to and not furthest.left_out:
         raise Diverged(other.path, furthest.path, seen.segment.name, "only one has this segment")
 
 
-def _check_same(one: Seen, two: Seen, store: bytes, disk: Disk | None) -> None:
+def _check_same(one: Extent, two: Extent, store: bytes, disk: Disk | None) -> None:
     """Raise Diverged unless the longer segment begins with the shorter one."""
     name = one.segment.name
     longest = max(one.end, two.end)
@@ -87,14 +87,14 @@ def _check_same(one: Seen, two: Seen, store: bytes, disk: Disk | None) -> None:
     raise Diverged(one.path, two.path, name, f"the records differ, at or behind position {at}")
 
 
-def _chain(seen: Seen) -> int | None:
+def _chain(seen: Extent) -> int | None:
     """Return the checksum of a segment, if the header of the next one states its end and its
     chain.
     """
     return seen.segment.chain if seen.sealed and seen.segment.end == seen.end else None
 
 
-def _first_difference(one: Seen, two: Seen, disk: Disk | None) -> int | None:
+def _first_difference(one: Extent, two: Extent, disk: Disk | None) -> int | None:
     """Return the position, rounded to a block, where the two segments differ; None if they do
     not.
     """
@@ -115,7 +115,7 @@ def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
     return ((at, min(BLOCK_BYTES, end - at)) for at in range(start, end, BLOCK_BYTES))
 
 
-def _check_sound(seen: Seen, end: int, store: bytes, disk: Disk | None) -> None:
+def _check_sound(seen: Extent, end: int, store: bytes, disk: Disk | None) -> None:
     base = seen.segment.base
     with opened_file(seen.path, seen.segment.name, disk) as file:
         scan = _exhausted(Scan(file, base, end, base + HEADER_BYTES, seed_of(store)))

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmq.store.index import Lane, LaneKey, LaneSummary, SegmentIndex
-from fmq.table.wanted import Wanted
+from fmq.table.selection import Selection
 
 Column = NDArray[Any]
 
 
-class Entries(NamedTuple):
+class RunEntries(NamedTuple):
     """Runs of messages, sorted by the places of the records that publish them."""
 
     places: Column
@@ -34,8 +34,8 @@ class Entries(NamedTuple):
 
 
 def entries_of(
-    index: SegmentIndex, wanted: Wanted, start: int, stop: int, data_end: int
-) -> Entries:
+    index: SegmentIndex, wanted: Selection, start: int, stop: int, data_end: int
+) -> RunEntries:
     """Return the runs that may be wanted and are published between the places `start` and `stop`.
 
     `data_end` is the place where the records of the segment end.
@@ -52,10 +52,10 @@ def entries_of(
     places, holders, counts, offsets, lanes = found[:, np.argsort(found[0], kind="stable")]
     begins = _all_places(index, data_end)
     stops = begins[np.searchsorted(begins, holders, side="right")]
-    return Entries(places, holders, stops, counts, offsets, lanes, keys)
+    return RunEntries(places, holders, stops, counts, offsets, lanes, keys)
 
 
-def _of_lane(lane: Lane, wanted: Wanted, start: int, stop: int, number: int) -> Column:
+def _of_lane(lane: Lane, wanted: Selection, start: int, stop: int, number: int) -> Column:
     """Return five rows: places, holders, counts, offsets and the number of the lane."""
     low = max(lane.find(max(wanted.offset.low, lane.first)), 0)
     high = lane.find(min(wanted.offset.high, lane.next - 1)) + 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from fmq.table.schema import VIEWS
-from fmq.table.wanted import Range, Wanted
+from fmq.table.selection import Range, Selection
 
 
-def with_compared(schema: pa.Schema, view: str, wanted: Wanted) -> pa.Schema:
+def with_compared(schema: pa.Schema, view: str, wanted: Selection) -> pa.Schema:
     """Return `schema` with the columns of `view` that `wanted` compares added at its end."""
     for name in wanted.by_column():
         if name not in schema.names:
@@ -16,7 +16,7 @@ def with_compared(schema: pa.Schema, view: str, wanted: Wanted) -> pa.Schema:
     return schema
 
 
-def rows_wanted(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+def rows_wanted(batch: pa.RecordBatch, wanted: Selection) -> pa.RecordBatch:
     """Return the rows of `batch` that are wanted. A null never is."""
     for name, values in wanted.by_column().items():
         batch = batch.filter(_matches(batch.column(name), values))

@@ -13,7 +13,7 @@ from fmq.disk import Disk
 from fmq.errors import NotAStore
 from fmq.posix import absolute
 from fmq.table.copies import as_one
-from fmq.table.journal import Journal, see
+from fmq.table.snapshot import Snapshot, see
 
 PATTERN = frozenset("*?[")
 
@@ -30,7 +30,7 @@ def see_all(
     waiting: bool = False,
     undecided: bool = False,
     disk: Disk | None = None,
-) -> Iterator[Journal]:
+) -> Iterator[Snapshot]:
     """Return the journals that `paths` and patterns name, with copies of one store as one; raise
     Diverged.
 
@@ -38,7 +38,7 @@ def see_all(
     is read from its oldest undecided transaction on, which may be far back.
     """
     named = directories((path for path in paths if not PATTERN.intersection(path)), disk)
-    by_store: dict[bytes | str, list[Journal]] = {}
+    by_store: dict[bytes | str, list[Snapshot]] = {}
     for path in directories(paths, disk):
         origin = origin_of(path)
         try:
@@ -60,20 +60,20 @@ def see_all(
         yield copies[0] if len(copies) == 1 else as_one(copies, disk)
 
 
-class Origin(NamedTuple):
+class PathOrigin(NamedTuple):
     """What a path says about the engine that wrote there."""
 
     engine: str
     host: str | None
 
 
-def origin_of(path: str) -> Origin:
+def origin_of(path: str) -> PathOrigin:
     """Return the name of the directory, or the values of `engine=shop` and `host=web1` in its
     path.
     """
     parts = path.rstrip("/").split("/")
     said = {key: unquote(value) for key, _, value in (part.partition("=") for part in parts)}
-    return Origin(said.get("engine") or parts[-1], said.get("host") or None)
+    return PathOrigin(said.get("engine") or parts[-1], said.get("host") or None)
 
 
 def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:

@@ -23,11 +23,11 @@ from fmq.store.record import (
     Misplaced,
     Newer,
 )
-from fmq.table.entries import Column, Entries, entries_of
+from fmq.table.entries import Column, RunEntries, entries_of
 from fmq.table.gather import IN_COLUMNS, ROWS, Gatherer
 from fmq.table.plain import PlainRecords
+from fmq.table.selection import Selection
 from fmq.table.split import OpenSplit
-from fmq.table.wanted import Wanted
 from fmq.table.windows import HEAD_BYTES, Piece, Windows
 
 SIZES = Struct("<II")
@@ -35,7 +35,9 @@ BY_THEMSELVES = frozenset({"topic", "queue", "offset", "position"})
 """Columns that the index knows without the records."""
 
 
-def read_messages(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def read_messages(
+    source: OpenSplit, schema: pa.Schema, wanted: Selection
+) -> Iterator[pa.RecordBatch]:
     """Yield the visible messages of a split that may be wanted, in the order of commits; raise
     Damaged.
     """
@@ -47,12 +49,12 @@ def read_messages(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Itera
     if BY_THEMSELVES.issuperset(schema.names):
         yield from _from_index(entries, gatherer)
     else:
-        yield from _Reading(source, entries, gatherer, set(schema.names)).batches()
+        yield from _SplitReading(source, entries, gatherer, set(schema.names)).batches()
     if source.trouble is not None:
         raise source.trouble
 
 
-def _from_index(entries: Entries, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
+def _from_index(entries: RunEntries, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
     nothing = np.zeros(len(entries), np.int64)
     columns = entries.lanes, entries.counts, entries.offsets, entries.places, nothing, nothing
     lines = _in_pieces(np.stack(columns))
@@ -73,11 +75,11 @@ def _in_pieces(lines: Column) -> Column:
     return cut
 
 
-class _Reading:
+class _SplitReading:
     """One pass over the records of a split."""
 
     def __init__(
-        self, source: OpenSplit, entries: Entries, gatherer: Gatherer, columns: Set[str]
+        self, source: OpenSplit, entries: RunEntries, gatherer: Gatherer, columns: Set[str]
     ) -> None:
         self._split = source.split
         self._seed = source.seed

@@ -14,7 +14,7 @@ from fmq.disk import Directory, Disk
 from fmq.posix import RealDisk
 from fmq.store.segment import segment_name
 from fmq.table.fleet import directories
-from fmq.table.journal import see
+from fmq.table.snapshot import see
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.kinds import MESSAGE
 from fmq.store.record import MAGIC, MESSAGE_HEAD, PREFIX_BYTES
-from fmq.table.entries import Column, Entries
+from fmq.table.entries import Column, RunEntries
 from fmq.table.gather import ROWS
 from fmq.table.windows import Piece
 
@@ -51,7 +51,7 @@ class PlainRecords:
     """The plain records among those in `piece` that `entries[low:high]` name."""
 
     def __init__(
-        self, piece: Piece, entries: Entries, low: int, high: int, base: int, *, bodies: bool
+        self, piece: Piece, entries: RunEntries, low: int, high: int, base: int, *, bodies: bool
     ) -> None:
         self._data = piece.data
         self._low = low

@@ -12,17 +12,17 @@ from fmq.disk import Disk
 from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.table.errors import located
 from fmq.table.exact import rows_wanted, with_compared
+from fmq.table.extents import LeftOut, left_out
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.gather import chosen
-from fmq.table.journal import Journal
 from fmq.table.messages import read_messages
 from fmq.table.records import Row, batch_of, read_records
 from fmq.table.schema import FLEET, schema_of
-from fmq.table.seen import LeftOut, left_out
+from fmq.table.selection import EVERYTHING, Selection
+from fmq.table.snapshot import Snapshot
 from fmq.table.split import OpenSplit, Split, opened
 from fmq.table.transactions import read_transactions, undecided_rows
 from fmq.table.undecided import undecided_of
-from fmq.table.wanted import EVERYTHING, Wanted
 
 Batches = Iterator[pa.RecordBatch]
 LOG = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def read(
 
 
 def _of_journal(
-    journal: Journal, view: str, schema: pa.Schema, *, permissive: bool, disk: Disk | None
+    journal: Snapshot, view: str, schema: pa.Schema, *, permissive: bool, disk: Disk | None
 ) -> Batches:
     for split in journal.splits(EVERYTHING, lanes=view == "messages", disk=disk):
         yield from read_split(split, view, schema, permissive=permissive, disk=disk)
@@ -68,7 +68,7 @@ def read_split(
     split: Split,
     view: str,
     schema: pa.Schema,
-    wanted: Wanted = EVERYTHING,
+    wanted: Selection = EVERYTHING,
     *,
     permissive: bool = False,
     disk: Disk | None = None,
@@ -94,7 +94,7 @@ def read_split(
 
 
 def told_rows(
-    journal: Journal, view: str, *, permissive: bool = False, disk: Disk | None = None
+    journal: Snapshot, view: str, *, permissive: bool = False, disk: Disk | None = None
 ) -> tuple[Row, ...]:
     """Return the rows of `view` that are known only from all of `journal`."""
     if view == "transactions":
@@ -107,7 +107,7 @@ def told_rows(
 
 
 def told_batch(
-    origin: Split, rows: Iterable[Row], schema: pa.Schema, wanted: Wanted = EVERYTHING
+    origin: Split, rows: Iterable[Row], schema: pa.Schema, wanted: Selection = EVERYTHING
 ) -> pa.RecordBatch:
     """Return such rows that are `wanted`, as a batch."""
     # Of the columns that can be compared, these views have only the position.
@@ -118,19 +118,19 @@ def told_batch(
 # --- the views ----------------------------------------------------------------------------------
 
 
-def _messages(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batches:
+def _messages(source: OpenSplit, schema: pa.Schema, wanted: Selection) -> Batches:
     return read_messages(source, schema, wanted)
 
 
-def _records(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batches:
+def _records(source: OpenSplit, schema: pa.Schema, wanted: Selection) -> Batches:
     return read_records(source, schema)
 
 
-def _transactions(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batches:
+def _transactions(source: OpenSplit, schema: pa.Schema, wanted: Selection) -> Batches:
     return read_transactions(source, schema)
 
 
-def _damage(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batches:
+def _damage(source: OpenSplit, schema: pa.Schema, wanted: Selection) -> Batches:
     """Return what a reader of all records has to leave out, if anything."""
     split = source.split
     try:
@@ -141,7 +141,7 @@ def _damage(source: OpenSplit, schema: pa.Schema, wanted: Wanted) -> Batches:
         yield batch_of([_row_of(split.path, part)], schema)
 
 
-READ: dict[str, Callable[[OpenSplit, pa.Schema, Wanted], Batches]] = {
+READ: dict[str, Callable[[OpenSplit, pa.Schema, Selection], Batches]] = {
     "messages": _messages,
     "records": _records,
     "transactions": _transactions,

@@ -16,10 +16,10 @@ from fmq.recovery.layout import read_header
 from fmq.store.segment import HEADER_BYTES
 from fmq.table.boundaries import Boundaries
 from fmq.table.errors import Outrun, located
-from fmq.table.journal import Journal
-from fmq.table.seen import Seen
+from fmq.table.extents import Extent
+from fmq.table.selection import EVERYTHING
+from fmq.table.snapshot import Snapshot
 from fmq.table.split import opened
-from fmq.table.wanted import EVERYTHING
 
 
 class Mark(NamedTuple):
@@ -32,7 +32,7 @@ class Mark(NamedTuple):
 
 
 @dataclass(slots=True)
-class Room:
+class BatchRoom:
     """How much more a batch may take; None means no limit."""
 
     messages: int | None = None
@@ -57,7 +57,9 @@ class Room:
             self.bytes -= size
 
 
-def go_on(journal: Journal, mark: Mark, stop: int, *, skip: bool, disk: Disk | None = None) -> Mark:
+def go_on(
+    journal: Snapshot, mark: Mark, stop: int, *, skip: bool, disk: Disk | None = None
+) -> Mark:
     """Return where reading goes on after `mark`, at `stop` at the latest.
 
     If retention has dropped that place, return the end of the gap if gaps may be skipped, or raise
@@ -72,7 +74,7 @@ def go_on(journal: Journal, mark: Mark, stop: int, *, skip: bool, disk: Disk | N
     return Mark(min(journal.first, stop), mark.skipped_bytes + lost)
 
 
-def _dropped_to(journal: Journal, disk: Disk | None) -> int:
+def _dropped_to(journal: Snapshot, disk: Disk | None) -> int:
     """Return where the data of the last dropped segment ended."""
     directory = (disk or RealDisk()).directory(journal.segments[0].path, make=False)
     try:
@@ -84,10 +86,10 @@ def _dropped_to(journal: Journal, disk: Disk | None) -> int:
 
 
 def batch_end(
-    journal: Journal,
+    journal: Snapshot,
     start: int,
     stop: int,
-    room: Room,
+    room: BatchRoom,
     *,
     permissive: bool = False,
     disk: Disk | None = None,
@@ -122,7 +124,7 @@ def batch_end(
 
 
 def _end_in(
-    journal: Journal, seen: Seen, low: int, high: int, room: Room, disk: Disk | None
+    journal: Snapshot, seen: Extent, low: int, high: int, room: BatchRoom, disk: Disk | None
 ) -> int:
     """Return the end of the batch within one segment that has both positions."""
     if seen.lanes is not None and low == seen.segment.base + HEADER_BYTES and high == seen.end:

@@ -24,14 +24,14 @@ from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary, SegmentIndex
 from fmq.store.scan import Finding, Scan, end_of, vouched_beyond
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
-from fmq.table.seen import LeftOut, Seen, left_out
+from fmq.table.extents import Extent, LeftOut, left_out
 
 
 class Surveyed(NamedTuple):
     """What there is to read, and what there would be if nothing were wrong."""
 
     store: bytes
-    segments: tuple[Seen, ...]
+    segments: tuple[Extent, ...]
     left_out: tuple[LeftOut, ...]
 
 
@@ -53,7 +53,7 @@ class _Survey:
         self._directory = directory
         self._permissive = permissive
         self._store = b""
-        self._segments: list[Seen] = []
+        self._segments: list[Extent] = []
         self._left_out: list[LeftOut] = []
 
     def go(self) -> Surveyed:
@@ -147,7 +147,7 @@ class _Survey:
 
     def _add(self, segment: Segment, end: int, *, sealed: bool) -> None:
         lanes = lanes_of(self._catalog, segment.base) if sealed else None
-        self._segments.append(Seen(self._directory.path, segment, end, sealed, lanes))
+        self._segments.append(Extent(self._directory.path, segment, end, sealed, lanes))
 
     def _size(self, name: str) -> int:
         try:

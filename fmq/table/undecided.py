@@ -7,8 +7,8 @@ from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.results import UndecidedTransaction
 from fmq.store.segment import HEADER_BYTES
 from fmq.table.errors import located
-from fmq.table.journal import Journal
-from fmq.table.seen import Seen
+from fmq.table.extents import Extent
+from fmq.table.snapshot import Snapshot
 from fmq.table.split import Split, opened
 from fmq.tx.apply import collect
 from fmq.tx.ledger import Ledger
@@ -16,7 +16,7 @@ from fmq.tx.outcomes import undecided_view
 
 
 def undecided_of(
-    journal: Journal, *, permissive: bool = False, disk: Disk | None = None
+    journal: Snapshot, *, permissive: bool = False, disk: Disk | None = None
 ) -> tuple[UndecidedTransaction, ...]:
     """Return the transactions that are undecided at the end of `journal`.
 
@@ -43,7 +43,7 @@ def undecided_of(
     return tuple(undecided_view(entry) for _, entry in sorted(ledger.undecided.items()))
 
 
-def _collect(ledger: Ledger, journal: Journal, seen: Seen, disk: Disk | None) -> None:
+def _collect(ledger: Ledger, journal: Snapshot, seen: Extent, disk: Disk | None) -> None:
     base = seen.segment.base
     whole = Split(seen.path, journal.store, base, base + HEADER_BYTES, seen.end, 0)
     with located(seen.path), opened(whole, disk) as source:

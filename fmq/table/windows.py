@@ -9,7 +9,7 @@ import numpy as np
 
 from fmq.disk import File
 from fmq.store.record import HEAD_BYTES_MIN
-from fmq.table.entries import Column, Entries
+from fmq.table.entries import Column, RunEntries
 
 WINDOW_BYTES = 8 << 20
 GAP_BYTES = 16 << 10  # reading so much in between costs less than a second read
@@ -42,7 +42,7 @@ class Windows:
         self._aside = Piece(0, b"")
         self.bytes_read = 0
 
-    def over(self, entries: Entries) -> Iterator[tuple[Piece, int, int]]:
+    def over(self, entries: RunEntries) -> Iterator[tuple[Piece, int, int]]:
         """Yield pieces, each with the number of its first entry and of the entry after its last.
 
         A piece holds the heads of its records and, if wanted, all but the longest bodies.

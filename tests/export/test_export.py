@@ -13,8 +13,8 @@ import pytest
 import fmq
 import fmq.table
 from fmq.errors import BadName, BadOption, Damaged, Locked, NotAStore, StorageFull
-from fmq.export import Behind, NotAnExport, NotText, OtherExport, Progress, Report, export
-from fmq.export.place import opened
+from fmq.export import Behind, ExportReport, NotAnExport, NotText, OtherExport, Progress, export
+from fmq.export.destination import opened
 from fmq.export.shape import Shape
 from tests.export.reading import Out, expected, same_json
 from tests.export.strange import TOPICS, fill_with_bytes
@@ -24,7 +24,7 @@ VIEWS = ("messages", "records", "transactions")
 SMALL = fmq.Options(segment_bytes=16 * 1024, checkpoint_bytes=8 * 1024)
 
 
-def arrow(path: str | Path, out: Out, **options: Any) -> Report:
+def arrow(path: str | Path, out: Out, **options: Any) -> ExportReport:
     return export(str(path), str(out), engine="arrow", **options)
 
 

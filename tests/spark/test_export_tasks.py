@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 import fmq
 from fmq.errors import StorageFull
 from fmq.export import ExportFailed, export
-from fmq.export.layout import Layout
-from fmq.export.place import show
+from fmq.export.destination import show
+from fmq.export.layout import FolderLayout
 from fmq.export.shape import Shape
 from fmq.export.spark import SparkEngine
 from fmq.export.tasks import Tasks
 from fmq.table.fleet import see_all
+from fmq.table.selection import EVERYTHING
 from fmq.table.split import Split
-from fmq.table.wanted import EVERYTHING
 from tests.export.reading import Out
 from tests.spark.reading import Reader
 
@@ -46,7 +46,7 @@ def tasks_of(path: str) -> Tasks:
     assert len(splits) > 3
     shape = Shape("parquet", "messages", False, False)
     parts = [splits[:2], splits[2:]]
-    return Tasks(parts, shape, Layout("messages", TOPICS), False, Count(), Count())
+    return Tasks(parts, shape, FolderLayout("messages", TOPICS), False, Count(), Count())
 
 
 def attempt(tasks: Tasks, number: int, staging: Path) -> list[str]:

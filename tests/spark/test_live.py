@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 import fmq
 import fmq.table
-from fmq.table.journal import see
 from fmq.table.read import read_split
 from fmq.table.schema import schema_of
-from fmq.table.wanted import EVERYTHING
+from fmq.table.selection import EVERYTHING
+from fmq.table.snapshot import see
 from fmq.testing import FakeClock
 from tests.spark.reading import Reader
 

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import fmq
 from fmq.errors import BadOption, Damaged, NotAStore
 from fmq.spark.options import parse
-from fmq.spark.part import Part
+from fmq.spark.part import SparkPart
 from fmq.spark.stream import Offset, StreamReader
 from fmq.spark.types import spark_schema
 from fmq.table import Outrun, Overtaken
@@ -436,7 +436,7 @@ def test_a_part_that_is_dropped_before_its_task_reads_it(tmp_path: Path) -> None
     parts = stream.reader.partitions(start, end)
     outrun(tmp_path / "a")
     [first, *_] = parts
-    assert isinstance(first, Part)
+    assert isinstance(first, SparkPart)
     with pytest.raises(Overtaken, match=f"{first.split.file} was dropped"):
         list(stream.reader.read(first))
     stream.life(onGap="skip")

@@ -12,10 +12,10 @@ from fmq.store.index import SegmentIndex
 from fmq.store.record import aligned
 from fmq.table.boundaries import Boundaries
 from fmq.table.errors import Outrun
-from fmq.table.journal import Journal, see
+from fmq.table.selection import EVERYTHING
+from fmq.table.snapshot import Snapshot, see
 from fmq.table.split import opened as open_split
-from fmq.table.stream import Mark, Room, batch_end, go_on
-from fmq.table.wanted import EVERYTHING
+from fmq.table.stream import BatchRoom, Mark, batch_end, go_on
 from fmq.testing import CrashDisk
 from fmq.tx.apply import apply_to_index
 from tests.small import check, content, opened, remove, segments
@@ -28,7 +28,7 @@ class Append(NamedTuple):
     messages: int
 
 
-def filled(seed: int, acts: int = 150) -> tuple[CrashDisk, Journal]:
+def filled(seed: int, acts: int = 150) -> tuple[CrashDisk, Snapshot]:
     """A journal of several segments with all that can be appended, the same often in a row."""
     random, disk = Random(seed), CrashDisk()
     with opened(disk, reference_bytes_min=1) as engine:
@@ -66,7 +66,7 @@ def append(
             tx.rollback() if random.random() < 0.3 else tx.commit()
 
 
-def walked(disk: CrashDisk, journal: Journal) -> list[Append]:
+def walked(disk: CrashDisk, journal: Snapshot) -> list[Append]:
     """Every append there is, by reading all of it."""
     found = []
     for split in journal.splits(EVERYTHING, lanes=False, disk=disk):
@@ -112,11 +112,13 @@ def test_batches_end_where_a_walk_over_all_appends_ends_them(
     assert len(segments(disk)) > 3
     start = journal.first
     while (expected := walk(appends, start, messages, size)) != start:
-        end = batch_end(journal, start, journal.visible_to, Room(messages, size), disk=disk)
+        end = batch_end(journal, start, journal.visible_to, BatchRoom(messages, size), disk=disk)
         assert end == expected, f"{seed=} {start=}"
         start = end
     assert start == journal.visible_to
-    assert batch_end(journal, start, journal.visible_to, Room(messages, size), disk=disk) == start
+    assert (
+        batch_end(journal, start, journal.visible_to, BatchRoom(messages, size), disk=disk) == start
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -152,7 +154,7 @@ def test_finding_the_end_of_a_batch_reads_little(in_transactions: bool) -> None:
                 engine.send("orders", b"x" * 1000)
     journal = see("data", disk=disk)
     passing = PassingDisk(disk)
-    end = batch_end(journal, journal.first, journal.visible_to, Room(1500), disk=passing)
+    end = batch_end(journal, journal.first, journal.visible_to, BatchRoom(1500), disk=passing)
     assert end > 1_500_000
     index = content(disk)[f"{1 << 20:020d}.idx"]
     assert passing.bytes_read < len(index) + 1000
@@ -161,7 +163,7 @@ def test_finding_the_end_of_a_batch_reads_little(in_transactions: bool) -> None:
 def test_several_journals_share_the_room_of_a_batch() -> None:
     disk, journal = filled(0)
     appends = walked(disk, journal)
-    room = Room(10)
+    room = BatchRoom(10)
     first = batch_end(journal, journal.first, appends[3].end, room, disk=disk)
     assert first == appends[3].end
     left = 10 - sum(append.messages for append in appends[:4])
@@ -204,7 +206,7 @@ def test_a_gap_is_skipped_up_to_where_a_run_is_to_end() -> None:
     assert mark == Mark(journal.first, first.end - 64)
 
 
-def overtaken() -> tuple[CrashDisk, Journal, Append]:
+def overtaken() -> tuple[CrashDisk, Snapshot, Append]:
     """A journal that has lost its first segments, and the last append in them."""
     disk = CrashDisk()
     with opened(disk) as engine:

@@ -15,7 +15,7 @@ import fmq
 import fmq.table
 from fmq.errors import Damaged, NotAStore
 from fmq.table.errors import Diverged
-from fmq.table.fleet import Origin, origin_of, see_all
+from fmq.table.fleet import PathOrigin, origin_of, see_all
 from tests.table.counting import CountingDisk
 
 Row = dict[str, Any]
@@ -98,15 +98,15 @@ def test_the_origin_is_among_the_columns_of_several_and_can_be_asked_of_one(tmp_
 @pytest.mark.parametrize(
     ("path", "origin"),
     [
-        ("/data/shop", Origin("shop", None)),
-        ("/data/shop/", Origin("shop", None)),
-        ("/data/host=web1/shop", Origin("shop", "web1")),
-        ("/data/host=web1/engine=shop/fmq", Origin("shop", "web1")),
-        ("/data/engine=a%20b/day=7", Origin("a b", None)),
-        ("/data/host=/engine=", Origin("engine=", None)),
+        ("/data/shop", PathOrigin("shop", None)),
+        ("/data/shop/", PathOrigin("shop", None)),
+        ("/data/host=web1/shop", PathOrigin("shop", "web1")),
+        ("/data/host=web1/engine=shop/fmq", PathOrigin("shop", "web1")),
+        ("/data/engine=a%20b/day=7", PathOrigin("a b", None)),
+        ("/data/host=/engine=", PathOrigin("engine=", None)),
     ],
 )
-def test_parts_of_the_path_say_whose_it_is(path: str, origin: Origin) -> None:
+def test_parts_of_the_path_say_whose_it_is(path: str, origin: PathOrigin) -> None:
     assert origin_of(path) == origin
 
 

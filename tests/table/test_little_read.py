@@ -16,7 +16,7 @@ import fmq.table
 from fmq.table.fleet import see_all
 from fmq.table.read import read_split
 from fmq.table.schema import schema_of
-from fmq.table.wanted import EVERYTHING, Range, Wanted
+from fmq.table.selection import EVERYTHING, Range, Selection
 from fmq.testing import FakeClock
 from tests.table.counting import CountingDisk
 
@@ -42,7 +42,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def read(
-    path: str, wanted: Wanted = EVERYTHING, columns: list[str] | None = None
+    path: str, wanted: Selection = EVERYTHING, columns: list[str] | None = None
 ) -> tuple[list[Row], CountingDisk, CountingDisk]:
     """The rows, what planning read and what reading did, as a Spark job does them."""
     planning, reading = CountingDisk(), CountingDisk()
@@ -140,17 +140,20 @@ def middle(rows: list[Row]) -> Row:
 
 FILTERS = {
     "topic": lambda row: (
-        Wanted(topics=frozenset({"hour-5"})),
+        Selection(topics=frozenset({"hour-5"})),
         lambda row: row["topic"] == "hour-5",
     ),
-    "queue": lambda row: (Wanted(queues=frozenset({1})), lambda row: row["queue"] == 1),
-    "offset": lambda row: (Wanted(offset=Range(350, 360)), lambda row: 350 <= row["offset"] <= 360),
+    "queue": lambda row: (Selection(queues=frozenset({1})), lambda row: row["queue"] == 1),
+    "offset": lambda row: (
+        Selection(offset=Range(350, 360)),
+        lambda row: 350 <= row["offset"] <= 360,
+    ),
     "position": lambda row: (
-        Wanted(position=Range(row["position"])),
+        Selection(position=Range(row["position"])),
         lambda each: each["position"] >= row["position"],
     ),
     "time": lambda row: (
-        Wanted(time_us=Range(us(row))),
+        Selection(time_us=Range(us(row))),
         lambda each: each["time"] >= row["time"],
     ),
 }
@@ -176,7 +179,7 @@ def test_a_filter_leaves_segments_unopened(path: str, name: str) -> None:
 
 def test_within_a_segment_only_what_is_wanted_is_read(path: str) -> None:
     """A few offsets of one queue cost a few records, not their segments."""
-    wanted = Wanted(topics=frozenset({"hour-5"}), offset=Range(50, 51))
+    wanted = Selection(topics=frozenset({"hour-5"}), offset=Range(50, 51))
     rows, _, reading = read(path, wanted)
     assert [row["offset"] for row in rows] == [50, 51]
     assert reading.bytes_of(".seg") < 10 * BODY_BYTES

@@ -14,7 +14,7 @@ from fmq.errors import FmqError
 from fmq.table.fleet import see_all
 from fmq.table.read import read_split
 from fmq.table.schema import VIEWS, schema_of
-from fmq.table.wanted import EVERYTHING
+from fmq.table.selection import EVERYTHING
 
 SEGMENT_BYTES = 16 << 10
 

@@ -19,20 +19,20 @@ from dataclasses import replace
 
 from fmq.errors import Locked
 from fmq.export.errors import ExportFailed, NotAnExport
-from fmq.export.layout import Layout
+from fmq.export.layout import FolderLayout
+from fmq.export.manifest import FOLDER, Manifest, Publishing, load, save, sync_folder
 from fmq.export.plan import Chunk
 from fmq.export.shape import Shape
-from fmq.export.state import FOLDER, Publishing, State, load, save, sync_folder
 
 STAGING = f"{FOLDER}/staging"
 LOCK = f"{FOLDER}/lock"
 PART = "part"
 
 
-class Place:
+class Destination:
     """An export's directory, held by this process."""
 
-    def __init__(self, out: str, state: State) -> None:
+    def __init__(self, out: str, state: Manifest) -> None:
         self.out = out
         self.state = state
 
@@ -51,12 +51,12 @@ class Place:
             os.replace(self.staging, aside)
             shutil.rmtree(aside)
 
-    def note(self, state: State) -> None:
+    def note(self, state: Manifest) -> None:
         """Write down what holds from now on."""
         save(self.out, state)
         self.state = state
 
-    def publish(self, chunk: Chunk, layout: Layout) -> tuple[int, int]:
+    def publish(self, chunk: Chunk, layout: FolderLayout) -> tuple[int, int]:
         """Put what is staged in its place; how many files, and bytes, that is."""
         moves = dict(self._moves(layout))
         size = sum(os.path.getsize(self._path(source)) for source in moves)
@@ -97,7 +97,7 @@ class Place:
                     f"{target} is missing here. Export to a new directory."
                 ) from None
 
-    def _moves(self, layout: Layout) -> Iterator[tuple[str, str]]:
+    def _moves(self, layout: FolderLayout) -> Iterator[tuple[str, str]]:
         """Where each staged file belongs: named for its chunk, so that names sort in order."""
         with suppress(FileNotFoundError):
             for folder in sorted(os.listdir(self.staging)):
@@ -121,7 +121,7 @@ class Place:
 
 
 @contextmanager
-def opened(out: str, shape: Shape) -> Iterator[Place]:
+def opened(out: str, shape: Shape) -> Iterator[Destination]:
     """The place at `out`, begun there if it is new or empty; Locked, NotAnExport."""
     try:
         names = set(os.listdir(out))
@@ -141,11 +141,11 @@ def opened(out: str, shape: Shape) -> Iterator[Place]:
     try:
         state = load(out)
         if state is None:
-            state = State(shape)
+            state = Manifest(shape)
             save(out, state)
             for folder in (out, os.path.dirname(os.path.abspath(out))):
                 sync_folder(folder)
-        yield Place(out, state)
+        yield Destination(out, state)
     finally:
         os.close(lock)
 

@@ -11,7 +11,7 @@ from fmq.store.segment import Segment
 SPLIT_BYTES = 32 << 20
 
 
-class Seen(NamedTuple):
+class Extent(NamedTuple):
     """A segment, as far as it is proven durable."""
 
     path: str

@@ -30,23 +30,23 @@ from fmq.store.index import SegmentIndex
 from fmq.store.record import FIRST, BadRecord, Misplaced, Newer
 from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.table.errors import located
-from fmq.table.seen import SPLIT_BYTES, LeftOut, Seen
+from fmq.table.extents import SPLIT_BYTES, Extent, LeftOut
+from fmq.table.selection import Selection
 from fmq.table.split import Split, opened_file, read_index, seed_of
 from fmq.table.survey import catalog_of, is_shipped, lanes_of, survey
-from fmq.table.wanted import Wanted
 from fmq.tx.outcomes import undecided_view
 
 HEAD_BYTES = 4 << 10  # enough of a record to see whether an append begins with it
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class Snapshot:
     """What a directory held at one instant, and which parts of it there are to read."""
 
     path: str
     store: bytes
     visible_to: int
-    segments: tuple[Seen, ...]
+    segments: tuple[Extent, ...]
     undecided: tuple[UndecidedTransaction, ...] | None
     """None: nobody has read the records that tell; fmq/table/undecided.py does."""
     engine: str = ""
@@ -66,7 +66,7 @@ class Journal:
 
     def splits(
         self,
-        wanted: Wanted,
+        wanted: Selection,
         *,
         start: int = 0,
         end: int | None = None,
@@ -91,13 +91,13 @@ class Journal:
                     found.append(self._split(seen, first, last))
         return found
 
-    def _split(self, seen: Seen, first: int, last: int) -> Split:
+    def _split(self, seen: Extent, first: int, last: int) -> Split:
         data_end = seen.end if seen.sealed else 0
         where = seen.path, self.store, seen.segment.base
         return Split(*where, first, last, data_end, self.engine, self.host)
 
     def _pieces(
-        self, seen: Seen, low: int, high: int, split_bytes: int, disk: Disk | None
+        self, seen: Extent, low: int, high: int, split_bytes: int, disk: Disk | None
     ) -> list[tuple[int, int]]:
         if high - low <= split_bytes + split_bytes // 2:
             return [(low, high)]
@@ -113,7 +113,7 @@ class Journal:
         return list(itertools.pairwise((*edges, high)))
 
 
-def _has_any(seen: Seen, wanted: Wanted) -> bool:
+def _has_any(seen: Extent, wanted: Selection) -> bool:
     """Return whether a segment may have wanted messages."""
     return seen.lanes is None or any(wanted.lane(*lane) for lane in seen.lanes.items())
 
@@ -153,7 +153,7 @@ def see(
     permissive: bool = False,
     undecided: bool = False,
     disk: Disk | None = None,
-) -> Journal:
+) -> Snapshot:
     """Return the journal in the directory at `path`, as it is now.
 
     Raise Damaged and the like, or, if `permissive`, leave out what is not sound. With `undecided`
@@ -171,7 +171,7 @@ def see(
 
 def _seen(
     directory: Directory, engine: str, host: str | None, *, permissive: bool, undecided: bool
-) -> Journal:
+) -> Snapshot:
     try:
         layout = _layout_of(directory)
         if not is_shipped(layout):
@@ -181,7 +181,7 @@ def _seen(
             raise
     store, segments, left_out = survey(directory, permissive=permissive)
     end = segments[-1].end if segments else 0
-    return Journal(directory.path, store, end, segments, None, engine, host, left_out)
+    return Snapshot(directory.path, store, end, segments, None, engine, host, left_out)
 
 
 def _layout_of(directory: Directory) -> Layout:
@@ -211,7 +211,7 @@ def _host_of(directory: Directory) -> str | None:
         file.close()
 
 
-def _followed(directory: Directory, engine: str, host: str | None, *, undecided: bool) -> Journal:
+def _followed(directory: Directory, engine: str, host: str | None, *, undecided: bool) -> Snapshot:
     """Return a directory in which an engine is running, or was."""
     follower = Follower(directory, threading.RLock(), undecided=undecided)
     try:
@@ -225,7 +225,7 @@ def _followed(directory: Directory, engine: str, host: str | None, *, undecided:
 
 def _as_followed(
     directory: Directory, follower: Follower, engine: str, host: str | None
-) -> Journal:
+) -> Snapshot:
     ledger = follower.ledger
     in_memory = {index.base: index for index in (*ledger.sealed, ledger.index)}
     last = ledger.index.base
@@ -237,7 +237,7 @@ def _as_followed(
         index = in_memory.get(segment.base)
         sealed = segment.base < last
         segments.append(
-            Seen(
+            Extent(
                 directory.path,
                 segment,
                 segment.end if sealed else ledger.applied_upto,
@@ -248,4 +248,4 @@ def _as_followed(
         )
     undecided = tuple(undecided_view(entry) for _, entry in sorted(ledger.undecided.items()))
     end = ledger.applied_upto
-    return Journal(directory.path, follower.store, end, tuple(segments), undecided, engine, host)
+    return Snapshot(directory.path, follower.store, end, tuple(segments), undecided, engine, host)

@@ -26,7 +26,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Selection:
     """What the wanted rows have in common; None means anything."""
 
     topics: frozenset[str] | None = None
@@ -65,4 +65,4 @@ class Wanted:
         return self.position.meets(start, end - 1)
 
 
-EVERYTHING = Wanted()
+EVERYTHING = Selection()

@@ -30,7 +30,7 @@ class Publishing:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class Manifest:
     """What was exported, and how."""
 
     shape: Shape
@@ -42,14 +42,14 @@ class State:
     gaps: list[Gap] = field(default_factory=list)
     publishing: Publishing | None = None
 
-    def published(self) -> State:
+    def published(self) -> Manifest:
         """What holds once the files are in their places."""
         assert self.publishing is not None
         reached = self.reached | self.publishing.reached
         return replace(self, reached=reached, chunks=self.chunks + 1, publishing=None)
 
 
-def load(out: str) -> State | None:
+def load(out: str) -> Manifest | None:
     """What is written down at `out`; None if nothing is, NotAnExport if it is no such thing."""
     path = os.path.join(out, FOLDER, NAME)
     try:
@@ -66,11 +66,11 @@ def load(out: str) -> State | None:
         ) from None
 
 
-def _decode(says: dict[str, Any], path: str) -> State:
+def _decode(says: dict[str, Any], path: str) -> Manifest:
     if says["version"] > VERSION:
         raise NewerFormat(path, 0, f"version {says['version']} of exports")
     publishing = says["publishing"]
-    return State(
+    return Manifest(
         Shape(**says["shape"]),
         says["paths"],
         says["reached"],
@@ -80,7 +80,7 @@ def _decode(says: dict[str, Any], path: str) -> State:
     )
 
 
-def save(out: str, state: State) -> None:
+def save(out: str, state: Manifest) -> None:
     """Write `state` down; durable on return."""
     folder = os.path.join(out, FOLDER)
     new, path = os.path.join(folder, f"{NAME}.new"), os.path.join(folder, NAME)
@@ -101,7 +101,7 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
-def check_same(out: str, state: State, shape: Shape, stores: dict[str, str]) -> None:
+def check_same(out: str, state: Manifest, shape: Shape, stores: dict[str, str]) -> None:
     """OtherExport unless another run with `shape`, of `stores`, goes on with what is at `out`."""
     was, now = asdict(state.shape), asdict(shape)
     for name, value in was.items():
