@@ -29,7 +29,7 @@ def words(word: str) -> str:
 
 
 def count(word: str) -> int:
-    """How many, or a position: 0 or more."""
+    """Return a count or a position: 0 or more."""
     try:
         number = int(word)
     except ValueError:
@@ -40,7 +40,7 @@ def count(word: str) -> int:
 
 
 def seconds(word: str) -> float:
-    """How long: more than 0, and an end some day."""
+    """Return a number of seconds: more than 0, and finite."""
     try:
         number = float(word)
     except ValueError:

@@ -121,7 +121,7 @@ def _kill_a_producer(path: str, output: Output) -> bool:
 
 
 def prepare_and_wait(path: str) -> None:
-    """What the child does until it is killed."""
+    """Send and prepare, in the child, until it is killed."""
     with fmq.open(path) as engine:
         for number in (2, 3):
             tx = engine.transaction(tx_id=f"order-{number}", producer=PRODUCER)
@@ -199,7 +199,7 @@ def _what_next(path: str, output: Output) -> None:
 
 
 def _command() -> str:
-    """How to call this command again from here."""
+    """Return how to call this command again from here."""
     if shutil.which("fmq"):
         return "fmq"
     python = os.path.relpath(sys.executable)

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _unless_hidden(look: Callable[[], list[T]]) -> list[T]:
-    """What there is; nothing if damage hides which: the note at the end names it."""
+    """Return what there is; nothing if damage hides it, which the note at the end says."""
     try:
         return look()
     except fmq.errors.Damaged:

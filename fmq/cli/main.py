@@ -1,4 +1,4 @@
-"""The command `fmq`: which verbs there are, and how their ends look to whoever called."""
+"""The command `fmq`: its verbs, its exit codes and the errors that it prints."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Output(Protocol):
         """A sentence of a story; `heading` begins a part of it."""
 
     def commands(self, what: str, rows: Iterable[Row]) -> None:
-        """What one may `run` next, and `why`."""
+        """Print what can be `run` next, and `why`."""
 
     def progress(self) -> AbstractContextManager[Callable[[Row], None]]:
         """Shows how far something is, by rows of `rows`, `bytes` and `bytes_total`."""

@@ -121,7 +121,7 @@ def _rows(walk: Walk, start: int, fates: Fates) -> Iterator[Row]:
 
 
 def _fate_of(append: Append, fates: Fates) -> str:
-    """What became of the transaction that `append` prepares, if it prepares one."""
+    """Return what became of the transaction that `append` prepares, if it prepares one."""
     last = append[-1]
     if isinstance(last, Decided):
         return ""  # it says so itself
@@ -161,7 +161,7 @@ def row_of(record: Record, ids: dict[int, str], fate: str) -> Row:
 
 
 def _own(record: Record) -> dict[str, Any]:
-    """What only records of its kind say."""
+    """Return the fields that only records of this kind have."""
     if isinstance(record, Run):
         # A body that is prepared has no place in its queue yet.
         offset = None if record.kind == Kind.PRE_MESSAGE else record.offset
@@ -209,7 +209,7 @@ def _place(row: Row) -> str:
 
 
 def place(row: Row, first: int, end: int) -> str:
-    """Where messages from `first` up to, not with, `end` stand."""
+    """Return the offsets from `first` up to, not including, `end`, as text."""
     return f"{printable(row['topic'])}/{row['queue']}/{span(first, end)}"
 
 

@@ -136,7 +136,7 @@ def outcome_row(outcome: fmq.Outcome) -> Row:
 
 
 def show_outcome(output: Output, outcome: fmq.Outcome) -> None:
-    """What became of a transaction, and where its messages are."""
+    """Print what became of a transaction, and where its messages are."""
     row = outcome_row(outcome)
     output.facts("outcome", row, OUTCOME, title=f"{outcome.tx_id}: {outcome.state}")
     if outcome.receipts:
@@ -144,7 +144,7 @@ def show_outcome(output: Output, outcome: fmq.Outcome) -> None:
 
 
 def _show_messages(path: str, tx: fmq.UndecidedTransaction, output: Output) -> None:
-    """What it would publish: whoever decides wants to see it."""
+    """Print what it would publish, for the person who decides."""
     rows = list(_messages(path, tx.position))
     shown = rows[:MESSAGES_SHOWN]
     output.rows("message", MESSAGE, shown, title="waiting to be published")

@@ -1,4 +1,4 @@
-"""`fmq verify`: everything that can be seen to be wrong with a directory at rest; never writes."""
+"""`fmq verify`: find everything wrong in a directory at rest. It writes nothing."""
 
 from __future__ import annotations
 

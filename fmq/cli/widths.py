@@ -21,15 +21,15 @@ class Flexible(Protocol):
 
     @property
     def copied(self) -> bool:
-        """So does an id, but only when nothing else helps: it is to be copied in one piece."""
+        """Fold an id only when nothing else helps, so that it can be copied in one piece."""
 
     @property
     def optional(self) -> bool:
-        """If folding does not help, it is left out."""
+        """Leave the column out if folding does not help."""
 
 
 def fit(columns: Sequence[Flexible], widths: Sequence[int], room: int) -> tuple[int, list[int]]:
-    """The gap between columns, and for each what it gets of the width it wants; 0: left out."""
+    """Return the gap between columns, and the width of each column; 0 if it is left out."""
     wanted = list(widths)
     gap, fitting, over = _squeeze(columns, wanted, room, FOLDING)
     for i, column in enumerate(columns):

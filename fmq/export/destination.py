@@ -38,7 +38,7 @@ class Destination:
 
     @property
     def staging(self) -> str:
-        """Where whoever makes the files puts them, in folders called `part=...`."""
+        """The folder into which the files are made, in folders called `part=...`."""
         return os.path.join(self.out, STAGING)
 
     def clear_staging(self) -> None:
@@ -98,7 +98,9 @@ class Destination:
                 ) from None
 
     def _moves(self, layout: FolderLayout) -> Iterator[tuple[str, str]]:
-        """Where each staged file belongs: named for its chunk, so that names sort in order."""
+        """Yield where each staged file belongs. Names begin with the chunk, so they sort in
+        order.
+        """
         with suppress(FileNotFoundError):
             for folder in sorted(os.listdir(self.staging)):
                 if not os.path.isdir(os.path.join(self.staging, folder)):
@@ -165,7 +167,7 @@ def _locked(out: str) -> int:
 
 
 def hidden(task: int) -> str:
-    """How the names of files begin that an attempt of a task makes, unlike those of all others."""
+    """Return the prefix of the names of files that one attempt of a task makes."""
     return f".{uuid.uuid4().hex}-{task:05d}-"
 
 

@@ -19,7 +19,7 @@ class NotText(UsageError):
 
 
 class ExportFailed(StorageError):
-    """Whoever writes the files could not; what was exported before is there as it was."""
+    """The files could not be written. What was exported before is unchanged."""
 
 
 class Behind(Overtaken):

@@ -191,7 +191,7 @@ class ExportRun:
                 if chunk.splits:
                     engine.make(chunk.splits, self._place.staging, self._told)
             except BaseException:
-                # What nobody will ever see must not keep a disk full.
+                # Files that are never published must not fill the disk.
                 self._place.clear_staging()
                 raise
             files, written = self._place.publish(chunk, self._layout)
@@ -206,7 +206,7 @@ class ExportRun:
 
 
 def engine_for(asked: str | None, format: str) -> str:
-    """Which engine it will be; ImportError, NoJava or BadOption if it cannot be that."""
+    """Return the backend to use; raise ImportError, NoJava or BadOption if it cannot be used."""
     if asked is None:
         asked = "spark" if format not in FORMATS or _has_spark() else "arrow"
     check_choice("engine", asked, ENGINES)
@@ -246,7 +246,7 @@ def make_engine(name: str, shape: Shape, layout: FolderLayout, *, permissive: bo
 
 @contextmanager
 def _machine(out: str) -> Iterator[None]:
-    """What the machine says, told as what became of the export."""
+    """Turn an error of the machine into an error of the export."""
     try:
         yield
     except FmqError:

@@ -50,7 +50,7 @@ class FolderLayout(NamedTuple):
         return f"{topic}.{_date(day)}"
 
     def folder_of(self, part: str) -> str:
-        """Where the files of a part lie, below the export's directory."""
+        """Return the folder of a part, below the directory of the export."""
         if not self.topics:
             return f"date={part}"
         number, _, date = part.partition(".")

@@ -43,14 +43,16 @@ class Manifest:
     publishing: Publishing | None = None
 
     def published(self) -> Manifest:
-        """What holds once the files are in their places."""
+        """Return the manifest after the files are in their places."""
         assert self.publishing is not None
         reached = self.reached | self.publishing.reached
         return replace(self, reached=reached, chunks=self.chunks + 1, publishing=None)
 
 
 def load(out: str) -> Manifest | None:
-    """What is written down at `out`; None if nothing is, NotAnExport if it is no such thing."""
+    """Return the manifest at `out`; None if there is none; raise NotAnExport if it is something
+    else.
+    """
     path = os.path.join(out, FOLDER, NAME)
     try:
         with open(path, encoding="utf-8") as file:

@@ -53,7 +53,7 @@ def plan(
     skip_gaps: bool,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Plan:
-    """What of `journals` lies behind what was `reached`; Behind if some of that is gone."""
+    """Return what of `journals` comes after `reached`; raise Behind if some of it is gone."""
     splits: list[Split] = []
     gaps: list[Gap] = []
     ends: dict[str, int] = {}
@@ -74,13 +74,13 @@ def plan(
     if not chunks and any(reached.get(store) != end for store, end in ends.items()):
         chunks = [Chunk((), {})]
     if chunks:
-        # Behind the last messages there may be other records.
+        # After the last messages there may be other records.
         chunks[-1].reached.update(ends)
     return Plan(tuple(chunks), tuple(gaps))
 
 
 def _gap(journal: Snapshot, start: int) -> Gap | None:
-    """What was dropped behind `start`, if anything was."""
+    """Return what was dropped after `start`, if anything was."""
     lost = go_on(journal, Mark(start), journal.visible_to, skip=True).skipped_bytes
     return Gap(journal.path, start, start + lost) if start and lost else None
 
@@ -124,5 +124,5 @@ def packed(splits: Iterable[Split], bytes_min: int) -> Iterator[list[Split]]:
 
 
 def size_of(split: Split) -> int:
-    """How many bytes of the journal are in it."""
+    """The number of bytes of the journal in it."""
     return split.end - split.start

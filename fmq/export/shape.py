@@ -91,7 +91,7 @@ def _as_text(batch: pa.RecordBatch, column: pa.Array) -> pa.Array:
 
 
 def _first_binary(batch: pa.RecordBatch, column: pa.Array) -> str:
-    """Where the first row is whose bodies are not text."""
+    """Return the first row whose body is not text."""
     row = next(number for number, value in enumerate(column.to_pylist()) if not _is_text(value))
     where = {name: batch.column(name)[row].as_py() for name in ("topic", "queue", "position")}
     return f"the body at position {where['position']} ({where['topic']}/{where['queue']})"
@@ -148,7 +148,7 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 
 def as_json(value: Any) -> str:
-    """As Spark writes it: without spaces, letters as they are, bytes in base64."""
+    """Return a value as Spark writes it: without spaces, letters as they are, bytes in base64."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_bytes_text)
 
 

@@ -86,7 +86,7 @@ class SparkEngine:
                 raise _failed(error) from error
 
     def _make_files(self, tasks: Tasks, staging: str) -> None:
-        """Where the rows are read, so that none of them comes to Java."""
+        """Read the rows in Spark's Python tasks, so that no row goes through Java."""
         for made in self._frame(tasks, tasks.files_in(staging), FILES).collect():
             show(staging, made.file)
 
@@ -98,7 +98,7 @@ class SparkEngine:
         writer.partitionBy(PART).save(f"file://{staging}")
 
     def _frame(self, tasks: Tasks, work: Work, schema: pa.Schema) -> DataFrame:
-        """What comes of `work`, a partition a task."""
+        """Return the results of `work`, one partition for each task."""
         count = len(tasks.splits)
         return self._session.range(0, count, 1, count).mapInArrow(work, spark_schema(schema))
 
@@ -135,7 +135,7 @@ class Counting:
 
 
 def _failed(error: Exception) -> StorageError:
-    """What of Spark's page says why."""
+    """Return the part of Spark's error that says why."""
     text = str(error)
     why = next(found[-1] for reason in REASONS if (found := reason.findall(text)))
     kind = StorageFull if any(full in text for full in FULL) else ExportFailed

@@ -83,7 +83,7 @@ def _lines(limit: float, step: float, inner: float, show: Callable[[float], str]
 
 
 def _labels(labels: Sequence[str], ticks: Collection[int]) -> Iterator[str]:
-    """Where a column begins, its label."""
+    """Return where a column begins and its label."""
     width = (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
     for i in ticks:
         x = LEFT + i * width
@@ -91,7 +91,7 @@ def _labels(labels: Sequence[str], ticks: Collection[int]) -> Iterator[str]:
 
 
 def _scale(top: float, factors: Sequence[float]) -> tuple[float, float]:
-    """Where the scale ends, and how far its lines are apart: a round number."""
+    """Return where the scale ends and the distance of its lines, which is a round number."""
     step = 1.0
     while step * LINES < top:
         for factor in factors:
@@ -102,7 +102,7 @@ def _scale(top: float, factors: Sequence[float]) -> tuple[float, float]:
 
 
 def legend(names: Sequence[str]) -> str:
-    """Which colour is whose."""
+    """Return the legend of the colours."""
     each = (
         f'<li><i style="background:{COLOURS[i % len(COLOURS)]}"></i>{escape(name)}</li>'
         for i, name in enumerate(names)

@@ -156,7 +156,7 @@ def _largest(topics: list[TopicNumbers], steps: int) -> list[TopicNumbers]:
 
 
 def _count_transactions(spark: SparkSession, numbers: Numbers) -> None:
-    # Prepared and decided at one instant: in one append, without a prepare that anybody waits for.
+    # Prepared and decided in one append, so there was no time in between.
     for state, one_phase, count in _rows(
         spark,
         """
@@ -223,7 +223,7 @@ def _measure_latency(spark: SparkSession, numbers: Numbers) -> None:
 
 
 def latency_us(step: int) -> float:
-    """Where a step of latency begins."""
+    """Return where a step of latency begins."""
     edge: float = 10 ** (step / LATENCY_STEPS)
     return edge
 

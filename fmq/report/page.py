@@ -233,7 +233,7 @@ def duration(us: float) -> str:
 
 
 def times(steps: Steps) -> list[str]:
-    """When each step begins, as short as tells them apart."""
+    """Return when each step begins, as short as the steps can be told apart."""
     span = steps.number * steps.width_us
     if span > 3 * DAY_US:
         how = "%m-%d" if steps.width_us >= DAY_US else "%m-%d %H:%M"
@@ -248,7 +248,7 @@ def times(steps: Steps) -> list[str]:
 
 
 def round_times(steps: Steps) -> list[int]:
-    """Those steps, a few, that begin at times that are round."""
+    """Return a few steps that begin at round times."""
     for apart in WIDTHS_US:
         found = [i for i in range(steps.number) if _begins_at(steps, i) % apart == 0]
         if len(found) <= TICKS_MAX:

@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("fmq")`, checked: a wrong one is told with its nearest."""
+"""The options of `spark.read.format("fmq")`, checked: an error names the nearest option."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ QUEUE_MAX = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What somebody wants to read."""
+    """The options of one read."""
 
     paths: tuple[str, ...]
     view: str = "messages"

@@ -1,4 +1,4 @@
-"""A Spark session that knows fmq, for whoever has none: on this machine, with this Python."""
+"""A Spark session on this machine that knows fmq, with this Python."""
 
 from __future__ import annotations
 

@@ -107,11 +107,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._seen
 
     def _visible_to(self, store: str) -> int:
-        """How far a journal can be read; 0: it is not there any more."""
+        """Return how far a journal can be read; 0 if it is gone."""
         return self._seen[store].visible_to if store in self._seen else 0
 
     def _room(self, limit: ReadLimit) -> BatchRoom:
-        """What a batch may take: what Spark says, and what the other option does."""
+        """Return what a batch may take, by Spark's limit and by the option."""
         match limit:
             case ReadMaxRows(max_rows=messages):
                 return BatchRoom(messages, self._options.bytes_max)
@@ -120,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return BatchRoom()
 
     def _advanced(self, store: str, mark: Mark, stop: int, room: BatchRoom) -> Mark:
-        """How far a batch goes in one journal from `mark` on, at `stop` at the latest."""
+        """Return how far a batch goes in one journal from `mark` on, at `stop` at the latest."""
         if missed := self._skipped.pop(store, 0):
             # By itself, as what an offset counts beside going on is the gap at its front.
             return mark._replace(skipped_bytes=mark.skipped_bytes + missed)

@@ -14,7 +14,7 @@ NEVER_NULL = {"messages": frozenset({"topic", "queue", "offset", "position", "bo
 
 
 def spark_schema(schema: pa.Schema, view: str | None = None) -> StructType:
-    """What Spark calls the columns of `schema`, with what is known of those of `view`."""
+    """Return the columns of `schema` as Spark's types, with the comments of `view`."""
     made: StructType = from_arrow_schema(schema)
     for field in made:
         field.nullable = field.name not in NEVER_NULL.get(view or "", ())

@@ -169,7 +169,7 @@ class _Survey:
             self._leave_out(Damaged(name, floor, "the segment is missing"), name, floor, first)
 
     def _check_end(self) -> None:
-        """What was promised is there, or left out already."""
+        """Check that what was promised is there, or left out already."""
         last = self._layout.bases[-1]
         ends = [seen.end for seen in self._segments]
         ends += [part.position + part.skipped_bytes for part in self._left_out]
