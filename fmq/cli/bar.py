@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from fmq.cli.text import size
 
 
-class Bar:
+class ProgressBar:
     """On a terminal, from `with` to its end."""
 
     def __init__(self, console: Console) -> None:
@@ -28,7 +28,7 @@ class Bar:
         )
         self._task = self._progress.add_task("", total=None, done="")
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         self._progress.start()
         return self
 

@@ -270,9 +270,9 @@ class TableOutput:
     @contextmanager
     def progress(self) -> Iterator[Callable[[Row], None]]:
         """A bar that is gone when all is done."""
-        from fmq.cli.bar import Bar
+        from fmq.cli.bar import ProgressBar
 
-        with Bar(self._console) as bar:
+        with ProgressBar(self._console) as bar:
             yield bar.show
 
     def _grid(self, gap: int, *, header: bool) -> Table:

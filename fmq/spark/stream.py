@@ -30,10 +30,10 @@ from fmq.table.errors import Outrun, Overtaken
 from fmq.table.fleet import see_all
 from fmq.table.read import read_split
 from fmq.table.snapshot import Snapshot
-from fmq.table.stream import BatchRoom, Mark, batch_end, go_on
+from fmq.table.stream import BatchRoom, ReadMark, batch_end, go_on
 
 Offset = dict[str, dict[str, int]]
-Marks = dict[str, Mark]
+Marks = dict[str, ReadMark]
 ATTEMPTS = 5
 LOG = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._options.from_latest
         return as_offset(
             {
-                store: Mark(journal.visible_to) if latest else beginning(journal)
+                store: ReadMark(journal.visible_to) if latest else beginning(journal)
                 for store, journal in self._look().items()
             }
         )
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         seen = self._seen or self._look()
-        return as_offset({store: Mark(journal.visible_to) for store, journal in seen.items()})
+        return as_offset({store: ReadMark(journal.visible_to) for store, journal in seen.items()})
 
     def _look(self) -> dict[str, Snapshot]:
         """The journals as they are now, by store."""
@@ -119,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return BatchRoom(self._options.records_max, size)
         return BatchRoom()
 
-    def _advanced(self, store: str, mark: Mark, stop: int, room: BatchRoom) -> Mark:
+    def _advanced(self, store: str, mark: ReadMark, stop: int, room: BatchRoom) -> ReadMark:
         """Return how far a batch goes in one journal from `mark` on, at `stop` at the latest."""
         if missed := self._skipped.pop(store, 0):
             # By itself, as what an offset counts beside going on is the gap at its front.
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return found._replace(position=end)
         return mark
 
-    def _behind_gap(self, journal: Snapshot, mark: Mark, stop: int) -> Mark:
+    def _behind_gap(self, journal: Snapshot, mark: ReadMark, stop: int) -> ReadMark:
         found = go_on(journal, mark, stop, skip=self._options.skip_gaps)
         if found.skipped_bytes > mark.skipped_bytes:
             LOG.warning(
@@ -165,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found += self._parts(store, begin, mark)
         return found
 
-    def _parts(self, store: str, begin: Mark, end: Mark) -> list[SparkPart]:
+    def _parts(self, store: str, begin: ReadMark, end: ReadMark) -> list[SparkPart]:
         journal = self._seen.get(store)
         if journal is None:
             raise NotAStore(
@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         # The gap that the offset tells of lies at the front.
         told = begin.position + end.skipped_bytes - begin.skipped_bytes
-        found = self._behind_gap(journal, Mark(told), end.position)
+        found = self._behind_gap(journal, ReadMark(told), end.position)
         if found.skipped_bytes:
             self._skipped[store] = self._skipped.get(store, 0) + found.skipped_bytes
         splits = journal.splits(
@@ -213,9 +213,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
 
-def beginning(journal: Snapshot) -> Mark:
+def beginning(journal: Snapshot) -> ReadMark:
     """Before all that is there."""
-    return Mark(journal.first)
+    return ReadMark(journal.first)
 
 
 def as_offset(marks: Marks) -> Offset:
@@ -224,4 +224,4 @@ def as_offset(marks: Marks) -> Offset:
 
 
 def as_marks(offset: dict[str, Any]) -> Marks:
-    return {store: Mark(**said) for store, said in offset.items()}
+    return {store: ReadMark(**said) for store, said in offset.items()}

@@ -22,7 +22,7 @@ from fmq.table.snapshot import Snapshot
 from fmq.table.split import opened
 
 
-class Mark(NamedTuple):
+class ReadMark(NamedTuple):
     """How far a journal has been read."""
 
     position: int
@@ -58,8 +58,8 @@ class BatchRoom:
 
 
 def go_on(
-    journal: Snapshot, mark: Mark, stop: int, *, skip: bool, disk: Disk | None = None
-) -> Mark:
+    journal: Snapshot, mark: ReadMark, stop: int, *, skip: bool, disk: Disk | None = None
+) -> ReadMark:
     """Return where reading goes on after `mark`, at `stop` at the latest.
 
     If retention has dropped that place, return the end of the gap if gaps may be skipped, or raise
@@ -71,7 +71,7 @@ def go_on(
     lost = max(0, end - mark.position)
     if lost and not skip:
         raise Outrun(journal.path, mark.position, end)
-    return Mark(min(journal.first, stop), mark.skipped_bytes + lost)
+    return ReadMark(min(journal.first, stop), mark.skipped_bytes + lost)
 
 
 def _dropped_to(journal: Snapshot, disk: Disk | None) -> int:

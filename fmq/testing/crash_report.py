@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fmq.testing.crash_states import ENDED, State
+from fmq.testing.crash_states import ENDED, CrashState
 from fmq.testing.recorder import Place
 
 LIBRARIES = tuple(
@@ -43,7 +43,7 @@ class CrashFailure(AssertionError):
 
     def __init__(
         self,
-        path: Sequence[State],
+        path: Sequence[CrashState],
         trouble: str,
         error: BaseException,
         report: CrashReport,
@@ -64,7 +64,7 @@ class CrashFailure(AssertionError):
         super().__init__("\n".join(lines))
 
 
-def tell_state(state: State) -> list[str]:
+def tell_state(state: CrashState) -> list[str]:
     """Return where the program was, in lines of its own source, and what the crash does."""
     if state.how == ENDED:
         return []

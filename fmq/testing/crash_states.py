@@ -36,7 +36,7 @@ NAME = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CrashState:
     """One disk that the crash at `point` may have left; the files are those of the point."""
 
     point: Point
@@ -70,20 +70,20 @@ class State:
         return f"the power fails and leaves of what was not synced: {'; '.join(left) or 'nothing'}"
 
 
-def states(point: Point, count: int, seed: int) -> Iterator[State]:
+def states(point: Point, count: int, seed: int) -> Iterator[CrashState]:
     """A killed process, and `count` power cuts, chosen by `seed`; the one that costs most first."""
-    yield State(point, KILL, point.disk)
+    yield CrashState(point, KILL, point.disk)
     if point.unwritten is not None:
-        yield State(point, UNWRITTEN, point.unwritten)
+        yield CrashState(point, UNWRITTEN, point.unwritten)
     losses = list(islice(point.disk.losses(seed), LOSSES_MAX))
     if len(losses) > count:
         chosen = Random(f"{seed} {point.number}").sample(losses[1:], max(0, count - 1))
         losses = [*losses[:1], *chosen][:count]
     for loss in losses:
-        yield State(point, POWER, point.disk.after(loss), loss)
+        yield CrashState(point, POWER, point.disk.after(loss), loss)
 
 
-def find(points: list[Point], name: str) -> State:
+def find(points: list[Point], name: str) -> CrashState:
     """The state of that name; BadOption if the program does not come to such a point."""
     found = NAME.fullmatch(name)
     if found is None:
@@ -97,7 +97,7 @@ def find(points: list[Point], name: str) -> State:
     point = points[int(number)]
     if kept is None:
         unwritten = point.unwritten if how == UNWRITTEN else None
-        return State(point, how, unwritten or point.disk)
+        return CrashState(point, how, unwritten or point.disk)
     numbers = frozenset(int(each) for each in kept.split(",") if each != "-")
     loss = Loss(numbers, Torn(int(torn), int(cut), Tear(tear)) if torn else None)
-    return State(point, POWER, point.disk.after(loss), loss)
+    return CrashState(point, POWER, point.disk.after(loss), loss)

@@ -17,7 +17,7 @@ from tempfile import mkdtemp
 import fmq
 from fmq.testing.crash_disk import CrashDisk
 from fmq.testing.crash_report import CrashFailure, CrashReport
-from fmq.testing.crash_states import ENDED, State, find, states
+from fmq.testing.crash_states import ENDED, CrashState, find, states
 from fmq.testing.fake_clock import START_US
 from fmq.testing.late_engine import LateClock, open_late
 from fmq.testing.recorder import Point, Recorder
@@ -72,23 +72,23 @@ class Lives:
                 for second in states(again, count, seed):
                     self._try(state, second)
 
-    def _crashes(self, points: list[Point], count: int, seed: int) -> Iterator[State]:
+    def _crashes(self, points: list[Point], count: int, seed: int) -> Iterator[CrashState]:
         """Before all others the program that ends well: a check that fails then needs no crash."""
-        yield State(points[-1], ENDED, points[-1].disk)
+        yield CrashState(points[-1], ENDED, points[-1].disk)
         for point in points:
             self._points += 1
             yield from states(point, count, seed)
 
     def try_one(self, points: list[Point], name: str) -> None:
         """The state that a CrashFailure has named."""
-        path: list[State] = []
+        path: list[CrashState] = []
         for part in name.split(" > "):
             self._points += 1
             self._states += 1
             path.append(find(points, part))
             points = self._next(*path)
 
-    def _try(self, *path: State) -> list[Point]:
+    def _try(self, *path: CrashState) -> list[Point]:
         """Do `_next` with a state that is not known yet; nothing with one that is."""
         disk, point = path[-1].disk, path[-1].point
         seen = disk.fingerprint(), tuple(point.files.items()), repr(point.told)
@@ -98,7 +98,7 @@ class Lives:
         self._states += 1
         return self._next(*path)
 
-    def _next(self, *path: State) -> list[Point]:
+    def _next(self, *path: CrashState) -> list[Point]:
         """Start after the last crash of `path`, recover and check; the points of recovery."""
         point, disk = path[-1].point, path[-1].disk.after_kill()
         points: list[Point] = []
@@ -131,7 +131,9 @@ class Lives:
             yield engine, World(path, clock, told)
         shutil.rmtree(path)
 
-    def _failure(self, path: tuple[State, ...], trouble: str, error: BaseException) -> CrashFailure:
+    def _failure(
+        self, path: tuple[CrashState, ...], trouble: str, error: BaseException
+    ) -> CrashFailure:
         kept = None
         if self._keep is not None:
             self._keep.mkdir(parents=True, exist_ok=True)
