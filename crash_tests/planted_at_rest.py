@@ -46,7 +46,7 @@ FOUND_BY_TESTS = (
         "a queue that was idle does not hear that a lease has ended",
         "            ready.expire(now)\n",
         "",
-        tests="tests/test_steps.py -k comes_again",
+        tests="tests/test_steps.py -k redelivered",
     ),
     Mutant(
         "an idle poll looks at every queue",

@@ -31,7 +31,7 @@ sys.exit(dev.run("-c", "import os, signal; print(os.getpid(), flush=True); signa
 """
 
 
-def test_what_the_command_has_started_ends_with_it_by_sigterm() -> None:
+def test_processes_of_the_command_end_with_it_by_sigterm() -> None:
     """The tests do not run on without it, with their servers; the exit code is the shell's."""
     command = subprocess.Popen(
         [sys.executable, "-c", RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True

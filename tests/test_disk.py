@@ -430,7 +430,7 @@ def test_an_exclusive_pin_excludes_all_others(directory: Directory) -> None:
     assert second.pin(exclusive=False)
 
 
-def test_who_is_refused_an_exclusive_pin_loses_the_shared_one(directory: Directory) -> None:
+def test_a_refused_exclusive_pin_ends_the_shared_one(directory: Directory) -> None:
     """So does flock: it gives up the lock that it has before it asks for the other."""
     fill(directory, "a", b"x")
     first, second = directory.open("a"), directory.open("a")

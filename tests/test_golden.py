@@ -91,7 +91,9 @@ def test_every_format_version_so_far_has_its_golden_directory() -> None:
 
 
 @golden
-def test_it_is_sound_and_check_counts_what_recovery_will_cut(version: str, life: str) -> None:
+def test_a_golden_directory_is_sound_and_check_counts_what_recovery_will_cut(
+    version: str, life: str
+) -> None:
     report = fmq.check(DATA / version / life)
     assert report.problems == ()
     assert report.tail_bytes == (100 if life == "killed" else 0)
@@ -134,7 +136,9 @@ def test_all_that_is_derived_can_be_missing(version: str, life: str, tmp_path: P
 
 
 @golden
-def test_it_is_written_on_where_it_ended(version: str, life: str, tmp_path: Path) -> None:
+def test_a_golden_directory_is_continued_at_its_end(
+    version: str, life: str, tmp_path: Path
+) -> None:
     """What waited is decided, a message follows the last one, and all else stays as it was."""
     wanted = expected(version, life)
     place = copied(version, life, tmp_path)
@@ -208,7 +212,7 @@ def test_every_kind_of_file_occurs(version: str) -> None:
     assert len([name for name in names if name.endswith(".seg")]) > 3
 
 
-def test_one_phase_is_read_in_the_shape_that_it_had_first() -> None:
+def test_a_transaction_in_one_phase_is_read_in_its_first_shape() -> None:
     """In v1 it is PREPARE, what it publishes and acks, and COMMIT; no later fmq writes that."""
     place = DATA / "v1" / "closed"
     found = kinds_of(place)
@@ -218,7 +222,7 @@ def test_one_phase_is_read_in_the_shape_that_it_had_first() -> None:
     assert {each.tx for each in records(place) if isinstance(each, Decided)} <= prepared
 
 
-def test_one_phase_is_read_in_the_shape_that_it_has() -> None:
+def test_a_transaction_in_one_phase_is_read_in_its_present_shape() -> None:
     """It begins with what it publishes or acks, or is a COMMIT alone."""
     found = kinds_of(DATA / "v1-bound" / "closed")
     assert {
@@ -243,14 +247,14 @@ def test_a_prepare_that_is_bound_says_so() -> None:
     assert {each.bound for each in older} == {False}
 
 
-def test_one_phase_has_every_column() -> None:
+def test_a_transaction_in_one_phase_has_every_column() -> None:
     runs = [each for each in records(DATA / "v1-bound" / "closed") if isinstance(each, Run)]
     found = [run for run in runs if run.kind == Kind.TX_MESSAGE and run.tx_id == "at-once"]
     for flag in (COMPRESSED, LENGTHS, KEYS, TAGS, HEADERS):
         assert {bool(run.flags & flag) for run in found} == {True, False}, flag
 
 
-def test_who_is_asked_is_told_whether_it_is_bound(tmp_path: Path) -> None:
+def test_a_question_says_whether_the_transaction_is_bound(tmp_path: Path) -> None:
     """The database's checker answers for nothing else, and so needs to know it."""
     found = {}
     for version in VERSIONS:

@@ -311,7 +311,7 @@ def test_files_of_strange_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["directory", "symlink", "symlink to itself", "pipe", "nobody's"])
-def test_what_is_no_file_is_refused_or_passed_over(kind: str, tmp_path: Path) -> None:
+def test_names_that_are_no_files_are_refused_or_skipped(kind: str, tmp_path: Path) -> None:
     """A symbolic link is never followed, a pipe never waited for, a lock never replaced."""
     outside = tmp_path / "outside"
     outside.mkdir()

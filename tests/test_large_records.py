@@ -254,7 +254,7 @@ def test_a_record_of_a_transaction_holds_at_most_65536_messages(
     assert fmq.check(tmp_path / "d").problems == ()
 
 
-def test_what_is_left_undecided_of_several_records_is_committed_whole(tmp_path: Path) -> None:
+def test_an_undecided_transaction_of_several_records_is_committed_whole(tmp_path: Path) -> None:
     """The next engine, which no longer has the messages in memory, publishes them all."""
     with fmq.open(tmp_path / "d") as engine:
         tx = engine.transaction(tx_id="T")
@@ -267,7 +267,7 @@ def test_what_is_left_undecided_of_several_records_is_committed_whole(tmp_path: 
         assert sizes_of_records(read_all(engine)) == [MESSAGES_MAX, 2]
 
 
-def test_what_takes_several_records_is_there_as_a_whole_after_any_crash() -> None:
+def test_a_send_of_several_records_is_whole_after_any_crash() -> None:
     """All messages of one send_many, or none."""
 
     def send(engine: fmq.Engine, world: World) -> None:

@@ -40,7 +40,7 @@ def test_the_mount_that_a_path_lies_in_tells(path: str, kind: str | None) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "1 2 3\n - ext4\n", "- - - -\n\n"])
-def test_what_the_kernel_does_not_say_refuses_nobody(text: str) -> None:
+def test_an_unknown_file_system_is_not_refused(text: str) -> None:
     assert remote_kind("/mnt", text) is None
 
 
@@ -58,7 +58,7 @@ class Elsewhere(RealDisk):
         return directory
 
 
-def test_it_is_refused_for_writing_and_can_be_looked_at(tmp_path: Path) -> None:
+def test_a_remote_directory_is_refused_for_writing_and_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "d"
     with fmq.open(path) as engine:
         engine.send("t", b"0")

@@ -119,9 +119,7 @@ with fmq.open(sys.argv[1]):
 
 
 @pytest.mark.parametrize("looked_at", ["", "/LOCK"])
-def test_whoever_looks_for_an_engine_keeps_none_from_opening(
-    tmp_path: Path, looked_at: str
-) -> None:
+def test_looking_for_an_engine_keeps_none_from_opening(tmp_path: Path, looked_at: str) -> None:
     """As `fmq.check` does, which shares a lock to know whether it would be refused.
 
     Method: share it here, too, and let go when the engine has been refused it once.
@@ -156,7 +154,7 @@ fmq.open(sys.argv[1]).close()
 """
 
 
-def test_where_a_directory_cannot_be_locked_its_lock_file_alone_is(tmp_path: Path) -> None:
+def test_only_the_lock_file_is_locked_where_a_directory_cannot_be(tmp_path: Path) -> None:
     """As NFS has it: there a lock is for a file that was opened for writing."""
     assert run(WITHOUT_LOCKS_OF_DIRECTORIES, tmp_path / "d").split() == ["True", "True"]
 
@@ -542,7 +540,7 @@ def dropped(use: Callable[[], object]) -> None:
     gc.collect()
 
 
-def test_what_was_dropped_without_a_close_says_so_and_keeps_nothing(tmp_path: Path) -> None:
+def test_an_engine_dropped_without_close_warns_and_keeps_nothing(tmp_path: Path) -> None:
     """Neither the lock nor a file, unless it has threads: those keep it alive."""
     for _ in range(3):
         with pytest.warns(ResourceWarning, match="not closed"):
@@ -639,7 +637,7 @@ engine.close()
 """
 
 
-def test_who_has_too_many_files_open_decides_all_the_same(tmp_path: Path) -> None:
+def test_too_many_open_files_prevent_no_decision(tmp_path: Path) -> None:
     """What has to be imported for a call is there before, or the call is refused whole."""
     with fmq.open(tmp_path / "d") as engine:
         engine.send("t", b"1")

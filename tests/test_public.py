@@ -114,7 +114,7 @@ def test_results_that_only_an_engine_makes_cannot_be_made(made: typing.Any) -> N
         made()
 
 
-def test_what_was_read_can_be_put_in_a_set(tmp_path: Path) -> None:
+def test_messages_can_be_put_in_a_set(tmp_path: Path) -> None:
     """Headers are a dict, and count where messages are compared."""
     with fmq.open(tmp_path / "d") as engine:
         for value in "aba":
@@ -273,7 +273,7 @@ def test_a_message_that_was_read_is_like_one_that_was_made() -> None:
         read.body = b"other"  # type: ignore[misc]
 
 
-def test_one_message_is_no_list_of_bodies(tmp_path: Path) -> None:
+def test_a_single_message_is_refused_as_a_list_of_bodies(tmp_path: Path) -> None:
     """A message is a tuple, and send_many would otherwise send its fields."""
     one: typing.Any = fmq.Message(b"body")
     with fmq.open(tmp_path / "shop") as engine:

@@ -32,7 +32,7 @@ def drop_the_oldest(disk: Disk, clock: FakeClock) -> None:
         (lambda reader: reader.read("t"), OffsetGone),
     ],
 )
-def test_what_is_dropped_during_a_look_is_gone_and_not_damaged(
+def test_a_segment_dropped_during_a_look_is_gone_and_not_damaged(
     look: Callable[[ReadOnlyEngine], object], gone: type[Exception]
 ) -> None:
     """Before any line of the look, that which asks for news included."""

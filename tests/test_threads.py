@@ -235,7 +235,7 @@ def test_an_engine_without_threads_has_none(tmp_path: Path) -> None:
         assert engine.queues("t")[0].next == 4
 
 
-def test_one_of_many_that_decide_at_once_wins_and_all_agree(tmp_path: Path) -> None:
+def test_of_many_decisions_at_once_one_wins_and_all_agree(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", Options(segment_bytes=1 << 20)) as engine:
         for number in range(20):
             tx = engine.transaction(tx_id=f"T{number}")

@@ -56,7 +56,7 @@ def test_several_directories_and_patterns_are_one_export(
     assert said.of("export")[0]["rows"] == 0
 
 
-def test_what_goes_wrong_is_said_in_a_paragraph(shop: Path, tmp_path: Path) -> None:
+def test_an_error_is_printed_as_a_paragraph(shop: Path, tmp_path: Path) -> None:
     said = fmq_piped("export", shop, shop, *ARROW)
     assert said.code == ERROR
     assert said.error.startswith(f"fmq: {shop}: holds ")
@@ -99,7 +99,7 @@ def test_without_pyarrow_it_says_what_to_install(shop: Path, tmp_path: Path) -> 
     assert "pip install '.[arrow]'" in done.stderr
 
 
-def test_how_long_it_still_takes_is_not_told_before_there_is_a_rate() -> None:
+def test_the_remaining_time_is_shown_once_there_is_a_rate() -> None:
     """Rows may be counted before the first part of the journal is done."""
     row = {"rows": 5, "bytes": 0, "bytes_total": 1000}
     assert _seconds_left(row, 2.0) is None

@@ -23,7 +23,7 @@ def test_queues_and_positions_are_those_of_the_engine(shop: Path) -> None:
     assert about["checkpoint"]["applied_upto"] == stats.checkpointed_upto
 
 
-def test_who_writes_is_named_while_they_do(shop: Path) -> None:
+def test_the_writing_process_is_named_while_it_writes(shop: Path) -> None:
     """And afterwards the directory is closed, though the lock file still has a name in it."""
     with fmq.open(shop, background=False):
         (about,) = fmq_json("info", shop).of("directory")
@@ -32,7 +32,7 @@ def test_who_writes_is_named_while_they_do(shop: Path) -> None:
     assert (about["writer"], about["closed"]) == (None, True)
 
 
-def test_what_is_not_vouched_for_is_counted(shop: Path) -> None:
+def test_bytes_that_are_not_proven_durable_are_counted(shop: Path) -> None:
     """The last append of a live engine: durable, and nothing later that says so."""
     with fmq.open(shop, background=False) as engine:
         receipt = engine.send("audit", b"d")

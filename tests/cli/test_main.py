@@ -193,7 +193,7 @@ def long_journal(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("how", ["json", "table"])
-def test_nobody_reading_any_more_is_no_error(long_journal: Path, how: str) -> None:
+def test_a_closed_pipe_is_no_error(long_journal: Path, how: str) -> None:
     """As with `fmq records DIR | head -1`: quiet, and as a shell says it, 141."""
     with subprocess.Popen(
         [*COMMAND, "records", long_journal, "--format", how],

@@ -31,7 +31,7 @@ def test_the_records_lie_one_after_the_other(shop: Path) -> None:
     assert ends[-1] == fmq_json("info", shop).of("directory")[0]["visible_to"]
 
 
-def test_what_was_rolled_back_or_is_undecided_is_shown_and_named(shop: Path) -> None:
+def test_rolled_back_and_undecided_records_are_shown_as_such(shop: Path) -> None:
     """The PREPARE and the bodies of each transaction tell its fate."""
     lines = fmq_json("records", shop).lines
     fates = {(line["kind"], line["tx_id"], line["fate"]) for line in lines if "fate" in line}
@@ -182,7 +182,7 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
     assert f"position {last.position}: " in error and "nothing proves it durable" in error
 
 
-def test_what_a_crash_left_at_the_end_is_listed_though_nobody_vouches_for_it(
+def test_unproven_records_at_the_end_are_listed(
     tmp_path: Path,
 ) -> None:
     """A prepared transaction, and no decision or later record to prove it durable."""

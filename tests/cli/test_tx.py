@@ -125,7 +125,7 @@ def test_a_locked_directory_names_who_has_it(shop: Path) -> None:
     assert f"process {os.getpid()}" in error
 
 
-def test_what_a_crash_left_unproven_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+def test_unproven_records_of_a_crash_are_noted(tmp_path: Path) -> None:
     """A reader vouches for nothing behind the last proof of durability, and says so; after the
     next opening for writing the transaction is there.
     """

@@ -11,7 +11,7 @@ from tests.cli.conftest import SMALL
 from tests.recovery.interrupted import InterruptedDisk
 
 
-def test_what_retention_drops_meanwhile_is_passed_over(segments: Path) -> None:
+def test_segments_that_retention_drops_meanwhile_are_skipped(segments: Path) -> None:
     """The segment that is open is read to its end; those dropped before they are, are not."""
     directory = RealDisk().directory(str(segments), make=False)
     whole = [append[0].position for append in Walk(directory)]

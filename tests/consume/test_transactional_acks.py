@@ -267,7 +267,7 @@ def test_an_ack_after_prepare_is_refused_and_leaves_the_delivery() -> None:
         delivery.ack()
 
 
-def test_one_ack_too_many_is_refused_and_leaves_the_delivery() -> None:
+def test_an_ack_beyond_the_limit_is_refused_and_the_delivery_stays() -> None:
     """Ack every other message, so that each ack is a range of its own."""
     with opened(CrashDisk(), segment_bytes=8192) as engine:
         engine.send_many("in", [b""] * 600)

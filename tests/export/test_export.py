@@ -120,7 +120,7 @@ def test_several_directories_are_one_export(shop: str, strange: str, out: Out) -
         arrow(shop, out)
 
 
-def test_what_belongs_to_another_export_is_refused(shop: str, strange: str, out: Out) -> None:
+def test_the_directory_of_another_export_is_refused(shop: str, strange: str, out: Out) -> None:
     arrow(shop, out)
     files = out.files()
     with pytest.raises(OtherExport, match=r"begun with the format 'parquet', and .* 'csv'"):
@@ -134,7 +134,7 @@ def test_what_belongs_to_another_export_is_refused(shop: str, strange: str, out:
     assert out.files() == files
 
 
-def test_what_no_export_made_is_not_touched(shop: str, out: Out) -> None:
+def test_files_that_no_export_made_are_not_touched(shop: str, out: Out) -> None:
     out.path.mkdir()
     (out.path / "letter.txt").write_text("dear")
     with pytest.raises(NotAnExport, match=r"holds 'letter.txt', which no export made"):
@@ -165,7 +165,7 @@ def test_a_state_that_makes_no_sense_is_refused(shop: str, out: Out) -> None:
         ({"on_gap": "skp"}, "did you mean skip"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_made(
+def test_impossible_arguments_are_refused_before_files_are_made(
     shop: str, out: Out, options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(BadOption, match=says):
@@ -190,14 +190,14 @@ def test_a_topic_too_long_for_a_folder_is_told_before_anything_is_made(
     assert arrow(tmp_path / "shop", out, view="records").rows == 2
 
 
-def test_one_export_at_a_time(shop: str, out: Out) -> None:
+def test_two_exports_to_one_directory_are_refused(shop: str, out: Out) -> None:
     held = opened(str(out), Shape("parquet", "messages", False, False))
     with held, pytest.raises(Locked, match="another export is writing here"):
         arrow(shop, out)
     assert arrow(shop, out).rows == 1900
 
 
-def test_what_retention_dropped_before_it_was_exported_is_told(tmp_path: Path, out: Out) -> None:
+def test_segments_dropped_before_their_export_are_reported(tmp_path: Path, out: Out) -> None:
     """It is an error that says what is missing, or by option a gap that is written down."""
     path = tmp_path / "shop"
     options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
@@ -220,7 +220,7 @@ def test_what_retention_dropped_before_it_was_exported_is_told(tmp_path: Path, o
         assert arrow(path, out).rows == 0
 
 
-def test_what_was_exported_may_be_dropped(tmp_path: Path, out: Out) -> None:
+def test_retention_may_drop_exported_segments(tmp_path: Path, out: Out) -> None:
     """Nothing is missing when retention drops what the export has: no gap is told of."""
     path = tmp_path / "shop"
     options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
@@ -233,7 +233,7 @@ def test_what_was_exported_may_be_dropped(tmp_path: Path, out: Out) -> None:
     assert [row["offset"] for row in out.rows()] == list(range(400))
 
 
-def test_what_is_being_exported_is_kept_from_retention(tmp_path: Path, out: Out) -> None:
+def test_retention_keeps_segments_that_are_being_exported(tmp_path: Path, out: Out) -> None:
     """An engine that would drop it while the export runs keeps it until the end."""
     path = tmp_path / "shop"
     options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)

@@ -82,7 +82,7 @@ def test_an_export_goes_on_as_it_was_begun(formulas: str, out: Out) -> None:
         export(formulas, str(out), engine="arrow", format="csv", raw=True)
 
 
-def test_one_that_an_older_version_began_has_its_cells_as_they_are(formulas: str, out: Out) -> None:
+def test_an_export_of_an_older_version_keeps_its_cells_raw(formulas: str, out: Out) -> None:
     """Versions before this option wrote no marks, and did not say so."""
     export(formulas, str(out), engine="arrow", format="csv", raw=True)
     state = out.path / "_fmq" / "export.json"

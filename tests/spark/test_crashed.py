@@ -54,9 +54,7 @@ def put(disk: CrashDisk, path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_a_crash_left_is_read_as_a_read_only_engine_reads_it(
-    reader: Reader, seed: int
-) -> None:
+def test_a_crashed_directory_is_read_as_by_a_read_only_engine(reader: Reader, seed: int) -> None:
     path = Path(reader.path)
     put(crashed(seed), path)
     before = {file.name: file.read_bytes() for file in path.iterdir()}

@@ -65,7 +65,7 @@ def test_other_views_are_the_same_by_spark_and_by_arrow(
         assert by_spark.schema() == by_arrow.schema()
 
 
-def test_one_engine_goes_on_where_the_other_was(shop: Reader, tmp_path: Path) -> None:
+def test_each_backend_continues_the_export_of_the_other(shop: Reader, tmp_path: Path) -> None:
     """An export that Arrow was stopped in is finished by Spark, and read by Spark as it is."""
     out = Out(tmp_path / "out")
 
@@ -104,7 +104,7 @@ def test_any_file_format_of_spark_goes_by_its_name(shop: Reader, tmp_path: Path)
     assert shop.spark.read.orc(str(tmp_path / "out")).count() == report.rows == 1900
 
 
-def test_what_spark_cannot_write_is_said_in_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_error_of_spark_is_printed_as_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
     """A format that is not there leaves nothing behind that another would be refused for."""
     path, out = str(tmp_path / "bytes"), str(tmp_path / "out")
     fill_with_bytes(path)

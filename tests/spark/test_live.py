@@ -38,7 +38,7 @@ def count(path: Path) -> int:
     return len(fmq.table.read(str(path), columns=["offset"]).read_all())
 
 
-def test_what_is_not_durable_is_not_shown(tmp_path: Path) -> None:
+def test_messages_that_are_not_durable_are_not_shown(tmp_path: Path) -> None:
     """Also what a consumer of the engine is not shown yet."""
     options = fmq.Options(sync="interval", sync_interval_seconds=60)
     with fmq.open(tmp_path / "shop", options, clock=FakeClock()) as engine:
@@ -79,7 +79,7 @@ def test_a_segment_that_is_dropped_while_it_is_read_is_an_error(tmp_path: Path) 
         assert offsets == [*range(len(offsets))]
 
 
-def test_what_is_pinned_is_kept_and_the_engine_names_the_keeper(
+def test_pinned_segments_are_kept_and_the_engine_names_the_pin(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """However much is sent meanwhile; when the pin ends, retention goes on."""

@@ -215,7 +215,7 @@ def test_an_append_larger_than_the_limit_goes_whole(tmp_path: Path, limit: str) 
     ]
 
 
-def test_nobody_waits_for_ever_beside_a_directory_that_never_runs_dry(tmp_path: Path) -> None:
+def test_a_stream_ends_beside_a_directory_that_is_always_written_to(tmp_path: Path) -> None:
     """What is larger than the limit comes although others could fill every batch."""
     send(tmp_path / "a", *[b"small"] * 20)
     send(tmp_path / "b", b"x" * 3000)
@@ -253,7 +253,7 @@ def test_a_planned_batch_is_the_same_when_it_is_planned_again(tmp_path: Path) ->
     assert len(once) == 7
 
 
-def test_what_is_undecided_holds_nothing_back_and_comes_with_its_commit(tmp_path: Path) -> None:
+def test_undecided_messages_hold_back_no_others_and_come_with_their_commit(tmp_path: Path) -> None:
     with engine_at(tmp_path / "a") as engine:
         stream = Planned(tmp_path / "a")
         tx = engine.transaction(tx_id="order-1")
@@ -378,7 +378,7 @@ def kept(path: Path) -> list[bytes]:
         return [bytes(message.body) for message in engine.read("orders", offset=queue.first)]
 
 
-def test_what_retention_dropped_before_it_was_read_is_an_error(tmp_path: Path) -> None:
+def test_messages_dropped_before_they_were_read_are_an_error(tmp_path: Path) -> None:
     """It says what is lost, from where to where, and what to do; again, until that is done."""
     send(tmp_path / "a", b"1")
     stream = Planned(tmp_path / "a")

@@ -140,7 +140,7 @@ def top(shop: Reader, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("what", READS)
-def test_what_is_wrong_is_in_what_spark_raises(shop: Reader, top: str, what: str) -> None:
+def test_the_error_of_spark_says_what_is_wrong(shop: Reader, top: str, what: str) -> None:
     read, sentence = READS[what]
     with pytest.raises(PySparkException) as caught:
         read(shop.spark.read.format("fmq"), top).collect()

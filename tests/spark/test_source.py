@@ -25,7 +25,7 @@ def test_messages_of_a_live_engine_end_at_what_is_durable(reader: Reader) -> Non
         assert shown == shown_by_engine(reader.path)
 
 
-def test_what_spark_need_not_ask_for_is_never_null(shop: Reader) -> None:
+def test_columns_that_spark_takes_as_not_null_are_never_null(shop: Reader) -> None:
     """The other columns of messages are, somewhere."""
     told = {field.name for field in shop.view().schema if not field.nullable}
     rows = fmq.table.read(shop.path).read_all()
@@ -73,7 +73,7 @@ def test_records_are_the_raw_journal(shop: Reader) -> None:
     assert [row["position"] for row in rows] == sorted(row["position"] for row in rows)
 
 
-def test_how_often_was_asked_is_told_with_the_decision(reader: Reader) -> None:
+def test_a_decision_says_how_often_was_asked(reader: Reader) -> None:
     with fmq.open(reader.path) as engine:
         tx = engine.transaction(tx_id="order-1", producer="checkout")
         tx.send("orders", b"x")

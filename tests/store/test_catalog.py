@@ -110,7 +110,7 @@ def test_every_offset_is_found_in_the_segment_that_holds_it() -> None:
     assert sealed.rebuilt == []
 
 
-def test_what_no_sealed_segment_holds_is_not_found() -> None:
+def test_an_offset_that_no_sealed_segment_holds_is_not_found() -> None:
     catalog = Sealed(ten_segments()).catalog
     for key, offset in [
         (("orders", 0), 4),
@@ -388,7 +388,7 @@ def test_of_an_index_without_decisions_only_the_front_is_read() -> None:
         assert disk.count("read", names="*.idx") == before + reads
 
 
-def test_what_was_decided_is_kept_of_the_newest_segments_alone_if_there_is_too_much() -> None:
+def test_keys_are_kept_of_the_newest_segments_only_if_there_are_too_many() -> None:
     """And what is kept stays, however often the others are looked through."""
     disk = FaultDisk(CrashDisk())
     catalog = Sealed(deciding_segments(10, each=5), disk, keys_max=32).reopened()
@@ -408,7 +408,7 @@ def test_what_was_decided_is_kept_of_the_newest_segments_alone_if_there_is_too_m
     assert catalog._kept_keys == 0
 
 
-def test_what_was_decided_in_a_segment_sealed_later_takes_the_room_of_the_oldest() -> None:
+def test_keys_of_a_newer_segment_take_the_room_of_the_oldest() -> None:
     indexes = deciding_segments(10, each=5)
     sealed = Sealed(indexes[:9], keys_max=32)
     assert [*sealed.catalog.find_outcomes("never")] == []

@@ -59,7 +59,7 @@ def test_bodies_come_back_as_they_were(sent: list[bytes], compress: int | None) 
 
 
 @given(st.binary(max_size=300), st.none() | st.integers(0, 300))
-def test_one_body_is_encoded_as_a_batch_of_one_is(body: bytes, compress: int | None) -> None:
+def test_a_single_body_is_encoded_as_a_batch_of_one(body: bytes, compress: int | None) -> None:
     """The short way and the long way write the same bytes."""
     one, batch = encode_one(body, compress), encode_bodies([body], compress)
     for name in Content.__slots__:

@@ -68,7 +68,7 @@ def test_no_more_than_so_many_stay_open(files: Files, opened: Opened) -> None:
     assert opened.still_open == OPEN_MAX
 
 
-def test_those_used_least_recently_are_closed(files: Files, opened: Opened) -> None:
+def test_the_least_recently_used_files_are_closed(files: Files, opened: Opened) -> None:
     for base in range(OPEN_MAX):
         with files.using(base):
             pass

@@ -222,7 +222,7 @@ def test_outcomes_are_found_by_tx_id_the_newest_first() -> None:
         assert known.find_outcomes("c") == []
 
 
-def test_what_is_decided_after_somebody_looked_is_found_too() -> None:
+def test_decisions_after_a_look_are_found_too() -> None:
     index = SegmentIndex(BASE)
     for place, tx_id, expected in [
         (100, "a", [BASE + 100]),

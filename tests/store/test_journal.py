@@ -35,7 +35,7 @@ from tests.store.samples import SEED, STORE
 NOTE_BYTES = size_of(note(""))
 
 
-def test_what_is_appended_is_found_in_the_files() -> None:
+def test_appends_are_found_in_the_files() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
     append(journal, "a")
@@ -150,7 +150,7 @@ def test_several_rolls_may_be_pending() -> None:
     assert Found(disk).texts == [[str(i)] for i in range(12)]
 
 
-def test_what_was_taken_stays_as_it_is_while_others_plan() -> None:
+def test_taken_appends_do_not_change_while_others_are_planned() -> None:
     """A roll, too, joins what the next writes, and not what is being written."""
     disk = CrashDisk()
     journal = make_journal(disk)

@@ -341,9 +341,7 @@ def test_any_damaged_bit_of_a_run_is_damaged_and_never_a_wrong_body(
 
 @pytest.mark.parametrize("name", kinds_of_entries())
 @pytest.mark.parametrize("read_ahead_bytes", [1, 1 << 20])
-def test_what_is_sound_before_a_damaged_run_is_given_and_ends_before_it(
-    name: str, read_ahead_bytes: int
-) -> None:
+def test_sound_messages_before_a_damaged_run_are_returned(name: str, read_ahead_bytes: int) -> None:
     """Whatever bit it is, and however much was asked for: never a wrong body, never one less."""
     stored = kinds_of_entries()[name]
     stored.reader(1)
@@ -360,7 +358,7 @@ def test_what_is_sound_before_a_damaged_run_is_given_and_ends_before_it(
                 file.write(at, (bytes([sound]),), sync=True)
 
 
-def test_what_was_skipped_is_not_what_is_sound_before_the_damage() -> None:
+def test_skipped_messages_do_not_count_as_sound_ones_before_damage() -> None:
     """A batch that begins within a run has nothing if the next is bad, once that one is taken."""
     stored = Stored()
     first = stored.first

@@ -193,7 +193,7 @@ def test_random_bytes_are_no_record(data: bytes) -> None:
         decode(MAGIC + data, 0, POSITION, SEED)
 
 
-def test_one_flipped_bit_of_a_long_body_is_refused() -> None:
+def test_a_flipped_bit_in_a_long_body_is_refused() -> None:
     """At every byte of a body as long as bodies are."""
     run = place(examples()["MESSAGE"])
     assert isinstance(run, Run)

@@ -167,7 +167,7 @@ def test_bytes_that_are_no_record_are_bad(at: int) -> None:
     assert scanned.ending.position == scanned.ending.append_start == last.position
 
 
-def test_one_byte_far_behind_the_end_is_bad_and_not_zeros() -> None:
+def test_a_byte_far_after_the_end_is_noticed() -> None:
     for capacity in (4096, BLOCK_BYTES + 4096, 3 * BLOCK_BYTES):
         data = two_appends(capacity)
         end = data.position

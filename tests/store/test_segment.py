@@ -71,7 +71,7 @@ def test_a_header_cut_short_is_refused(size: int) -> None:
     [(8, 2, "format 3"), (10, 1, "required flags 0x1")],
     ids=["format", "required flag"],
 )
-def test_what_a_newer_fmq_wrote_is_refused_as_newer(at: int, bit: int, what: str) -> None:
+def test_a_segment_of_a_newer_fmq_is_refused_as_newer(at: int, bit: int, what: str) -> None:
     data = bytearray(HEADER.encode())
     data[at] ^= bit
     with pytest.raises(NewerFormat, match=what):

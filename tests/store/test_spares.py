@@ -45,7 +45,7 @@ def test_a_taken_spare_is_nobody_elses() -> None:
     assert spares.count() == 0
 
 
-def test_one_is_made_ahead_and_no_more() -> None:
+def test_only_one_spare_is_made_ahead() -> None:
     disk = CrashDisk()
     spares = spares_on(disk)
     for _ in range(3):

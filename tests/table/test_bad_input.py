@@ -35,7 +35,7 @@ def make_places(top: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_JOURNALS)
-def test_what_is_no_journal_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_a_directory_without_a_journal_is_refused_by_name(tmp_path: Path, name: str) -> None:
     make_places(tmp_path)
     path = name if ":" in name else f"{tmp_path}/{name}"
     with pytest.raises(NotAStore, match=NOT_JOURNALS[name]) as caught:

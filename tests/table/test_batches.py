@@ -174,7 +174,7 @@ def test_several_journals_share_the_room_of_a_batch() -> None:
 # --- what retention took --------------------------------------------------------------------------
 
 
-def test_what_was_dropped_before_it_was_read_is_told_from_where_to_where() -> None:
+def test_the_bounds_of_a_dropped_part_are_reported() -> None:
     disk, journal, first = overtaken()
     with pytest.raises(Outrun, match=r"position 64 up to \d+, [\d,]+ bytes, was dropped") as caught:
         go_on(journal, ReadMark(64), journal.visible_to, skip=False, disk=disk)

@@ -204,7 +204,7 @@ def test_bodies_that_nobody_asks_for_are_not_read(tmp_path: Path) -> None:
     assert reading.bytes_of(".seg") < 15 * 8_000
 
 
-def test_what_the_index_knows_is_read_from_the_index_alone(path: str) -> None:
+def test_columns_in_the_index_are_read_from_the_index_only(path: str) -> None:
     """Of sealed segments; the last has no index yet."""
     rows, _, reading = read(path, columns=["topic", "queue", "offset", "position"])
     assert len(rows) == 1600

@@ -17,7 +17,7 @@ def send(engine: fmq.Engine, count: int) -> None:
         engine.send("t", b"x" * 500)
 
 
-def test_what_is_dropped_between_opening_and_pinning_is_not_taken_for_pinned() -> None:
+def test_a_segment_dropped_between_opening_and_pinning_is_not_pinned() -> None:
     """Retention drops the segment at that very moment; the pin is then on what is left."""
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
@@ -33,7 +33,7 @@ def test_what_is_dropped_between_opening_and_pinning_is_not_taken_for_pinned() -
         assert engine.stats().first_position > first["data"]
 
 
-def test_what_retention_has_locked_to_drop_it_is_waited_for() -> None:
+def test_pinning_waits_for_a_segment_that_retention_drops() -> None:
     """It is gone when it is looked for again, and what is left is pinned."""
     disk = CrashDisk()
     with opened(disk) as engine:

@@ -61,7 +61,7 @@ def test_sync_of_one_file_does_nothing_for_another() -> None:
     assert b"" in outcomes(disk, "a")
 
 
-def test_whoever_has_the_file_open_syncs_it_for_all() -> None:
+def test_any_handle_of_a_file_syncs_it_for_all() -> None:
     disk = CrashDisk()
     synced_file(disk).write(0, (b"x",), sync=False)
     made(disk).open("a").sync()
@@ -214,7 +214,7 @@ WRITES = st.lists(
 
 @settings(deadline=None)
 @given(WRITES, st.integers())
-def test_what_was_synced_last_is_there_in_every_state(
+def test_bytes_that_were_synced_last_are_in_every_state(
     writes: list[tuple[int, int, str]], seed: int
 ) -> None:
     """Each byte whose last write was synced, by itself or later, survives any power cut.

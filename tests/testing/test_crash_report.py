@@ -70,7 +70,7 @@ def failure_of_state(count: int, seed: int) -> CrashFailure:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_a_failure_names_fails_again_and_alone(seed: int) -> None:
+def test_a_named_failure_fails_again_alone(seed: int) -> None:
     """Every kind of state has a name that finds it, whatever the seed is then."""
     names = []
     for count in range(1, crash(send_one, nothing, seed=seed).states + 1):
@@ -99,7 +99,7 @@ def test_a_name_that_names_no_state_is_refused(name: str) -> None:
         crash(send_one, nothing, only=name)
 
 
-def test_what_a_crash_left_is_kept_for_a_look(tmp_path: Path) -> None:
+def test_the_files_of_a_failing_crash_are_kept(tmp_path: Path) -> None:
     """The engine's directory opens with fmq, the database with sqlite3, as the crash left them."""
     with pytest.raises(CrashFailure, match="kept") as caught:
         crash(shop.shop(shop.row_first), shop.check, keep=tmp_path / "kept")
@@ -170,7 +170,7 @@ def test_housekeeping_gets_its_turn_when_time_passes() -> None:
     crash(workload, nothing, options=fmq.Options(segment_bytes=65536, sync="interval"))
 
 
-def test_what_the_workload_raises_is_raised() -> None:
+def test_an_error_of_the_workload_is_raised() -> None:
     """It is no crash that broke it; a profiler that was set is set again."""
 
     def workload(engine: fmq.Engine, world: World) -> None:
@@ -206,7 +206,7 @@ def test_a_recovery_that_fails_is_told_from_a_check_that_fails() -> None:
     assert str(caught.value.__cause__).startswith("this one: 1")
 
 
-def test_what_other_threads_do_lies_between_the_points() -> None:
+def test_work_of_other_threads_lies_between_crash_points() -> None:
     """Their calls work as ever; what they leave is seen at the next point of the program."""
 
     def send_many(engine: fmq.Engine) -> None:

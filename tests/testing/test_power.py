@@ -45,7 +45,7 @@ def start(disk: CrashDisk) -> tuple[Directory, File]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_what_changes_something_is_one_operation(name: str) -> None:
+def test_each_change_is_one_operation(name: str) -> None:
     disk = CrashDisk()
     parts = start(disk)
     assert disk.operations == 5
@@ -72,7 +72,7 @@ def test_history_tells_each_operation_by_the_name_that_the_file_has() -> None:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_what_only_asks_is_none(name: str) -> None:
+def test_reading_is_no_operation(name: str) -> None:
     disk = CrashDisk()
     parts = start(disk)
     QUESTIONS[name](*parts)
@@ -115,7 +115,7 @@ def test_closing_and_releasing_work_without_power() -> None:
     directory.close()
 
 
-def test_nobody_who_handles_exceptions_swallows_a_power_loss() -> None:
+def test_except_exception_does_not_catch_a_power_loss() -> None:
     assert not issubclass(PowerLoss, Exception)
 
 

@@ -34,7 +34,7 @@ def ack(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("tamper", "act"), [(shift_a_queue, send), (add_an_ack, ack)])
-def test_what_an_append_touches_is_compared_at_once(
+def test_everything_an_append_touches_is_compared_at_once(
     tamper: Callable[[Ledger], None], act: Callable[[Engine], object]
 ) -> None:
     with opened(CrashDisk()) as engine:
