@@ -105,10 +105,7 @@ class Checkpointer:
             return journal.written_chain
         # Nothing was written since the engine was opened, and the newest segment is empty. So
         # `applied` is the end of the segment before it.
-        for segment in reversed(journal.segments):
-            if segment.end == applied:
-                return segment.chain
-        raise AssertionError(f"no segment ends at {applied}, up to which records are applied")
+        return next(each.chain for each in reversed(journal.segments) if each.end == applied)
 
     def _append_part(self, base: int, part: bytes, at: int) -> None:
         name = segment_name(base, PART)
