@@ -198,7 +198,7 @@ class ReadOnlyEngine:
             return [undecided_view(entry) for _, entry in undecided]
 
     def outcome(self, tx_id: str) -> Outcome:
-        """Return what became of a transaction, as far as it is vouched for.
+        """Return what became of a transaction, as far as it is proven durable.
 
         Raises Damaged if damage may hide it.
         """

@@ -256,7 +256,7 @@ def _check_slots(directory: Directory, reading: Replay) -> Iterator[Problem]:
     slots = checkpoints.read_slots(directory, reading.store)
     if not slots.unusable:
         return
-    reading.run(vouched_only=True)
+    reading.run(durable_only=True)
     hidden = doubt(directory, slots, reading.ledger.applied_upto, reading.sound_to)
     if hidden is not None:
         for name in hidden.slots:

@@ -107,7 +107,7 @@ def _who() -> str:
 
 
 def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine) -> None:
-    """Notes on what lies behind the part that a reader can vouch for. With damage there is no such
+    """Return notes on what is after the part that is proven durable. With damage there is no such
     part of transactions: the engine has raised it by now, and nothing was shown.
     """
     with visit(path) as directory:

@@ -17,7 +17,7 @@ from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import known_segment, look, store_of
 from fmq.recovery.tail import SOUND, Verdict, judge, refusal
 from fmq.store.kinds import Record
-from fmq.store.scan import Finding, Scan, end_of, vouched_beyond
+from fmq.store.scan import Finding, Scan, durable_beyond, end_of
 from fmq.store.segment import HEADER_BYTES, Segment
 
 Append = list[Record]
@@ -35,7 +35,7 @@ class Walk:
         self._directory = directory
         self._start = start
         self._seed = 0
-        self._vouched = 0
+        self._proven_to = 0
         self.position = start
         self.damage: FmqError | None = None
         self.unfinished: str | None = None
@@ -51,14 +51,14 @@ class Walk:
             self.damage = error
 
     def _prepare(self) -> None:
-        """Learn what can be vouched for, and only then which segments there are.
+        """Learn what is proven durable, and only then which segments there are.
 
         The other way round, the checkpoint could speak of a segment that was not there yet.
         """
         store = store_of(self._directory, look(self._directory))
         checkpoint = checkpoints.read(self._directory, store)
         self._seed = zlib.crc32(store)
-        self._vouched = checkpoint.applied_upto if checkpoint else 0
+        self._proven_to = checkpoint.applied_upto if checkpoint else 0
         self._layout = look(self._directory)
 
     def _if_kept(self, base: int, behind: int | None = None) -> Iterator[Append]:
@@ -116,10 +116,10 @@ class Walk:
         ending = scan.ending
         assert ending is not None
         if durable_to is None:
-            self._vouched = max(self._vouched, scan.durable_to)
-            durable_to = self._vouched
+            self._proven_to = max(self._proven_to, scan.durable_to)
+            durable_to = self._proven_to
             if ending.finding is Finding.BAD:
-                beyond = vouched_beyond(file, segment.base, limit, ending.position, self._seed)
+                beyond = durable_beyond(file, segment.base, limit, ending.position, self._seed)
                 durable_to = max(durable_to, beyond)
         verdict = judge(ending, durable_to)
         if verdict is Verdict.CUT:

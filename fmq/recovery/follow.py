@@ -1,8 +1,8 @@
 """Following a journal that another process writes, without a lock and without writing.
 
-Each refresh begins where the last one ended, reads on, and applies the appends that are vouched for
-by now. It forgets what it read beyond: if the writer dies, recovery may cut that, and the next
-writer may write something else there.
+Each refresh begins where the last one ended, reads on, and applies the appends that are proven
+durable by now. It forgets what it read beyond: if the writer dies, recovery may cut that, and the
+next writer may write something else there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Begun(NamedTuple):
 
 
 class Follower:
-    """The state of a journal, as far as it is vouched for."""
+    """The state of a journal, as far as it is proven durable."""
 
     ledger: Ledger
     catalog: Catalog
@@ -134,7 +134,7 @@ class Follower:
             replay.forgo_undecided()
         at_rest = replay.applied_from
         try:
-            replay.run(vouched_only=True)
+            replay.run(durable_only=True)
         except Damaged as error:
             if not believe:
                 raise
@@ -170,7 +170,7 @@ class Follower:
         return rebuild_index(self._directory, segment, self.store)
 
     def _run(self) -> None:
-        """Apply what is newly vouched for. Damage counts only if a second look finds it, too."""
+        """Apply what is newly proven durable. Damage counts only if a second look finds it, too."""
         for attempt in range(ATTEMPTS):
             try:
                 with self._lock:
@@ -186,7 +186,7 @@ class Follower:
     def _run_once(self) -> None:
         """Run the replay, and close the files that it has read. Under the lock."""
         try:
-            self._replay.run(vouched_only=True)
+            self._replay.run(durable_only=True)
         finally:
             self._open_anew()
 

@@ -17,7 +17,7 @@ from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import BadIndex, decode_blocks
 from fmq.store.kinds import Carryover, Record
-from fmq.store.scan import Finding, Scan, ScanEnd, end_of, vouched_beyond
+from fmq.store.scan import Finding, Scan, ScanEnd, durable_beyond, end_of
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.apply import apply, apply_to_index, collect, floor_of
 from fmq.tx.ledger import Ledger
@@ -121,10 +121,10 @@ class Replay:
         self.scan_from = self.applied_from = self._index_from = applied
         self.checkpoint = None
 
-    def run(self, *, vouched_only: bool = False) -> None:
+    def run(self, *, durable_only: bool = False) -> None:
         """Apply everything up to the end. Nothing is written. Raises Damaged or NewerFormat.
 
-        With `vouched_only`, appends at the tail that may not be durable are left out.
+        With `durable_only`, appends at the tail that may not be durable are left out.
         """
         start = min(self.scan_from, self.applied_from, self._index_from)
         at = self.segments.index(self._segment_at(start))
@@ -132,15 +132,15 @@ class Replay:
             segment = self.segments[number]
             position = max(start, segment.base + HEADER_BYTES)
             sealed = number < len(self.segments) - 1
-            self._segment(segment, position, sealed=sealed, vouched_only=vouched_only)
+            self._segment(segment, position, sealed=sealed, durable_only=durable_only)
 
     def _segment(
-        self, segment: Segment, position: int, *, sealed: bool, vouched_only: bool
+        self, segment: Segment, position: int, *, sealed: bool, durable_only: bool
     ) -> None:
         limit = segment.end if sealed else segment.limit
         file = self._directory.open(segment.name)
         try:
-            growing = vouched_only and not sealed
+            growing = durable_only and not sealed
             scan = self._scan(file, segment, position, limit, growing=growing)
             waiting = self._apply_all(scan, segment, hold=growing)
             ending = scan.ending
@@ -150,7 +150,7 @@ class Replay:
             # A sealed segment was synced to its end before the next one got its name.
             vouched = limit + 1 if sealed else max(self.durable_to, scan.durable_to)
             if ending.finding is Finding.BAD and not sealed:
-                beyond = vouched_beyond(file, segment.base, limit, ending.position, self._seed)
+                beyond = durable_beyond(file, segment.base, limit, ending.position, self._seed)
                 vouched = max(vouched, beyond)
             vouched = max(vouched, self._proven_by_what_is_missing(waiting))
         finally:
@@ -167,7 +167,7 @@ class Replay:
                 raise Damaged(segment.name, segment.base, OTHER_RECORDS)
         else:
             segment.end = ending.append_start
-            assert vouched_only or scan.chain is not None, "appends go on after a known chain"
+            assert durable_only or scan.chain is not None, "appends go on after a known chain"
             segment.chain = scan.chain or 0
 
     def _proven_by_what_is_missing(self, waiting: list[list[Record]]) -> int:

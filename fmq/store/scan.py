@@ -228,7 +228,7 @@ def end_of(append: Sequence[Record]) -> int:
     return append[-1].position + aligned(append[-1].size)
 
 
-def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) -> int:
+def durable_beyond(file: File, base: int, limit: int, position: int, seed: int) -> int:
     """Return the largest durable_to that a sound record after `position` states; 0 if there is
     none.
 
@@ -237,7 +237,7 @@ def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) 
     times those that are searched, and memory is taken only for sound records. Records of a later
     version count, too.
     """
-    vouched = 0
+    durable_to = 0
     left = HASHED_TIMES * (limit - position)
     for data, at, where in _magics(file, base, limit, position):
         _, head_size, says, *_ = COMMON.unpack_from(data, at + PREFIX_BYTES)
@@ -254,8 +254,8 @@ def vouched_beyond(file: File, base: int, limit: int, position: int, seed: int) 
             continue
         except Newer:
             pass  # its head is sound and states its position, so the size that it states is right
-        vouched = max(vouched, durable_to_of(data, at))
-    return vouched
+        durable_to = max(durable_to, durable_to_of(data, at))
+    return durable_to
 
 
 def _magics(file: File, base: int, limit: int, position: int) -> Iterator[tuple[bytes, int, int]]:

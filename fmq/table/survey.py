@@ -22,7 +22,7 @@ from fmq.recovery.lost_slots import doubt
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary, SegmentIndex
-from fmq.store.scan import Finding, Scan, end_of, vouched_beyond
+from fmq.store.scan import Finding, Scan, durable_beyond, end_of
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.table.extents import Extent, LeftOut, left_out
 
@@ -66,7 +66,7 @@ class _Survey:
             return Surveyed(b"", (), tuple(self._left_out))
         self._slots = checkpoints.read_slots(self._directory, self._store)
         checkpoint = self._slots.newest
-        self._vouched = checkpoint.applied_upto if checkpoint else 0
+        self._proven_to = checkpoint.applied_upto if checkpoint else 0
         # Look again: the checkpoint may name a segment that was not there before.
         self._layout = layout = look(self._directory)
         self._catalog = catalog_of(self._directory, self._store)
@@ -121,9 +121,9 @@ class _Survey:
             ends = [start, *map(end_of, scan)]
             ending = scan.ending
             assert ending is not None
-            durable_to = max(self._vouched, scan.durable_to)
+            durable_to = max(self._proven_to, scan.durable_to)
             if ending.finding not in (Finding.END, Finding.ZEROS):
-                beyond = vouched_beyond(file, segment.base, segment.limit, ending.position, seed)
+                beyond = durable_beyond(file, segment.base, segment.limit, ending.position, seed)
                 durable_to = max(durable_to, beyond)
         finally:
             file.close()
@@ -175,11 +175,11 @@ class _Survey:
         ends += [part.position + part.skipped_bytes for part in self._left_out]
         reach = max(ends, default=last)
         limit = max((seen.segment.limit for seen in self._segments), default=last)
-        if self._vouched > reach:
-            start = reach if self._vouched <= limit else max(reach, limit)
+        if self._proven_to > reach:
+            start = reach if self._proven_to <= limit else max(reach, limit)
             name = segment_name(last if start < limit else start)
-            reason = f"it is missing: the checkpoint knows data up to {self._vouched}"
-            self._leave_out(Damaged(name, start, reason), name, start, self._vouched)
+            reason = f"it is missing: the checkpoint knows data up to {self._proven_to}"
+            self._leave_out(Damaged(name, start, reason), name, start, self._proven_to)
         elif segment_name(last, SUFFIX) in self._layout.names and not is_shipped(self._layout):
             # Its index is written when the next segment is durable and in use.
             name, reason = segment_name(limit), "the segment is missing: the one before was sealed"

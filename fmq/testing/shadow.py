@@ -29,7 +29,7 @@ class Shadow:
     def __init__(self, engine: Engine) -> None:
         parts = inside(engine)
         self._seed = parts.journal.seed
-        self._group = parts.commit_queue
+        self._commit_queue = parts.commit_queue
         with parts.lock:
             self._theirs = parts.ledger
             self._ledger = copy_of(parts.ledger)
@@ -51,7 +51,7 @@ class Shadow:
 
     def verify(self) -> None:
         """Compare everything. Raises AssertionError; an engine that has failed is left alone."""
-        if not self._group.broken():
+        if not self._commit_queue.broken():
             for what, mine in state_of(self._ledger).items():
                 self._equal(what, mine, state_of(self._theirs)[what])
 

@@ -16,8 +16,8 @@ from fmq.store.scan import (
     Finding,
     Scan,
     ScanEnd,
+    durable_beyond,
     last_byte,
-    vouched_beyond,
     zeros_from,
 )
 from fmq.store.segment import HEADER_BYTES
@@ -376,10 +376,10 @@ def test_a_sound_record_behind_damage_tells_what_had_been_durable() -> None:
     data = two_appends()
     damaged = data.position
     data.data += b"garbage!" * 5
-    assert vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == 0
+    assert durable_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == 0
     data.append("behind", durable_to=damaged + 16)
     data.append("further behind", durable_to=damaged + 8)
-    assert vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == damaged + 16
+    assert durable_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == damaged + 16
 
 
 @pytest.mark.parametrize("at", ["version", "kind"])
@@ -391,9 +391,9 @@ def test_a_record_from_the_future_behind_damage_tells_what_had_been_durable(at: 
     newer = b"fmq\2" + sound[4:] if at == "version" else resealed(changed(sound, KIND_AT, 1, 99))
     before = len(data.data)
     data.data += newer
-    assert vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == damaged + 16
+    assert durable_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == damaged + 16
     data.data[before + 30] ^= 1
-    assert vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == 0
+    assert durable_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == 0
 
 
 def test_bytes_that_look_like_a_record_vouch_for_nothing() -> None:
@@ -409,7 +409,7 @@ def test_bytes_that_look_like_a_record_vouch_for_nothing() -> None:
     data.data += encoded(place(note("z"), data.position + 8), position)
     data.data += b"abcd"
     data.data += encoded(place(note("not aligned"), data.position), position)
-    assert vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == 0
+    assert durable_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == 0
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -425,7 +425,7 @@ def test_however_many_heads_are_claimed_little_is_hashed(in_place: bool) -> None
         data.data += bytes(-len(data.data) % 8)
     data.append("behind", durable_to=damaged + 8)
     began = process_time()
-    found = vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED)
+    found = durable_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED)
     assert process_time() - began < 3
     if not in_place:
         assert found == damaged + 8
@@ -438,7 +438,7 @@ def test_a_record_is_found_wherever_blocks_are_cut(before: int) -> None:
     data.data += b"g" * (BLOCK_BYTES + before)
     data.append("behind", durable_to=damaged + 8)
     limit = BASE + data.capacity
-    assert vouched_beyond(data.file(), BASE, limit, damaged, SEED) == damaged + 8
+    assert durable_beyond(data.file(), BASE, limit, damaged, SEED) == damaged + 8
 
 
 @pytest.mark.parametrize("sound", [True, False])
@@ -451,7 +451,7 @@ def test_a_head_larger_than_a_block_is_found_if_it_is_sound(sound: bool) -> None
     assert len(data.data) > BLOCK_BYTES
     if not sound:
         data.data[-100] ^= 1
-    found = vouched_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED)
+    found = durable_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED)
     assert found == (damaged + 8 if sound else 0)
 
 
