@@ -128,10 +128,10 @@ class Batch:
         return self._bodies
 
     def __repr__(self) -> str:
-        return f"<Batch {self.topic}/{self.queue} offset {self.offset}, {len(self.bodies)}>"
+        return f"<Batch {self._topic}/{self._queue} offset {self._offset}, {len(self._bodies)}>"
 
     def __len__(self) -> int:
-        return len(self.bodies)
+        return len(self._bodies)
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
@@ -147,12 +147,12 @@ class Batch:
         return built
 
     def _build(self, messages: list[Message]) -> None:
-        offset, first, end = self.offset, self._first, self.next
+        offset, first, end = self._offset, self._first, self.next
         for runs in self._runs:
             for place, count in zip(runs.places, runs.counts, strict=True):
                 low, high = max(first, offset), min(first + count, end)
                 if low < high:
-                    bodies = self.bodies[low - offset : high - offset]
+                    bodies = self._bodies[low - offset : high - offset]
                     messages += runs.messages(place, self._seed, bodies, first, low)
                 first += count
 
@@ -166,7 +166,7 @@ class Batch:
         except (Damaged, NewerFormat):
             if not messages:
                 raise
-        batch = self.part(self.offset, len(messages))
+        batch = self.part(self._offset, len(messages))
         batch._messages = messages
         return batch
 
@@ -177,7 +177,7 @@ class Batch:
         built = self._messages
         if built is None or offset < self._given:
             return self.part(offset, limit).messages
-        low = offset - self.offset
+        low = offset - self._offset
         found = built[low : low + limit]
         self._given = offset + len(found)
         return found
@@ -186,10 +186,10 @@ class Batch:
         """Return a batch of the messages from `offset` on, at most `limit`. Its list and headers
         are its own: a caller may change them.
         """
-        low = offset - self.offset
-        assert 0 <= low < len(self.bodies)
-        bodies = self.bodies[low : low + limit]
-        batch = Batch(self.topic, self.queue, offset, bodies, self._first, self._runs, self._seed)
+        low = offset - self._offset
+        assert 0 <= low < len(self._bodies)
+        bodies = self._bodies[low : low + limit]
+        batch = Batch(self._topic, self._queue, offset, bodies, self._first, self._runs, self._seed)
         if self._messages is not None and offset >= self._given:
             batch._messages = self.messages_from(offset, limit)
         return batch
