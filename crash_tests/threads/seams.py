@@ -80,6 +80,14 @@ def _look_at(code: CodeType) -> Watch | None:
     return Watch("", waits, meeting) if waits or meeting else None
 
 
+def is_try(call: ast.Call) -> bool:
+    """Return whether it is `acquire(blocking=False)`, which waits for nothing."""
+    return any(
+        each.arg == "blocking" and isinstance(each.value, ast.Constant) and not each.value.value
+        for each in call.keywords
+    )
+
+
 @cache
 def waits_in(file: str) -> dict[int, list[Wait]]:
     """By line of the file: what a thread may have to wait for there."""
@@ -95,6 +103,7 @@ def waits_in(file: str) -> dict[int, list[Wait]]:
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("acquire", "join")
             and isinstance(node.func.value, ast.Attribute | ast.Name)
+            and not is_try(node)
         ):
             found.setdefault(node.lineno, []).append(Wait(node.func.value, block=False))
     return found
