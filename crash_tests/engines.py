@@ -32,6 +32,7 @@ def rules_of(workload: Workload) -> Rules:
         options["segment_bytes"],
         options.get("sync") != "never",
         {group: topics for group, topics in GROUPS.items() if group in workload.groups()},
+        options.get("outcome_window_seconds"),
     )
 
 

@@ -116,6 +116,7 @@ class Rules:
     segment_bytes: int = 0
     shown_is_durable: bool = True  # not with sync="never"
     groups: dict[str, list[str]] = field(default_factory=dict)  # the topics of each
+    outcome_window_seconds: float | None = None
 
 
 class Oracle:
@@ -129,6 +130,7 @@ class Oracle:
         self.reach = 0  # the largest position heard of
         self.read_from: dict[tuple[str, Lane], int] = {}  # the first that a group ever got
         self.owner: dict[bytes, tuple[str, Lane]] = {}
+        self.ages: dict[str, float] = {}  # seconds since a transaction was decided
         self._tick = 0
 
     def copy(self) -> Oracle:
@@ -137,6 +139,7 @@ class Oracle:
         twin.first, twin.reach = self.first.copy(), self.reach
         twin.read_from = self.read_from.copy()
         twin.owner, twin._tick = self.owner.copy(), self._tick
+        twin.ages = self.ages.copy()
         return twin
 
     def promises(self) -> int:
@@ -146,6 +149,16 @@ class Oracle:
         return hash((units, tuple(self.published), seen, self.reach))
 
     # --- told by the workload as it runs --------------------------------------------------------
+
+    def time_passes(self, seconds: float) -> None:
+        """Age the transactions that are decided. The engine may forget an outcome by its age."""
+        for name in self.units:
+            if self.fate(name) in (Fate.VISIBLE, Fate.ROLLED_BACK):
+                self.ages[name] = self.ages.get(name, 0.0) + seconds
+
+    def is_past_the_window(self, name: str) -> bool:
+        window = self.rules.outcome_window_seconds
+        return window is not None and self.ages.get(name, 0.0) > window
 
     def trying(self, unit: Unit) -> None:
         """A call that publishes, or acks, at once."""

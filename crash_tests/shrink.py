@@ -61,7 +61,11 @@ def _find(failure: Failure, workload: Workload, depth: Depth, deadline: float) -
         found = Explorer(workload, depth=depth).explore(until=deadline).failures
         return next((each for each in found if each.violation.invariant == same), None)
     tour = FaultTour(workload)
-    for nth in range(tour.counts((failure.order.operation,))[failure.order.operation]):
+    try:
+        count = tour.counts((failure.order.operation,))[failure.order.operation]
+    except Exception:
+        return None  # without some of its steps a workload may be refused
+    for nth in range(count):
         order = replace(failure.order, nth=nth)
         try:
             tour.check(order)

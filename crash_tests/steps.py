@@ -104,6 +104,7 @@ def sync(run: Run) -> None:
 
 def clock(run: Run, seconds: float) -> None:
     run.clock.advance(seconds)
+    run.oracle.time_passes(seconds)
 
 
 # "reopen" and "kill" are the run's own: they leave it with another engine, or another disk.

@@ -163,7 +163,8 @@ def _check_outcome(oracle: Oracle, name: str, outcome: str) -> None:
     if "#" in name and oracle.fate(name) is Fate.ABSENT:
         name = tx_id_of(name)  # what is told is the outcome of the earlier one
     fate = oracle.fate(name) if name in oracle.units else Fate.ABSENT
-    gone = outcome == "unknown" and oracle.rules.retain_bytes is not None
+    may_go = oracle.rules.retain_bytes is not None or oracle.is_past_the_window(name)
+    gone = outcome == "unknown" and may_go
     decided = fate in (Fate.VISIBLE, Fate.ROLLED_BACK)
     if OUTCOMES[outcome] is not fate and not (gone and decided):
         raise Violation("I4", f"the outcome of {name} is {outcome!r}, and it was {fate}")
