@@ -13,7 +13,7 @@ from crash_tests.engines import abandon
 from crash_tests.look import look, read_lanes
 from crash_tests.oracle import Seen, Unit
 from crash_tests.verdict import check
-from fmq.errors import Damaged, LeaseLost, StorageError, StorageFull, UsageError, WrongState
+from fmq.errors import Closed, Damaged, LeaseLost, StorageError, StorageFull, UsageError, WrongState
 from fmq.message import Receipt
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def _use_what_failed(run: Run, failed: str) -> None:
         for lane, (first, bodies) in read_lanes(run.live).items():
             for offset, body in enumerate(bodies, first):
                 run.oracle.shown(lane, offset, body)
+    except Closed:
+        return  # it was `close` that failed: the engine shows and takes nothing
     except Unknown as error:
         if isinstance(error, Damaged):
             raise
