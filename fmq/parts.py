@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from zlib import crc32
 
 from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.runner import Chores
@@ -99,7 +100,7 @@ class Parts:
         try:
             spares.adopt(directory.names(), any_size=bool(ledger.undecided))
             self.journal = journal = Journal(
-                directory, found.store, found.segments, spares, files, segment_bytes
+                directory, found.store, found.segments, spares, files, segment_bytes, crc32(drawn)
             )
         except BaseException:
             spares.close()
@@ -134,7 +135,7 @@ class Parts:
         in_memory = {index.base for index in ledger.sealed}
         for segment in self.journal.segments:
             if segment.base < ledger.index.base and segment.base not in in_memory:
-                self.catalog.add(segment.base)
+                self.catalog.add(segment.base, segment.chain)
 
     def _rebuild(self, base: int) -> SegmentIndex:
         """Return the index of a sealed segment whose index file is missing or not sound."""

@@ -23,7 +23,7 @@ from fmq.recovery.lock_check import at_rest
 from fmq.recovery.lost_slots import doubt
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
-from fmq.recovery.replay import OTHER_RECORDS, Replay
+from fmq.recovery.replay import Replay
 from fmq.startup import PathLike, check_door, text_of
 from fmq.store.catalog import SUFFIX
 from fmq.store.columns import BadColumns
@@ -34,7 +34,7 @@ from fmq.store.index_file import index_in
 from fmq.store.kinds import REF_MESSAGE, Run
 from fmq.store.record import FIRST, LAST
 from fmq.store.scan import Finding, Scan
-from fmq.store.segment import HEADER_BYTES, Segment, segment_name
+from fmq.store.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
 from fmq.tx.ledger import Ledger
 
 
@@ -225,7 +225,7 @@ def _check_known(
         return
     upto = checkpoint.applied_upto
     known: dict[int, tuple[int, int | None]] = {
-        base: (end, chain) for base, _, end, chain in checkpoint.segments[:-1]
+        base: (end, chain) for base, _, end, chain, *_ in checkpoint.segments[:-1]
     }
     for segment in segments:
         ending: tuple[int, int | None] = segment.end, segment.chain
@@ -284,7 +284,7 @@ def _check_indexes(
         try:
             file = directory.open(name)
             try:
-                index = index_in(file, store, segment.base)
+                index = index_in(file, store, segment.base, segment.chain)
             finally:
                 file.close()
         except (BadIndex, OSError) as error:

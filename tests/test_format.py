@@ -14,7 +14,7 @@ import pytest
 
 from fmq.recovery import checkpoint, layout, mend
 from fmq.recovery.checkpoint import Checkpoint
-from fmq.store import catalog, columns, index_blocks, record, segment, spares
+from fmq.store import catalog, columns, extension, index_blocks, record, segment, spares
 from fmq.store.content import encode_one
 from fmq.store.decoding import decode
 from fmq.store.encoding import encode, size_of
@@ -38,9 +38,9 @@ def test_the_numbers_of_the_kinds_are_what_they_were() -> None:
 
 
 def test_the_magics_and_versions_are_what_they_were() -> None:
-    assert (record.MAGIC, record.FORMAT) == (b"fmq\x01", 1)
-    assert (segment.MAGIC, segment.FORMAT) == (b"fmqS", 1)
-    assert (index_blocks.MAGIC, index_blocks.FORMAT) == (b"fmqI", 1)
+    assert (record.MAGIC, record.FORMAT) == (b"fmq\x02", 2)
+    assert (segment.MAGIC, segment.FORMAT) == (b"fmqS", 2)
+    assert (index_blocks.MAGIC, index_blocks.FORMAT) == (b"fmqI", 2)
     assert (checkpoint.MAGIC, checkpoint.FORMAT) == (b"fmqC", 1)
 
 
@@ -61,7 +61,7 @@ def test_the_flags_are_what_they_were_and_each_has_a_bit_of_its_own() -> None:
         "KEYS": columns.KEYS,
         "TAGS": columns.TAGS,
         "HEADERS": columns.HEADERS,
-        "BOUND": record.BOUND,
+        "EXTENDED": record.EXTENDED,
     }
     assert flags == {
         "FIRST": 1,
@@ -71,8 +71,9 @@ def test_the_flags_are_what_they_were_and_each_has_a_bit_of_its_own() -> None:
         "KEYS": 16,
         "TAGS": 32,
         "HEADERS": 64,
-        "BOUND": 128,
+        "EXTENDED": 128,
     }
+    assert record.BOUND == columns.HEADERS  # of a PREPARE, which has no columns
     assert (index_blocks.ELSEWHERE, segment.REQUIRED_KNOWN) == (1, 0)
 
 
@@ -92,9 +93,12 @@ STRUCTS = {
     "record.U64": (record.U64, "<Q", 8),
     "record.U32": (record.U32, "<I", 4),
     "record.U16": (record.U16, "<H", 2),
+    "extension.COLUMN": (extension.COLUMN, "<BI", 5),
+    "extension.SIZE": (extension.SIZE, "<I", 4),
     "columns.U32": (columns.U32, "<I", 4),
-    "segment.HEADER": (segment.HEADER, "<4sIHHI16sQQQI4x", 64),
-    "index_blocks.HEAD": (index_blocks.HEAD, "<4sIIIIIII16sQQ", 64),
+    "segment.HEADER": (segment.HEADER, "<4sIHHI16sQQQII", 64),
+    "index_blocks.HEAD": (index_blocks.HEAD, "<4sIIIIIII16sQQI4x", 72),
+    "index_blocks.HEAD_1": (index_blocks.HEAD_1, "<4sIIIIIII16sQQ", 64),
     "index_blocks.LANE": (index_blocks.LANE, "<QQqqIHBB", 40),
     "checkpoint.HEAD": (checkpoint.HEAD, "<4sIIIQ", 24),
     "seal.SEALED": (seal.SEALED, "<HIII", 14),
@@ -120,7 +124,7 @@ def test_the_limits_that_readers_rely_on_are_what_they_were() -> None:
 
 
 MESSAGE_BYTES = (
-    "666d7101 cfb1b0e5 3e000000 3c000000 40000000 00000000 00000000 ac2a93d8 "
+    "666d7102 cfb1b0e5 3e000000 3c000000 40000000 00000000 00000000 ac2a93d8 "
     "01030000 00000000 00000000 40420f00 00000000 01000000 01000074 68690000"
 )
 
@@ -135,11 +139,16 @@ def test_a_message_has_the_bytes_it_had() -> None:
 
 
 PREPARE_BYTES = (
-    "666d7101 a133b835 8a000000 8a000000 40000000 00000000 00000000 00000000 "
-    "02810000 40000000 00000000 40420f00 00000000 40420f00 00000000 00000000 "
+    "666d7102 5c21acab 8a000000 8a000000 40000000 00000000 00000000 00000000 "
+    "02410000 40000000 00000000 40420f00 00000000 40420f00 00000000 00000000 "
     "00000000 01000000 02000000 03000000 00000000 00010203 04050607 08090a0b "
     "0c0d0e0f ffffffff ffffffff 01000000 01017054 01010000 67740100 00000000 "
     "00000200 00000000 00000000 00000000"
+)
+
+
+FIRST_PREPARE_FRONT = bytes.fromhex(
+    "666d7101 a133b835 8a000000 8a000000 40000000 00000000 00000000 00000000 02810000"
 )
 
 
@@ -151,9 +160,30 @@ def test_a_bound_prepare_has_the_bytes_it_had() -> None:
     prepare.size = size_of(prepare)
     data = b"".join(encode(prepare, 64, 0x12345678))
     assert data.hex(" ", -4) == PREPARE_BYTES
+    first = FIRST_PREPARE_FRONT + data[36:]  # as the first fmq wrote it, with another bit
+    for each in (data, first):
+        found = decode(each, 0, 64, 0x12345678)
+        assert isinstance(found, Prepare)
+        assert (found.bound, found.extension, found.flags) == (True, b"", 65)
+
+
+EXTENDED_BYTES = (
+    "666d7102 d3bf5d8e 4a000000 48000000 40000000 00000000 00000000 ac2a93d8 "
+    "01830000 00000000 00000000 40420f00 00000000 01000000 01000074 07030000 "
+    "00616263 0c000000 68690000 00000000"
+)
+
+
+def test_an_extended_message_has_the_bytes_it_had() -> None:
+    """The message above with column 7 of an extension."""
+    run = Run(Kind.MESSAGE, "t", 0, 0, 1, 1_000_000, content=encode_one(b"hi", None))
+    run.extension = extension.encode_extension({7: b"abc"})
+    run.position, run.flags = 64, record.FIRST | record.LAST
+    run.size = size_of(run)
+    data = b"".join(encode(run, 64, 0x12345678))
+    assert data.hex(" ", -4) == EXTENDED_BYTES
     found = decode(data, 0, 64, 0x12345678)
-    assert isinstance(found, Prepare)
-    assert found.bound
+    assert extension.decode_extension(found.extension) == {7: b"abc"}
 
 
 def test_a_seal_is_what_it_was() -> None:

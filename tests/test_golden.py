@@ -25,7 +25,7 @@ from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.decoding import content_of, decode, durable_to_of
 from fmq.store.encoding import encode, size_of
 from fmq.store.kinds import Decided, Kind, Prepare, Record, Run
-from fmq.store.record import aligned
+from fmq.store.record import BOUND, EXTENDED, MAGIC_1, aligned
 from fmq.store.scan import Scan
 from fmq.store.segment import HEADER_BYTES, segment_name
 from tests.golden import DATA, EXPECTED, Seen, seen
@@ -178,7 +178,10 @@ def test_every_kind_of_record_and_every_column_occurs(version: str) -> None:
 def test_the_engines_encoder_writes_each_record_byte_for_byte_again(
     version: str, life: str
 ) -> None:
-    """What is read of a record is all that it says; the encoder is that of the journal."""
+    """What is read of a record is all that it says; the encoder is that of the journal.
+
+    A record of the first version is written as one of the newest, which has the same fields.
+    """
     place = DATA / version / life
     seen = set()
     for append in appends(place):
@@ -190,8 +193,14 @@ def test_the_engines_encoder_writes_each_record_byte_for_byte_again(
             if isinstance(read, Run) and read.kind != Kind.REF_MESSAGE:
                 read.content = content_of(written, 0, read)
             assert size_of(read) == read.size
-            again = encode(read, durable_to_of(written, 0), seed)
-            assert b"".join(again) == written
+            again = b"".join(encode(read, durable_to_of(written, 0), seed))
+            if written[:4] == MAGIC_1:
+                bound = isinstance(read, Prepare) and read.bound
+                flags = written[33] ^ (EXTENDED | BOUND if bound else 0)
+                assert again[8:33] + again[34:] == written[8:33] + written[34:]
+                assert again[33] == flags
+            else:
+                assert again == written
             seen.add(Kind(record.kind))
     if (version, life) == ("v1", "closed"):
         assert seen == set(Kind)

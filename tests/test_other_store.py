@@ -187,3 +187,41 @@ def test_an_index_is_not_built_from_the_sealed_segment_of_a_copy(ours: Path, oth
     (ours / FIRST.replace("seg", "idx")).unlink()
     with opened(ours) as engine, pytest.raises(FmqError, match="not those that the next"):
         engine.read("t")
+
+
+@pytest.mark.parametrize("read", ["open", "read_only", "table"])
+@pytest.mark.parametrize("suffix", ["seg idx", "idx"])
+def test_the_index_of_a_sealed_segment_of_a_copy_is_not_used(
+    ours: Path, other: Path, read: str, suffix: str
+) -> None:
+    """Alone it is built anew; with its segment, the records are not those that are known."""
+    parted(ours, other, 3, 60)
+    for each in suffix.split():
+        name = FIRST.replace("seg", each)
+        shutil.copy(other / name, ours / name)
+    if suffix == "idx":
+        assert [body[:4] for body in read_all(ours, read)] == [b"both"] * 3 + [b"ours"] * 60
+    else:
+        with pytest.raises(FmqError, match=r"not those that the next|no record"):
+            read_all(ours, read)
+
+
+@pytest.mark.parametrize("read", ["open", "read_only", "table"])
+def test_a_sealed_segment_that_another_opening_has_made_is_refused(
+    ours: Path, other: Path, read: str
+) -> None:
+    """Its header has another epoch, although store and place are the same."""
+    parted(ours, other, 3, 200)
+    second = sorted(each.name for each in ours.glob("*.seg"))[1]
+    shutil.copy(other / second, ours / second)
+    with pytest.raises(FmqError, match="another copy of this journal"):
+        read_all(ours, read)
+
+
+def read_all(path: Path, reader: str) -> list[bytes]:
+    """The bodies of the topic, as one of the READERS shows them."""
+    if reader == "table":
+        rows = pytest.importorskip("fmq.table").read(str(path)).read_all()
+        return [row["body"] for row in rows.to_pylist()]
+    with opened(path) if reader == "open" else fmq.open(path, read_only=True) as engine:
+        return [bytes(message.body) for message in engine.read("t", limit=1000)]

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
 import fmq
 from fmq.recovery import checkpoint
-from fmq.store import columns, index_blocks, record, segment
+from fmq.store import columns, extension, index_blocks, record, segment
 from fmq.store.journal import create_first_segment
 from fmq.store.kinds import Kind
 from fmq.testing import CrashDisk, FakeClock
@@ -58,9 +58,12 @@ DECISION = names(
 )
 TIME = names("tx time_us")
 SEGMENT = names(
-    "magic crc format required optional store base capacity previous_end previous_chain zero"
+    "magic crc format required optional store base capacity previous_end previous_chain epoch"
 )
-INDEX = names("magic head_crc head_size body_crc body_size lanes outcomes format store base end")
+INDEX = names(
+    "magic head_crc head_size body_crc body_size lanes outcomes format store base end chain zero"
+)
+COLUMN = names("number size")
 LANE = names("first next first_us last_us entries queue flags topic_bytes")
 CHECKPOINT = names("magic crc size format generation")
 
@@ -68,6 +71,7 @@ CHECKPOINT = names("magic crc size format generation")
 STRUCTS: dict[str, tuple[Struct, list[str]]] = {
     "Segment header": (segment.HEADER, SEGMENT),
     "Head": (Struct("<4sI" + record.COMMON.format.removeprefix("<")), PREFIX + COMMON),
+    "Extension": (extension.COLUMN, COLUMN),
     "Place": (record.PLACE, PLACE),
     "PREPARE": (record.PREPARE_HEAD, PREPARE),
     "COMMIT and ROLLBACK": (record.DECISION_HEAD, DECISION),
@@ -151,6 +155,7 @@ FLAGS = {
     "TAGS": columns.TAGS,
     "HEADERS": columns.HEADERS,
     "BOUND": record.BOUND,
+    "EXTENDED": record.EXTENDED,
 }
 
 

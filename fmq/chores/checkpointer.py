@@ -83,7 +83,7 @@ class Checkpointer:
         nothing_new = not index.lanes and not index.outcome_keys
         part = b"" if nothing_new else encode_unsaved(index, self._store)
         index.mark_saved()
-        segments = [[s.base, s.capacity, s.end, s.chain] for s in journal.segments]
+        segments = [[s.base, s.capacity, s.end, s.chain, s.epoch] for s in journal.segments]
         while segments[-1][0] > index.base:
             segments.pop()  # opened ahead; nothing of it is applied yet
         checkpoint = Checkpoint(

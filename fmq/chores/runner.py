@@ -162,9 +162,12 @@ class Chores:
     def _write_indexes(self) -> None:
         while self._ledger.sealed:
             index = self._ledger.sealed[0]
+            segment = self._journal.segment_of(index.base)
+            assert segment is not None
+            index.chain = segment.chain
             self._catalog.write(index)
             with self._commit_queue.lock, self._commit_queue.changing:
-                self._catalog.add(index.base)
+                self._catalog.add(index.base, index.chain)
                 self._ledger.sealed.pop(0)
 
     def _make_spare(self) -> None:

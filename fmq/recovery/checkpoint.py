@@ -46,7 +46,9 @@ class Checkpoint(NamedTuple):
     part_size: int
     """The valid length of that segment's part of an index."""
     segments: list[list[int]]
-    """Base, capacity, end and chain of each segment; the last as it was then."""
+    """Base, capacity, end, chain and epoch of each segment; the last as it was then.
+
+    A checkpoint of the first fmq has no epochs."""
     ledger: dict[str, Any]
     clean: bool = False
     generation: int = 0
@@ -95,12 +97,14 @@ def _last_base(checkpoint: Checkpoint) -> int:
     limit = base = end = before = -1
     for segment in check_list("segments", checkpoint.segments):
         before = end
-        base, capacity, end, chain = check_list("a segment", segment, 4)
+        base, capacity, end, chain, *epoch = check_list("a segment", segment)
         if limit not in (-1, check_number("base", base)):
             raise ValueError(f"a hole before {base}")
         limit = base + check_number("capacity", capacity, HEADER_BYTES + 1, CAPACITY_MAX + 1)
         check_number("end", end, base + HEADER_BYTES, limit + 1)
         check_number("chain", chain, 0, 1 << 32)
+        for each in check_list("an epoch", epoch, len(epoch[:1])):
+            check_number("epoch", each, 0, 1 << 32)
     # A crash may have left the last one empty. Then what is applied ends in the one before it.
     nothing_in_it = before != -1 and checkpoint.applied_upto == before
     low = before if nothing_in_it else base + HEADER_BYTES

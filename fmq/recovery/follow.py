@@ -59,6 +59,7 @@ class Follower:
         self.store = self._read_store()
         self.seed = zlib.crc32(self.store)
         self.files = Files(directory)
+        self.files.segment_of = self.segment_of
         self._start_over()
 
     def _look(self) -> Layout:
@@ -119,7 +120,7 @@ class Follower:
         in_memory = {index.base for index in (ledger.index, *ledger.sealed)}
         for segment in segments:
             if segment.base not in in_memory and segment.base < ledger.index.base:
-                catalog.add(segment.base)
+                catalog.add(segment.base, segment.chain)
         with self._lock, self._changing:
             self._replay, self.damage, self._lasting = begun
             self.ledger, self.segments, self.catalog = ledger, segments, catalog
@@ -261,7 +262,9 @@ class Follower:
             while sealed and sealed[0].base < self.ledger.floor:
                 sealed.pop(0)  # dropped before its index was written or seen
             while sealed and segment_name(sealed[0].base, SUFFIX) in names:
-                self.catalog.add(sealed.pop(0).base)
+                base = sealed.pop(0).base
+                segment = self.segment_of(base)
+                self.catalog.add(base, 0 if segment is None else segment.chain)
             while self.segments[0].limit <= self.ledger.floor:
                 base = self.segments.pop(0).base
                 self.files.forget(base)

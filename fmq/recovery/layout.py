@@ -143,8 +143,7 @@ def known_segments(
     remembered = {base: rest for base, *rest in checkpoint.segments[:-1]} if checkpoint else {}
     for base in layout.bases:
         if base in remembered:
-            capacity, end, chain = remembered[base]
-            segments.append(Segment(base, capacity, end, chain))
+            segments.append(Segment(base, *remembered[base]))
             continue
         if newest is not None and newest.base == base:
             header = newest
@@ -157,7 +156,7 @@ def known_segments(
         if segments:
             _follow_on(segments[-1], header, known=segments[-1].base in remembered)
         before = header
-        segments.append(Segment(base, header.capacity, base + HEADER_BYTES, 0))
+        segments.append(Segment(base, header.capacity, base + HEADER_BYTES, 0, header.epoch))
     _check_no_gap(segments, layout, checkpoint)
     return segments
 

@@ -18,12 +18,10 @@ from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import BadIndex, decode_blocks
 from fmq.store.kinds import Carryover, Record
 from fmq.store.scan import Finding, Scan, ScanEnd, durable_beyond, end_of
-from fmq.store.segment import HEADER_BYTES, Segment, segment_name
+from fmq.store.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
 from fmq.tx.apply import apply, apply_to_index, collect, floor_of
 from fmq.tx.ledger import Ledger
 from fmq.tx.state import IllegalStep
-
-OTHER_RECORDS = "its records are not those that the next segment names"
 
 
 class Replay:

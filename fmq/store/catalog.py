@@ -47,6 +47,7 @@ class Catalog:
         # Held while a decision is looked for. No other call takes it.
         self.looking = threading.Lock()
         self._bases: list[int] = []
+        self._chains: dict[int, int] = {}
         self._tables: dict[int, dict[LaneKey, LaneSummary]] = {}
         self._loaded: OrderedDict[int, SegmentIndex] = OrderedDict()
         self._keys: dict[int, list[array[int]]] = {}  # the keys of the decisions, in sorted parts
@@ -60,9 +61,13 @@ class Catalog:
         self._unmapped: dict[int, Damaged | NewerFormat | OSError] = {}
         self.rebuilt = 0
 
-    def add(self, base: int) -> None:
-        """Add the segment at `base`, which was sealed after all others."""
+    def add(self, base: int, chain: int = 0) -> None:
+        """Add the segment at `base`, which was sealed after all others.
+
+        `chain` is the checksum of its records, if it is known. Its index must have the same.
+        """
         with self.lock:
+            self._chains[base] = chain
             self._bases.append(base)
 
     def write(self, index: SegmentIndex) -> None:
@@ -85,6 +90,7 @@ class Catalog:
         with self.lock:
             assert self._bases[0] == base
             self._bases.pop(0)
+            self._chains.pop(base, None)
             self._tables.pop(base, None)
             self._loaded.pop(base, None)
             self._forget_keys(base)
@@ -192,12 +198,13 @@ class Catalog:
         file = self._directory.open(segment_name(base, SUFFIX))
         try:
             front = read_front(file)
-            if not decode_head(front, 0, self._store, base).outcomes:
+            chain = self._chains.get(base, 0)
+            if not decode_head(front, 0, self._store, base, chain).outcomes:
                 return array("I"), array("I")
             data = read_block(file, front)  # one checksum covers the whole block
         finally:
             file.close()
-        return decode_outcomes(data, self._store, base)
+        return decode_outcomes(data, self._store, base, chain)
 
     def _keep_keys(self, base: int, keys: array[int]) -> None:
         """Keep the keys of the segment at `base`, if there is room beside those of newer segments.
@@ -254,8 +261,8 @@ class Catalog:
                 data = read_front(file)
             finally:
                 file.close()
-            return {key: summary for key, summary, _, _ in
-                    decode_head(data, 0, self._store, base).lanes}  # fmt: skip
+            head = decode_head(data, 0, self._store, base, self._chains.get(base, 0))
+            return {key: summary for key, summary, _, _ in head.lanes}
         except (OSError, BadIndex):
             return self._load(base).summary()
 
@@ -276,7 +283,7 @@ class Catalog:
         try:
             file = self._directory.open(segment_name(base, SUFFIX))
             try:
-                return index_in(file, self._store, base)
+                return index_in(file, self._store, base, self._chains.get(base, 0))
             finally:
                 file.close()
         except (OSError, BadIndex):

@@ -95,7 +95,7 @@ class CommitQueue:
         self._waits = waits
         self._leader = 0  # the thread that leads; 0: none
         self._writing = False  # from taking what is pending until it is published
-        self._turn = 0  # the number of the next write
+        self._turn = 0  # the number of the next write, which takes all that is planned until then
         self._waiters: deque[Waiter | Callback] = deque()
         self._sync_wanted = False
         self._is_noted = False  # whether `on_pending` was called for what is pending

@@ -9,6 +9,7 @@ from struct import error as StructError
 
 from fmq.store.columns import COMPRESSED, COUNT_MAX, Columns
 from fmq.store.content import Content
+from fmq.store.extension import extension_before
 from fmq.store.kinds import (
     MESSAGE,
     REF_MESSAGE,
@@ -27,12 +28,14 @@ from fmq.store.record import (
     BOUND,
     COMMON,
     DECISION_HEAD,
+    EXTENDED,
     FIRST,
     FORMAT,
     HEAD_BYTES_MIN,
     LAG_UNKNOWN,
     LAST,
-    MAGIC,
+    MAGIC_1,
+    MAGICS,
     NAME,
     PLACE,
     PREFIX,
@@ -63,7 +66,7 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
         magic, crc = PREFIX.unpack_from(data, at)
     except StructError:
         raise BadRecord("fewer bytes than a head has") from None
-    if magic != MAGIC:
+    if magic not in MAGICS:
         raise _of_another_version(data, at, crc, head_size, seed)
     if not HEAD_BYTES_MIN <= head_size <= size <= RECORD_BYTES_MAX:
         raise BadRecord(f"impossible sizes: {size}, of which {head_size} are the head")
@@ -78,8 +81,14 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
         raise Newer(f"a record of kind {kind}")
     if bodies and size != head_size:
         check_bodies(data, end, at + size, bodies_crc)
+    if magic == MAGIC_1 and flags & EXTENDED:
+        flags ^= EXTENDED | BOUND  # this bit was the other one's
+    extension = b""
+    if flags & EXTENDED:
+        extension = extension_before(data, at + HEAD_BYTES_MIN, end)
+    fields_end = end - len(extension)
     try:
-        record = DECODERS[kind](data, at + HEAD_BYTES_MIN, end, at + size, kind, flags)
+        record = DECODERS[kind](data, at + HEAD_BYTES_MIN, fields_end, kind, flags)
     except (StructError, UnicodeDecodeError, IndexError) as error:
         # The checksum is right, so these bytes were written on purpose, by another version.
         raise Newer(f"a {Kind(kind).name} of an unknown shape ({error})") from None
@@ -88,6 +97,9 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
         record.bodies_crc = bodies_crc
         if kind != REF_MESSAGE and not flags & COMPRESSED:
             record.raw_bytes = size - head_size
+    elif isinstance(record, Carryover):
+        record.json = data[end : at + size]
+    record.extension = extension
     record.position = position
     record.size = size
     record.flags = flags
@@ -135,7 +147,7 @@ def _text(data: bytes) -> str:
     return data.decode()
 
 
-def _decode_run(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> Run:
+def _decode_run(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Run:
     tx = 0
     if kind != MESSAGE:
         (tx,) = U64.unpack_from(data, at)
@@ -162,9 +174,7 @@ def _decode_run(data: bytes, at: int, head_end: int, end: int, kind: int, flags:
     return run
 
 
-def _decode_prepare(
-    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
-) -> Prepare:
+def _decode_prepare(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Prepare:
     (
         tx, time_us, prepared_us, replaces, records, messages, size_bytes, seal, check_after_ms,
         acks, producer_size, tx_id_size,
@@ -190,9 +200,7 @@ def _decode_prepare(
     return prepare
 
 
-def _decode_decided(
-    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
-) -> Decided:
+def _decode_decided(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Decided:
     (
         tx, time_us, prepared_us, append_start, records, messages, size_bytes, seal, asked,
         producer_size, tx_id_size, by_size, reason_size,
@@ -220,7 +228,7 @@ def _decode_decided(
     )
 
 
-def _decode_acks(data: bytes, at: int, head_end: int, end: int, kind: int, flags: int) -> Acks:
+def _decode_acks(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Acks:
     tx, time_us = TIME_HEAD.unpack_from(data, at)
     at += TIME_HEAD.size
     (count,) = U32.unpack_from(data, at)
@@ -243,16 +251,12 @@ def _decode_ack_ranges(data: bytes, at: int, head_end: int, count: int) -> list[
     return ranges
 
 
-def _decode_state(
-    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
-) -> Carryover:
+def _decode_state(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Carryover:
     _, time_us = TIME_HEAD.unpack_from(data, at)
-    return Carryover(data[head_end:end], time_us)
+    return Carryover(b"", time_us)
 
 
-def _decode_topic(
-    data: bytes, at: int, head_end: int, end: int, kind: int, flags: int
-) -> TopicMade:
+def _decode_topic(data: bytes, at: int, head_end: int, kind: int, flags: int) -> TopicMade:
     _, time_us = TIME_HEAD.unpack_from(data, at)
     at += TIME_HEAD.size
     (queues,) = U16.unpack_from(data, at)
@@ -284,7 +288,7 @@ def _parts(data: bytes, at: int, run: Run) -> tuple[bytes, bytes]:
     if run.flags & COMPRESSED:
         start += 4
     bodies = at + head_size
-    return data[start:bodies], data[bodies : at + run.size]
+    return data[start : bodies - len(run.extension)], data[bodies : at + run.size]
 
 
 def columns_of(data: bytes, at: int, run: Run) -> Columns:
@@ -296,5 +300,5 @@ def columns_of(data: bytes, at: int, run: Run) -> Columns:
 def content_of(data: bytes, at: int, run: Run) -> Content:
     """Return the content of `run`, to be written again as it is."""
     columns, bodies = _parts(data, at, run)
-    flags = run.flags & ~(FIRST | LAST)
+    flags = run.flags & ~(FIRST | LAST | EXTENDED)
     return Content(run.count, flags, columns, bodies, run.bodies_crc, run.raw_bytes)

@@ -29,6 +29,7 @@ from fmq.store.record import (
     COMMON,
     DECISION_FRONT,
     DECISION_HEAD,
+    EXTENDED,
     HEAD_BYTES_MIN,
     LAG_UNKNOWN,
     MAGIC,
@@ -57,7 +58,7 @@ assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
 
 def size_of(record: Record) -> int:
     """Return how many bytes `record` takes, head and bodies together, without padding."""
-    return SIZES[record.kind](record)
+    return SIZES[record.kind](record) + len(record.extension)
 
 
 def _run_size(run: Run) -> int:
@@ -131,7 +132,12 @@ def encode(record: Record, durable_to: int, seed: int) -> tuple[bytes, bytes, by
     another: magic, checksum, the rest of the head, the bodies, the padding.
     """
     lag = record.position - durable_to
+    extension = record.extension
+    if extension:
+        record.flags |= EXTENDED
     head, bodies = ENCODERS[record.kind](record, lag if lag < LAG_UNKNOWN else LAG_UNKNOWN)
+    if extension:
+        head += extension
     return MAGIC, U32_pack(crc32(head, seed)), head, bodies, PADDING[record.size & 7]
 
 

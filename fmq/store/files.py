@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from fmq.disk import Directory, File
-from fmq.errors import Unreadable
-from fmq.store.segment import segment_name
+from fmq.errors import Damaged, NewerFormat, Unreadable
+from fmq.store.segment import HEADER_BYTES, OTHER_COPY, Segment, decode_header, segment_name
 
 OPEN_MAX = 64
 
 
 class _Entry:
-    __slots__ = ("doomed", "file", "users")
+    __slots__ = ("compared", "doomed", "file", "users")
 
     def __init__(self, file: File) -> None:
         self.file = file
         self.users = 0
+        self.compared = False  # whether its header is that of the segment that is known
         self.doomed = False
 
 
@@ -32,6 +33,8 @@ class Files:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
+        self.segment_of: Callable[[int], Segment | None] | None = None
+        """What is known of the segment at a position, to be compared with its file."""
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self.lock = threading.Lock()
 
@@ -46,6 +49,9 @@ class Files:
             self._entries.move_to_end(base)
             entry.users += 1
         try:
+            if not entry.compared:
+                self._check_epoch(entry.file, base)
+                entry.compared = True
             yield entry.file
         except OSError as error:
             raise Unreadable(f"{self._directory.path}/{segment_name(base)}", error) from error
@@ -64,6 +70,19 @@ class Files:
             raise
         except OSError as error:
             raise Unreadable(self._directory.path, error) from error
+
+    def _check_epoch(self, file: File, base: int) -> None:
+        """Raise Damaged if `file` is not the segment that is known."""
+        known = None if self.segment_of is None else self.segment_of(base)
+        if known is None or not known.epoch:
+            return
+        name = segment_name(base)
+        try:
+            header = decode_header(file.read(0, HEADER_BYTES), name)
+        except (Damaged, NewerFormat):
+            return  # it says nothing, and each record has its own checksum
+        if header.epoch != known.epoch:
+            raise Damaged(name, base, OTHER_COPY)
 
     def forget(self, base: int) -> None:
         """Close the segment at `base` as soon as it is not in use."""

@@ -68,6 +68,7 @@ class SegmentIndex:
         "_found",
         "_more_decisions",
         "base",
+        "chain",
         "end",
         "lanes",
         "outcome_keys",
@@ -79,6 +80,7 @@ class SegmentIndex:
     def __init__(self, base: int) -> None:
         self.base = base
         self.end = base
+        self.chain = 0  # the checksum of its records; 0: not known
         self.lanes: dict[LaneKey, Lane] = {}
         self.outcome_keys = array("I")  # in the order of the decisions
         self.outcome_places = array("I")

@@ -9,11 +9,13 @@ written, its `.part` file has several blocks, each with what was added since the
         16     4  body_size
         20     4  lanes
         24     4  outcomes
-        28     4  format      1
+        28     4  format      2; 1 is read, and has no chain: its table begins at 64
         32    16  store
         48     8  base        of the segment
         56     8  end         the index knows the segment up to here
-        64     *  a lane each: u64 first offset, u64 next offset, i64 first and last time,
+        64     4  chain       of a sealed segment: checksum as in the header of the next one; else 0
+        68     4  zero
+        72     *  a lane each: u64 first offset, u64 next offset, i64 first and last time,
                   u32 entries, u16 queue, u8 flags (1: bodies lie elsewhere), u8 bytes of the
                   topic, the topic
   head_size    *  for each lane u32 x entries: messages in the run, then the publishing
@@ -36,13 +38,15 @@ from zlib import crc32
 from fmq.store.index import Lane, LaneKey, LaneSummary, SegmentIndex
 
 MAGIC = b"fmqI"
-FORMAT = 1
-HEAD = Struct("<4sIIIIIII16sQQ")
+FORMAT = 2
+HEAD_1 = Struct("<4sIIIIIII16sQQ")  # of format 1, and the front of each later one
+HEAD = Struct("<4sIIIIIII16sQQI4x")
+CHAIN = Struct("<I4x")
 LANE = Struct("<QQqqIHBB")
 HEAD_BYTES = HEAD.size
 CRC_END = 8
 ELSEWHERE = 1
-assert HEAD_BYTES == 64, "the table above counts on it"
+assert HEAD_BYTES == HEAD_1.size + CHAIN.size == 72, "the table above counts on it"
 
 
 class BadIndex(Exception):
@@ -98,6 +102,7 @@ def _frame(
         store,
         index.base,
         index.end,
+        index.chain,
     )
     crc = crc32(table, crc32(head[CRC_END:]))
     return b"".join((MAGIC, crc.to_bytes(4, "little"), head[CRC_END:], table, body))
@@ -112,6 +117,7 @@ class BlockHead(NamedTuple):
     outcomes: int
     base: int
     end: int
+    chain: int
     lanes: list[tuple[LaneKey, LaneSummary, int, int]]
     """Key, summary, entries, flags."""
 
@@ -122,7 +128,7 @@ class BlockHead(NamedTuple):
 
 def head_size_of(data: bytes) -> int:
     """Return how many bytes the front of the block takes, not verified yet; raise BadIndex."""
-    if len(data) < HEAD_BYTES or data[:4] != MAGIC:
+    if len(data) < HEAD_1.size or data[:4] != MAGIC:
         raise BadIndex("no index begins here")
     return int.from_bytes(data[8:12], "little")
 
@@ -132,25 +138,34 @@ def block_size_of(front: bytes) -> int:
     return head_size_of(front) + int.from_bytes(front[16:20], "little")
 
 
-def decode_head(data: bytes, at: int, store: bytes, base: int) -> BlockHead:
-    """Return the front of the block at `data[at]`; raise BadIndex."""
+def decode_head(data: bytes, at: int, store: bytes, base: int, chain: int = 0) -> BlockHead:
+    """Return the front of the block at `data[at]`; raise BadIndex.
+
+    `chain` is the checksum of the segment's records, if it is known.
+    """
     try:
         magic, crc, head_size, body_crc, body_size, lanes, outcomes, version, says, where, end = (
-            HEAD.unpack_from(data, at)
+            HEAD_1.unpack_from(data, at)
         )
     except StructError:
         raise BadIndex("shorter than an index") from None
-    if magic != MAGIC or head_size < HEAD_BYTES or at + head_size > len(data):
+    if magic != MAGIC or head_size < HEAD_1.size or at + head_size > len(data):
         raise BadIndex("no index begins here")
     if crc32(data[at + CRC_END : at + head_size]) != crc:
         raise BadIndex("the head's checksum does not match")
-    if version != FORMAT or says != store or where != base:
+    if version not in (1, FORMAT) or says != store or where != base:
         raise BadIndex("the index of another segment, store or format")
     try:
-        table = _decode_lanes(data[at + HEAD_BYTES : at + head_size], lanes)
+        table_at, said = at + HEAD_1.size, 0
+        if version > 1:
+            (said,) = CHAIN.unpack_from(data, table_at)
+            table_at += CHAIN.size
+        if said and chain not in (said, 0):
+            raise BadIndex("the index of another copy of this segment")
+        table = _decode_lanes(data[table_at : at + head_size], lanes)
     except (StructError, UnicodeDecodeError) as error:
         raise BadIndex(f"a table of an unknown shape: {error}") from None
-    return BlockHead(head_size, body_crc, body_size, outcomes, where, end, table)
+    return BlockHead(head_size, body_crc, body_size, outcomes, where, end, said, table)
 
 
 def _decode_lanes(data: bytes, lanes: int) -> list[tuple[LaneKey, LaneSummary, int, int]]:
@@ -166,24 +181,27 @@ def _decode_lanes(data: bytes, lanes: int) -> list[tuple[LaneKey, LaneSummary, i
     return found
 
 
-def decode_blocks(data: bytes, store: bytes, base: int) -> SegmentIndex:
+def decode_blocks(data: bytes, store: bytes, base: int, chain: int = 0) -> SegmentIndex:
     """Return the index that one or more blocks contain; raise BadIndex."""
     index = SegmentIndex(base)
-    for head, body in _blocks(data, store, base):
+    for head, body in _blocks(data, store, base, chain):
         if head.end < index.end:
             raise BadIndex("a block that was there before the one in front of it")
         try:
             _add_block(index, head, body)
         except OverflowError:
             raise BadIndex("more messages in it than a segment can hold") from None
+        index.chain = head.chain
     index.mark_saved()
     return index
 
 
-def decode_outcomes(data: bytes, store: bytes, base: int) -> tuple[array[int], array[int]]:
+def decode_outcomes(
+    data: bytes, store: bytes, base: int, chain: int = 0
+) -> tuple[array[int], array[int]]:
     """Return only the keys and places of the decisions in the blocks; raise BadIndex."""
     keys, places = array("I"), array("I")
-    for head, body in _blocks(data, store, base):
+    for head, body in _blocks(data, store, base, chain):
         column = _Take(body)
         column.skip(sum(entries * (3 if flags & ELSEWHERE else 2)
                         for _, _, entries, flags in head.lanes))  # fmt: skip
@@ -192,13 +210,15 @@ def decode_outcomes(data: bytes, store: bytes, base: int) -> tuple[array[int], a
     return keys, places
 
 
-def _blocks(data: bytes, store: bytes, base: int) -> Iterator[tuple[BlockHead, memoryview]]:
+def _blocks(
+    data: bytes, store: bytes, base: int, chain: int
+) -> Iterator[tuple[BlockHead, memoryview]]:
     """Yield the blocks in `data`, each with its verified body; raise BadIndex."""
     if not data:
         raise BadIndex("an empty file")
     at = 0
     while at < len(data):
-        head = decode_head(data, at, store, base)
+        head = decode_head(data, at, store, base, chain)
         body = memoryview(data)[at + head.head_size : at + head.size]
         if len(body) != head.body_size or crc32(body) != head.body_crc:
             raise BadIndex("the checksum of its entries does not match")

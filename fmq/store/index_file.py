@@ -12,7 +12,7 @@ from fmq.store.checksums import read_checked
 from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import (
     CRC_END,
-    HEAD_BYTES,
+    HEAD_1,
     BadIndex,
     block_size_of,
     decode_blocks,
@@ -28,7 +28,7 @@ def read_front(file: File) -> bytes:
     """
     data = file.read(0, FRONT_BYTES)
     size, crc = head_size_of(data), int.from_bytes(data[4:CRC_END], "little")
-    if HEAD_BYTES <= size <= len(data):
+    if HEAD_1.size <= size <= len(data):
         if crc32(data[CRC_END:size]) == crc:
             return data
     elif size > len(data):
@@ -46,6 +46,9 @@ def read_block(file: File, front: bytes) -> bytes:
     return front if len(front) == size else front + file.read(len(front), size - len(front))
 
 
-def index_in(file: File, store: bytes, base: int) -> SegmentIndex:
-    """Return the index of the segment at `base`; raise BadIndex."""
-    return decode_blocks(read_block(file, read_front(file)), store, base)
+def index_in(file: File, store: bytes, base: int, chain: int = 0) -> SegmentIndex:
+    """Return the index of the segment at `base`; raise BadIndex.
+
+    `chain` is the checksum of the segment's records, if it is known.
+    """
+    return decode_blocks(read_block(file, read_front(file)), store, base, chain)

@@ -96,13 +96,17 @@ class Journal:
         spares: Spares,
         files: Files,
         capacity: int,
+        epoch: int = 0,
     ) -> None:
+        """`epoch` marks the segments that this engine makes."""
         assert segments, "a journal has at least the segment it writes"
         self._directory = directory
         self._store = store
         self.append_bytes_max = capacity - HEADER_BYTES  # the largest that fits an empty segment
         self.segments = segments
         self.files = files
+        files.segment_of = self.segment_of
+        self._epoch = epoch
         self.spares = spares
         self.seed = crc32(store)
         self.position = segments[-1].end
@@ -149,8 +153,9 @@ class Journal:
         """
         spare = self.spares.take(append_bytes, ordinary=ordinary, makes_room=makes_room)
         old = self.current
-        header = Header(self._store, old.limit, spare.capacity, old.end, old.chain)
-        new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0)
+        epoch = self._epoch
+        header = Header(self._store, old.limit, spare.capacity, old.end, old.chain, epoch)
+        new = Segment(old.limit, spare.capacity, old.limit + HEADER_BYTES, 0, epoch)
         start, buffers = self._start, self._buffers
         roll = Roll(old, start, buffers, new, spare, header.encode(), ordinary=ordinary)
         self._rolls = (*self._rolls, roll)
@@ -164,7 +169,7 @@ class Journal:
         segment, buffers, records = self.segments[-1], self._buffers, append.records
         durable_to, seed, chain = self.durable_to, self.seed, segment.chain
         assert append.position == self.position
-        records[0].flags = FIRST
+        records[0].flags |= FIRST
         records[-1].flags |= LAST
         for record in records:
             encoded = encode(record, durable_to, seed)
@@ -268,13 +273,14 @@ def measure(records: Iterable[Record]) -> int:
     for record in records:
         size = record.size
         if not size:
-            record.size = size = SIZES[record.kind](record)
+            record.size = size = SIZES[record.kind](record) + len(record.extension)
         total += (size + 7) & ~7
     return total
 
 
 def create_first_segment(directory: Directory, store: bytes, capacity: int) -> Segment:
-    """Create the first segment of a new journal, durably."""
+    """Create the first segment of a new journal, durably. Its epoch comes from the new UUID."""
+    epoch = crc32(store)
     temporary = segment_name(0, ".new")
     if temporary in directory.names():
         directory.remove(temporary)
@@ -282,10 +288,10 @@ def create_first_segment(directory: Directory, store: bytes, capacity: int) -> S
     try:
         file.allocate(capacity)
         file.write_zeros(capacity)  # appends over zeros sync faster, see spares.py
-        file.write(0, (Header(store, 0, capacity, 0, 0).encode(),), sync=True)
+        file.write(0, (Header(store, 0, capacity, 0, 0, epoch).encode(),), sync=True)
         file.sync()
     finally:
         file.close()
     directory.rename(temporary, segment_name(0))
     directory.sync()
-    return Segment(0, capacity, HEADER_BYTES, 0)
+    return Segment(0, capacity, HEADER_BYTES, 0, epoch)

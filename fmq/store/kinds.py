@@ -43,6 +43,7 @@ class Run:
         "columns_crc",
         "content",
         "count",
+        "extension",
         "flags",
         "kind",
         "offset",
@@ -93,6 +94,7 @@ class Run:
         self.position = 0
         self.size = 0
         self.flags = 0
+        self.extension = b""
 
 
 class AckRange:
@@ -134,6 +136,7 @@ class Prepare:
         "bound",
         "bytes",
         "check_after_ms",
+        "extension",
         "flags",
         "kept_bytes",
         "messages",
@@ -184,6 +187,7 @@ class Prepare:
         self.position = 0
         self.size = 0
         self.flags = 0
+        self.extension = b""
 
 
 class Decided:
@@ -194,6 +198,7 @@ class Decided:
         "asked",
         "bytes",
         "decided_by",
+        "extension",
         "flags",
         "kind",
         "messages",
@@ -243,13 +248,14 @@ class Decided:
         self.position = 0
         self.size = 0
         self.flags = 0
+        self.extension = b""
 
 
 class Acks:
     """ACK: ranges that groups have acked, alone (tx 0) or as part of a transaction."""
 
     kind = Kind.ACK
-    __slots__ = ("flags", "position", "ranges", "size", "time_us", "tx")
+    __slots__ = ("extension", "flags", "position", "ranges", "size", "time_us", "tx")
 
     def __init__(self, ranges: Sequence[AckRange], time_us: int, tx: int = 0) -> None:
         self.ranges = tuple(ranges)
@@ -258,13 +264,14 @@ class Acks:
         self.position = 0
         self.size = 0
         self.flags = 0
+        self.extension = b""
 
 
 class Carryover:
     """STATE: what must outlive the segments that retention drops, as JSON."""
 
     kind = Kind.STATE
-    __slots__ = ("flags", "json", "position", "size", "time_us")
+    __slots__ = ("extension", "flags", "json", "position", "size", "time_us")
 
     def __init__(self, json: bytes, time_us: int) -> None:
         self.json = json
@@ -272,13 +279,14 @@ class Carryover:
         self.position = 0
         self.size = 0
         self.flags = 0
+        self.extension = b""
 
 
 class TopicMade:
     """TOPIC: a topic was made, with its number of queues."""
 
     kind = Kind.TOPIC
-    __slots__ = ("flags", "name", "position", "queues", "size", "time_us")
+    __slots__ = ("extension", "flags", "name", "position", "queues", "size", "time_us")
 
     def __init__(self, name: str, queues: int, time_us: int) -> None:
         self.name = name
@@ -287,6 +295,7 @@ class TopicMade:
         self.position = 0
         self.size = 0
         self.flags = 0
+        self.extension = b""
 
 
 Record = Run | Prepare | Decided | Acks | Carryover | TopicMade

@@ -1,7 +1,7 @@
 """The bytes of a record.
 
     offset  size  field
-         0     4  magic        b"fmq" and the version of the format, 1: an odd number of bits
+         0     4  magic        b"fmq" and the version of the format, 2: an odd number of bits
          4     4  head_crc     CRC-32 of the head from here on, seeded with the store
          8     4  size         length of the whole record, padding left out
         12     4  head_size    where the bodies begin
@@ -9,9 +9,10 @@
         24     4  durable_lag  position - durable_to, as it was when this was written
         28     4  bodies_crc   CRC-32 of the bodies as they are stored
         32     1  kind         see Kind
-        33     1  flags        FIRST, LAST, BOUND, and those of columns.py
+        33     1  flags        FIRST, LAST, BOUND, EXTENDED, and those of columns.py
         34     2  queue        number of the queue, 0 where there is none
         36     *  what its kind adds, then the columns
+         .     *  with the flag EXTENDED: the extension, see extension.py
  head_size     *  the bodies, in one piece
 
 What the kinds add ("text" is UTF-8 after one byte with its length):
@@ -36,6 +37,9 @@ checksum covers size, kind, position and the checksum of the bodies, so a flippe
 noticed. Sound bytes in the wrong place are refused by their position, sound bytes of another
 store by the seed.
 
+Version 1 is read, and no longer written. It has no extensions, and its flag BOUND is the bit that
+is EXTENDED now.
+
 This module says where each field is. encoding.py writes the fields, decoding.py reads them.
 """
 
@@ -44,15 +48,18 @@ from __future__ import annotations
 from functools import lru_cache
 from struct import Struct
 
-FORMAT = 1
-MAGIC = b"fmq\x01"
+FORMAT = 2
+MAGIC = b"fmq\x02"
+MAGIC_1 = b"fmq\x01"
+MAGICS = frozenset((MAGIC, MAGIC_1))
 NAME = MAGIC[:3]  # of all versions
 assert MAGIC[3] == FORMAT
 ALIGNMENT = 8
 
 FIRST = 1
 LAST = 2
-BOUND = 128  # of a PREPARE; those between are of columns.py
+BOUND = 64  # of a PREPARE; those between are of columns.py
+EXTENDED = 128
 
 PREFIX = Struct("<4sI")
 COMMON = Struct("<IIQIIBBH")

@@ -29,18 +29,19 @@ def is_mine(lock: RLock) -> bool:
 class Section:
     """A context manager around each change of what the engine's lock guards.
 
-    A refusal is an FmqError or TypeError that is raised before the first change. It leaves the
+    A refusal is an FmqError or TypeError. It is raised before the first change, and leaves the
     engine as it was. Any other exception is given to `fail`, under the lock, and then goes to the
-    caller.
+    caller. So is each exception after the block has set `changed`.
     """
 
-    __slots__ = ("_fail",)
+    __slots__ = ("_fail", "changed")
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
+        self.changed = False
 
     def __enter__(self) -> None:
-        """Do nothing: nothing is changed yet."""
+        self.changed = False
 
     def __exit__(
         self,
@@ -48,7 +49,7 @@ class Section:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None and not is_refusal(error):
+        if error is not None and (self.changed or not is_refusal(error)):
             self._fail(error)
 
 

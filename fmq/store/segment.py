@@ -3,7 +3,7 @@
     offset  size  field
          0     4  magic           b"fmqS"
          4     4  crc             CRC-32 of the header from here on
-         8     2  format          1
+         8     2  format          2; 1 is read, and has zeros for the epoch
         10     2  required        flags; an unknown one set: refuse
         12     4  optional        flags; an unknown one set: ignore
         16    16  store           UUID of the directory this belongs to
@@ -11,11 +11,14 @@
         40     8  capacity        bytes that the file holds, header included
         48     8  previous_end    where the data of the segment before this one ended; 0: none
         56     4  previous_chain  checksum of that segment: CRC-32 over its records' head_crc
-        60     4  zero
+        60     4  epoch           drawn by the engine that made it; 0: unknown
 
 The records follow from `base + 64` on. A segment gets its name only when its header is durable,
 and the next segment names the end and the checksum of the one before it. So a segment that is
 not the last is sealed, durable, and known to its last byte.
+
+Each engine draws an epoch when it opens the directory. By that, a segment is told apart from one of
+the same store and place in a copy of the directory that was written to as well.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from typing import NamedTuple
 from fmq.errors import Damaged, NewerFormat
 
 MAGIC = b"fmqS"
-FORMAT = 1
-HEADER = Struct("<4sIHHI16sQQQI4x")
+FORMAT = 2
+HEADER = Struct("<4sIHHI16sQQQII")
 HEADER_BYTES = HEADER.size
 STORE_BYTES = 16  # as long as a UUID, drawn when the journal is made
 CRC_END = 8
@@ -38,6 +41,8 @@ SUFFIX = ".seg"
 CAPACITY_MAX = 1 << 30
 POSITION_MAX = 1 << 62
 REQUIRED_KNOWN = 0
+OTHER_RECORDS = "its records are not those that the next segment names"
+OTHER_COPY = "it comes from another copy of this journal, to which an engine has written"
 
 
 class Header(NamedTuple):
@@ -48,6 +53,7 @@ class Header(NamedTuple):
     capacity: int
     previous_end: int
     previous_chain: int
+    epoch: int = 0
 
     def encode(self) -> bytes:
         data = HEADER.pack(
@@ -61,6 +67,7 @@ class Header(NamedTuple):
             self.capacity,
             self.previous_end,
             self.previous_chain,
+            self.epoch,
         )
         return MAGIC + zlib.crc32(data[CRC_END:]).to_bytes(4, "little") + data[CRC_END:]
 
@@ -72,14 +79,16 @@ def decode_header(data: bytes, name: str) -> Header:
     base = base_of(name)
     if len(data) < HEADER_BYTES:
         raise Damaged(name, base, "shorter than a segment's header")
-    magic, crc, version, required, _, store, says, capacity, end, chain = HEADER.unpack_from(data)
+    magic, crc, version, required, _, store, says, capacity, end, chain, epoch = HEADER.unpack_from(
+        data
+    )
     if magic != MAGIC:
         raise Damaged(name, base, "not a segment of a journal")
     if zlib.crc32(data[CRC_END:HEADER_BYTES]) != crc:
         raise Damaged(name, base, "the header's checksum does not match")
     if version > FORMAT:
         raise NewerFormat(name, base, f"format {version}")
-    if version < FORMAT:
+    if version < 1:
         raise Damaged(name, base, f"format {version}, which no fmq has written")
     if required & ~REQUIRED_KNOWN:
         raise NewerFormat(name, base, f"required flags {required:#x}")
@@ -87,7 +96,7 @@ def decode_header(data: bytes, name: str) -> Header:
         raise Damaged(name, base, f"the header belongs to the segment at {says}")
     if not HEADER_BYTES < capacity <= CAPACITY_MAX or base + capacity > POSITION_MAX:
         raise Damaged(name, base, f"impossible capacity {capacity}")
-    return Header(store, base, capacity, end, chain)
+    return Header(store, base, capacity, end, chain, epoch)
 
 
 def segment_name(base: int, suffix: str = SUFFIX) -> str:
@@ -119,14 +128,15 @@ class Segment:
     the running checksum up to `end`.
     """
 
-    __slots__ = ("base", "capacity", "chain", "end", "limit")
+    __slots__ = ("base", "capacity", "chain", "end", "epoch", "limit")
 
-    def __init__(self, base: int, capacity: int, end: int, chain: int) -> None:
+    def __init__(self, base: int, capacity: int, end: int, chain: int, epoch: int = 0) -> None:
         self.base = base
         self.capacity = capacity
         self.limit = base + capacity  # the position after its file
         self.end = end
         self.chain = chain
+        self.epoch = epoch
 
     @property
     def name(self) -> str:

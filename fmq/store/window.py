@@ -29,7 +29,7 @@ from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind, Run
 from fmq.store.record import (
     COMMON,
     HEAD_BYTES_MIN,
-    MAGIC,
+    MAGICS,
     PLACE,
     PREFIX,
     U32,
@@ -136,7 +136,7 @@ class Window:
                     crc32(body) != crc
                     or what not in plain
                     or says != base + place
-                    or magic != MAGIC
+                    or magic not in MAGICS
                 ):
                     break
                 append(body)
@@ -160,7 +160,7 @@ class Window:
             crc32(view[at + 8 : head_end], seed) == head_crc
             and crc32(view[head_end:end]) == crc
             and says == self.base + place
-            and magic == MAGIC
+            and magic in MAGICS
             and kind in kinds
             and view[(said := at + COUNT_AT[kind == MESSAGE]) : said + 4] == U32.pack(count)
             and count * 4 <= size

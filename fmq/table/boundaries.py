@@ -19,7 +19,7 @@ from fmq.store.record import (
     FIRST,
     HEAD_BYTES_MIN,
     LAST,
-    MAGIC,
+    MAGICS,
     PREFIX_BYTES,
     aligned,
 )
@@ -103,7 +103,7 @@ class Boundaries:
         """Return size and flags of the record at `place`; raise Damaged."""
         front = self._source.file.read(place, HEAD_BYTES_MIN)
         position = self._base + place
-        if len(front) == HEAD_BYTES_MIN and front.startswith(MAGIC):
+        if len(front) == HEAD_BYTES_MIN and front[:4] in MAGICS:
             size, _, says, _, _, _, flags, _ = COMMON.unpack_from(front, PREFIX_BYTES)
             if says == position and size >= HEAD_BYTES_MIN:
                 return size, flags

@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.kinds import MESSAGE
-from fmq.store.record import MAGIC, MESSAGE_HEAD, PREFIX_BYTES
+from fmq.store.record import MAGICS, MESSAGE_HEAD, PREFIX_BYTES
 from fmq.table.entries import Column, RunEntries
 from fmq.table.gather import ROWS
 from fmq.table.windows import Piece
@@ -25,7 +25,7 @@ from fmq.table.windows import Piece
 NOT_PLAIN = COMPRESSED | LENGTHS | KEYS | TAGS | HEADERS
 STRETCH_MIN = 16  # for fewer records a table costs more than it saves
 VIEW_BYTES = 4 << 10
-MAGIC_NUMBER = int.from_bytes(MAGIC, "little")
+MAGIC_NUMBERS = [int.from_bytes(magic, "little") for magic in MAGICS]
 HEAD = np.dtype(
     [
         ("magic", "<u4"),
@@ -72,7 +72,7 @@ class PlainRecords:
         self._plain = (
             (starts <= last)
             & (whole <= len(piece.data))
-            & (heads["magic"] == MAGIC_NUMBER)
+            & np.isin(heads["magic"], MAGIC_NUMBERS)
             & (heads["kind"] == MESSAGE)
             & (heads["flags"] & NOT_PLAIN == 0)
             & (heads["names"][:, 1] == 0)

@@ -94,7 +94,9 @@ class Snapshot:
     def _split(self, seen: Extent, first: int, last: int) -> Split:
         data_end = seen.end if seen.sealed else 0
         where = seen.path, self.store, seen.segment.base
-        return Split(*where, first, last, data_end, self.engine, self.host)
+        chain = seen.segment.chain if seen.sealed else 0
+        known = seen.segment.epoch, chain
+        return Split(*where, first, last, data_end, self.engine, self.host, *known)
 
     def _pieces(
         self, seen: Extent, low: int, high: int, split_bytes: int, disk: Disk | None
@@ -103,7 +105,8 @@ class Snapshot:
             return [(low, high)]
         base, index = seen.segment.base, seen.in_memory
         if index is None:
-            index = read_index(seen.path, base, self.store, disk)
+            chain = seen.segment.chain if seen.sealed else 0
+            index = read_index(seen.path, base, self.store, disk, chain)
         if index is None:
             return [(low, high)]
         # A file that cannot be read raises an error when the split is read.

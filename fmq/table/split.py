@@ -17,7 +17,13 @@ from fmq.store.index_blocks import BadIndex
 from fmq.store.index_file import index_in
 from fmq.store.kinds import Record
 from fmq.store.scan import Finding, Scan, end_of
-from fmq.store.segment import HEADER_BYTES, decode_header, segment_name
+from fmq.store.segment import (
+    HEADER_BYTES,
+    OTHER_COPY,
+    OTHER_RECORDS,
+    decode_header,
+    segment_name,
+)
 from fmq.table.errors import OtherStore, Overtaken
 from fmq.tx.apply import apply_to_index
 
@@ -35,6 +41,10 @@ class Split:
     """Where the data of a sealed segment ends; 0: it may still be written."""
     engine: str = ""
     host: str | None = None
+    epoch: int = 0
+    """As the segment's header has it; 0: unknown."""
+    chain: int = 0
+    """The checksum of a sealed segment's records; 0: unknown."""
 
     @property
     def file(self) -> str:
@@ -60,7 +70,8 @@ class OpenSplit:
         """
         split = self.split
         self.sound_to = split.start
-        scan = Scan(self.file, split.base, split.end, split.start, self.seed)
+        where = self.file, split.base, split.end, split.start
+        scan = Scan(*where, self.seed, 0, split.base + HEADER_BYTES)
         for append in scan:
             yield append
             self.sound_to = end_of(append)
@@ -71,6 +82,8 @@ class OpenSplit:
         if ending.finding is not Finding.END or ending.append_start != ending.position:
             reason = ending.reason or "an append goes on behind what may be read of it"
             raise Damaged(split.file, ending.position, f"{reason}; this part had been durable")
+        if split.chain and split.end == split.data_end and scan.chain not in (None, split.chain):
+            raise Damaged(split.file, split.base, OTHER_RECORDS)
 
     def index(self) -> SegmentIndex:
         """Return what is known of the messages of the split, and maybe of others in its segment.
@@ -79,7 +92,8 @@ class OpenSplit:
         """
         split = self.split
         if split.data_end:
-            found = read_index(split.path, split.base, split.store, self._disk)
+            where = split.path, split.base, split.store
+            found = read_index(*where, self._disk, split.chain)
             if found is not None and found.end == split.data_end:
                 return found
         index = SegmentIndex(split.base)
@@ -96,11 +110,13 @@ def seed_of(store: bytes) -> int:
     return zlib.crc32(store)
 
 
-def read_index(path: str, base: int, store: bytes, disk: Disk | None) -> SegmentIndex | None:
+def read_index(
+    path: str, base: int, store: bytes, disk: Disk | None, chain: int
+) -> SegmentIndex | None:
     """Return the index of a sealed segment from its file; None if it is missing or not sound."""
     try:
         with opened_file(path, segment_name(base, SUFFIX), disk) as file:
-            return index_in(file, store, base)
+            return index_in(file, store, base, chain)
     except (OSError, BadIndex):
         return None
 
@@ -120,9 +136,13 @@ def opened(split: Split, disk: Disk | None = None) -> Iterator[OpenSplit]:
                 _check_store(split, _store_at(split.path, disk))
                 raise Overtaken(split.path, split.file) from None
             # A header that is not sound says nothing. Checksums of records include the store, too.
+            header = None
             with suppress(Damaged, NewerFormat):
                 header = decode_header(file.read(0, HEADER_BYTES), split.file)
+            if header is not None:
                 _check_store(split, header.store)
+                if header.epoch != split.epoch and split.epoch:
+                    raise Damaged(split.file, split.base, OTHER_COPY)
             yield OpenSplit(split, file, disk)
         except OSError as error:
             if isinstance(error, Unreadable):

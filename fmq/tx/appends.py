@@ -147,6 +147,11 @@ class Ending:
         run.content, run.raw_bytes = content, pre.raw_bytes
         if refer:
             run.kind, run.body_position, run.content = Kind.REF_MESSAGE, pre.position, None
-        elif pre.tail:
-            run.tail, run.size = pre.tail, pre.size  # the same names and columns, in the same place
+        else:
+            run.extension = pre.extension
+            if pre.tail:
+                run.tail, run.size = (
+                    pre.tail,
+                    pre.size,
+                )  # the same names and columns, in the same place
         return run

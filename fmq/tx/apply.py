@@ -5,8 +5,8 @@ before it in the same append take effect when COMMIT is reached, and never witho
 
 A sound record can still break a rule, and each rule is checked here by raising IllegalStep. In a
 replay it means that the directory was damaged or mixed up, and recovery stops there. The running
-engine makes the Step of each append before the append is written. So the engine never writes what
-recovery would refuse.
+engine makes the Step of each transaction's append before the append is written. So it never writes
+a transaction that recovery would refuse. Offsets and topics are given out by the frontier.
 """
 
 from __future__ import annotations

@@ -88,4 +88,5 @@ def _copy(run: Run, content: Content) -> Run:
         run.raw_bytes,
     )
     new.bodies_crc, new.columns_crc = run.bodies_crc, run.columns_crc
+    new.extension = run.extension
     return new

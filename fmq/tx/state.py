@@ -30,7 +30,7 @@ NEXT: dict[tuple[State, int], State] = {
     (State.ABSENT, Kind.PREPARE): State.UNDECIDED,
     (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # in one phase, without a PREPARE
     (State.ABSENT, Kind.ACK): State.COMMITTING,
-    (State.ABSENT, Kind.COMMIT): State.COMMITTED,
+    (State.ABSENT, Kind.COMMIT): State.COMMITTED,  # nothing in it
     (State.UNDECIDED, Kind.PREPARE): State.UNDECIDED,  # a relocation
     (State.UNDECIDED, Kind.PRE_MESSAGE): State.UNDECIDED,
     (State.UNDECIDED, Kind.REF_MESSAGE): State.COMMITTING,

@@ -47,6 +47,7 @@ class Writer:
         self.clock = clock
         self.options = options
         self.frontier = Frontier(ledger)
+        self._changing = commit_queue.changing
         self._topics, self._spares, self._time_us = ledger.topics, journal.spares, clock.time_us
         self._turns: dict[str, int] = {}  # the queue that a topic's last message went to
         # Functions that release what a dropped transaction or consumer held. The garbage collector
@@ -127,7 +128,7 @@ class Writer:
         its own records. Raises TooLarge or StorageFull, and then nothing was changed.
         """
         journal, frontier = self.journal, self.frontier
-        now, records = self.now_us(), append.records
+        now, records = self.now_us(), append.records  # its own, without those of new topics
         made: list[TopicMade] = []
         for record in records:
             if type(record) is Run and not frontier.has_topic(record.topic):
@@ -135,6 +136,7 @@ class Writer:
                 break
         if self._spares.needed or journal.position + append.size > journal.segments[-1].limit:
             self.make_room(append.size, ordinary=ordinary)
+        self._changing.changed = True  # from here on an exception is a defect, and no refusal
         if made:
             frontier.add_topics(made)
         append.position = at = journal.position

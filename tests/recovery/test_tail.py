@@ -259,12 +259,12 @@ def test_a_sound_record_of_an_unknown_kind_is_refused_as_newer(known: bool) -> N
 def test_a_sound_record_of_a_newer_version_is_refused_as_newer(known: bool) -> None:
     """As an fmq from the future leaves it; a reader, `fmq.check` and the walk say so, too."""
     tail = left_by(send(b"0"), *([checkpoint] if known else []))
-    tail.plant(tail.end, b"fmq\2" + tail.message(1)[4:])
-    is_refused(tail, NewerFormat, "a record of version 2 is newer", tail.end)
-    with pytest.raises(NewerFormat, match="version 2"):
+    tail.plant(tail.end, b"fmq\4" + tail.message(1)[4:])
+    is_refused(tail, NewerFormat, "a record of version 4 is newer", tail.end)
+    with pytest.raises(NewerFormat, match="version 4"):
         fmq.open("data", read_only=True, disk=tail.disk)
     [problem] = fmq.check("data", disk=tail.disk).problems
-    assert (problem.position, "version 2" in problem.what) == (tail.base + tail.end, True)
+    assert (problem.position, "version 4" in problem.what) == (tail.base + tail.end, True)
     walk = Walk(tail.disk.directory("data", make=False))
     assert len(list(walk)) == len(tail.appends)
     assert isinstance(walk.damage, NewerFormat)
@@ -274,7 +274,7 @@ def test_a_torn_record_of_a_newer_version_is_cut() -> None:
     """Nothing tells it from any other bytes; it is kept aside as they are."""
     tail = left_by(send(b"0"))
     data = tail.message(1)
-    torn = (b"fmq\2" + data[4:40]).rstrip(b"\0")
+    torn = (b"fmq\4" + data[4:40]).rstrip(b"\0")
     tail.plant(tail.end, torn)
     opens_with(tail, b"0", cut=len(torn))
 
@@ -283,15 +283,15 @@ def test_a_reader_that_meets_a_newer_record_says_so_and_shows_what_came_before()
     tail = left_by(send(b"0"), checkpoint)
     with fmq.open("data", read_only=True, disk=tail.disk) as reader:
         assert bodies(reader, "t") == [b"0"]
-        tail.plant(tail.end, b"fmq\2" + tail.message(1)[4:])
+        tail.plant(tail.end, b"fmq\4" + tail.message(1)[4:])
         for _ in range(2):
             assert [message.body for message in reader.read("t", limit=1)] == [b"0"]
-            with pytest.raises(NewerFormat, match="version 2"):
+            with pytest.raises(NewerFormat, match="version 4"):
                 reader.read("t", offset=1)
 
 
 HEADERS: list[tuple[int, int, type[Exception] | None]] = [
-    (8, 2, NewerFormat),  # the version of the format
+    (8, 3, NewerFormat),  # the version of the format
     (10, 1, NewerFormat),  # a required flag
     (12, 1, None),  # an optional flag
 ]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fmq.message import Message
 from fmq.store.content import Content, encode_messages
 from fmq.store.encoding import encode, size_of
+from fmq.store.extension import encode_extension
 from fmq.store.kinds import (
     AckRange,
     Acks,
@@ -67,6 +68,10 @@ def examples() -> dict[str, Record]:
             kind, 64, "order-42", "checkout", 1_700, 1_600, 2, 6, 600, seal,
             "ada", "ticket 4711 — ü", 4000,
         )  # fmt: skip
+    records["extended"] = extended = Run(
+        Kind.MESSAGE, "orders", 7, 41, 3, 1_700_000_000_000_000, content=content
+    )
+    extended.extension = encode_extension({1: b"\x01" * 26, 9: b""})
     records["ACK"] = Acks(acks, 1_700, 64)
     records["STATE"] = Carryover(b'{"floor": 64}', 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
@@ -187,7 +192,7 @@ decisions = st.builds(
     texts(1000),
     u64,
 )
-records: st.SearchStrategy[Record] = st.one_of(
+plain_records: st.SearchStrategy[Record] = st.one_of(
     runs(),
     references,
     prepares,
@@ -196,3 +201,14 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(Carryover, st.binary(max_size=200), times),
     st.builds(TopicMade, texts(), u16, times),
 )
+
+
+@st.composite
+def any_record(draw: st.DrawFn) -> Record:
+    record = draw(plain_records)
+    columns = st.dictionaries(st.integers(0, 255), st.binary(max_size=40), max_size=3)
+    record.extension = encode_extension(draw(columns))
+    return record
+
+
+records: st.SearchStrategy[Record] = any_record()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fmq.errors import Damaged
 from fmq.store.index import NOWHERE, Lane, SegmentIndex, outcome_key
 from fmq.store.index_blocks import (
+    HEAD_1,
     HEAD_BYTES,
     BadIndex,
     decode_blocks,
@@ -207,7 +208,7 @@ def test_the_table_alone_tells_what_a_segment_holds() -> None:
     assert {key: summary for key, summary, _, _ in head.lanes} == index.summary()
     with pytest.raises(BadIndex):
         decode_head(data[: size - 1], 0, STORE, BASE)
-    for junk in (b"", data[: HEAD_BYTES - 1], bytes(200)):
+    for junk in (b"", data[: HEAD_1.size - 1], bytes(200)):
         with pytest.raises(BadIndex):
             head_size_of(junk)
 

@@ -489,7 +489,7 @@ def test_a_single_record_is_read_and_its_damage_told() -> None:
     assert (again.kind, again.position, again.size) == (run.kind, run.position, run.size)
     found, data, at = reader.run_with_bytes(0, run.position)
     assert (found.topic, found.count) == ("orders", 1)
-    assert data[at : at + 4] == b"fmq\1"
+    assert data[at : at + 4] == b"fmq\2"
     with pytest.raises(Damaged) as caught:
         reader.record(0, run.position + 8)
     assert (caught.value.file, caught.value.position) == (segment_name(0), run.position + 8)

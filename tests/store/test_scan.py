@@ -202,7 +202,7 @@ def test_a_record_from_the_future_is_newer() -> None:
 def test_a_record_of_a_newer_version_is_newer_if_it_is_sound() -> None:
     data = two_appends()
     end = data.position
-    data.data += b"fmq\2" + encoded(place(note("x"), data.position))[4:]
+    data.data += b"fmq\4" + encoded(place(note("x"), data.position))[4:]
     scanned = data.scan()
     assert (scanned.texts, scanned.ending.finding) == (TWO, Finding.NEWER)
     assert scanned.ending.position == end
@@ -388,7 +388,7 @@ def test_a_record_from_the_future_behind_damage_tells_what_had_been_durable(at: 
     damaged = data.position
     data.data += b"garbage!" * 5
     sound = encoded(place(note("x"), data.position), damaged + 16)
-    newer = b"fmq\2" + sound[4:] if at == "version" else resealed(changed(sound, KIND_AT, 1, 99))
+    newer = b"fmq\4" + sound[4:] if at == "version" else resealed(changed(sound, KIND_AT, 1, 99))
     before = len(data.data)
     data.data += newer
     assert durable_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == damaged + 16
@@ -403,7 +403,7 @@ def test_bytes_that_look_like_a_record_vouch_for_nothing() -> None:
     data.data += b"garbage!"
     position = data.position
     liar = encoded(place(note("x"), position + 8), durable_to=position)
-    data.data += b"fmq\1" * 2 + b"fmq\1abc" + liar
+    data.data += b"fmq\2" * 2 + b"fmq\2abc" + liar
     data.data += bytes(-len(data.data) % 8)
     data.data += encoded(place(note("y"), data.position), position, seed=SEED ^ 1)
     data.data += encoded(place(note("z"), data.position + 8), position)

@@ -171,19 +171,19 @@ def test_a_newer_segment_is_refused_by_name() -> None:
     """And left out in permissive mode, with that reason."""
     whole = shipped()
     name = whole.segments[1]
-    files = {**whole.files, name: as_format_2(whole.files[name])}
-    with pytest.raises(NewerFormat, match=f"data/{name}.*format 2 is newer than this fmq"):
+    files = {**whole.files, name: as_format_3(whole.files[name])}
+    with pytest.raises(NewerFormat, match=f"data/{name}.*format 3 is newer than this fmq"):
         rows_of(files, "messages")
     (row,) = rows_of(files, "damage")
-    assert (row["segment"], row["reason"]) == (name, "format 2 is newer than this fmq understands")
+    assert (row["segment"], row["reason"]) == (name, "format 3 is newer than this fmq understands")
     assert row["skipped_bytes"] == len(whole.files[name])
 
 
-def as_format_2(data: bytes) -> bytes:
+def as_format_3(data: bytes) -> bytes:
     from zlib import crc32
 
     header = bytearray(data[:HEADER_BYTES])
-    header[8] = 2
+    header[8] = 3
     header[4:8] = crc32(header[8:]).to_bytes(4, "little")
     return bytes(header) + data[HEADER_BYTES:]
 
@@ -210,7 +210,7 @@ def test_a_newer_record_is_refused_by_position() -> None:
     assert left_out["reason"] == "a record of kind 99 is newer than this fmq understands"
 
 
-@pytest.mark.parametrize("spoil", [lambda data: bytes(len(data)), as_format_2])
+@pytest.mark.parametrize("spoil", [lambda data: bytes(len(data)), as_format_3])
 def test_a_directory_without_a_header_that_can_be_read_is_all_damage(
     spoil: Callable[[bytes], bytes],
 ) -> None:

@@ -1,0 +1,58 @@
+"""The extension of a record: columns that a reader may skip.
+
+An extension is the last part of the head, so a reader that wants nothing of it finds all else where
+it is without one:
+
+    offset  size  field
+         0     1  number      of the column, see Extra
+         1     4  size        of its bytes
+         5     *  its bytes; then the next column
+         .     4  the size of the whole extension, these four bytes included
+
+What every reader must understand is no column of an extension, but a kind of record or a version of
+the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+
+from fmq.store.record import BadRecord
+
+COLUMN = Struct("<BI")
+SIZE = Struct("<I")
+
+
+def encode_extension(columns: Mapping[int, bytes]) -> bytes:
+    """Return the extension that has `columns`, by number; b"" without any."""
+    if not columns:
+        return b""
+    parts = [COLUMN.pack(number, len(data)) + data for number, data in columns.items()]
+    size = SIZE.size + sum(map(len, parts))
+    return b"".join((*parts, SIZE.pack(size)))
+
+
+def extension_before(data: bytes, start: int, end: int) -> bytes:
+    """Return the extension that ends at `data[end]`, in a head whose fields begin at `start`."""
+    if end - SIZE.size < start:
+        raise BadRecord("too little room for an extension")
+    (size,) = SIZE.unpack_from(data, end - SIZE.size)
+    if not SIZE.size <= size <= end - start:
+        raise BadRecord(f"an extension of {size} bytes, where {end - start} are left")
+    return data[end - size : end]
+
+
+def decode_extension(extension: bytes) -> dict[int, bytes]:
+    """Return the columns of an extension, by number; raise BadRecord if they do not fill it."""
+    columns = {}
+    at, end = 0, len(extension) - SIZE.size
+    while at < end:
+        if at + COLUMN.size > end:
+            raise BadRecord("a column of an extension is cut short")
+        number, size = COLUMN.unpack_from(extension, at)
+        at += COLUMN.size + size
+        if at > end:
+            raise BadRecord("a column of an extension is cut short")
+        columns[number] = extension[at - size : at]
+    return columns
