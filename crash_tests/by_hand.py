@@ -192,6 +192,33 @@ WORKLOADS = {
             {"retain_bytes": 4096, "checkpoint_bytes": 100_000},
         ),
         Workload(
+            "marks",
+            [
+                ["tx", "m1", [["a", 0, 1, 20]], None],
+                ["prepare", "m2", [["a", 0, 2, 20], ["b", 0, 1, 20]], None],
+                ["prepare", "m3", [], None],
+                ["checkpoint"],
+                ["tx", "m4", [], None],
+                ["send", "a", 0, 3000],
+                ["commit", "m2"],
+                ["kill"],
+                ["decide", "m3", "rollback"],
+                ["send", "a", 0, 20],
+            ],
+            {"checkpoint_bytes": 100_000},
+        ),
+        Workload(
+            "marks-outlive-their-segments",
+            [
+                ["tx", "m1", [["a", 0, 1, 20]], None],
+                ["prepare", "m2", [["a", 0, 1, 80]], None],
+                *(["send", "b", 1, 1400] for _ in range(6)),
+                ["commit", "m2"],
+                *(["send", "b", 1, 1400] for _ in range(4)),
+            ],
+            {"relocate_bytes": 4000, "retain_bytes": 8192},
+        ),
+        Workload(
             "follower-left-behind",  # what it read from last is dropped before it looks again
             [
                 ["prepare", "t1", [["a", 0, 1, 100]], None],

@@ -40,7 +40,16 @@ def look_at(engine: Engine, names: Iterable[str], groups: dict[str, list[str]]) 
         if info.group not in groups
         and info.unread != len(lanes.get((info.topic, info.queue), (0, []))[1])
     }
-    return Seen(lanes, undecided, outcomes, delivered, others)
+    marks = {name for name in names if is_marked(engine, name)}
+    return Seen(lanes, undecided, outcomes, delivered, marks, others)
+
+
+def is_marked(engine: Engine | ReadOnlyEngine, name: str) -> bool:
+    """Whether the transaction `name` has set its mark; Violation if that says anything else."""
+    mark = engine.mark(name)
+    if mark is not None and mark.data != name.encode():
+        raise Violation("I14", f"the mark of {name} is {mark}")
+    return mark is not None
 
 
 def check_everything_is_asked(engine: Engine) -> None:

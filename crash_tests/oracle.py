@@ -76,6 +76,11 @@ def tx_id_of(name: str) -> str:
     return name.partition("#")[0]
 
 
+def sets_a_mark(name: str) -> bool:
+    """Whether the transaction `name` also sets a mark of its own name."""
+    return name.startswith("m")
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One call, or one transaction; whole or not at all."""
@@ -105,6 +110,7 @@ class Seen:
     undecided: dict[str, int]  # how many messages
     outcomes: dict[str, str]
     delivered: dict[str, set[Place]]  # what a group gets if it asks for everything
+    marks: set[str] = field(default_factory=set)  # that are set, of the transactions asked about
     acking: set[str] = field(default_factory=set)  # further groups that are done with something
 
 

@@ -26,6 +26,18 @@ MENDING = (
         "--workload relocation-of-large",
     ),
     Mutant(
+        "a checkpoint forgets the marks",
+        "for name, (value, data) in self.marks.items()}",
+        "for name, (value, data) in ()}",
+        "--workload marks",
+    ),
+    Mutant(
+        "a relocation forgets the marks",
+        "marks = [Marks(again.marks, 0, again.tx)] if again.marks else []",
+        "marks: list[Marks] = []",
+        "--workload marks-outlive-their-segments",
+    ),
+    Mutant(
         "the older of two decisions about one id is told",
         "            indexes = [self._ledger.index, *reversed(self._ledger.sealed)]\n",
         "            indexes = [*self._ledger.sealed, self._ledger.index]\n",

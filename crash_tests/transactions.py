@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crash_tests.carry_on import Refused, Unknown, call, restart, told
 from crash_tests.consuming import poll
-from crash_tests.oracle import Fate, Lane, Unit, Violation, tx_id_of
+from crash_tests.oracle import Fate, Lane, Unit, Violation, sets_a_mark, tx_id_of
 from fmq.errors import UnknownTransaction
 from fmq.tx.transaction import Transaction
 
@@ -45,6 +45,8 @@ def _begin(
         for each in poll(run, group, 2) if group else []:
             tx.ack(each)
             acks.append((str(group), (each.topic, each.queue, each.offset)))
+        if sets_a_mark(name):
+            tx.mark(name, run.at, name.encode())
     except Refused:
         run.refused += 1
         return None

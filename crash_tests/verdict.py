@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crash_tests.oracle import OUTCOMES, Fate, Lane, Oracle, Place, Seen, Unit, Violation, tx_id_of
+from crash_tests.oracle import (
+    OUTCOMES,
+    Fate,
+    Lane,
+    Oracle,
+    Place,
+    Seen,
+    Unit,
+    Violation,
+    sets_a_mark,
+    tx_id_of,
+)
 
 
 def check(oracle: Oracle, seen: Seen) -> None:
@@ -21,6 +32,7 @@ def check(oracle: Oracle, seen: Seen) -> None:
     _check_undecided(oracle, seen)
     for name, outcome in seen.outcomes.items():
         _check_outcome(oracle, name, outcome)
+        _check_mark(oracle, name, name in seen.marks)
     _forget_who_only_looked(oracle)
     if seen.acking:
         raise Violation("I7", f"{sorted(seen.acking)} never acked anything, and has")
@@ -168,6 +180,12 @@ def _check_outcome(oracle: Oracle, name: str, outcome: str) -> None:
     decided = fate in (Fate.VISIBLE, Fate.ROLLED_BACK)
     if OUTCOMES[outcome] is not fate and not (gone and decided):
         raise Violation("I4", f"the outcome of {name} is {outcome!r}, and it was {fate}")
+
+
+def _check_mark(oracle: Oracle, name: str, is_there: bool) -> None:
+    expected = sets_a_mark(name) and oracle.fate(name) is Fate.VISIBLE
+    if is_there is not expected:
+        raise Violation("I14", f"the mark of {name} is there: {is_there}, and must be: {expected}")
 
 
 def _check_group(oracle: Oracle, group: str, delivered: set[Place], seen: Seen) -> None:

@@ -10,6 +10,7 @@
     ["commit", name]  ["rollback", name]         by the transaction, or decide if it is lost
     ["lazy commit", name]  ["sure commit", name]  ["sure rollback", name]
     ["decide", name, "commit" or "rollback"]     or "lazy decide", "sure decide"
+    A transaction whose name begins with m also sets a mark of that name.
     ["consume", group, limit, acks]              polls, acks the first few one by one
     ["batch", group, limit]                      polls a batch and acks it as one
     ["export"]  ["end export"]                   pins the oldest segment, as another process may

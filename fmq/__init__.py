@@ -19,7 +19,7 @@ from fmq.feedback.answers import Answer
 from fmq.feedback.loop import CheckLoop
 from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
-from fmq.message import Message, Origin, Receipt
+from fmq.message import Mark, Message, Origin, Receipt
 from fmq.options import Options
 from fmq.read_only_engine import ReadOnlyEngine
 from fmq.recovery.recover import RecoveryReport
@@ -44,6 +44,7 @@ __all__ = [
     "FmqError",
     "GroupInfo",
     "Kept",
+    "Mark",
     "Message",
     "Options",
     "Origin",

@@ -24,7 +24,7 @@ from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local_transaction import send_with
 from fmq.feedback.service import Feedback
-from fmq.message import Body, Decision, Message, Receipt
+from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import SECONDS_MAX, Options
 from fmq.parts import Parts
 from fmq.recovery.recover import Claimed
@@ -351,6 +351,11 @@ class Engine:
             lease,
             self._after,
         )
+
+    def mark(self, name: str) -> Mark | None:
+        """Return the mark that a committed transaction has set under `name`; None without one."""
+        self._enter()
+        return self._parts.messages.mark(check_text("mark", name))
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, with their offsets at this instant."""

@@ -17,7 +17,7 @@
     │   ├── BadName  BadOption  TooLarge  TooMany
     │   └── OffsetGone          retention has dropped what was asked for
     ├── TransactionError        what may follow what in a transaction
-    │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState
+    │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
     │   └── RollBack            raised by a program: its own part did not happen
     └── LeaseLost               the lease of a delivery or a question has ended
 
@@ -33,6 +33,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fmq.message import Mark
     from fmq.results import Outcome
 from fmq.clock import as_text
 
@@ -372,6 +373,26 @@ class TxIdInUse(TransactionError):
 
 class WrongState(TransactionError):
     """The step does not follow from where the transaction is."""
+
+
+class MarkMoved(TransactionError):
+    """A mark has another value than the caller expects, or another transaction changes it."""
+
+    def __init__(
+        self,
+        name: str,
+        expected: int | None = None,
+        found: Mark | None = None,
+        *,
+        undecided: str | None = None,
+    ) -> None:
+        self.name, self.expected, self.found, self.undecided = name, expected, found, undecided
+        if undecided is not None:
+            what = f"the undecided transaction {undecided!r} changes it. Decide that one first"
+        else:
+            value = "is not there" if found is None else f"has the value {found.value}"
+            what = f"it {value}, and {expected} was expected. Read it and begin again from there"
+        super().__init__(f"the mark {name!r} was not changed: {what}. Nothing was written.")
 
 
 class RollBack(TransactionError):

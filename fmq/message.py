@@ -111,6 +111,13 @@ def make_messages(
     return [*map(tuple.__new__, _MESSAGE_CLASS, rows)]
 
 
+class Mark(NamedTuple):
+    """What a program has noted under a name, in a transaction."""
+
+    value: int
+    data: bytes = b""
+
+
 class Receipt(NamedTuple):
     """Where a run of sent messages lies: `count` messages from `offset` on."""
 

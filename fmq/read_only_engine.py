@@ -26,7 +26,7 @@ from fmq.errors import (
     Unreadable,
     unreadable_within,
 )
-from fmq.message import Message
+from fmq.message import Mark, Message
 from fmq.options import Options
 from fmq.recovery.follow import ATTEMPTS, Follower
 from fmq.recovery.layout import look
@@ -161,6 +161,13 @@ class ReadOnlyEngine:
             hidden = self._follower.hidden()
         if hidden is not None:
             raise hidden.with_traceback(None)
+
+    def mark(self, name: str) -> Mark | None:
+        """Return the mark that a committed transaction has set under `name`; None without one."""
+        check_text("mark", name)
+        self.refresh()
+        self._check_whole()
+        return self._messages.mark(name)
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, with their offsets.

@@ -34,6 +34,7 @@ def test_the_numbers_of_the_kinds_are_what_they_were() -> None:
         "ACK": 8,
         "STATE": 9,
         "TOPIC": 10,
+        "MARK": 11,
     }
 
 
@@ -90,6 +91,7 @@ STRUCTS = {
     "record.ACKS_FRONT": (record.ACKS_FRONT, "<IIQIIBBHQqI", 48),
     "record.PREPARE_FRONT": (record.PREPARE_FRONT, "<IIQIIBBHQqqQIIQ16sqIBB", 106),
     "record.DECISION_FRONT": (record.DECISION_FRONT, "<IIQIIBBHQqqQIIQ16sIBBBH", 101),
+    "record.MARK_FRONT": (record.MARK_FRONT, "<BQBB", 11),
     "record.U64": (record.U64, "<Q", 8),
     "record.U32": (record.U32, "<I", 4),
     "record.U16": (record.U16, "<H", 2),

@@ -64,6 +64,7 @@ INDEX = names(
     "magic head_crc head_size body_crc body_size lanes outcomes format store base end chain zero"
 )
 COLUMN = names("number size")
+MARK = names("set value data_bytes name_bytes")
 LANE = names("first next first_us last_us entries queue flags topic_bytes")
 CHECKPOINT = names("magic crc size format generation")
 
@@ -73,6 +74,7 @@ STRUCTS: dict[str, tuple[Struct, list[str]]] = {
     "Head": (Struct("<4sI" + record.COMMON.format.removeprefix("<")), PREFIX + COMMON),
     "Extension": (extension.COLUMN, COLUMN),
     "Place": (record.PLACE, PLACE),
+    "MARK": (record.MARK_FRONT, MARK),
     "PREPARE": (record.PREPARE_HEAD, PREPARE),
     "COMMIT and ROLLBACK": (record.DECISION_HEAD, DECISION),
     "Index": (index_blocks.HEAD, INDEX),

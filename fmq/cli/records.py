@@ -22,8 +22,19 @@ from fmq.cli.text import exact, plain, printable
 from fmq.cli.walk import Append, Walk
 from fmq.clock import as_datetime
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
-from fmq.store.kinds import Acks, Carryover, Decided, Kind, Prepare, Record, Run, TopicMade
-from fmq.store.record import BOUND, FIRST, LAST
+from fmq.store.kinds import (
+    Acks,
+    Carryover,
+    Decided,
+    Kind,
+    MarkChange,
+    Marks,
+    Prepare,
+    Record,
+    Run,
+    TopicMade,
+)
+from fmq.store.record import BOUND, EXTENDED, FIRST, LAST
 
 FLAGS = {
     FIRST: "first",
@@ -33,7 +44,7 @@ FLAGS = {
     KEYS: "keys",
     TAGS: "tags",
     HEADERS: "headers",
-    BOUND: "bound",
+    EXTENDED: "extended",
 }
 SHOWN_OTHERWISE = {"first", "last", "lengths"}
 
@@ -157,6 +168,8 @@ def row_of(record: Record, ids: dict[int, str], fate: str) -> Row:
     if fate and kind in (Kind.PREPARE, Kind.PRE_MESSAGE):
         row["fate"] = fate
     flags = [name for flag, name in FLAGS.items() if record.flags & flag]
+    if isinstance(record, Prepare):
+        flags = [name for name in flags if name != FLAGS[BOUND]] + ["bound"] * record.bound
     return row | {"time": as_datetime(record.time_us), "flags": flags}
 
 
@@ -182,10 +195,17 @@ def _own(record: Record) -> dict[str, Any]:
         return own | {"prepared": as_datetime(record.prepared_us)}
     if isinstance(record, Acks):
         return {"acks": [_ack(ack) for ack in record.ranges]}
+    if isinstance(record, Marks):
+        return {"marks": [_mark(change) for change in record.changes]}
     if isinstance(record, TopicMade):
         return {"topic": record.name, "queues": record.queues}
     assert isinstance(record, Carryover)
     return {"bytes": len(record.json)}
+
+
+def _mark(change: MarkChange) -> dict[str, Any]:
+    data = None if change.data is None else change.data.hex()
+    return {"name": change.name, "value": change.value, "data": data}
 
 
 def _ack(ack: Any) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from fmq.store.kinds import (
     Carryover,
     Decided,
     Kind,
+    MarkChange,
+    Marks,
     Prepare,
     Record,
     Run,
@@ -36,6 +38,7 @@ from fmq.store.record import (
     LAST,
     MAGIC_1,
     MAGICS,
+    MARK_FRONT,
     NAME,
     PLACE,
     PREFIX,
@@ -251,6 +254,24 @@ def _decode_ack_ranges(data: bytes, at: int, head_end: int, count: int) -> list[
     return ranges
 
 
+def _decode_marks(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Marks:
+    tx, time_us = TIME_HEAD.unpack_from(data, at)
+    at += TIME_HEAD.size
+    (count,) = U32.unpack_from(data, at)
+    at += U32.size
+    changes = []
+    for _ in range(count):
+        is_set, value, data_size, name_size = MARK_FRONT.unpack_from(data, at)
+        at += MARK_FRONT.size
+        end = at + name_size + data_size
+        if end > head_end:
+            raise IndexError("the marks are cut short")
+        name, said = _text(data[at : at + name_size]), data[at + name_size : end]
+        changes.append(MarkChange(name, value, said if is_set else None))
+        at = end
+    return Marks(changes, time_us, tx)
+
+
 def _decode_state(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Carryover:
     _, time_us = TIME_HEAD.unpack_from(data, at)
     return Carryover(b"", time_us)
@@ -273,6 +294,7 @@ DECODERS: dict[int, Callable[..., Record]] = {
     Kind.COMMIT: _decode_decided,
     Kind.ROLLBACK: _decode_decided,
     Kind.ACK: _decode_acks,
+    Kind.MARK: _decode_marks,
     Kind.STATE: _decode_state,
     Kind.TOPIC: _decode_topic,
 }

@@ -16,6 +16,8 @@ from fmq.store.kinds import (
     Carryover,
     Decided,
     Kind,
+    MarkChange,
+    Marks,
     Prepare,
     Record,
     Run,
@@ -33,6 +35,7 @@ from fmq.store.record import (
     HEAD_BYTES_MIN,
     LAG_UNKNOWN,
     MAGIC,
+    MARK_FRONT,
     MESSAGE_HEAD,
     PADDING,
     PLACE,
@@ -113,6 +116,15 @@ def ack_names_of(group: str, topic: str, queue: int) -> bytes:
     return b"".join((bytes(map(len, names)), U16.pack(queue), *names))
 
 
+def _marks_size(marks: Marks) -> int:
+    return ACKS_BYTES + sum(map(size_of_mark, marks.changes))
+
+
+def size_of_mark(change: MarkChange) -> int:
+    """Return how many bytes `change` takes in a MARK."""
+    return MARK_FRONT.size + len(utf8(change.name)) + len(change.data or b"")
+
+
 SIZES: dict[int, Callable[..., int]] = {
     Kind.MESSAGE: _run_size,
     Kind.PRE_MESSAGE: _run_size,
@@ -122,6 +134,7 @@ SIZES: dict[int, Callable[..., int]] = {
     Kind.COMMIT: _decided_size,
     Kind.ROLLBACK: _decided_size,
     Kind.ACK: _acks_size,
+    Kind.MARK: _marks_size,
     Kind.STATE: lambda state: HEAD_BYTES_MIN + TIME_HEAD.size + len(state.json),
     Kind.TOPIC: lambda made: HEAD_BYTES_MIN + TIME_HEAD.size + 3 + len(utf8(made.name)),
 }
@@ -268,6 +281,15 @@ def _encode_ack_range(ack: AckRange) -> bytes:
     return ack_names_of(ack.group, ack.topic, ack.queue) + ACK_RANGE.pack(ack.first, ack.end)
 
 
+def _encode_marks(marks: Marks, lag: int) -> tuple[bytes, bytes]:
+    parts = [_common(marks, lag), TIME_HEAD.pack(marks.tx, marks.time_us)]
+    parts.append(U32_pack(len(marks.changes)))
+    for name, value, data in marks.changes:
+        text, is_set, data = utf8(name), data is not None, data or b""
+        parts += MARK_FRONT.pack(is_set, value, len(data), len(text)), text, data
+    return b"".join(parts), b""
+
+
 def _encode_state(state: Carryover, lag: int) -> tuple[bytes, bytes]:
     return _common(state, lag, state.json) + TIME_HEAD.pack(0, state.time_us), state.json
 
@@ -287,6 +309,7 @@ ENCODERS: dict[int, Callable[..., tuple[bytes, bytes]]] = {
     Kind.COMMIT: _encode_decided,
     Kind.ROLLBACK: _encode_decided,
     Kind.ACK: _encode_acks,
+    Kind.MARK: _encode_marks,
     Kind.STATE: _encode_state,
     Kind.TOPIC: _encode_topic,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 from fmq.store.content import Content
 
@@ -25,6 +26,7 @@ class Kind(IntEnum):
     ACK = 8
     STATE = 9
     TOPIC = 10
+    MARK = 11
 
 
 # Plain names for code that runs for every record: a member of an enum is found five times slower.
@@ -139,6 +141,7 @@ class Prepare:
         "extension",
         "flags",
         "kept_bytes",
+        "marks",
         "messages",
         "position",
         "prepared_us",
@@ -181,7 +184,8 @@ class Prepare:
         self.prepared_us = prepared_us or time_us
         self.replaces = replaces  # of a relocation: the position of the PREPARE it replaces
         self.check_after_ms = check_after_ms
-        self.bound = False  # whether a database has a mark if it committed
+        self.bound = False  # whether a database has a marker if it committed
+        self.marks: tuple[MarkChange, ...] = ()  # of the MARK in the same append
         self.reserved = 0  # room set aside for what it may still have to write
         self.kept_bytes = 0  # the size of its messages that stay in memory until it is decided
         self.position = 0
@@ -267,6 +271,30 @@ class Acks:
         self.extension = b""
 
 
+class MarkChange(NamedTuple):
+    """What a transaction makes of one mark; `data` is None if it removes the mark."""
+
+    name: str
+    value: int
+    data: bytes | None
+
+
+class Marks:
+    """MARK: the marks that a transaction sets or removes."""
+
+    kind = Kind.MARK
+    __slots__ = ("changes", "extension", "flags", "position", "size", "time_us", "tx")
+
+    def __init__(self, changes: Sequence[MarkChange], time_us: int, tx: int = 0) -> None:
+        self.changes = tuple(changes)
+        self.time_us = time_us
+        self.tx = tx
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
 class Carryover:
     """STATE: what must outlive the segments that retention drops, as JSON."""
 
@@ -298,4 +326,4 @@ class TopicMade:
         self.extension = b""
 
 
-Record = Run | Prepare | Decided | Acks | Carryover | TopicMade
+Record = Run | Prepare | Decided | Acks | Marks | Carryover | TopicMade

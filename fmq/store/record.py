@@ -23,6 +23,7 @@ What the kinds add ("text" is UTF-8 after one byte with its length):
     PREPARE                    see PREPARE_HEAD, then producer, tx_id, and its acks
     COMMIT  ROLLBACK           see DECISION_HEAD, then producer, tx_id, who decided, reason
     ACK                        u64 tx (0: none), i64 time, u32 acks, and those
+    MARK                       u64 tx, i64 time, u32 marks, and those
     STATE                      u64 tx (0), i64 time; the bodies are JSON
     TOPIC                      u64 tx (0), i64 time, u16 queues, text: the name
 
@@ -30,6 +31,7 @@ What the kinds add ("text" is UTF-8 after one byte with its length):
            lengths of topic, producer and tx_id, these three; then, only with the flag
            COMPRESSED, u32 size of the bodies once decompressed
     ack    text: group, text: topic, u16 queue, u64 first offset, u64 end
+    mark   u8 1: set, 0: removed; u64 value, u8 bytes of the data, text: name, data
 
 Integers are little-endian. A record begins at a multiple of 8, and zeros fill the gap before it.
 The records of one append follow each other. The first has the flag FIRST, the last has LAST. The
@@ -73,6 +75,7 @@ ACKS_FRONT = Struct(COMMON.format + TIME_HEAD.format[1:] + "I")
 PREPARE_FRONT = Struct(COMMON.format + PREPARE_HEAD.format[1:])
 DECISION_FRONT = Struct(COMMON.format + DECISION_HEAD.format[1:])
 ACK_RANGE = Struct("<QQ")
+MARK_FRONT = Struct("<BQBB")
 U64 = Struct("<Q")
 U32 = Struct("<I")
 U16 = Struct("<H")

@@ -20,6 +20,7 @@ from fmq.store.kinds import (
     Carryover,
     Decided,
     Kind,
+    Marks,
     Prepare,
     Record,
     Run,
@@ -129,6 +130,10 @@ def _of_acks(acks: Acks) -> dict[str, Any]:
     return {"tx": acks.tx or None, "acks": _acks(acks.ranges)}
 
 
+def _of_marks(marks: Marks) -> dict[str, Any]:
+    return {"tx": marks.tx or None}
+
+
 def _of_state(state: Carryover) -> dict[str, Any]:
     return {"bytes": len(state.json)}
 
@@ -142,6 +147,7 @@ SAYS: dict[type, Any] = {
     Prepare: _of_prepare,
     Decided: _of_decided,
     Acks: _of_acks,
+    Marks: _of_marks,
     Carryover: _of_state,
     TopicMade: _of_topic,
 }

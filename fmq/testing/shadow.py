@@ -113,6 +113,7 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
     carried["acks"] = [ack for ack in carried["acks"] if ack[3] or ack[4]]
     return {
         **carried,
+        "held marks": ledger.held_marks,
         "undecided": {tx: transaction_in(ledger, tx) for tx in sorted(ledger.undecided)},
         "applied_upto": ledger.applied_upto,
         "lanes": lanes,
@@ -120,10 +121,10 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def transaction_in(ledger: Ledger, tx: int) -> tuple[int, int, list[tuple[str, int, int]]] | None:
+def transaction_in(ledger: Ledger, tx: int) -> tuple[object, ...] | None:
     """Return what `ledger` knows of an undecided transaction."""
     entry = ledger.undecided.get(tx)
     if entry is None:
         return None
     runs = [(run.topic, run.queue, run.position) for run in entry.runs]
-    return entry.prepare.position, entry.start, runs
+    return entry.prepare.position, entry.start, runs, entry.prepare.marks

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from zlib import crc32
 
 from fmq.store.content import Content, encode_bodies, encode_items, in_records
-from fmq.store.kinds import COMMIT, TX_MESSAGE, Acks, Decided, Kind, Prepare, Record, Run
+from fmq.store.kinds import COMMIT, TX_MESSAGE, Acks, Decided, Kind, Marks, Prepare, Record, Run
 from fmq.store.segment import Segment
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.ledger import Entry
@@ -38,7 +38,7 @@ def runs_of(
 
 
 def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
-    """Return TX_MESSAGEs, an ACK if it acks, and the COMMIT that states and seals them."""
+    """Return TX_MESSAGEs, ACK and MARK if needed, and the COMMIT that states and seals them."""
     tx_id, producer = transaction.tx_id, transaction.producer
     commit = Decided(
         COMMIT,
@@ -53,7 +53,8 @@ def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
         seal_of(runs),
     )
     acks = [Acks(transaction.acks, 0)] if transaction.acks else []
-    return [*runs, *acks, commit]
+    marks = [Marks(transaction.marks.changes(), 0)] if transaction.marks else []
+    return [*runs, *acks, *marks, commit]
 
 
 def prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
@@ -70,7 +71,14 @@ def prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
         check_after_ms=transaction.check_after_ms,
     )
     prepare.bound = transaction.bound
+    prepare.marks = transaction.marks.changes()
     return prepare
+
+
+def preparing(prepare: Prepare, runs: list[Run]) -> list[Record]:
+    """Return PREPARE, the PRE_MESSAGEs, and MARK if it sets marks."""
+    marks = [Marks(prepare.marks, 0)] if prepare.marks else []
+    return [prepare, *runs, *marks]
 
 
 def decision_on(
@@ -132,7 +140,8 @@ class Ending:
         entry = self._entry
         self.runs = [self._published(pre, segment.base) for pre in entry.runs]
         acks = [Acks(entry.prepare.acks, 0, entry.tx)] if entry.prepare.acks else []
-        return [*self.runs, *acks, self.decided]
+        marks = [Marks(entry.prepare.marks, 0, entry.tx)] if entry.prepare.marks else []
+        return [*self.runs, *acks, *marks, self.decided]
 
     def _published(self, pre: Run, base: int) -> Run:
         content = self._contents.get(pre.position)

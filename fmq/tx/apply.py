@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fmq.message import Origin
+from fmq.message import Mark, Origin
 from fmq.options import QUEUES_MAX
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import (
@@ -25,6 +25,8 @@ from fmq.store.kinds import (
     Carryover,
     Decided,
     Kind,
+    MarkChange,
+    Marks,
     Prepare,
     Record,
     Run,
@@ -65,7 +67,7 @@ class Step:
     changes nothing; `change` does.
     """
 
-    __slots__ = ("acks", "decided", "entry", "messages", "prepare", "runs", "state", "tx")
+    __slots__ = ("acks", "decided", "entry", "marks", "messages", "prepare", "runs", "state", "tx")
 
     def __init__(self, ledger: Ledger, append: Sequence[Record]) -> None:
         self.tx = 0
@@ -75,6 +77,7 @@ class Step:
         self.runs: list[Run] = []
         self.messages = 0
         self.acks: list[AckRange] = []
+        self.marks: tuple[MarkChange, ...] = ()
         self.decided: Decided | None = None
         run_kind = 0
         for record in append:
@@ -88,8 +91,11 @@ class Step:
                 run_kind = kind if type(record) is Run else 0
         if self.prepare is not None and self.state is UNDECIDED:
             self._check_sealed(self.prepare)
+            self.prepare.marks = self.marks
+        elif self.marks and self.decided is None:
+            raise IllegalStep("marks without a PREPARE or COMMIT")
 
-    def _advance(self, ledger: Ledger, record: Prepare | Run | Decided | Acks) -> None:
+    def _advance(self, ledger: Ledger, record: Prepare | Run | Decided | Acks | Marks) -> None:
         tx, kind = record.tx, record.kind
         if tx != self.tx:
             if self.tx:
@@ -120,6 +126,12 @@ class Step:
     def take_acks(self, ledger: Ledger, acks: Acks) -> None:
         """Hold acks until the end of the append."""
         self.acks += acks.ranges
+
+    def take_marks(self, ledger: Ledger, marks: Marks) -> None:
+        """Hold marks until the end of the append."""
+        if self.marks:
+            raise IllegalStep("a second MARK of one transaction")
+        self.marks = marks.changes
 
     def take_prepare(self, ledger: Ledger, prepare: Prepare) -> None:
         """Check what a PREPARE says about its transaction; its messages come after it."""
@@ -168,9 +180,9 @@ class Step:
         if records != decided.records or messages != decided.messages:
             raise IllegalStep("a COMMIT that does not publish what was prepared")
         if stated is not None:
-            published = records, messages, tuple(self.acks)
-            if published != (stated.records, stated.messages, stated.acks):
-                raise IllegalStep("a COMMIT that does not publish or ack what its PREPARE stated")
+            published = records, messages, tuple(self.acks), self.marks
+            if published != (stated.records, stated.messages, stated.acks, stated.marks):
+                raise IllegalStep("a COMMIT of something else than what its PREPARE stated")
 
     def change(self, ledger: Ledger, start: int) -> None:
         """Apply the change to `ledger`. The append begins at `start`."""
@@ -187,6 +199,8 @@ class Step:
                 publish_run(ledger, run)
             for ack in self.acks:
                 ack_applied(ledger, ack)
+            for change in self.marks:
+                mark_applied(ledger, change)
         elif entry is not None and ledger.listener is not None:
             for ack in entry.prepare.acks:
                 ledger.listener.freed(ack)
@@ -198,6 +212,7 @@ TAKE: dict[type, Callable[..., None]] = {
     Prepare: Step.take_prepare,
     Decided: Step.take_decided,
     Acks: Step.take_acks,
+    Marks: Step.take_marks,
 }
 
 
@@ -254,6 +269,8 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
     entry.prepare, entry.runs, entry.start = prepare, runs, start
     ledger.undecided[prepare.tx] = entry
     ledger.by_tx_id[prepare.tx_id] = entry
+    for change in prepare.marks:
+        ledger.held_marks[change.name] = prepare.tx
     if is_new and ledger.listener is not None:
         ledger.listener.undecided(entry)
 
@@ -265,6 +282,8 @@ def forget(ledger: Ledger, entry: Entry) -> None:
     if ledger.listener is not None:
         ledger.listener.decided(entry)
     prepare = entry.prepare
+    for change in prepare.marks:
+        del ledger.held_marks[change.name]
     ledger.undecided_in_all.take(prepare)
     mine = ledger.undecided_of[prepare.producer]
     mine.take(prepare)
@@ -278,6 +297,13 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
     ledger.acked_of(ack.group, ack.topic, ack.queue).add(ack.first, ack.end)
     if ledger.listener is not None:
         ledger.listener.acked(ack)
+
+
+def mark_applied(ledger: Ledger, change: MarkChange) -> None:
+    if change.data is None:
+        ledger.marks.pop(change.name, None)
+    else:
+        ledger.marks[change.name] = Mark(change.value, change.data)
 
 
 def floor_of(state: Carryover) -> int:
@@ -344,6 +370,9 @@ def collect(ledger: Ledger, append: Sequence[Record]) -> None:
         elif isinstance(record, Run):
             if record.kind == PRE_MESSAGE:
                 runs.append(record)
+        elif isinstance(record, Marks):
+            if prepare is not None:
+                prepare.marks = record.changes
         elif isinstance(record, Decided):
             entry = ledger.undecided.get(record.tx)
             if entry is not None:

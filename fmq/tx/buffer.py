@@ -14,6 +14,7 @@ from fmq.store.content import as_bytes, copied_headers, split_bodies
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
 from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
+from fmq.tx.marks import MarkBuffer
 from fmq.tx.names import check_name, no_text
 from fmq.tx.writer import Writer
 
@@ -75,13 +76,14 @@ class TransactionBuffer:
         self.producer = producer
         self.check_after_ms = check_after_ms
         self.named = named
-        self.bound = False  # whether a database has a mark if it committed (see fmq.bind)
+        self.bound = False  # whether a database has a marker if it committed (see fmq.bind)
         self.number = 0  # the position of its first record, once it is written
         self.phase = OPEN
         self.messages = 0
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
         self.plain = True  # whether all messages are bodies without key, tag and headers
         self.acks: list[AckRange] = []
+        self.marks = MarkBuffer()
         self._held: list[Held] = []
         self._if_dropped: Any = None  # a finalizer, for the deliveries that it would ack
         self._savepoints: list[object] = []  # the oldest first
@@ -225,11 +227,23 @@ class TransactionBuffer:
             self._if_dropped = finalize(self, self._writer.dropped.append, release)
             self._if_dropped.atexit = False
 
+    # --- marks ----------------------------------------------------------------------------------
+
+    def change_mark(self, step: str, change: Callable[[MarkBuffer], int]) -> None:
+        """Let `change` set or remove a mark, if that fits into the transaction."""
+        self.require(OPEN, step)
+        marks = self.marks.copy()
+        size = self._bytes + change(marks)
+        if size > self._bytes_max:
+            self._limits.refuse(self.tx_id, size, self._bytes_max, self.messages)
+        self.marks, self._bytes = marks, size
+
     # --- savepoints -----------------------------------------------------------------------------
 
     def savepoint(self) -> Callable[[], None]:
         """Return a function that drops all that is added from now on, and later savepoints."""
         drop_messages, acks, held = self._mark(), [*self.acks], len(self._held)
+        marks = self.marks
         savepoints, mine, number = self._savepoints, object(), len(self._savepoints)
         savepoints.append(mine)
 
@@ -243,6 +257,7 @@ class TransactionBuffer:
             del savepoints[number + 1 :]
             drop_messages()
             self.acks[:] = acks
+            self.marks = marks
             self.give_back(held)
 
         return back

@@ -59,6 +59,15 @@ def check_carried(state: Any) -> dict[str, Any]:
             check_number("a queue's end", after, check_number("a queue's first", first))
     for ack in check_list("acks", state.get("acks")):
         _check_ack(ack)
+    marks = state.get("marks", {})  # an older fmq carried none
+    if type(marks) is not dict:
+        raise ValueError(f"marks are {str(marks)[:40]}")
+    for name, mark in marks.items():
+        check_text("a mark", name)
+        value, data = check_list("a mark", mark, 2)
+        check_number("a mark's value", value, 0, 1 << 64)
+        if type(data) is not str or bytes.fromhex(data).hex() != data:
+            raise ValueError(f"a mark's data is {str(data)[:40]}")
     return state
 
 

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fmq.errors import MarkMoved, TooMany
+from fmq.message import Mark
 from fmq.store.index import LaneKey
-from fmq.store.kinds import PRE_MESSAGE, Decided, Prepare, Record, Run, TopicMade
+from fmq.store.kinds import PRE_MESSAGE, Decided, MarkChange, Marks, Prepare, Record, Run, TopicMade
 from fmq.tx.ledger import Entry, Ledger
+from fmq.tx.marks import MARKS_MAX, NO_MARK, MarkBuffer
 
 
 class Frontier:
@@ -27,6 +30,7 @@ class Frontier:
         self._preparing: dict[str, Prepare] = {}  # by tx_id
         self._committing: set[str] = set()  # in one phase, under ids that users gave
         self._ending: dict[int, bool] = {}  # by tx: whether it is decided, or else relocated
+        self._marks: dict[str, MarkChange] = {}  # of commits
 
     # --- offsets and topics -----------------------------------------------------------------
 
@@ -88,6 +92,40 @@ class Frontier:
         """Return whether a decision of `entry` is planned."""
         return self._ending.get(entry.tx, False)
 
+    # --- marks ------------------------------------------------------------------------------
+
+    def check_marks(self, marks: MarkBuffer) -> None:
+        """Raise MarkMoved if a mark is not where the caller expects it, or another transaction
+        changes it; raise TooMany.
+        """
+        ledger, new = self._ledger, 0
+        for change in marks.changes():
+            name = change.name
+            for prepare in self._preparing.values():
+                if any(change.name == each.name for each in prepare.marks):
+                    raise MarkMoved(name, undecided=prepare.tx_id)
+            if name in ledger.held_marks:
+                entry = ledger.undecided[ledger.held_marks[name]]
+                raise MarkMoved(name, undecided=entry.prepare.tx_id)
+            found = self._mark(name)
+            expected = marks.expected.get(name)
+            if expected is not None and expected != (NO_MARK if found is None else found.value):
+                raise MarkMoved(name, expected, found)
+            new += found is None
+        if new and len(ledger.marks) + new > MARKS_MAX:
+            raise TooMany("marks", len(ledger.marks) + new, MARKS_MAX, "fixed by fmq")
+
+    def _mark(self, name: str) -> Mark | None:
+        change = self._marks.get(name)
+        if change is None:
+            return self._ledger.marks.get(name)
+        return None if change.data is None else Mark(change.value, change.data)
+
+    def add_marks(self, changes: Iterable[MarkChange]) -> None:
+        """Note the marks that a commit sets or removes."""
+        for change in changes:
+            self._marks[change.name] = change
+
     # --- when it is durable -----------------------------------------------------------------
 
     def settle(self, append: Sequence[Record]) -> None:
@@ -101,6 +139,10 @@ class Frontier:
                     del self._offsets[key]
             elif isinstance(record, TopicMade):
                 del self._topics[record.name]
+            elif isinstance(record, Marks):
+                for change in record.changes:
+                    if self._marks.get(change.name) is change:
+                        del self._marks[change.name]
             elif isinstance(record, Prepare):
                 if record.replaces:
                     del self._ending[record.tx]

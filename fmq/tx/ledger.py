@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from fmq.message import Mark
 from fmq.store.index import LaneKey, SegmentIndex
 from fmq.store.kinds import AckRange, Prepare, Run
 from fmq.store.latest_run import LatestRun
@@ -118,6 +119,8 @@ class Ledger:
         self.undecided_of: dict[str, Amount] = {}  # by producer
         self.acked: dict[GroupKey, AckSet] = {}
         self.groups: set[str] = set()
+        self.marks: dict[str, Mark] = {}
+        self.held_marks: dict[str, int] = {}  # those that an undecided transaction changes: its tx
         self.listener: Listener | None = None  # None in a replay
         self.index = SegmentIndex(base)
         self.sealed: list[
@@ -221,6 +224,7 @@ class Ledger:
                 for key, acked in sorted(self.acked.items())
                 if not acked.is_empty  # of a group that has polled and not acked
             ],
+            "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
         }
 
     def carry(self, state: dict[str, Any]) -> None:
@@ -241,6 +245,8 @@ class Ledger:
             acked.add(0, floor)
             for first, end in ranges:
                 acked.add(first, end)
+        for name, (value, data) in state.get("marks", {}).items():
+            self.marks[name] = Mark(value, bytes.fromhex(data))
         # Of all groups, also those that `state` does not name: an older fmq left ranges below the
         # first message.
         for (_, name, number), acked in self.acked.items():

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fmq.errors import BadOption, FmqError, TxIdInUse
 from fmq.store.journal import Append
 from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided
-from fmq.tx.appends import one_phase, prepare_of, runs_of
+from fmq.tx.appends import one_phase, prepare_of, preparing, runs_of
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.decisions import Decisions
 from fmq.tx.ids import IdsInUse, TxIds
@@ -126,6 +126,7 @@ class TransactionManager:
     def _plan_at_once(self, what: tuple[TransactionBuffer, Append]) -> None:
         transaction, append = what
         self.in_use.check_unused(transaction.tx_id)
+        self.writer.frontier.check_marks(transaction.marks)
         records = append.records
         commit: Decided = records[-1]
         # The number of a transaction in one phase is the position of its first record.
@@ -136,8 +137,11 @@ class TransactionManager:
         commit.prepared_us, commit.append_start = commit.time_us, append.position
         self.writer.append(append)
         transaction.number = number
+        frontier = self.writer.frontier
+        if transaction.marks:
+            frontier.add_marks(transaction.marks.changes())
         if transaction.named:
-            self.writer.frontier.add_commit(transaction.tx_id)
+            frontier.add_commit(transaction.tx_id)
 
     # --- two phases -----------------------------------------------------------------------------
 
@@ -146,9 +150,11 @@ class TransactionManager:
         tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
         runs = runs_of(PRE_MESSAGE, transaction, self._compress_bytes_min)
         prepare = prepare_of(transaction, runs)
+        records: list[Any] = preparing(prepare, runs)
 
         def plan(append: Append) -> None:
             in_use.check_unused(tx_id)
+            writer.frontier.check_marks(transaction.marks)
             self.limits.check_open(self._ledger, writer.frontier.preparing(), prepare)
             prepare.reserved = Reserve.needed_for(append.size)
             self._reserve.take(prepare.reserved)
@@ -159,14 +165,14 @@ class TransactionManager:
                 raise
             transaction.planned()
             prepare.tx, prepare.prepared_us = number, prepare.time_us
-            for run in runs:
-                run.tx = number
+            for record in records[1:]:
+                record.tx = number
             writer.append(append)
             self._kept.keep(prepare, runs, append.size)
             transaction.number = number
             writer.frontier.add_prepare(prepare)
 
-        self._commit_queue.run(plan, Append([prepare, *runs]), True)
+        self._commit_queue.run(plan, Append(records), True)
         in_use.release(transaction)
 
     def relocate_oldest(self) -> bool:

@@ -11,7 +11,7 @@ from threading import Lock, RLock
 
 from fmq.clock import Clock
 from fmq.errors import Damaged, OffsetGone
-from fmq.message import Message
+from fmq.message import Mark, Message
 from fmq.results import GroupInfo, QueueInfo
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
@@ -151,6 +151,11 @@ class Messages:
                 self.stop_listening(wakeup, (topic,))
             found = self.batch(topic, queue, offset, limit)
         return found
+
+    def mark(self, name: str) -> Mark | None:
+        """Return the mark under `name`; None without one."""
+        with self.lock:
+            return self.ledger.marks.get(name)
 
     def queues(self, topic: str | None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, as they are at one instant."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fmq.store.content import Content
 from fmq.store.journal import Append
-from fmq.store.kinds import Kind, Prepare, Run
+from fmq.store.kinds import Kind, Marks, Prepare, Run
 from fmq.tx.ledger import Entry
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.writer import Writer
@@ -40,7 +40,8 @@ def relocate_oldest(writer: Writer, outcomes: Outcomes, room: int) -> bool:
             return False
         again = _again(prepare)
         copies = [_copy(run, content) for run, content in zip(runs, contents, strict=True)]
-        append = Append([again, *copies])
+        marks = [Marks(again.marks, 0, again.tx)] if again.marks else []
+        append = Append([again, *copies, *marks])
         writer.place(append, ordinary=False)
         writer.append(append)
         frontier.add_ending(entry, decides=False)
@@ -67,7 +68,7 @@ def _again(old: Prepare) -> Prepare:
         check_after_ms=old.check_after_ms,
     )
     new.reserved, new.kept_bytes = old.reserved, old.kept_bytes
-    new.bound = old.bound
+    new.bound, new.marks = old.bound, old.marks
     return new
 
 

@@ -30,9 +30,11 @@ NEXT: dict[tuple[State, int], State] = {
     (State.ABSENT, Kind.PREPARE): State.UNDECIDED,
     (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # in one phase, without a PREPARE
     (State.ABSENT, Kind.ACK): State.COMMITTING,
+    (State.ABSENT, Kind.MARK): State.COMMITTING,
     (State.ABSENT, Kind.COMMIT): State.COMMITTED,  # nothing in it
     (State.UNDECIDED, Kind.PREPARE): State.UNDECIDED,  # a relocation
     (State.UNDECIDED, Kind.PRE_MESSAGE): State.UNDECIDED,
+    (State.UNDECIDED, Kind.MARK): State.UNDECIDED,  # with its PREPARE, or with its COMMIT
     (State.UNDECIDED, Kind.REF_MESSAGE): State.COMMITTING,
     (State.UNDECIDED, Kind.TX_MESSAGE): State.COMMITTING,
     (State.UNDECIDED, Kind.ACK): State.COMMITTING,
@@ -41,6 +43,7 @@ NEXT: dict[tuple[State, int], State] = {
     (State.COMMITTING, Kind.REF_MESSAGE): State.COMMITTING,
     (State.COMMITTING, Kind.TX_MESSAGE): State.COMMITTING,
     (State.COMMITTING, Kind.ACK): State.COMMITTING,
+    (State.COMMITTING, Kind.MARK): State.COMMITTING,
     (State.COMMITTING, Kind.COMMIT): State.COMMITTED,
 }
 

@@ -92,6 +92,18 @@ class Transaction:
         """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
         self._buffer.ack(delivery)
 
+    def mark(self, name: str, value: int, data: bytes = b"", expect: int | None = None) -> None:
+        """Let the commit also set the mark `name` to `value`, a u64, and up to 64 bytes of `data`.
+
+        With `expect`, the step that writes raises MarkMoved unless the mark has that value then;
+        -1 stands for no mark. It also does if another undecided transaction changes the mark.
+        """
+        self._buffer.change_mark("mark", lambda marks: marks.set(name, value, data, expect))
+
+    def unmark(self, name: str, expect: int | None = None) -> None:
+        """Let the commit also remove the mark `name`. `expect` is as in `mark`."""
+        self._buffer.change_mark("unmark", lambda marks: marks.remove(name, expect))
+
     def savepoint(self) -> Callable[[], None]:
         """Return a function that drops all that was added since, as often as it is called.
 

@@ -17,6 +17,8 @@ from fmq.store.kinds import (
     Carryover,
     Decided,
     Kind,
+    MarkChange,
+    Marks,
     Prepare,
     Record,
     Run,
@@ -73,6 +75,8 @@ def examples() -> dict[str, Record]:
     )
     extended.extension = encode_extension({1: b"\x01" * 26, 9: b""})
     records["ACK"] = Acks(acks, 1_700, 64)
+    changes = MarkChange("source ä", 1 << 63, b"page 3"), MarkChange("gone", 0, None)
+    records["MARK"] = Marks(changes, 1_700, 64)
     records["STATE"] = Carryover(b'{"floor": 64}', 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
     return records
@@ -192,12 +196,16 @@ decisions = st.builds(
     texts(1000),
     u64,
 )
+mark_changes = st.builds(MarkChange, texts(), u64, st.binary(max_size=64)) | st.builds(
+    MarkChange, texts(), u64, st.none()
+)
 plain_records: st.SearchStrategy[Record] = st.one_of(
     runs(),
     references,
     prepares,
     decisions,
     st.builds(Acks, st.lists(acks, max_size=5), times, u64),
+    st.builds(Marks, st.lists(mark_changes, max_size=5), times, u64),
     st.builds(Carryover, st.binary(max_size=200), times),
     st.builds(TopicMade, texts(), u16, times),
 )

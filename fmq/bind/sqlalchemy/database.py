@@ -43,7 +43,7 @@ DEADLINE = bindparam("deadline", type_=BigInteger)  # SQLAlchemy would send an i
 _PATHS: WeakKeyDictionary[Engine, str] = WeakKeyDictionary()
 
 
-class Mark(NamedTuple):
+class MarkerPlace(NamedTuple):
     """What PostgreSQL returns for a mark. The other dialects return nothing."""
 
     began: str  # when its transaction began
@@ -111,7 +111,7 @@ class SqlAlchemyDatabase:
         with self._checking_table():
             return self.in_new_transaction(added)
 
-    def mark(self, connection: Connection, store: str, tx_id: str, deadline: int) -> Mark:
+    def mark(self, connection: Connection, store: str, tx_id: str, deadline: int) -> MarkerPlace:
         """Insert the marker as the last statement of the transaction, and return what it returns.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
@@ -127,7 +127,7 @@ class SqlAlchemyDatabase:
             raise Fenced(tx_id, RULED_OUT) from None
         if marked != 1:
             raise Fenced(tx_id, TOO_OLD)
-        return Mark(*returned) if returned else Mark("", "")
+        return MarkerPlace(*returned) if returned else MarkerPlace("", "")
 
     def check(self, question: Question) -> Answer:
         """Return whether the database committed. The fence makes the answer final."""
