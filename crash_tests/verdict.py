@@ -99,9 +99,19 @@ def observed(oracle: Oracle, unit: Unit, visible: set[bytes], seen: Seen) -> Fat
         return Fate.VISIBLE
     if unit.is_tx:
         fate = OUTCOMES[seen.outcomes[unit.name]]
+        if fate is Fate.ABSENT and _may_be_forgotten(oracle, unit):
+            return Fate.ROLLED_BACK
         of_earlier = fate is Fate.VISIBLE and "#" in unit.name  # nothing of this one is there
         return Fate.ABSENT if of_earlier else fate
     return _fate_of_ack(oracle, unit, seen) if unit.acks else Fate.ABSENT
+
+
+def _may_be_forgotten(oracle: Oracle, unit: Unit) -> bool:
+    """Whether it was rolled back in a segment that retention has dropped, for all that is known."""
+    return oracle.rules.retain_bytes is not None and unit.fates == {
+        Fate.UNDECIDED,
+        Fate.ROLLED_BACK,
+    }
 
 
 def _is_dropped(unit: Unit, seen: Seen) -> bool:
