@@ -148,8 +148,8 @@ def test_an_empty_catalog_finds_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize("ask", ["find", "summary", "index", "outcomes"])
-def test_an_index_that_is_missing_or_not_sound_is_built_again(damage, ask: str) -> None:
-    """Whatever is asked first. What is asked then has the same answer as ever."""
+def test_a_missing_or_damaged_index_is_built_again(damage, ask: str) -> None:
+    """Build it again whichever question comes first. All later answers are right."""
     indexes = ten_segments()
     base = 3 * CAPACITY
     decided_at(indexes[3], "tx", 900)
@@ -170,8 +170,8 @@ def test_an_index_that_is_missing_or_not_sound_is_built_again(damage, ask: str) 
     assert catalog.rebuilt == len(sealed.rebuilt) == 1
 
 
-def test_every_flipped_bit_of_an_index_is_harmless() -> None:
-    """The answer is the right one, from the file where it is sound and from the segment if not."""
+def test_a_flipped_bit_in_an_index_gives_no_wrong_answer() -> None:
+    """The answer comes from the index file where that is sound, and else from the segment."""
     indexes = ten_segments()[:2]
     data = bytearray(encode_index(indexes[0], STORE))
     sealed = Sealed(indexes)
@@ -187,7 +187,7 @@ def test_every_flipped_bit_of_an_index_is_harmless() -> None:
         assert catalog.find(("orders", 0), 15) is None
 
 
-def test_a_table_longer_than_the_first_look_is_read_whole() -> None:
+def test_a_table_longer_than_the_first_read_is_read_whole() -> None:
     topics = [f"topic {i:03d} {'x' * 200}" for i in range(60)]
     sealed = Sealed([index_at(0, [(topic, 0, 7, 2) for topic in topics])])
     assert len(encode_index(sealed.indexes[0], STORE)) > FRONT_BYTES
@@ -236,10 +236,10 @@ def interrupted(work: Callable[[], object], at: int) -> bool:
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_an_interrupt_in_a_look_leaves_every_segment_found_and_none_twice(unread: bool) -> None:
-    """At every line of it; with `unread` one segment could not be read when it was looked for.
+def test_an_interrupted_lookup_loses_and_repeats_no_segment(unread: bool) -> None:
+    """Interrupt at every line. With `unread`, an earlier lookup could not read one segment.
 
-    And when segments are dropped then, nothing of them stays.
+    Segments that are dropped afterwards leave nothing in memory.
     """
     keys = [(topic, queue) for topic in "abc" for queue in (0, 1)]
     for at in itertools.count():
@@ -273,8 +273,8 @@ def test_an_interrupt_in_a_look_leaves_every_segment_found_and_none_twice(unread
     assert at > 20
 
 
-def test_an_interrupt_while_a_segment_is_dropped_hides_no_segment_sealed_later() -> None:
-    """What it has left of the dropped one goes with the next."""
+def test_an_interrupted_drop_hides_no_segment_sealed_later() -> None:
+    """What is left of the dropped segment is removed with the next one."""
     for at in itertools.count():
         sealed = Sealed(ten_segments())
         catalog = sealed.reopened()
@@ -323,7 +323,7 @@ def test_segments_sealed_after_others_were_dropped_are_found() -> None:
     assert found.base == 9 * CAPACITY
 
 
-def test_no_more_than_a_few_indexes_stay_in_memory() -> None:
+def test_only_a_few_indexes_stay_in_memory() -> None:
     sealed = Sealed([index_at(n * CAPACITY, [("orders", 0, n, 1)]) for n in range(50)])
     catalog = sealed.reopened()
     random = Random(1)
@@ -335,7 +335,7 @@ def test_no_more_than_a_few_indexes_stay_in_memory() -> None:
         assert len(catalog._loaded) <= LOADED_MAX
 
 
-def test_outcomes_are_found_across_segments_the_newest_first() -> None:
+def test_outcomes_of_several_segments_come_newest_first() -> None:
     indexes = ten_segments()
     for number in (2, 7):
         for place in (100, 300):
@@ -361,8 +361,8 @@ def deciding_segments(count: int, each: int = 1) -> list[SegmentIndex]:
     return indexes
 
 
-def test_looking_for_decisions_reads_each_index_once_however_many_there_are() -> None:
-    """But for the one that has what is looked for."""
+def test_searches_for_decisions_read_each_index_only_once() -> None:
+    """Only the index that has the decision is read again."""
     disk = FaultDisk(CrashDisk())
     catalog = Sealed(deciding_segments(600), disk).reopened()
     opened = disk.count("open", names="*.idx")
@@ -375,7 +375,7 @@ def test_looking_for_decisions_reads_each_index_once_however_many_there_are() ->
     assert disk.count("open", names="*.idx") == opened + 601
 
 
-def test_of_an_index_without_decisions_only_the_front_is_read() -> None:
+def test_only_the_front_of_an_index_without_decisions_is_read() -> None:
     entries = FRONT_BYTES  # of 8 bytes each
     for decisions, reads in (0, 1), (1, 2):
         disk = FaultDisk(CrashDisk())
@@ -388,8 +388,8 @@ def test_of_an_index_without_decisions_only_the_front_is_read() -> None:
         assert disk.count("read", names="*.idx") == before + reads
 
 
-def test_keys_are_kept_of_the_newest_segments_only_if_there_are_too_many() -> None:
-    """And what is kept stays, however often the others are looked through."""
+def test_over_the_limit_only_keys_of_the_newest_segments_are_kept() -> None:
+    """They stay in memory however often the other indexes are read."""
     disk = FaultDisk(CrashDisk())
     catalog = Sealed(deciding_segments(10, each=5), disk, keys_max=32).reopened()
     for _ in range(3):
@@ -408,7 +408,7 @@ def test_keys_are_kept_of_the_newest_segments_only_if_there_are_too_many() -> No
     assert catalog._kept_keys == 0
 
 
-def test_keys_of_a_newer_segment_take_the_room_of_the_oldest() -> None:
+def test_keys_of_a_new_segment_replace_those_of_the_oldest() -> None:
     indexes = deciding_segments(10, each=5)
     sealed = Sealed(indexes[:9], keys_max=32)
     assert [*sealed.catalog.find_outcomes("never")] == []
@@ -418,8 +418,8 @@ def test_keys_of_a_newer_segment_take_the_room_of_the_oldest() -> None:
     assert sorted(sealed.catalog._keys) == [number * CAPACITY for number in range(4, 10)]
 
 
-def test_readers_go_on_while_a_decision_is_looked_for() -> None:
-    """Method: a reader looks from within, where an index that cannot be read is built again."""
+def test_a_search_for_a_decision_does_not_block_readers() -> None:
+    """Method: read from inside the search, where an unreadable index is built again."""
     indexes = ten_segments()
     decided_at(indexes[3], "T", 900)
     disk = FaultDisk(CrashDisk())
@@ -438,7 +438,7 @@ def test_readers_go_on_while_a_decision_is_looked_for() -> None:
     assert found[0] is not None
 
 
-def test_a_segment_that_retention_drops_while_a_decision_is_looked_for_is_passed_over() -> None:
+def test_a_segment_dropped_during_a_search_for_a_decision_is_skipped() -> None:
     indexes = deciding_segments(3)
     sealed = Sealed(indexes)
 
@@ -452,7 +452,7 @@ def test_a_segment_that_retention_drops_while_a_decision_is_looked_for_is_passed
     assert [*sealed.catalog.find_outcomes("tx 2")] == [2 * CAPACITY + 64]
 
 
-def test_every_flipped_bit_of_an_index_hides_no_decision() -> None:
+def test_a_flipped_bit_in_an_index_hides_no_decision() -> None:
     index = ten_segments()[0]
     for number in range(3):
         decided_at(index, f"T{number}", 600 + 100 * number)
@@ -468,8 +468,8 @@ def test_every_flipped_bit_of_an_index_hides_no_decision() -> None:
         ], bit  # fmt: skip
 
 
-def test_a_written_index_is_durable_and_whole_under_its_name_or_not_there() -> None:
-    """At every operation; and an interrupted one does not hinder the next."""
+def test_a_power_loss_leaves_an_index_file_whole_or_absent() -> None:
+    """The power fails at every operation. Writing the index again makes it whole and durable."""
     index = ten_segments()[0]
     whole = Sealed([index])
     name = segment_name(0, SUFFIX)

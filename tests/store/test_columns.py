@@ -44,14 +44,14 @@ def came_back(content: Content) -> list[Message]:
 
 
 @given(st.lists(messages, min_size=1, max_size=30), st.none() | st.integers(0, 300))
-def test_messages_come_back_as_they_were(sent: list[Message], compress: int | None) -> None:
-    """But for empty headers, which are no headers."""
+def test_messages_decode_to_what_was_encoded(sent: list[Message], compress: int | None) -> None:
+    """Empty headers decode to no headers."""
     expected = [Message(m.body, m.key, m.tag, m.headers or None) for m in sent]
     assert came_back(encode_messages(sent, compress)) == expected
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1), st.none() | st.integers(0, 300))
-def test_bodies_come_back_as_they_were(sent: list[bytes], compress: int | None) -> None:
+def test_bodies_decode_to_what_was_encoded(sent: list[bytes], compress: int | None) -> None:
     content = encode_bodies(sent, compress)
     assert columns_of(content).bodies() == sent
     assert columns_of(content).texts() == (None, None)
@@ -60,7 +60,7 @@ def test_bodies_come_back_as_they_were(sent: list[bytes], compress: int | None) 
 
 @given(st.binary(max_size=300), st.none() | st.integers(0, 300))
 def test_a_single_body_is_encoded_as_a_batch_of_one(body: bytes, compress: int | None) -> None:
-    """The short way and the long way write the same bytes."""
+    """encode_one() returns the same bytes as encode_bodies()."""
     one, batch = encode_one(body, compress), encode_bodies([body], compress)
     for name in Content.__slots__:
         assert getattr(one, name) == getattr(batch, name), name
@@ -68,7 +68,7 @@ def test_a_single_body_is_encoded_as_a_batch_of_one(body: bytes, compress: int |
 
 @pytest.mark.parametrize("count", [1, 2, UNIFORM_COUNT_MAX, UNIFORM_COUNT_MAX + 1])
 @pytest.mark.parametrize("size", [0, 1, 100])
-def test_bodies_of_equal_length_need_no_lengths(count: int, size: int) -> None:
+def test_bodies_of_equal_length_store_no_lengths(count: int, size: int) -> None:
     sent = [bytes([i % 251]) * size for i in range(count)]
     content = encode_bodies(sent, None)
     assert (content.flags, content.columns) == (0, b"")
@@ -78,21 +78,21 @@ def test_bodies_of_equal_length_need_no_lengths(count: int, size: int) -> None:
 @pytest.mark.parametrize(
     "sizes", [[3, 4], [1, 0, 2], [0, 0, 1], [2, 1, 1, 0], [1] * UNIFORM_COUNT_MAX + [2]]
 )
-def test_bodies_of_different_length_have_one_each(sizes: list[int]) -> None:
-    """Lengths whose mean is that of the first body are different all the same."""
+def test_bodies_of_different_length_store_each_length(sizes: list[int]) -> None:
+    """This also holds where the mean length is that of the first body."""
     sent = [bytes([i % 251]) * size for i, size in enumerate(sizes)]
     content = encode_bodies(sent, None)
     assert content.flags == LENGTHS
     assert columns_of(content).bodies() == sent
 
 
-def test_a_column_that_nobody_uses_is_not_there() -> None:
+def test_an_unused_column_is_not_written() -> None:
     assert encode_messages([Message(b"x"), Message(b"y", headers={})], None).flags == 0
     assert encode_messages([Message(b"x"), Message(b"y", key="")], None).flags == KEYS
     assert encode_messages([Message(b"x", tag="t"), Message(b"yy")], None).flags == LENGTHS | TAGS
 
 
-def test_bodies_are_compressed_from_a_size_on_and_only_if_that_makes_them_smaller() -> None:
+def test_only_large_bodies_that_get_smaller_are_compressed() -> None:
     text, noise = b"again " * 50, bytes(range(256))
     for body, compress, packed in [
         (text, None, False),
@@ -122,8 +122,8 @@ BYTES_LIKE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BYTES_LIKE)
-def test_whatever_is_like_bytes_is_a_body(name: str) -> None:
-    """Alone, in a batch of its own kind, in a mixed batch, and in a Message."""
+def test_any_bytes_like_object_is_a_body(name: str) -> None:
+    """Test each alone, in a batch of its own kind, in a mixed batch, and in a Message."""
     body = BYTES_LIKE[name]
     expected = bytes(memoryview(body))
     for batch in ([body], [body, body], [b"-", body], [body, b"-"]):
@@ -138,7 +138,7 @@ def test_whatever_is_like_bytes_is_a_body(name: str) -> None:
 
 
 @pytest.mark.parametrize("body", ["text", 5, None, [1, 2], 1.5, object(), {"a": 1}])
-def test_a_body_that_is_not_like_bytes_is_a_type_error_that_says_what_to_do(body: object) -> None:
+def test_a_body_that_is_not_bytes_like_raises_type_error(body: object) -> None:
     for encode in (
         lambda: encode_one(body, None),  # type: ignore[arg-type]
         lambda: encode_messages([Message(body)], None),  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def test_a_body_that_is_not_like_bytes_is_a_type_error_that_says_what_to_do(body
     assert split_bodies([b"x", body, Message(b"")])[1] is False
 
 
-def test_a_body_can_be_changed_after_it_was_encoded() -> None:
+def test_changing_a_body_later_does_not_change_what_was_encoded() -> None:
     body = bytearray(b"abc")
     contents = encode_one(body, None), encode_bodies([body, body], None)  # type: ignore[list-item]
     body[:] = b"xyz"
@@ -158,14 +158,14 @@ def test_a_body_can_be_changed_after_it_was_encoded() -> None:
     assert columns_of(contents[1]).bodies() == [b"abc", b"abc"]
 
 
-def test_the_longest_text_there_is_comes_back() -> None:
+def test_the_longest_text_decodes_to_what_was_encoded() -> None:
     longest = "x" * TEXT_BYTES_MAX
     sent = [Message(b"", longest, longest, {longest: longest}), Message(b"")]
     assert came_back(encode_messages(sent, None)) == sent
 
 
 @pytest.mark.parametrize("what", ["key", "tag", "header name", "header"])
-def test_text_that_is_too_long_or_no_text_is_refused(what: str) -> None:
+def test_text_that_is_too_long_or_not_valid_is_refused(what: str) -> None:
     for text, error in [
         ("ä" * (TEXT_BYTES_MAX // 2 + 1), TooLarge),
         ("\ud800", BadName),

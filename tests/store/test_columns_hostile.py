@@ -94,15 +94,15 @@ def test_headers_that_do_not_add_up_are_refused(column: bytes) -> None:
     assert refused_cheaply(Columns(2, HEADERS, column, b"", 0).headers)
 
 
-def test_a_damaged_column_before_the_headers_does_not_lead_astray() -> None:
+def test_headers_after_a_damaged_column_are_refused() -> None:
     good = encode_messages([Message(b"", "k", None, {"a": "b"})], None)
     bad = b"\xff\xff\xff\xff" + good.columns[4:]
     assert refused_cheaply(Columns(1, good.flags, bad, b"", 0).headers)
 
 
 @pytest.mark.parametrize("raw_bytes", [1 << 26, RAW_BYTES_MAX, RAW_BYTES_MAX + 1, (1 << 32) - 1])
-def test_a_small_record_cannot_claim_to_be_large_once_decompressed(raw_bytes: int) -> None:
-    """lz4 makes at most 255 bytes of one, so a larger claim is a lie, and nothing is allocated."""
+def test_an_impossible_decompressed_size_is_refused_cheaply(raw_bytes: int) -> None:
+    """lz4 expands at most 255-fold, so a larger claim is false. Nothing is allocated for it."""
     packed = lz4.block.compress(bytes(1000), store_size=False)
     assert refused_cheaply(Columns(1, COMPRESSED, b"", packed, raw_bytes).bodies)
 
@@ -113,8 +113,8 @@ def test_bodies_that_decompress_to_another_size_are_refused(raw_bytes: int) -> N
     assert refused_cheaply(Columns(1, COMPRESSED, b"", packed, raw_bytes).bodies)
 
 
-def test_the_best_that_lz4_can_do_is_no_lie() -> None:
-    """The check against lies lets everything pass that compression really makes."""
+def test_the_highest_compression_of_lz4_is_accepted() -> None:
+    """The check of the claimed size accepts everything that compression produces."""
     for size in (1, 12, 13, 64, 100, 1000, 255 * 64, 1 << 20, 1 << 22):
         content = encode_bodies([bytes(size)], 0)
         columns = Columns(1, content.flags, b"", content.bodies, size)
@@ -123,8 +123,9 @@ def test_the_best_that_lz4_can_do_is_no_lie() -> None:
 
 @given(st.binary(max_size=60), st.integers(0, 5000))
 @example(b"", 0)
-def test_garbage_does_not_decompress(packed: bytes, raw_bytes: int) -> None:
-    """Or if it does, to as many bytes as were named."""
+def test_garbage_is_refused_or_decompresses_to_the_stated_size(
+    packed: bytes, raw_bytes: int
+) -> None:
     columns = Columns(1, COMPRESSED, b"", packed, raw_bytes)
     try:
         (body,) = columns.bodies()
@@ -139,10 +140,10 @@ def test_garbage_does_not_decompress(packed: bytes, raw_bytes: int) -> None:
     st.binary(max_size=120),
     st.binary(max_size=40),
 )
-def test_any_bytes_are_columns_or_bad_columns(
+def test_any_bytes_decode_to_columns_or_raise_bad_columns(
     count: int, flags: int, data: bytes, bodies: bytes
 ) -> None:
-    """And of what is read there are as many as the record says."""
+    """Columns that decode have as many values as the record says."""
     columns = Columns(count, flags, data, bodies, len(bodies))
     if bodies or flags & LENGTHS:
         counted(columns.bodies, count)
@@ -162,8 +163,8 @@ def counted(ask, count: int) -> None:
     assert found is None or len(found) == count
 
 
-def test_bodies_too_large_to_be_decompressed_again_are_not_compressed() -> None:
-    """Zeros compress 255-fold, so they could fit a segment and never be read again."""
+def test_bodies_too_large_to_decompress_are_not_compressed() -> None:
+    """Zeros compress 255-fold, so they would fit a segment and could never be read again."""
     large = bytes(RAW_BYTES_MAX + 1)
     content = encode_bodies([large], 0)
     assert not content.flags & COMPRESSED

@@ -68,7 +68,7 @@ def test_appends_are_published_in_the_order_of_the_journal(share: Share) -> None
 
 
 def test_nothing_is_published_before_it_is_durable(share: Share) -> None:
-    """Nor is durable_to moved: records planned meanwhile must not vouch for it."""
+    """durable_to does not move either: records planned meanwhile must not prove it durable."""
     shared = share()
     before = shared.journal.durable_to
     with shared.writing(lambda: shared.send("x")) as leader:
@@ -91,7 +91,7 @@ def test_an_append_planned_during_a_write_is_not_durable_with_it(share: Share) -
     assert heir.ended() == "heir"
 
 
-def test_a_call_that_does_not_wait_returns_at_once(share: Share) -> None:
+def test_a_call_that_does_not_wait_returns_before_its_write(share: Share) -> None:
     shared = share()
     assert shared.send("later", wait=False) == "later"
     assert (shared.published, shared.durable()) == ([], [])
@@ -109,7 +109,7 @@ def test_flush_makes_everything_planned_durable(share: Share) -> None:
     assert shared.published == ["a", "b"] == shared.durable()
 
 
-def test_without_syncs_what_is_written_is_published_and_force_makes_it_durable(
+def test_without_syncs_written_appends_are_published_and_force_syncs(
     share: Share,
 ) -> None:
     shared = share(synced=False)
@@ -120,7 +120,7 @@ def test_without_syncs_what_is_written_is_published_and_force_makes_it_durable(
     assert shared.queue.syncs == 1
 
 
-def test_without_syncs_a_sealed_segment_is_durable_and_known_to_be(share: Share) -> None:
+def test_without_syncs_durable_to_covers_sealed_segments(share: Share) -> None:
     shared = share(synced=False)
     for i in range(9):
         shared.send(str(i), size=900)
@@ -147,7 +147,7 @@ def test_a_plan_that_is_refused_changes_nothing(share: Share) -> None:
     assert shared.published == ["goes on"] == shared.durable()
 
 
-def test_a_plan_refused_while_another_writes_disturbs_no_call(share: Share) -> None:
+def test_a_plan_refused_during_a_write_does_not_disturb_other_calls(share: Share) -> None:
     shared = share()
 
     def plan(_: None) -> None:
@@ -162,8 +162,8 @@ def test_a_plan_refused_while_another_writes_disturbs_no_call(share: Share) -> N
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError(), KeyboardInterrupt(), MemoryError(), Nested()]
 )
-def test_a_plan_that_breaks_off_ends_the_engine(share: Share, error: BaseException) -> None:
-    """Nobody knows how far it came, so nothing more may be built on what is in memory."""
+def test_an_unexpected_error_in_a_plan_ends_the_engine(share: Share, error: BaseException) -> None:
+    """It is not known how far the plan came, so the state in memory is not to be trusted."""
     shared = share()
 
     def plan(_: None) -> None:
@@ -187,11 +187,11 @@ def fail_from_outside(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("fail", [fail_in_plan, fail_from_outside])
-def test_waiting_calls_fail_if_the_engine_fails_while_another_writes(
+def test_waiting_calls_fail_if_the_engine_fails_during_a_write(
     share: Share,
     fail: Callable[[Shared], None],
 ) -> None:
-    """What those had planned was not written, and will not be; the running write may end well."""
+    """Their appends are never written. The running write may still succeed."""
     shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:
         others = shared.waiting(*"abc")
@@ -203,11 +203,11 @@ def test_waiting_calls_fail_if_the_engine_fails_while_another_writes(
 
 
 @pytest.mark.parametrize("fail", [fail_in_plan, fail_from_outside])
-def test_a_write_that_fails_in_an_engine_that_has_failed_is_a_typed_error_too(
+def test_a_write_error_after_the_engine_has_failed_is_engine_failed(
     share: Share,
     fail: Callable[[Shared], None],
 ) -> None:
-    """A disk that dies is met by several, and the first to say so need not be the writer."""
+    """Several threads may meet a dying disk, and the writer need not be the first to report it."""
     faults = FaultDisk(CrashDisk())
     shared = share(faults)
     with shared.writing(lambda: shared.send("leader")) as leader:
@@ -219,7 +219,7 @@ def test_a_write_that_fails_in_an_engine_that_has_failed_is_a_typed_error_too(
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_failed_write_fails_the_engine_and_all_waiting_calls(share: Share, error: int) -> None:
-    """Those whose bytes were in the write, and those who had planned after it began."""
+    """Calls fail whose bytes were in the write, and calls that planned after it began."""
     faults = FaultDisk(CrashDisk())
     shared = share(faults)
     with shared.writing(lambda: shared.send("first")) as first:
@@ -238,7 +238,7 @@ def test_a_failed_write_fails_the_engine_and_all_waiting_calls(share: Share, err
     assert shared.published == ["first"] == shared.durable()
 
 
-def test_an_engine_that_failed_says_what_went_wrong_and_what_to_do(share: Share) -> None:
+def test_engine_failed_says_what_went_wrong_and_what_to_do(share: Share) -> None:
     faults = FaultDisk(CrashDisk())
     shared = share(faults)
     faults.fail("write", names="*.seg")
@@ -307,11 +307,11 @@ def switching_often() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_many_threads_get_one_true_answer_each(share: Share, seed: int) -> None:
-    """Threads send, wait or not, until the power fails: what was acknowledged is there.
+def test_published_appends_of_many_threads_survive_a_power_loss(share: Share, seed: int) -> None:
+    """Each call returns or raises EngineFailed. Whatever was published is durable, once and in
+    order.
 
-    The power fails at a random operation; a call that was running then has no answer but
-    EngineFailed, and everything that any other call returned for survives.
+    Method: threads send, some without waiting, until the power fails at a random operation.
     """
     random = Random(seed)
     disk = CrashDisk(crash_at=random.randrange(40, 120))
@@ -347,8 +347,8 @@ def test_many_threads_get_one_true_answer_each(share: Share, seed: int) -> None:
             assert own == [f"{name}-{i}" for i in range(len(own))], (seed, loss_seed)
 
 
-def test_a_committer_woken_for_nothing_does_not_write_beside_the_leader(share: Share) -> None:
-    """An interrupted leader may wake it twice; the second time somebody else may lead by then."""
+def test_a_committer_woken_in_vain_does_not_write_beside_the_leader(share: Share) -> None:
+    """An interrupted leader may wake it twice. By the second time another thread may lead."""
     shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:
         (waiter,) = shared.waiting("waits")
@@ -359,7 +359,7 @@ def test_a_committer_woken_for_nothing_does_not_write_beside_the_leader(share: S
 
 
 def test_a_stopped_committer_leaves_no_call_waiting() -> None:
-    """While somebody else writes, and while it does."""
+    """Stop it while another thread writes, and while it writes itself."""
     shared = Shared(committer=True)
     with shared.writing(lambda: shared.send("leader")) as leader:
         others = shared.waiting(*"ab")
@@ -376,7 +376,7 @@ def test_a_stopped_committer_leaves_no_call_waiting() -> None:
     assert [call.ended() for call in (*others, stopped)] == [*"abcd", None]
 
 
-def test_a_thread_alone_wakes_and_creates_no_thread(share: Share) -> None:
+def test_sends_of_one_thread_start_no_other_thread(share: Share) -> None:
     shared = share()
     before = threading.active_count()
     for _ in range(5):
@@ -386,7 +386,7 @@ def test_a_thread_alone_wakes_and_creates_no_thread(share: Share) -> None:
 
 
 def test_a_served_thread_may_call_again_before_it_has_left_the_queue() -> None:
-    """Its second call is not taken for one from a signal handler inside of the first."""
+    """Its second call is not taken for one that a signal handler makes inside the first."""
     queue, me = Shared().queue, threading.get_ident()
     queue._waiters.append(waiter := Waiter(me, 0))
     with pytest.raises(Nested):
@@ -399,7 +399,7 @@ def test_a_served_thread_may_call_again_before_it_has_left_the_queue() -> None:
 
 
 def test_a_callback_is_called_once_when_its_append_is_durable() -> None:
-    """Without a committer the next flush writes what callbacks wait for."""
+    """Without a committer, the next flush writes appends with callbacks."""
     shared = Shared()
     pending: list[str] = []
     shared.queue.on_pending = lambda: pending.append("a write is needed")
@@ -413,8 +413,8 @@ def test_a_callback_is_called_once_when_its_append_is_durable() -> None:
     assert first.given == second.given == [(None, ["a", "b"])]
 
 
-def test_the_committer_writes_for_callbacks() -> None:
-    """No thread of the caller's has to wait or to write."""
+def test_the_committer_writes_appends_with_callbacks() -> None:
+    """No thread of the caller has to wait or to write."""
     shared = Shared(committer=True)
     with shared.writing(lambda: shared.send("leader")) as leader:
         answers = shared.submit("called back")
@@ -440,7 +440,7 @@ def test_threads_and_callbacks_share_a_sync(share: Share) -> None:
     assert shared.published == ["leader", *"abcd"]
 
 
-def test_a_refused_plan_is_never_called_back(share: Share) -> None:
+def test_the_callback_of_a_refused_plan_is_never_called(share: Share) -> None:
     shared = share()
     given: list[BaseException | None] = []
 
@@ -453,7 +453,7 @@ def test_a_refused_plan_is_never_called_back(share: Share) -> None:
     assert given == []
 
 
-def test_a_failure_is_given_to_each_callback_once(share: Share) -> None:
+def test_each_callback_gets_a_failure_once(share: Share) -> None:
     faults = FaultDisk(CrashDisk())
     shared = share(faults)
     with shared.writing(lambda: shared.send("leader")) as leader:

@@ -98,10 +98,10 @@ def each_line() -> Iterator[Lines]:
 
 @pytest.mark.parametrize(("role", "led"), BY_HAND_OFF + BY_A_COMMITTER)
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_interrupt_at_any_line_leaves_no_hang_and_no_lie(
+def test_an_interrupt_at_any_line_causes_no_hang_or_false_success(
     role: Role, led: bool, fails: bool
 ) -> None:
-    """With a disk that works, and with one whose writes begin to fail during the second one."""
+    """Test with a working disk, and with one whose writes fail from the second one on."""
     for lines in each_line():
         faults = FaultDisk(CrashDisk())
         shared = Shared(faults, committer=led)
@@ -117,12 +117,8 @@ def test_an_interrupt_at_any_line_leaves_no_hang_and_no_lie(
     ("role", "led"),
     [(role, led) for role, led in BY_HAND_OFF + BY_A_COMMITTER if role not in UNSHARED],
 )
-def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(
-    role: Role, led: bool
-) -> None:
-    """The victim is held at a line where it does not hold the lock, the engine is failed by a
-    third thread, and the victim goes on: it must not mistake that for success.
-    """
+def test_an_engine_failure_at_any_line_is_not_reported_as_success(role: Role, led: bool) -> None:
+    """Fail the engine at each line of the victim where the lock is free, then let the victim go on."""
     for lines in each_line():
         shared = Shared(committer=led)
 
@@ -137,8 +133,8 @@ def test_a_failure_at_any_line_of_another_thread_is_told_to_all_who_wait(
         shared.let_go()
 
 
-def test_a_signal_handler_that_sends_in_the_middle_of_a_send_does_not_hang() -> None:
-    """At any line: it is served, or told that it is inside; the call that it met goes on."""
+def test_a_signal_handler_that_sends_during_a_send_does_not_hang() -> None:
+    """At each line the handler's send succeeds or raises Nested. The other send goes on."""
     for lines in each_line():
         shared = Shared()
         told: list[BaseException | None] = []
@@ -166,8 +162,8 @@ def only_heir(shared: Shared, watch: Watch) -> list[Call]:
     return [first, victim]
 
 
-def test_the_append_of_an_interrupted_waiter_is_written_in_the_background() -> None:
-    """It stands although its caller is gone: whoever flushes in the background is notified."""
+def test_an_interrupted_waiter_leaves_its_append_to_the_background() -> None:
+    """The append stands although its caller is gone: the background thread is notified of it."""
     left = 0
     for lines in each_line():
         shared, told = Shared(), False
@@ -225,8 +221,8 @@ def verify(shared: Shared, calls: list[Call], lines: Lines) -> None:
     assert len(durable) == len(set(durable)), lines.met
 
 
-def test_the_lines_of_a_module_are_counted_and_met() -> None:
-    """The tool itself: every line once, in order, and leaving a `with` block is none of them."""
+def test_the_interrupt_helper_stops_at_each_line_once() -> None:
+    """Test the tool itself. Leaving a `with` block does not count as a line."""
     shared = Shared()
     seen = []
     for lines in each_line():

@@ -60,7 +60,7 @@ def test_a_file_is_opened_once_and_shared(files: Files, opened: Opened) -> None:
     assert len(opened.files) == 1
 
 
-def test_no_more_than_so_many_stay_open(files: Files, opened: Opened) -> None:
+def test_no_more_files_stay_open_than_the_limit(files: Files, opened: Opened) -> None:
     for base in range(MANY):
         with files.using(base):
             pass
@@ -80,14 +80,14 @@ def test_the_least_recently_used_files_are_closed(files: Files, opened: Opened) 
 
 
 def test_a_file_in_use_is_never_closed(files: Files, opened: Opened) -> None:
-    """However many are used at once; afterwards the bound holds again."""
+    """This holds for any number of files in use. The limit holds again afterwards."""
     with ExitStack() as stack:
         used = [stack.enter_context(files.using(base)) for base in range(MANY)]
         assert [file.read(0, 10) for file in used] == [b"%d" % base for base in range(MANY)]
     assert opened.still_open <= OPEN_MAX
 
 
-def test_a_file_in_use_is_not_closed_for_others_used_meanwhile(files: Files) -> None:
+def test_a_file_in_use_stays_open_while_many_others_are_used(files: Files) -> None:
     with files.using(0) as used:
         for base in range(1, MANY):
             with files.using(base):
@@ -110,7 +110,7 @@ def test_a_forgotten_file_is_closed_when_its_last_user_is_done(
     assert not is_open(idle)
 
 
-def test_a_forgotten_file_is_opened_anew(files: Files) -> None:
+def test_a_forgotten_file_is_opened_again_on_its_next_use(files: Files) -> None:
     with files.using(3) as old:
         files.forget(3)
         with files.using(3) as new:
@@ -119,17 +119,17 @@ def test_a_forgotten_file_is_opened_anew(files: Files) -> None:
         assert is_open(old)
 
 
-def test_forgetting_what_was_never_opened_does_nothing(files: Files, opened: Opened) -> None:
+def test_forgetting_a_file_that_was_never_opened_does_nothing(files: Files, opened: Opened) -> None:
     files.forget(5)
     assert opened.files == []
 
 
-def test_a_segment_that_is_gone_is_file_not_found(files: Files) -> None:
+def test_using_a_missing_segment_raises_file_not_found(files: Files) -> None:
     with pytest.raises(FileNotFoundError), files.using(MANY + 1):
         pass
 
 
-def test_close_lets_go_of_all_and_of_those_in_use_as_soon_as_they_are_done(
+def test_close_closes_idle_files_at_once_and_used_ones_when_released(
     files: Files, opened: Opened
 ) -> None:
     for base in range(5):
@@ -142,7 +142,7 @@ def test_close_lets_go_of_all_and_of_those_in_use_as_soon_as_they_are_done(
     assert opened.still_open == 0
 
 
-def test_an_error_while_reading_gives_the_file_back(files: Files, opened: Opened) -> None:
+def test_an_error_while_reading_releases_the_file(files: Files, opened: Opened) -> None:
     with pytest.raises(ZeroDivisionError), files.using(1):
         raise ZeroDivisionError
     files.forget(1)

@@ -65,15 +65,15 @@ def said(index: SegmentIndex) -> object:
 
 
 @pytest.mark.parametrize("runs", [0, 1, 50])
-def test_an_index_comes_back_as_it_was(runs: int) -> None:
+def test_an_index_decodes_to_what_was_encoded(runs: int) -> None:
     index = SegmentIndex(BASE)
     fill(index, Random(runs), runs)
     assert said(decode_blocks(encode_index(index, STORE), STORE, BASE)) == said(index)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_blocks_one_after_the_other_make_up_the_whole(seed: int) -> None:
-    """Whatever came between two checkpoints, nothing at all included."""
+def test_consecutive_blocks_decode_to_the_whole_index(seed: int) -> None:
+    """Some of the blocks are empty: nothing came between two checkpoints."""
     random = Random(seed)
     index, data, start = SegmentIndex(BASE), b"", 64
     for _ in range(6):
@@ -86,7 +86,7 @@ def test_blocks_one_after_the_other_make_up_the_whole(seed: int) -> None:
     assert said(decode_blocks(encode_index(index, STORE), STORE, BASE)) == said(index), seed
 
 
-def test_an_index_that_was_read_goes_on_where_it_ended() -> None:
+def test_a_decoded_index_can_be_continued() -> None:
     index = SegmentIndex(BASE)
     fill(index, Random(1), 10)
     data = encode_index(index, STORE)
@@ -97,7 +97,7 @@ def test_an_index_that_was_read_goes_on_where_it_ended() -> None:
     assert said(decode_blocks(data, STORE, BASE)) == said(index)
 
 
-def test_every_flipped_bit_is_refused() -> None:
+def test_a_flipped_bit_in_an_index_is_refused() -> None:
     index = SegmentIndex(BASE)
     fill(index, Random(0), 6)
     data = encode_unsaved(index, STORE)
@@ -112,8 +112,8 @@ def test_every_flipped_bit_is_refused() -> None:
     decode_blocks(bytes(blocks), STORE, BASE)
 
 
-def test_an_index_cut_short_at_any_byte_is_refused_or_knows_that_it_is_shorter() -> None:
-    """Between two blocks it is sound, and says up to where it knows its segment."""
+def test_a_cut_index_is_refused_unless_it_ends_between_two_blocks() -> None:
+    """If it ends between two blocks, its end says how far it covers the segment."""
     index = SegmentIndex(BASE)
     fill(index, Random(0), 6)
     first = encode_unsaved(index, STORE)
@@ -141,7 +141,7 @@ def test_the_index_of_another_segment_or_store_is_refused() -> None:
             decode_blocks(data, store, base)
 
 
-def test_blocks_that_do_not_follow_on_are_refused() -> None:
+def test_missing_repeated_or_reordered_blocks_are_refused() -> None:
     index = SegmentIndex(BASE)
     blocks = []
     for i in range(3):
@@ -154,8 +154,8 @@ def test_blocks_that_do_not_follow_on_are_refused() -> None:
 
 
 @given(st.data())
-def test_an_index_forged_on_purpose_is_an_index_or_refused(data: st.DataObject) -> None:
-    """A checksum is no signature: with a right one, too, nothing else than BadIndex may come."""
+def test_a_forged_index_decodes_or_raises_bad_index(data: st.DataObject) -> None:
+    """Its checksums are right, so only its content can give it away."""
     index = SegmentIndex(BASE)
     fill(index, Random(data.draw(st.integers(0, 3))), data.draw(st.integers(0, 5)))
     forged = bytearray(encode_index(index, STORE))
@@ -197,8 +197,8 @@ def test_an_offset_is_found_in_the_run_that_holds_it() -> None:
     assert (lane.first_us, lane.last_us) == (1_064, 1_564)
 
 
-def test_the_table_alone_tells_what_a_segment_holds() -> None:
-    """The front of the file is enough for it, without the entries."""
+def test_the_front_of_an_index_says_what_its_segment_holds() -> None:
+    """The entries are not needed for it."""
     index = SegmentIndex(BASE)
     fill(index, Random(3), 30)
     data = encode_index(index, STORE)
@@ -213,7 +213,7 @@ def test_the_table_alone_tells_what_a_segment_holds() -> None:
             head_size_of(junk)
 
 
-def test_outcomes_are_found_by_tx_id_the_newest_first() -> None:
+def test_outcomes_of_a_tx_id_come_newest_first() -> None:
     index = SegmentIndex(BASE)
     for place, tx_id in [(100, "a"), (200, "b"), (300, "a")]:
         index.add_outcome(outcome(tx_id, place))
@@ -223,7 +223,7 @@ def test_outcomes_are_found_by_tx_id_the_newest_first() -> None:
         assert known.find_outcomes("c") == []
 
 
-def test_decisions_after_a_look_are_found_too() -> None:
+def test_decisions_added_after_a_lookup_are_found() -> None:
     index = SegmentIndex(BASE)
     for place, tx_id, expected in [
         (100, "a", [BASE + 100]),
@@ -236,8 +236,8 @@ def test_decisions_after_a_look_are_found_too() -> None:
         assert index.find_outcomes(tx_id) == expected
 
 
-def test_two_ids_with_the_same_key_are_both_possible() -> None:
-    """The key is 32 bits of the id; the record itself tells which one it is."""
+def test_two_tx_ids_with_the_same_key_are_both_returned() -> None:
+    """The key is 32 bits of the id. Only the record itself says which id it is."""
     one, other = "plumless", "buckeroo"
     assert outcome_key(one) == outcome_key(other)
     index = SegmentIndex(BASE)
@@ -246,7 +246,7 @@ def test_two_ids_with_the_same_key_are_both_possible() -> None:
     assert index.find_outcomes(one) == index.find_outcomes(other) == [BASE + 200, BASE + 100]
 
 
-def test_bodies_that_lie_with_their_records_take_no_column() -> None:
+def test_bodies_stored_in_their_records_need_no_column() -> None:
     here, elsewhere = SegmentIndex(BASE), SegmentIndex(BASE)
     for i in range(10):
         here.add(run("orders", 0, i, 1, 1000 + i * 100))
@@ -254,8 +254,8 @@ def test_bodies_that_lie_with_their_records_take_no_column() -> None:
     assert len(encode_index(elsewhere, STORE)) == len(encode_index(here, STORE)) + 4 * 10
 
 
-def test_places_are_kept_once_until_bodies_lie_elsewhere() -> None:
-    """Also in an index that is read, block by block, and goes on."""
+def test_bodies_share_the_column_of_records_until_places_differ() -> None:
+    """This also holds for an index that is decoded and then continued."""
     index, key = SegmentIndex(BASE), ("orders", 0)
     index.add(run(*key, 0, 1, 1000))
     blocks = encode_unsaved(index, STORE)
@@ -270,8 +270,8 @@ def test_places_are_kept_once_until_bodies_lie_elsewhere() -> None:
         assert list(lane.bodies) == [1000, 100, 1200, 200, 1400]
 
 
-def test_a_long_queue_in_one_segment_is_indexed() -> None:
-    """Offsets of one segment may be further apart than 32 bits count: 16 million a record."""
+def test_offsets_more_than_32_bits_apart_in_a_segment_are_indexed() -> None:
+    """A record may hold 16 million messages, so offsets in one segment can be that far apart."""
     index = SegmentIndex(BASE)
     for i in range(300):
         index.add(run("orders", 0, i << 24, 1 << 24, 64 + 100 * i))
@@ -280,7 +280,7 @@ def test_a_long_queue_in_one_segment_is_indexed() -> None:
     assert again.lanes["orders", 0].find((299 << 24) + 5) == 299
 
 
-def test_a_run_behind_a_hole_leaves_the_others_at_their_offsets() -> None:
+def test_runs_keep_their_offsets_around_a_missing_run() -> None:
     index = SegmentIndex(BASE)
     index.add(run("t", 0, 3, 2, 100))
     index.add(run("t", 0, 9, 1, 300))
@@ -291,7 +291,8 @@ def test_a_run_behind_a_hole_leaves_the_others_at_their_offsets() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 4, 1 << 62, (1 << 64) - 1])
-def test_a_run_that_cannot_be_there_is_damage_and_costs_no_memory(offset: int) -> None:
+def test_a_run_at_an_impossible_offset_is_refused_as_damaged(offset: int) -> None:
+    """The index does not grow for it."""
     index = SegmentIndex(BASE)
     index.add(run("t", 0, 3, 2, 100))
     with pytest.raises(Damaged, match=r"second record|far off"):
@@ -299,7 +300,7 @@ def test_a_run_that_cannot_be_there_is_damage_and_costs_no_memory(offset: int) -
     assert len(index.lanes["t", 0].counts) == 1
 
 
-def test_a_block_that_ends_before_the_one_in_front_of_it_is_none_of_this_index() -> None:
+def test_a_block_that_ends_before_its_predecessor_is_refused() -> None:
     index = SegmentIndex(BASE)
     index.end = BASE + 200
     older = encode_unsaved(index, STORE)

@@ -47,7 +47,7 @@ def test_appends_are_found_in_the_files() -> None:
     assert journal.seed == SEED
 
 
-def test_records_lie_one_after_the_other_and_an_append_is_marked_at_both_ends() -> None:
+def test_records_are_contiguous_and_flags_mark_an_appends_ends() -> None:
     journal = make_journal(CrashDisk())
     records = append(journal, "a", "bb", "ccc") + append(journal, "d")
     assert [record.flags for record in records] == [FIRST, 0, LAST, FIRST | LAST]
@@ -94,7 +94,7 @@ def test_no_append_spans_two_segments(seed: int) -> None:
     ]
 
 
-def test_an_append_that_just_fits_does_not_roll_and_one_byte_more_does() -> None:
+def test_an_append_that_just_fits_does_not_roll_but_a_larger_one_does() -> None:
     for extra, segments in [(0, 1), (1, 2)]:
         journal = make_journal(CrashDisk())
         append(journal, "first")
@@ -111,7 +111,7 @@ def test_the_largest_append_fills_an_empty_segment() -> None:
     assert Found(disk).segments[-1].end == journal.current.limit
 
 
-def test_a_header_names_the_end_and_the_chain_of_the_segment_before() -> None:
+def test_a_header_has_the_end_and_chain_of_the_previous_segment() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
     while len(journal.segments) < 3:
@@ -128,7 +128,7 @@ def test_a_header_names_the_end_and_the_chain_of_the_segment_before() -> None:
 
 
 def test_a_roll_alone_seals_the_segment_and_opens_the_next() -> None:
-    """Nothing needs to be appended for it, as when a plan was refused after its roll."""
+    """No append is needed, as when a plan is refused after its roll."""
     disk = CrashDisk()
     journal = make_journal(disk)
     append(journal, "a")
@@ -151,7 +151,7 @@ def test_several_rolls_may_be_pending() -> None:
 
 
 def test_taken_appends_do_not_change_while_others_are_planned() -> None:
-    """A roll, too, joins what the next writes, and not what is being written."""
+    """A roll planned meanwhile belongs to the next write as well."""
     disk = CrashDisk()
     journal = make_journal(disk)
     plan(journal, [note("0", 900)])
@@ -165,7 +165,7 @@ def test_taken_appends_do_not_change_while_others_are_planned() -> None:
     assert Found(disk).texts == [[str(i)] for i in range(6)]
 
 
-def test_records_tell_how_far_the_journal_was_durable_when_they_were_planned() -> None:
+def test_records_state_what_was_durable_when_they_were_planned() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
     (first,) = append(journal, "a")
@@ -178,11 +178,8 @@ def test_records_tell_how_far_the_journal_was_durable_when_they_were_planned() -
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_wherever_the_power_fails_what_was_written_with_a_sync_is_there(sync: bool) -> None:
-    """At every operation of a workload with two rolls; without syncs, what was sealed is.
-
-    And whatever else is there is the beginning of what was written.
-    """
+def test_synced_appends_survive_a_power_loss_at_any_operation(sync: bool) -> None:
+    """Without syncs, sealed segments survive. What survives is a prefix of what was written."""
 
     def work(disk: CrashDisk, written: list[str]) -> Journal:
         journal = make_journal(disk)
@@ -209,7 +206,7 @@ def test_wherever_the_power_fails_what_was_written_with_a_sync_is_there(sync: bo
             assert len(texts) >= (len(written) if sync else len(written) // 4 * 4 - 4)
 
 
-def test_a_sealed_segment_is_durable_whatever_the_mode() -> None:
+def test_a_sealed_segment_is_durable_even_without_syncs() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
     while len(journal.segments) < 3:
@@ -222,7 +219,7 @@ def test_a_sealed_segment_is_durable_whatever_the_mode() -> None:
             assert files[name] == whole[name], state.loss
 
 
-def test_sync_makes_durable_what_was_written_without() -> None:
+def test_sync_makes_earlier_unsynced_writes_durable() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
     append(journal, "a", sync=False)
@@ -232,7 +229,7 @@ def test_sync_makes_durable_what_was_written_without() -> None:
 
 
 @pytest.mark.parametrize("operation", ["create", "allocate", "sync"])
-def test_a_full_disk_at_a_roll_refuses_the_append_and_leaves_the_journal_usable(operation) -> None:
+def test_a_full_disk_at_a_roll_refuses_only_the_append_that_rolls(operation) -> None:
     faults = FaultDisk(CrashDisk())
     journal = make_journal(faults)
     for i in range(4):
@@ -249,7 +246,7 @@ def test_a_full_disk_at_a_roll_refuses_the_append_and_leaves_the_journal_usable(
     assert [text for (text,) in Found(faults).texts] == [*"0123", "small", "large"]
 
 
-def test_a_journal_goes_on_where_it_had_ended() -> None:
+def test_a_reopened_journal_continues_where_it_ended() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
     for i in range(6):
@@ -267,7 +264,7 @@ def test_a_journal_goes_on_where_it_had_ended() -> None:
     assert Found(disk).texts == [[str(i)] for i in range(12)]
 
 
-def test_positions_belong_to_segments_and_dropped_ones_to_none() -> None:
+def test_a_position_belongs_to_a_segment_unless_that_was_dropped() -> None:
     disk = CrashDisk()
     journal = make_journal(disk)
     while len(journal.segments) < 4:
@@ -293,8 +290,8 @@ def test_the_first_segment_is_durable_under_its_name() -> None:
         assert found.endings[0].finding is Finding.ZEROS
 
 
-def test_making_the_first_segment_can_be_interrupted_anywhere_and_begun_again() -> None:
-    """Under its name there is the whole segment or nothing."""
+def test_the_first_segment_can_be_made_again_after_a_power_loss() -> None:
+    """Its file is there as a whole, or not at all."""
     operations = CrashDisk()
     create_first_segment(directory_of(operations), STORE, CAPACITY)
     for crash_at in range(2, operations.operations):

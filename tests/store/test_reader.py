@@ -148,7 +148,7 @@ def of_all_sorts(seed: int, steps: int = 120) -> Stored:
 @pytest.mark.parametrize("read_ahead_bytes", AHEADS)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_batch_holds_the_messages_that_were_sent(seed: int, read_ahead_bytes: int) -> None:
-    """From any offset, with any limit; at least one, and never more than was asked for."""
+    """Read from any offset with any limit. A batch has at least one message and at most `limit`."""
     stored = of_all_sorts(seed)
     reader = stored.reader(read_ahead_bytes)
     random = Random(seed)
@@ -165,7 +165,7 @@ def test_every_batch_holds_the_messages_that_were_sent(seed: int, read_ahead_byt
 
 @pytest.mark.parametrize("read_ahead_bytes", AHEADS)
 @pytest.mark.parametrize("limit", [1, 3, 1000])
-def test_batches_one_after_the_other_are_the_whole_queue(limit: int, read_ahead_bytes: int) -> None:
+def test_consecutive_batches_return_the_whole_queue(limit: int, read_ahead_bytes: int) -> None:
     stored = of_all_sorts(9)
     reader = stored.reader(read_ahead_bytes)
     lane = stored.index.lanes[KEY]
@@ -177,7 +177,7 @@ def test_batches_one_after_the_other_are_the_whole_queue(limit: int, read_ahead_
     assert found == stored.expected(lane.first, len(stored.sent))
 
 
-def test_two_readers_that_take_turns_do_not_disturb_each_other() -> None:
+def test_two_alternating_reads_do_not_disturb_each_other() -> None:
     """They share one Reader, and so its window."""
     stored = of_all_sorts(4)
     reader = stored.reader(5000)
@@ -189,7 +189,7 @@ def test_two_readers_that_take_turns_do_not_disturb_each_other() -> None:
             assert seen(batch) == stored.expected(offset, len(batch))
 
 
-def test_a_referred_message_tells_where_it_was_published_and_by_whom() -> None:
+def test_a_referenced_message_has_the_origin_of_its_publication() -> None:
     stored = Stored()
     stored.prepare([Message(b"a", key="k"), Message(b"b")])
     stored.other(5000)
@@ -220,8 +220,8 @@ def test_a_record_larger_than_the_read_ahead_is_read_whole() -> None:
             assert found == [b"small", large, b"small again"]
 
 
-def test_bytes_behind_the_visible_end_are_not_kept() -> None:
-    """They may be read along, as nothing or in part, and are read again once they are visible."""
+def test_bytes_after_the_visible_end_are_read_again_once_visible() -> None:
+    """A read-ahead may have got them as zeros or in part."""
     stored = Stored()
     stored.publish([Message(b"first")])
     reader = stored.reader(1 << 20)
@@ -234,7 +234,7 @@ def test_bytes_behind_the_visible_end_are_not_kept() -> None:
 
 
 def test_a_window_serves_many_batches_with_one_read() -> None:
-    """Counted by the disk: 200 batches of one message lie in one read-ahead."""
+    """The disk counts one read for 200 batches of one message each."""
     stored = Stored()
     for number in range(200):
         stored.publish([Message(b"%d" % number)])
@@ -246,8 +246,8 @@ def test_a_window_serves_many_batches_with_one_read() -> None:
     assert counting.count("read") == 1
 
 
-def test_references_further_and_further_back_cost_what_they_refer_to() -> None:
-    """Decided in the opposite order of their preparation, each body lies before the last one."""
+def test_reading_references_in_reverse_order_takes_little_memory() -> None:
+    """Each body lies before the last one: decisions are in the reverse order of the prepares."""
     stored = Stored()
     for number in range(30):
         stored.prepare([Message(b"%d" % number * 1000)])
@@ -265,8 +265,8 @@ def test_references_further_and_further_back_cost_what_they_refer_to() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_sound_run_in_the_place_of_another_is_damaged(count: int) -> None:
-    """As a disk leaves it that writes a block to the wrong place."""
+def test_a_sound_run_at_a_wrong_position_is_damaged(count: int) -> None:
+    """A disk that writes a block to the wrong place leaves this."""
     stored = Stored()
     runs = [
         stored.publish([Message(b"a" * 8)] * count),
@@ -312,10 +312,8 @@ def kinds_of_entries() -> dict[str, Stored]:
 
 @pytest.mark.parametrize("name", kinds_of_entries())
 @pytest.mark.parametrize("read_ahead_bytes", [1, 1 << 20])
-def test_any_damaged_bit_of_a_run_is_damaged_and_never_a_wrong_body(
-    name: str, read_ahead_bytes: int
-) -> None:
-    """Damaged names the file and a position within the record; what lies around stays readable."""
+def test_a_flipped_bit_in_a_run_raises_damaged(name: str, read_ahead_bytes: int) -> None:
+    """Damaged names the file and a position of the record. Runs before and after stay readable."""
     stored = kinds_of_entries()[name]
     stored.reader(1)
     file = directory_of(stored.disk).open(segment_name(0), write=True)
@@ -342,7 +340,7 @@ def test_any_damaged_bit_of_a_run_is_damaged_and_never_a_wrong_body(
 @pytest.mark.parametrize("name", kinds_of_entries())
 @pytest.mark.parametrize("read_ahead_bytes", [1, 1 << 20])
 def test_sound_messages_before_a_damaged_run_are_returned(name: str, read_ahead_bytes: int) -> None:
-    """Whatever bit it is, and however much was asked for: never a wrong body, never one less."""
+    """Whichever bit is damaged, the batch has exactly the messages before the run."""
     stored = kinds_of_entries()[name]
     stored.reader(1)
     file = directory_of(stored.disk).open(segment_name(0), write=True)
@@ -358,8 +356,8 @@ def test_sound_messages_before_a_damaged_run_are_returned(name: str, read_ahead_
                 file.write(at, (bytes([sound]),), sync=True)
 
 
-def test_skipped_messages_do_not_count_as_sound_ones_before_damage() -> None:
-    """A batch that begins within a run has nothing if the next is bad, once that one is taken."""
+def test_a_batch_that_begins_in_a_damaged_run_raises_damaged() -> None:
+    """Messages skipped at the beginning of a batch do not count as sound ones."""
     stored = Stored()
     first = stored.first
     stored.publish([Message(b"a"), Message(b"b"), Message(b"c")])
@@ -375,10 +373,10 @@ def test_skipped_messages_do_not_count_as_sound_ones_before_damage() -> None:
         assert caught.value.position == bad.position
 
 
-def test_a_batch_says_what_of_it_is_sound_once_a_run_gives_no_messages() -> None:
-    """Bodies at once, messages when asked: what is wrong with a head may be met only then.
+def test_sound_returns_the_part_of_a_batch_before_damage() -> None:
+    """A batch cuts bodies at once and messages on demand, so damage of a head may be met late.
 
-    Method: the head is changed in the window that the batch was cut from.
+    Method: change the head in the window that the batch was cut from.
     """
     stored = Stored()
     for body in (b"a", b"b", b"c", b"d"):
@@ -397,7 +395,7 @@ def test_a_batch_says_what_of_it_is_sound_once_a_run_gives_no_messages() -> None
 
 
 @pytest.mark.parametrize("name", kinds_of_entries())
-def test_a_segment_cut_short_is_damaged_and_never_a_wrong_body(name: str) -> None:
+def test_reading_a_segment_that_was_cut_short_raises_damaged(name: str) -> None:
     stored = kinds_of_entries()[name]
     stored.reader(1)
     file = directory_of(stored.disk).open(segment_name(0))
@@ -426,11 +424,11 @@ def change_kind(stored: Stored, place: int, kind: int) -> None:
 @pytest.mark.parametrize("kind", [0, *Kind, 77])
 @pytest.mark.parametrize("name", kinds_of_entries())
 @pytest.mark.parametrize("read_ahead_bytes", [1, 1 << 20])
-def test_a_sound_record_of_a_kind_that_publishes_nothing_gives_no_body(
+def test_a_record_of_another_kind_gives_no_messages(
     name: str, kind: int, read_ahead_bytes: int
 ) -> None:
-    """NewerFormat if this fmq does not know the kind, or a shape like that; else Damaged. What
-    lies around it stays readable.
+    """Raise NewerFormat for a kind or a shape that this fmq does not know, else Damaged. Runs
+    before and after stay readable.
     """
     stored = kinds_of_entries()[name]
     stored.reader(1)
@@ -456,8 +454,8 @@ def test_a_sound_record_of_a_kind_that_publishes_nothing_gives_no_body(
 
 
 @pytest.mark.parametrize("counts", [(3, 2), (2, 4), (4, 2), (6, 1)])
-def test_a_run_of_another_count_than_the_index_says_is_damaged(counts: tuple[int, int]) -> None:
-    """Although the bodies could be cut into so many, and every checksum is right."""
+def test_a_run_whose_count_differs_from_the_index_is_damaged(counts: tuple[int, int]) -> None:
+    """Every checksum is right, and the bodies could be cut into that many."""
     stored = Stored()
     for count in counts:
         stored.publish([Message(b"x" * (12 // count))] * count)
@@ -469,7 +467,7 @@ def test_a_run_of_another_count_than_the_index_says_is_damaged(counts: tuple[int
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_an_index_that_names_a_place_without_a_run_is_damaged(count: int) -> None:
+def test_an_index_entry_that_points_at_no_run_is_damaged(count: int) -> None:
     for shift in (-8, 8, 1 << 20):
         stored = Stored()
         stored.publish([Message(b"first")])
@@ -481,7 +479,7 @@ def test_an_index_that_names_a_place_without_a_run_is_damaged(count: int) -> Non
             stored.batch(reader, stored.first + 1, count)
 
 
-def test_a_single_record_is_read_and_its_damage_told() -> None:
+def test_reading_one_record_returns_it_or_raises_damaged() -> None:
     stored = Stored()
     run = stored.publish([Message(b"x", key="k")])
     reader = stored.reader(100)

@@ -28,8 +28,9 @@ from tests.store.samples import (
 
 
 @given(records, positions, st.sampled_from([0, FIRST, LAST, FIRST | LAST]))
-def test_every_record_comes_back_as_it_was(record: Record, position: int, flags: int) -> None:
-    """Whatever its fields are, at whatever place, a record says the same after its bytes were."""
+def test_every_record_decodes_to_what_was_encoded(
+    record: Record, position: int, flags: int
+) -> None:
     place(record, position, flags)
     data = encoded(record, durable_to=position)
     again = decode(data, 0, position, SEED)
@@ -51,7 +52,7 @@ def test_every_record_comes_back_as_it_was(record: Record, position: int, flags:
 
 
 @given(records)
-def test_a_record_takes_the_room_that_was_measured_for_it(record: Record) -> None:
+def test_a_record_is_as_large_as_size_of_says(record: Record) -> None:
     place(record)
     data = encoded(record)
     assert len(data) == aligned(size_of(record))
@@ -59,13 +60,12 @@ def test_a_record_takes_the_room_that_was_measured_for_it(record: Record) -> Non
     assert not any(data[record.size :]), "padding is zeros"
 
 
-def test_every_kind_has_an_example_here() -> None:
+def test_every_kind_has_an_example() -> None:
     assert {record.kind for record in examples().values()} == set(Kind) == set(DECODERS)
 
 
 @pytest.mark.parametrize("name", examples())
-def test_a_record_is_read_where_it_lies(name: str) -> None:
-    """In the middle of other bytes, that is; and it reads nothing of them."""
+def test_decoding_reads_no_bytes_around_a_record(name: str) -> None:
     record = place(examples()[name])
     data = encoded(record)
     alone = fields(decode(data, 0, POSITION, SEED))
@@ -75,7 +75,7 @@ def test_a_record_is_read_where_it_lies(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["MESSAGE", "PRE_MESSAGE", "TX_MESSAGE"])
-def test_messages_are_found_in_their_record(name: str) -> None:
+def test_messages_of_a_record_decode_to_what_was_encoded(name: str) -> None:
     record = place(examples()[name])
     data = b"\xff" * 8 + encoded(record)
     run = decode(data, 8, POSITION, SEED)
@@ -88,7 +88,7 @@ def test_messages_are_found_in_their_record(name: str) -> None:
     assert columns.headers() == [message.headers for message in MESSAGES]
 
 
-def test_a_compressed_record_tells_both_its_sizes() -> None:
+def test_a_compressed_record_states_its_uncompressed_size() -> None:
     content = encode_messages([Message(b"x" * 1000)] * 5, 1)
     run = Run(Kind.MESSAGE, "t", 0, 0, 5, 1, content=content)
     data = encoded(place(run))
@@ -110,17 +110,17 @@ def test_a_compressed_record_tells_both_its_sizes() -> None:
         (1 << 40, 64, 0),
     ],
 )
-def test_a_record_tells_how_far_the_journal_was_durable(
+def test_a_record_states_how_far_the_journal_was_durable(
     position: int, durable_to: int, told: int
 ) -> None:
-    """0 stands for "unknown": what lies 4 GiB back cannot be told, and need not be."""
+    """0 stands for unknown: a distance of 4 GiB or more is not stored."""
     for name, record in examples().items():
         data = encoded(place(record, position), durable_to=durable_to)
         assert durable_to_of(b"-" * 16 + data, 16) == told, name
 
 
-def test_only_the_sealed_columns_of_a_transaction_are_hashed_when_read() -> None:
-    """Two runs that differ in a key alone differ in columns_crc, which the seal covers."""
+def test_columns_crc_differs_if_a_key_differs() -> None:
+    """The seal of a transaction covers columns_crc."""
     crcs = set()
     for key in "ab":
         content = encode_messages([Message(b"x", key=key)], None)

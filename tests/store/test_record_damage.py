@@ -32,7 +32,7 @@ def changed(data: bytes, at: int, size: int, value: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", examples())
-def test_every_flipped_bit_of_every_kind_is_refused(name: str) -> None:
+def test_a_flipped_bit_in_a_record_of_any_kind_is_refused(name: str) -> None:
     record = place(examples()[name])
     data = bytearray(encoded(record))
     for bit in range(8 * record.size):
@@ -44,7 +44,7 @@ def test_every_flipped_bit_of_every_kind_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", examples())
-def test_a_flipped_bit_of_the_head_is_refused_although_bodies_are_left_alone(name: str) -> None:
+def test_a_flipped_bit_in_a_head_is_refused_without_reading_bodies(name: str) -> None:
     record = place(examples()[name])
     data = bytearray(encoded(record))
     (_, head_size, *_) = COMMON.unpack_from(data, PREFIX_BYTES)
@@ -84,15 +84,15 @@ def test_a_sound_record_of_another_store_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [0, max(Kind) + 1, 255])
-def test_a_sound_record_of_an_unknown_kind_is_newer(kind: int) -> None:
+def test_a_sound_record_of_an_unknown_kind_raises_newer(kind: int) -> None:
     data = encoded(place(examples()["MESSAGE"]))
     with pytest.raises(Newer, match=str(kind)):
         decode(resealed(changed(data, KIND_AT, 1, kind)), 0, POSITION, SEED)
 
 
 @pytest.mark.parametrize("name", examples())
-def test_a_sound_record_of_a_newer_version_is_newer_and_a_torn_one_bad(name: str) -> None:
-    """The checksum of the head decides; all else in it may be as nobody here knows it."""
+def test_a_newer_record_raises_newer_if_sound_and_bad_record_if_torn(name: str) -> None:
+    """The checksum of the head decides. Nothing else of the head needs to be known."""
     data = encoded(place(examples()[name]))
     head_size = int.from_bytes(data[12:16], "little")
     for version in (4, 7, 8, 0x80, 0xFE):
@@ -120,7 +120,7 @@ def test_a_sound_record_of_a_newer_version_is_newer_and_a_torn_one_bad(name: str
 @pytest.mark.parametrize("name", examples())
 @pytest.mark.parametrize("size", [1 << 20, 1 << 30, (1 << 32) - 1])
 def test_a_huge_size_is_refused_before_anything_is_allocated(name: str, size: int) -> None:
-    """Whether only the size lies or the head's, too, and whether or not the checksum is right."""
+    """The size is false in the record alone or in the head too, the checksum right or wrong."""
     data = encoded(place(examples()[name]))
     # Empty bodies need no checksum, and a STATE is all bodies: give them something to miss.
     lies = changed(data, SIZE_AT, 4, size)
@@ -144,7 +144,7 @@ def test_a_head_larger_than_its_record_is_refused() -> None:
             decode(changed(data, HEAD_SIZE_AT, 4, head_size), 0, POSITION, SEED)
 
 
-def test_more_messages_than_a_record_may_hold_are_newer() -> None:
+def test_an_impossible_count_of_messages_raises_newer() -> None:
     data = encoded(place(examples()["one body"]))
     at = COMMON.size + PREFIX_BYTES + 16
     assert data[at : at + 4] == (1).to_bytes(4, "little")
@@ -154,12 +154,8 @@ def test_more_messages_than_a_record_may_hold_are_newer() -> None:
 
 
 @given(st.sampled_from(sorted(examples())), st.data())
-def test_a_head_changed_on_purpose_gives_a_record_or_a_refusal(
-    name: str, data: st.DataObject
-) -> None:
-    """A checksum is no signature. Whatever a head says, reading it ends in a record or in one
-    of the refusals, its columns in columns or BadColumns, and never in another exception.
-    """
+def test_a_forged_head_decodes_or_raises_a_known_error(name: str, data: st.DataObject) -> None:
+    """The checksum is right. Reading the record and its columns raises no other exception."""
     record = place(examples()[name])
     mangled = bytearray(encoded(record))
     (_, head_size, *_) = COMMON.unpack_from(mangled, PREFIX_BYTES)
@@ -186,7 +182,7 @@ def test_a_head_changed_on_purpose_gives_a_record_or_a_refusal(
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes_are_no_record(data: bytes) -> None:
+def test_random_bytes_are_refused_as_a_record(data: bytes) -> None:
     with pytest.raises(BadRecord):
         decode(data, 0, POSITION, SEED)
     with pytest.raises(BadRecord):
@@ -194,7 +190,7 @@ def test_random_bytes_are_no_record(data: bytes) -> None:
 
 
 def test_a_flipped_bit_in_a_long_body_is_refused() -> None:
-    """At every byte of a body as long as bodies are."""
+    """Flip a bit in every byte of the bodies."""
     run = place(examples()["MESSAGE"])
     assert isinstance(run, Run)
     data = bytearray(encoded(run))

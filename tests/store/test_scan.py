@@ -112,14 +112,14 @@ def test_appends_are_read_whole_and_in_order() -> None:
         assert [record.position for record in found] == [record.position for record in written]
 
 
-def test_zeros_to_the_end_of_the_segment() -> None:
+def test_a_rest_of_zeros_is_reported_as_zeros() -> None:
     data = two_appends()
     ending = data.scan().ending
     assert (ending.finding, ending.position) == (Finding.ZEROS, data.position)
     assert ending.append_start == data.position
 
 
-def test_a_file_that_ends_before_its_segment_is_short() -> None:
+def test_a_file_that_is_too_short_is_reported_as_short() -> None:
     data = two_appends()
     for zeros in (0, 1, 8, 100):
         data.data += bytes(zeros)
@@ -128,7 +128,7 @@ def test_a_file_that_ends_before_its_segment_is_short() -> None:
         assert scanned.ending.finding is Finding.SHORT
 
 
-def test_the_end_that_was_expected() -> None:
+def test_a_scan_that_reaches_its_limit_reports_end() -> None:
     data = two_appends()
     scanned = data.scan(limit=data.position)
     assert (scanned.texts, scanned.ending.finding) == (TWO, Finding.END)
@@ -136,7 +136,7 @@ def test_the_end_that_was_expected() -> None:
     assert (empty.texts, empty.ending.finding) == ([], Finding.END)
 
 
-def test_a_segment_filled_to_its_last_byte_ends_as_expected() -> None:
+def test_a_segment_filled_to_its_last_byte_reports_end() -> None:
     data = two_appends()
     data.capacity = len(data.data)
     scanned = data.scan()
@@ -144,7 +144,7 @@ def test_a_segment_filled_to_its_last_byte_ends_as_expected() -> None:
 
 
 @pytest.mark.parametrize("room", range(8, 48, 8))
-def test_room_too_small_for_a_record_is_zeros_or_bad(room: int) -> None:
+def test_a_rest_too_small_for_a_record_is_zeros_or_bad(room: int) -> None:
     data = two_appends()
     data.capacity = len(data.data) + room
     assert data.scan().ending.finding is Finding.ZEROS
@@ -153,8 +153,7 @@ def test_room_too_small_for_a_record_is_zeros_or_bad(room: int) -> None:
 
 
 @pytest.mark.parametrize("at", range(0, 60, 7))
-def test_bytes_that_are_no_record_are_bad(at: int) -> None:
-    """One wrong byte, anywhere in the last record, or one behind the end."""
+def test_a_wrong_byte_in_the_last_record_is_bad(at: int) -> None:
     data = two_appends()
     (last,) = data.appends[-1]
     place_in_file = last.position - BASE
@@ -167,7 +166,7 @@ def test_bytes_that_are_no_record_are_bad(at: int) -> None:
     assert scanned.ending.position == scanned.ending.append_start == last.position
 
 
-def test_a_byte_far_after_the_end_is_noticed() -> None:
+def test_a_nonzero_byte_far_after_the_end_is_bad() -> None:
     for capacity in (4096, BLOCK_BYTES + 4096, 3 * BLOCK_BYTES):
         data = two_appends(capacity)
         end = data.position
@@ -192,7 +191,7 @@ def test_a_record_of_another_store_is_bad() -> None:
     assert data.scan().ending.finding is Finding.BAD
 
 
-def test_a_record_from_the_future_is_newer() -> None:
+def test_a_record_of_an_unknown_kind_is_newer() -> None:
     data = two_appends()
     data.data += resealed(changed(encoded(place(note("x"), data.position)), KIND_AT, 1, 99))
     scanned = data.scan()
@@ -210,8 +209,8 @@ def test_a_record_of_a_newer_version_is_newer_if_it_is_sound() -> None:
     assert data.scan().ending.finding is Finding.BAD
 
 
-def test_a_record_over_the_end_of_its_segment_is_not_taken() -> None:
-    """Neither one that is there, in a file that is too long, nor one that is cut by the limit."""
+def test_a_record_across_the_end_of_its_segment_is_not_returned() -> None:
+    """The limit cuts the record itself, or only its padding."""
     data = two_appends()
     record = data.add(note("x" * 101), FIRST | LAST)
     inside = record.position + record.size - 8
@@ -224,7 +223,7 @@ def test_a_record_over_the_end_of_its_segment_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize("records", [1, 2, 3])
-def test_an_unfinished_append_is_left_out_whole(records: int) -> None:
+def test_no_record_of_an_unfinished_append_is_returned(records: int) -> None:
     data = two_appends()
     start = data.position
     for i in range(records):
@@ -239,7 +238,8 @@ def test_an_unfinished_append_is_left_out_whole(records: int) -> None:
     assert limited.ending.append_start == start
 
 
-def test_an_append_torn_at_any_byte_is_left_out_whole() -> None:
+def test_no_record_of_a_torn_append_is_returned() -> None:
+    """Tear it at every byte. An append that lacks only padding or zeros is whole."""
     data = two_appends()
     start = data.position
     last = data.append("d", "e" * 50)[-1]
@@ -269,7 +269,7 @@ def test_an_append_within_another_is_misplaced() -> None:
     assert (scanned.ending.append_start, scanned.ending.position) == (start, inner.position)
 
 
-def test_an_append_without_its_head_is_misplaced() -> None:
+def test_an_append_without_its_first_record_is_misplaced() -> None:
     data = two_appends()
     record = data.add(note("x"), LAST)
     scanned = data.scan()
@@ -293,9 +293,9 @@ def test_records_larger_than_a_block_are_read(blocks: int, extra: int) -> None:
     assert scanned.ending.finding is Finding.ZEROS
 
 
-def test_records_that_straddle_blocks_are_read_at_every_place() -> None:
-    """Heads and bodies cut by the end of a block wherever they can be: a scan that begins
-    elsewhere cuts its blocks elsewhere.
+def test_records_across_the_end_of_a_block_are_read() -> None:
+    """The end of a block cuts heads and bodies at every alignment. A scan that begins elsewhere
+    cuts its blocks elsewhere.
     """
     data = Bytes(capacity=2 * BLOCK_BYTES)
     size = size_of(note("")) + 4
@@ -318,14 +318,14 @@ def test_records_that_straddle_blocks_are_read_at_every_place() -> None:
         assert [text[0] for text in scanned.texts[1:]] == [f"{i}" for i in range(12)], shift
 
 
-def test_a_size_that_lies_costs_no_more_than_the_segment() -> None:
+def test_a_record_with_a_false_size_is_bad() -> None:
     data = two_appends()
     end = data.position
     data.data += changed(encoded(place(note("x"), end)), 8, 4, (1 << 32) - 1)
     assert data.scan().ending.finding is Finding.BAD
 
 
-def test_durable_to_is_the_largest_that_was_told() -> None:
+def test_durable_to_is_the_largest_that_a_record_states() -> None:
     data = Bytes()
     data.append("a", durable_to=START - 8)
     data.append("b", "c", durable_to=START)
@@ -352,8 +352,8 @@ def test_the_chain_covers_every_whole_append_and_no_other() -> None:
     assert Bytes().scan().chain == FIRST_CHAIN
 
 
-def test_the_chain_goes_on_from_where_it_was_known() -> None:
-    """In the middle of the segment, too, as a checkpoint knows it."""
+def test_the_chain_continues_from_a_known_position() -> None:
+    """A checkpoint knows the chain in the middle of a segment."""
     data = two_appends()
     middle = end_of(data.appends[0])
     known = data.scan(limit=middle).chain
@@ -372,7 +372,7 @@ def test_two_orders_of_the_same_records_have_different_chains() -> None:
     assert one.scan().chain != other.scan().chain
 
 
-def test_a_sound_record_behind_damage_tells_what_had_been_durable() -> None:
+def test_a_sound_record_after_damage_proves_what_was_durable() -> None:
     data = two_appends()
     damaged = data.position
     data.data += b"garbage!" * 5
@@ -383,7 +383,7 @@ def test_a_sound_record_behind_damage_tells_what_had_been_durable() -> None:
 
 
 @pytest.mark.parametrize("at", ["version", "kind"])
-def test_a_record_from_the_future_behind_damage_tells_what_had_been_durable(at: str) -> None:
+def test_a_newer_record_after_damage_proves_what_was_durable(at: str) -> None:
     data = two_appends()
     damaged = data.position
     data.data += b"garbage!" * 5
@@ -396,8 +396,8 @@ def test_a_record_from_the_future_behind_damage_tells_what_had_been_durable(at: 
     assert durable_beyond(data.file(), BASE, BASE + data.capacity, damaged, SEED) == 0
 
 
-def test_bytes_that_look_like_a_record_vouch_for_nothing() -> None:
-    """In a body, of another store, of another place, or not aligned."""
+def test_bytes_that_only_look_like_a_record_prove_nothing_durable() -> None:
+    """They lie in a body, are not aligned, or belong to another store or another place."""
     data = Bytes()
     damaged = data.position
     data.data += b"garbage!"
@@ -413,8 +413,8 @@ def test_bytes_that_look_like_a_record_vouch_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_however_many_heads_are_claimed_little_is_hashed(in_place: bool) -> None:
-    """Bodies may hold anything: heads that claim all that follows, even each at its own place."""
+def test_many_claimed_heads_are_not_hashed_to_their_claimed_ends(in_place: bool) -> None:
+    """Bodies may hold anything, even heads at their own places that claim all that follows."""
     data = Bytes(capacity=16 << 20)
     damaged = data.position
     data.data += b"garbage!"
@@ -432,7 +432,7 @@ def test_however_many_heads_are_claimed_little_is_hashed(in_place: bool) -> None
 
 
 @pytest.mark.parametrize("before", range(-48, 9, 8))
-def test_a_record_is_found_wherever_blocks_are_cut(before: int) -> None:
+def test_durable_beyond_finds_a_record_across_the_end_of_a_block(before: int) -> None:
     data = Bytes(capacity=3 * BLOCK_BYTES)
     damaged = data.position
     data.data += b"g" * (BLOCK_BYTES + before)
@@ -455,7 +455,7 @@ def test_a_head_larger_than_a_block_is_found_if_it_is_sound(sound: bool) -> None
     assert found == (damaged + 8 if sound else 0)
 
 
-def test_zeros_are_zeros_up_to_the_end_of_the_file_or_the_one_given() -> None:
+def test_zeros_are_checked_up_to_the_given_end_or_the_files_end() -> None:
     file = directory_of(CrashDisk()).create("a")
     file.write(0, (b"x" + bytes(2 * BLOCK_BYTES) + b"y",), sync=False)
     end = 2 * BLOCK_BYTES + 1

@@ -42,7 +42,7 @@ def resealed(data: bytes) -> bytes:
         u32,
     )
 )
-def test_a_header_comes_back_as_it_was(header: Header) -> None:
+def test_a_header_decodes_to_what_was_encoded(header: Header) -> None:
     data = header.encode()
     assert len(data) == HEADER_BYTES
     assert decode_header(data + b"records", segment_name(header.base)) == header
@@ -96,14 +96,14 @@ def test_a_segment_without_room_for_records_is_refused() -> None:
             decode_header(Header(STORE, BASE, capacity, 0, 0).encode(), NAME)
 
 
-def test_zeros_and_other_files_are_no_segments() -> None:
+def test_zeros_and_other_files_are_refused_as_segments() -> None:
     for data in (bytes(4096), b"#!/bin/sh\n" * 20, b"fmqI" + HEADER.encode()[4:]):
         with pytest.raises(Damaged, match="not a segment"):
             decode_header(data, NAME)
 
 
 @given(u64, u64)
-def test_names_sort_as_the_journal_runs(one: int, other: int) -> None:
+def test_segment_names_sort_in_the_order_of_the_journal(one: int, other: int) -> None:
     assert (segment_name(one) < segment_name(other)) is (one < other)
     assert base_of(segment_name(one)) == one
     assert is_segment(segment_name(one))
@@ -112,7 +112,7 @@ def test_names_sort_as_the_journal_runs(one: int, other: int) -> None:
 @pytest.mark.parametrize(
     "name", ["", "1.seg", NAME + "x", "x" + NAME[1:], NAME[:-4] + ".idx", NAME[:-4] + ".seg.new"]
 )
-def test_other_names_are_no_segments(name: str) -> None:
+def test_other_names_are_not_taken_for_segments(name: str) -> None:
     assert not is_segment(name)
 
 
@@ -121,7 +121,7 @@ def test_a_segment_knows_its_name_and_its_limit() -> None:
     assert (segment.name, segment.limit) == (NAME, BASE + 4096)
 
 
-def test_an_older_format_than_any_is_damage_and_not_a_newer_one() -> None:
+def test_format_0_is_reported_as_damage_and_not_as_newer() -> None:
     data = bytearray(HEADER.encode())
     data[8:10] = bytes(2)
     with pytest.raises(Damaged, match="format 0"):

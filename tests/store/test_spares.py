@@ -27,7 +27,7 @@ def names_on(disk: CrashDisk | FaultDisk) -> list[str]:
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-def test_a_spare_is_a_whole_file_of_zeros_and_durable(zeros: bool) -> None:
+def test_a_spare_is_a_durable_file_of_zeros_of_full_size(zeros: bool) -> None:
     disk = CrashDisk()
     spares = spares_on(disk)
     assert spares.make_ahead(zeros=zeros)
@@ -37,7 +37,7 @@ def test_a_spare_is_a_whole_file_of_zeros_and_durable(zeros: bool) -> None:
         assert list(files_of(state).values()) == [bytes(CAPACITY)]
 
 
-def test_a_taken_spare_is_nobody_elses() -> None:
+def test_a_spare_is_taken_only_once() -> None:
     spares = spares_on(CrashDisk())
     spares.make_ahead(zeros=False)
     taken = [spares.take(0, ordinary=True) for _ in range(3)]
@@ -53,8 +53,8 @@ def test_only_one_spare_is_made_ahead() -> None:
     assert len(names_on(disk)) == spares.count() == 1
 
 
-def test_whole_zero_files_are_adopted_and_other_spares_removed() -> None:
-    """A file whose name `Spares` would not give is somebody else's, zeros or not: it stays."""
+def test_spares_of_full_size_and_zeros_are_adopted_and_others_removed() -> None:
+    """A file whose name `Spares` would not give is left alone, whatever it holds."""
     disk = CrashDisk()
     directory = directory_of(disk)
     contents = {
@@ -78,7 +78,7 @@ def test_whole_zero_files_are_adopted_and_other_spares_removed() -> None:
     assert len(taken) == 6, "new ones took no name that was there"
 
 
-def test_a_nonzero_byte_anywhere_is_seen() -> None:
+def test_a_spare_with_a_nonzero_byte_is_not_adopted() -> None:
     for at in (0, 1, CAPACITY // 2, CAPACITY - 1):
         disk = CrashDisk()
         directory = directory_of(disk)
@@ -90,8 +90,8 @@ def test_a_nonzero_byte_anywhere_is_seen() -> None:
         assert spares.count() == 0, at
 
 
-def test_the_reserve_is_for_decisions() -> None:
-    """An ordinary append may not take the last `needed` ones; a decision may."""
+def test_only_a_decision_may_take_a_reserved_spare() -> None:
+    """On a full disk, an ordinary append may not take the last `needed` spares."""
     faults = FaultDisk(CrashDisk())
     spares = spares_on(faults)
     spares.reserve(2)
@@ -113,7 +113,7 @@ def test_an_ordinary_append_takes_one_above_the_reserve() -> None:
     assert spares.count() == 2
 
 
-def test_a_reserve_that_finds_no_room_changes_nothing() -> None:
+def test_a_reserve_refused_for_lack_of_room_keeps_its_old_number() -> None:
     faults = FaultDisk(CrashDisk())
     spares = spares_on(faults)
     spares.reserve(1)
@@ -138,7 +138,7 @@ def test_a_full_disk_refuses_a_spare_and_leaves_nothing_behind(operation, error:
     assert spares.take(0, ordinary=True).file.size() == CAPACITY
 
 
-def test_a_full_disk_met_ahead_of_need_is_noted_and_tried_again() -> None:
+def test_make_ahead_on_a_full_disk_notes_it_and_can_be_retried() -> None:
     faults = FaultDisk(CrashDisk())
     spares = spares_on(faults)
     faults.fail("allocate", error=errno.ENOSPC)
@@ -148,7 +148,7 @@ def test_a_full_disk_met_ahead_of_need_is_noted_and_tried_again() -> None:
     assert spares.failed is None
 
 
-def test_a_failing_disk_is_not_a_full_one() -> None:
+def test_an_io_error_is_not_reported_as_a_full_disk() -> None:
     faults = FaultDisk(CrashDisk())
     spares = spares_on(faults)
     faults.fail("allocate", error=errno.EIO)
@@ -169,8 +169,8 @@ def test_spares_stay_for_the_next_engine() -> None:
     assert again.count() == 2
 
 
-def test_two_threads_never_draw_the_same_name() -> None:
-    """One makes a spare ahead and is held at each of its lines; another one takes one there."""
+def test_two_threads_never_give_spares_the_same_name() -> None:
+    """Hold one thread at each line of making a spare, while another thread takes one."""
     for at in count():
         disk = CrashDisk()
         spares = spares_on(disk)
