@@ -118,7 +118,7 @@ def test_an_interrupt_at_any_line_causes_no_hang_or_false_success(
     [(role, led) for role, led in BY_HAND_OFF + BY_A_COMMITTER if role not in UNSHARED],
 )
 def test_an_engine_failure_at_any_line_is_not_reported_as_success(role: Role, led: bool) -> None:
-    """Fail the engine at each line of the victim where the lock is free, then let the victim go on."""
+    """Fail the engine at each line of the victim where the lock is free. The victim goes on."""
     for lines in each_line():
         shared = Shared(committer=led)
 
