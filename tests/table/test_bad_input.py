@@ -43,7 +43,7 @@ def test_a_directory_without_a_journal_is_refused_by_name(tmp_path: Path, name: 
     assert path in str(caught.value)
 
 
-def test_views_and_columns_that_are_not_there_are_told_with_the_near_ones(tmp_path: Path) -> None:
+def test_an_error_for_an_unknown_view_or_column_suggests_names(tmp_path: Path) -> None:
     write(tmp_path / "shop", count=1)
     with pytest.raises(BadOption, match=r"no view 'mesages'; did you mean messages"):
         read(tmp_path / "shop", "mesages")
@@ -53,15 +53,13 @@ def test_views_and_columns_that_are_not_there_are_told_with_the_near_ones(tmp_pa
         read(tmp_path / "shop", "records", columns=["zzz"])
 
 
-def test_the_address_of_a_file_is_a_path(tmp_path: Path) -> None:
-    """As Spark's users write it."""
+def test_a_file_url_is_accepted_as_a_path(tmp_path: Path) -> None:
+    """Users of Spark write paths like this."""
     write(tmp_path / "a shop", count=2)
     assert read(f"file://{tmp_path}/a%20shop") == read(f"file:{tmp_path}/a%20shop") == 2
 
 
-def test_a_path_that_is_relative_holds_for_readers_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Executors have working directories of their own."""
     from fmq.table.fleet import directories
 
@@ -70,8 +68,8 @@ def test_a_path_that_is_relative_holds_for_readers_elsewhere(
 
 
 @pytest.mark.parametrize("kind", ["directory", "link"])
-def test_a_file_that_cannot_be_read_is_named_or_left_out(tmp_path: Path, kind: str) -> None:
-    """Such as root meets, too: a directory in its place, or a link, which is never followed."""
+def test_an_unreadable_file_is_named_or_left_out(tmp_path: Path, kind: str) -> None:
+    """The cases hold for root too: a directory in its place, or a link, which is never followed."""
     write(tmp_path / "shop")
     whole = ship(tmp_path / "shop", tmp_path / "shipped")
     bad = segments(whole)[1]

@@ -103,10 +103,10 @@ LIMITS = [(1, None), (7, None), (40, None), (None, 1), (None, 900), (None, 6000)
 
 @pytest.mark.parametrize(("messages", "size"), LIMITS)
 @pytest.mark.parametrize("seed", range(4))
-def test_batches_end_where_a_walk_over_all_appends_ends_them(
+def test_batches_end_where_a_walk_over_all_appends_says(
     seed: int, messages: int | None, size: int | None
 ) -> None:
-    """Batch by batch, whatever is limited, over all segments and with and without indexes."""
+    """Compare every batch, with every limit, over all segments, with and without indexes."""
     disk, journal = filled(seed)
     appends = walked(disk, journal)
     assert len(segments(disk)) > 3
@@ -122,8 +122,8 @@ def test_batches_end_where_a_walk_over_all_appends_ends_them(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_appends_of_a_segment_are_found_from_any_position(seed: int) -> None:
-    """The boundary before each position is the begin of the append that holds it."""
+def test_an_append_is_found_from_any_position_inside_it(seed: int) -> None:
+    """The boundary before a position is the beginning of the append that holds it."""
     disk, journal = filled(seed)
     appends = walked(disk, journal)
     for seen in journal.segments:
@@ -143,7 +143,7 @@ def test_the_appends_of_a_segment_are_found_from_any_position(seed: int) -> None
 
 @pytest.mark.parametrize("in_transactions", [False, True])
 def test_finding_the_end_of_a_batch_reads_little(in_transactions: bool) -> None:
-    """The index of one segment and a few heads, however much lies before the end."""
+    """It reads the index of one segment and a few heads, however much lies before the end."""
     disk = CrashDisk()
     with opened(disk, segment_bytes=1 << 20) as engine:
         for _ in range(2500):
@@ -160,7 +160,7 @@ def test_finding_the_end_of_a_batch_reads_little(in_transactions: bool) -> None:
     assert passing.bytes_read < len(index) + 1000
 
 
-def test_several_journals_share_the_room_of_a_batch() -> None:
+def test_finding_the_end_of_a_batch_reduces_its_room() -> None:
     disk, journal = filled(0)
     appends = walked(disk, journal)
     room = BatchRoom(10)
@@ -182,7 +182,7 @@ def test_the_bounds_of_a_dropped_part_are_reported() -> None:
     assert "onGap=skip" in str(caught.value)
 
 
-def test_a_gap_that_may_be_skipped_is_counted() -> None:
+def test_a_skipped_gap_is_counted_in_bytes() -> None:
     disk, journal, first = overtaken()
     mark = go_on(journal, ReadMark(64, 5), journal.visible_to, skip=True, disk=disk)
     assert mark == ReadMark(journal.first, 5 + first.end - 64)
@@ -190,14 +190,14 @@ def test_a_gap_that_may_be_skipped_is_counted() -> None:
 
 
 def test_a_segment_that_was_read_to_its_end_leaves_no_gap() -> None:
-    """What lies between the end of its data and the next segment is nothing."""
+    """Nothing lies between the end of its data and the next segment."""
     disk, journal, first = overtaken()
     assert first.end < journal.first
     mark = go_on(journal, ReadMark(first.end), journal.visible_to, skip=False, disk=disk)
     assert mark == ReadMark(journal.first)
 
 
-def test_a_gap_is_skipped_up_to_where_a_run_is_to_end() -> None:
+def test_a_gap_is_skipped_only_up_to_the_end_of_the_read() -> None:
     disk, journal, first = overtaken()
     stop = first.begin
     mark = go_on(journal, ReadMark(64), stop, skip=True, disk=disk)

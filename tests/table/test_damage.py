@@ -55,10 +55,10 @@ def before_last_append(whole: Whole, view: str, rows: Sequence[Row]) -> list[Row
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_permissive_gives_no_wrong_row_and_lists_what_is_missing(whole: Whole, seed: int) -> None:
-    """All rows are among the right ones, in their order, and it never fails.
+def test_permissive_mode_gives_no_wrong_row_and_lists_the_damage(whole: Whole, seed: int) -> None:
+    """No read raises, and all rows are among the right ones, in their order.
 
-    Truth in numbers: records and damage together cover every byte of every segment's data.
+    Records and damage together cover every record of every segment.
     """
     some_damage = 0
     for wound, files in wounds(whole, seed, 60):
@@ -109,8 +109,8 @@ def damaged(whole: Whole, name: str, place: int) -> Files:
     return {**whole.files, name: bytes(data)}
 
 
-def test_rows_before_the_damage_in_the_same_segment_are_given() -> None:
-    """And all of the other segments; the view `damage` says where, how much, and why."""
+def test_rows_before_the_damage_in_a_segment_are_given() -> None:
+    """So are those of other segments. The view `damage` states place, length and reason."""
     whole = closed()
     name = whole.segments[1]
     base = int(name[:20])
@@ -145,7 +145,7 @@ def test_a_missing_segment_is_named_with_its_length() -> None:
 
 
 def test_a_damaged_header_leaves_out_its_segment_and_no_other() -> None:
-    """Though nothing tells the end of the one before it but its own bytes."""
+    """Only its own bytes tell the end of the segment before it."""
     whole = shipped()
     name = whole.segments[1]
     files = damaged(whole, name, 20)
@@ -155,8 +155,8 @@ def test_a_damaged_header_leaves_out_its_segment_and_no_other() -> None:
     assert rows_of(files, "records", permissive=True) == others
 
 
-def test_a_checkpoint_that_promises_more_is_damage() -> None:
-    """The last segment is gone: the checkpoint knows what it held."""
+def test_a_missing_last_segment_known_to_a_checkpoint_is_damage() -> None:
+    """The checkpoint knows what the segment held."""
     whole = closed()
     files = {key: data for key, data in whole.files.items() if key != whole.segments[-1]}
     with pytest.raises(FmqError, match=r"missing|shorter than promised"):
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_promises_more_is_damage() -> None:
 
 
 def test_a_newer_segment_is_refused_by_name() -> None:
-    """And left out in permissive mode, with that reason."""
+    """Permissive mode leaves it out and gives that reason."""
     whole = shipped()
     name = whole.segments[1]
     files = {**whole.files, name: as_format_3(whole.files[name])}
@@ -189,7 +189,7 @@ def as_format_3(data: bytes) -> bytes:
 
 
 def test_a_newer_record_is_refused_by_position() -> None:
-    """A kind that nobody knows yet, with its checksum right."""
+    """Its kind is unknown and its checksum is right."""
     from zlib import crc32
 
     whole = shipped()
@@ -211,7 +211,7 @@ def test_a_newer_record_is_refused_by_position() -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda data: bytes(len(data)), as_format_3])
-def test_a_directory_without_a_header_that_can_be_read_is_all_damage(
+def test_a_directory_without_a_readable_header_is_all_damage(
     spoil: Callable[[bytes], bytes],
 ) -> None:
     files = {name: spoil(data) for name, data in shipped().files.items()}

@@ -59,9 +59,9 @@ def ship(path: Path, to: Path) -> Path:
 
 
 def test_fifty_directories_are_one_table(tmp_path: Path) -> None:
-    """Each row says where it is from; and looking at 50 directories takes no second.
+    """Each row says where it is from.
 
-    Planning is a checkpoint and the records since for each: some 5 ms, a few files opened.
+    Planning reads a checkpoint and the records after it: some 5 ms for each directory.
     """
     for number in range(50):
         path = tmp_path / f"host=web{number % 5}" / f"shop{number}"
@@ -82,8 +82,10 @@ def test_fifty_directories_are_one_table(tmp_path: Path) -> None:
     assert len({row["store"] for row in found}) == 50
 
 
-def test_the_origin_is_among_the_columns_of_several_and_can_be_asked_of_one(tmp_path: Path) -> None:
-    """The engine is the directory's name, the host is in its LOCK, the store in its segments."""
+def test_a_read_of_several_directories_adds_engine_host_and_store(tmp_path: Path) -> None:
+    """A read of one directory gives these columns on request. The engine is the directory's name,
+    the host is in its LOCK, the store in its segments.
+    """
     write(tmp_path / "shop", count=1)
     (row,) = rows(tmp_path / "shop")
     assert "engine" not in row
@@ -106,7 +108,7 @@ def test_the_origin_is_among_the_columns_of_several_and_can_be_asked_of_one(tmp_
         ("/data/host=/engine=", PathOrigin("engine=", None)),
     ],
 )
-def test_parts_of_the_path_say_whose_it_is(path: str, origin: PathOrigin) -> None:
+def test_engine_and_host_are_taken_from_parts_of_the_path(path: str, origin: PathOrigin) -> None:
     assert origin_of(path) == origin
 
 
@@ -118,7 +120,7 @@ def test_a_shipped_directory_has_no_host_unless_its_path_says_so(tmp_path: Path)
     assert {row["host"] for row in rows(tmp_path / "host=web9/shop", columns=["host"])} == {"web9"}
 
 
-def test_a_pattern_finds_directories_and_passes_over_files(tmp_path: Path) -> None:
+def test_a_pattern_finds_directories_and_ignores_files(tmp_path: Path) -> None:
     write(tmp_path / "a", 1, 1)
     write(tmp_path / "b", 2, 1)
     (tmp_path / "c.txt").write_text("not a directory")
@@ -131,8 +133,8 @@ def test_a_pattern_finds_directories_and_passes_over_files(tmp_path: Path) -> No
 # --- copies -----------------------------------------------------------------------------------
 
 
-def test_a_store_that_was_copied_is_read_once(tmp_path: Path) -> None:
-    """Also when the copy is older, whichever is named first."""
+def test_a_store_and_its_copy_are_read_once(tmp_path: Path) -> None:
+    """An older copy adds nothing, whichever of the two is named first."""
     shop, copy = tmp_path / "shop", tmp_path / "copy"
     write(shop)
     shutil.copytree(shop, copy)
@@ -154,8 +156,8 @@ def test_a_segment_that_one_copy_has_dropped_is_read_from_the_other(tmp_path: Pa
     assert found == [*range(40), *numbers(shop)]
 
 
-def test_a_transaction_that_an_older_copy_has_undecided_is_decided(tmp_path: Path) -> None:
-    """And one that was prepared in segments that only the older copy has is still undecided."""
+def test_a_decision_that_only_the_newer_copy_has_counts(tmp_path: Path) -> None:
+    """A transaction whose PREPARE only the older copy has is still undecided."""
     shop, copy = tmp_path / "shop", tmp_path / "copy"
     with fmq.open(shop, SMALL) as engine:
         for name in ("decided", "waiting"):
@@ -182,8 +184,10 @@ def states(paths: Sequence[Path]) -> dict[str, str]:
     ("count", "how"),
     [(1, "the records differ, at or behind"), (30, "the records are not the same")],
 )
-def test_copies_that_both_were_written_to_are_refused(tmp_path: Path, count: int, how: str) -> None:
-    """By the bytes of a segment that is not closed, by the chain of one that is; both are named."""
+def test_copies_that_have_diverged_are_refused(tmp_path: Path, count: int, how: str) -> None:
+    """The bytes of an unsealed segment or the chain of a sealed one differ. The error names both
+    copies.
+    """
     shop, copy = tmp_path / "shop", tmp_path / "copy"
     write(shop)
     shutil.copytree(shop, copy)
@@ -199,8 +203,8 @@ def test_copies_that_both_were_written_to_are_refused(tmp_path: Path, count: int
     assert numbers(copy)[-1] == 199 + count
 
 
-def test_a_copy_that_closed_a_segment_early_has_parted(tmp_path: Path) -> None:
-    """Though up to there the records are the same."""
+def test_a_copy_that_ended_a_segment_early_has_diverged(tmp_path: Path) -> None:
+    """Up to that end the records are the same."""
     shop, copy = tmp_path / "shop", tmp_path / "copy"
     write(shop, count=1)
     shutil.copytree(shop, copy)
@@ -212,10 +216,10 @@ def test_a_copy_that_closed_a_segment_early_has_parted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("segment_bytes", [4096, 6000])
-def test_copies_that_parted_are_told_by_any_segment_that_is_left(
+def test_diverged_copies_are_found_by_any_segment_that_is_left(
     tmp_path: Path, segment_bytes: int
 ) -> None:
-    """Retention has dropped where they parted; their later segments do not agree either."""
+    """Retention has dropped the segment where they diverged. Later segments differ too."""
     shop, copy = tmp_path / "shop", tmp_path / "copy"
     write(shop)
     shutil.copytree(shop, copy)
@@ -228,8 +232,8 @@ def test_copies_that_parted_are_told_by_any_segment_that_is_left(
         rows([shop, copy])
 
 
-def test_a_damaged_copy_is_not_taken_for_one_that_has_diverged(tmp_path: Path) -> None:
-    """Other bytes are damage unless their checksums are right."""
+def test_a_damaged_copy_is_not_reported_as_diverged(tmp_path: Path) -> None:
+    """Different bytes are damage unless their checksums are right."""
     shop, copy = tmp_path / "shop", tmp_path / "copy"
     write(shop)
     shutil.copytree(shop, copy)
@@ -245,8 +249,8 @@ def test_a_damaged_copy_is_not_taken_for_one_that_has_diverged(tmp_path: Path) -
 # --- shipped segments -------------------------------------------------------------------------
 
 
-def test_closed_segments_that_were_shipped_alone_are_all_read(tmp_path: Path) -> None:
-    """No checkpoint, no index, no LOCK; and what retention dropped before is no gap."""
+def test_shipped_segments_are_read_without_any_other_file(tmp_path: Path) -> None:
+    """There is no checkpoint, index or LOCK. What retention dropped before them is no gap."""
     shop = tmp_path / "shop"
     write(shop, count=150, retain_bytes=16384, keep_unread=False)
     first = numbers(shop)[0]
@@ -261,8 +265,8 @@ def test_closed_segments_that_were_shipped_alone_are_all_read(tmp_path: Path) ->
     assert rows(shipped) == rows(shop)
 
 
-def test_planning_what_was_shipped_with_its_indexes_reads_headers_alone(tmp_path: Path) -> None:
-    """However much was shipped: for any view but `transactions`, which no checkpoint shortens."""
+def test_planning_over_shipped_indexes_reads_only_headers(tmp_path: Path) -> None:
+    """This holds for every view but `transactions`, which needs a checkpoint to read less."""
     write(tmp_path / "shop", count=100)
     shipped = ship(tmp_path / "shop", tmp_path / "shipped")
     for file in segments(shipped):
@@ -275,8 +279,7 @@ def test_planning_what_was_shipped_with_its_indexes_reads_headers_alone(tmp_path
     assert rows(shipped) == [row for row in rows(tmp_path / "shop") if row["position"] < end]
 
 
-def test_shipping_goes_on_beside_reading(tmp_path: Path) -> None:
-    """A copy of the directory and a shipment of its segments are one store."""
+def test_a_directory_and_its_shipped_segments_are_one_store(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     write(shop)
     shipped = ship(shop, tmp_path / "shipped")
@@ -286,8 +289,10 @@ def test_shipping_goes_on_beside_reading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wound", ["missing", "damaged"])
-def test_whose_decision_is_left_out_is_not_called_undecided(tmp_path: Path, wound: str) -> None:
-    """In permissive mode: whoever was prepared before the gap may have been decided in it."""
+def test_permissive_mode_lists_no_undecided_one_from_before_a_gap(
+    tmp_path: Path, wound: str
+) -> None:
+    """A transaction prepared before the part left out may have been decided in it."""
     shop = tmp_path / "shop"
     with fmq.open(shop, SMALL, background=False) as engine:
         _prepare(engine, "decided")
@@ -319,7 +324,7 @@ def _fill(engine: fmq.Engine) -> None:
         engine.send("orders", b"\0" * 3000)
 
 
-def test_a_gap_between_shipped_segments_is_told(tmp_path: Path) -> None:
+def test_a_missing_segment_among_shipped_ones_is_damage(tmp_path: Path) -> None:
     write(tmp_path / "shop")
     shipped = ship(tmp_path / "shop", tmp_path / "shipped")
     gone = segments(shipped)[1]

@@ -55,8 +55,8 @@ def read(
     return rows, planning, reading
 
 
-def test_planning_reads_the_end_of_the_last_segment_and_no_other(path: str) -> None:
-    """Beside a checkpoint and the fronts of indexes."""
+def test_planning_reads_no_segment_but_the_last(path: str) -> None:
+    """It also reads a checkpoint and the fronts of indexes."""
     rows, planning, reading = read(path)
     assert len(rows) == 1600
     assert len(reading.segments()) > 20
@@ -74,8 +74,8 @@ def planning_of(path: str, view: str) -> tuple[CountingDisk, list[Row]]:
 
 
 @pytest.mark.parametrize("view", ["messages", "records", "damage"])
-def test_an_old_undecided_transaction_costs_planning_nothing(tmp_path: Path, view: str) -> None:
-    """However much was written since it was prepared, no more is read than behind a checkpoint."""
+def test_planning_reads_little_for_an_old_undecided_transaction(tmp_path: Path, view: str) -> None:
+    """It reads at most one segment more, however much was written since the prepare."""
     sizes = []
     for prepares in (False, True):
         path = str(tmp_path / f"shop-{prepares}")
@@ -94,7 +94,7 @@ def test_an_old_undecided_transaction_costs_planning_nothing(tmp_path: Path, vie
     assert sizes[1] <= sizes[0] + SEGMENT_BYTES, sizes
 
 
-def test_an_old_undecided_transaction_is_in_the_view_transactions(tmp_path: Path) -> None:
+def test_the_view_transactions_lists_an_old_undecided_one(tmp_path: Path) -> None:
     path = str(tmp_path / "shop")
     with fmq.open(path, fmq.Options(segment_bytes=SEGMENT_BYTES), background=False) as engine:
         tx = engine.transaction(tx_id="old")
@@ -108,10 +108,8 @@ def test_an_old_undecided_transaction_is_in_the_view_transactions(tmp_path: Path
 
 
 @pytest.mark.parametrize("size", [5, 5000])
-def test_a_decision_behind_the_checkpoint_shows_what_was_prepared_before_it(
-    tmp_path: Path, size: int
-) -> None:
-    """By copy or by reference, though planning has not read the PREPARE."""
+def test_a_decision_after_the_checkpoint_shows_earlier_prepares(tmp_path: Path, size: int) -> None:
+    """Messages are shown from a copy or a reference, though planning has not read the PREPARE."""
     path = str(tmp_path / "shop")
     with fmq.open(path, fmq.Options(segment_bytes=SEGMENT_BYTES), background=False) as engine:
         for number in range(6):
@@ -164,8 +162,8 @@ def us(row: Row) -> int:
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_a_filter_leaves_segments_unopened(path: str, name: str) -> None:
-    """Those that its rows do not lie in; and the rows are exactly those that it leaves."""
+def test_a_filter_opens_only_segments_that_hold_its_rows(path: str, name: str) -> None:
+    """The rows are exactly those that the filter chooses."""
     everything, _, all_of_it = read(path)
     wanted, wants = FILTERS[name](middle(everything))
     rows, _, reading = read(path, wanted)
@@ -177,18 +175,18 @@ def test_a_filter_leaves_segments_unopened(path: str, name: str) -> None:
     assert reading.bytes_of(".seg") <= all_of_it.bytes_of(".seg") * 5 / 8
 
 
-def test_within_a_segment_only_what_is_wanted_is_read(path: str) -> None:
-    """A few offsets of one queue cost a few records, not their segments."""
+def test_only_the_wanted_records_of_a_segment_are_read(path: str) -> None:
+    """A few offsets of one queue cost a few records."""
     wanted = Selection(topics=frozenset({"hour-5"}), offset=Range(50, 51))
     rows, _, reading = read(path, wanted)
     assert [row["offset"] for row in rows] == [50, 51]
     assert reading.bytes_of(".seg") < 10 * BODY_BYTES
 
 
-def test_bodies_that_nobody_asks_for_are_not_read(tmp_path: Path) -> None:
-    """Where they are large: reading over small ones costs less than a second read.
+def test_large_bodies_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
+    """Small ones are read along, because that costs less than a second read.
 
-    In sealed segments: the last one has no index yet, and is read through.
+    The last segment has no index yet and is read as a whole.
     """
     path = str(tmp_path / "shop")
     with fmq.open(path, fmq.Options(segment_bytes=1 << 20), background=False) as engine:
@@ -204,8 +202,8 @@ def test_bodies_that_nobody_asks_for_are_not_read(tmp_path: Path) -> None:
     assert reading.bytes_of(".seg") < 15 * 8_000
 
 
-def test_columns_in_the_index_are_read_from_the_index_only(path: str) -> None:
-    """Of sealed segments; the last has no index yet."""
+def test_columns_in_the_index_are_read_only_from_the_index(path: str) -> None:
+    """The last segment has no index yet, so that one is opened."""
     rows, _, reading = read(path, columns=["topic", "queue", "offset", "position"])
     assert len(rows) == 1600
     assert len(reading.segments()) == 1
@@ -215,8 +213,8 @@ def test_columns_in_the_index_are_read_from_the_index_only(path: str) -> None:
 
 
 @pytest.mark.parametrize("view", ["messages", "records", "transactions", "damage"])
-def test_however_small_the_splits_the_rows_are_the_same(tmp_path: Path, view: str) -> None:
-    """Large segments, of everything, are split where appends begin; each append is in one."""
+def test_splits_of_any_size_give_the_same_rows(tmp_path: Path, view: str) -> None:
+    """Large segments are split where appends begin, so each append is in one split."""
     from tests.spark.filled import fill
 
     path = str(tmp_path / "shop")
@@ -245,8 +243,8 @@ def rows_of_splits(path: str, view: str, split_bytes: int) -> tuple[list[Row], i
     return rows, len(splits)
 
 
-def test_a_split_that_ends_inside_an_append_is_noticed(tmp_path: Path) -> None:
-    """No boundary of ours does; one that did would lose rows in silence."""
+def test_a_split_that_ends_inside_an_append_is_refused(tmp_path: Path) -> None:
+    """No split of ours does. One that did would lose rows silently."""
     path = str(tmp_path / "shop")
     with fmq.open(path, background=False) as engine:
         with engine.transaction() as tx:

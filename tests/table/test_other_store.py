@@ -45,10 +45,10 @@ def an_empty_directory(path: Path) -> str | None:
 @pytest.mark.parametrize("permissive", [False, True])
 @pytest.mark.parametrize("there", [another, a_shorter_one, an_empty_directory])
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_reader_with_another_store_at_the_path_is_refused(
+def test_another_store_at_the_planned_path_is_refused(
     tmp_path: Path, view: str, there: Callable[[Path], str | None], permissive: bool
 ) -> None:
-    """Strict or permissive, it names the host and both stores. Nothing is left out.
+    """In both modes the error names the host and both stores, and nothing is left out.
 
     Method: plan, put another directory in the place, and read each part as an executor does.
     """
@@ -69,8 +69,10 @@ def test_a_reader_with_another_store_at_the_path_is_refused(
 
 
 @pytest.mark.parametrize("columns", [["topic", "queue", "offset"], ["body"]])
-def test_a_copy_of_the_store_at_the_path_is_read(tmp_path: Path, columns: list[str]) -> None:
-    """It is the store that counts, and not the file."""
+def test_a_copy_of_the_store_at_the_planned_path_is_read(
+    tmp_path: Path, columns: list[str]
+) -> None:
+    """The store must be the same, not the file."""
     path = tmp_path / "shop"
     fill(path, 40)
     (journal,) = see_all([str(path)])
@@ -85,8 +87,8 @@ def test_a_copy_of_the_store_at_the_path_is_read(tmp_path: Path, columns: list[s
     assert sum(batch.num_rows for batch in batches) == 800
 
 
-def test_a_segment_whose_header_is_damaged_gives_the_rows_that_are_sound(tmp_path: Path) -> None:
-    """The checksum of each record tells that it is of the store."""
+def test_a_segment_with_a_damaged_header_gives_its_sound_rows(tmp_path: Path) -> None:
+    """The checksum of each record shows that it belongs to the store."""
     path = tmp_path / "shop"
     fill(path, 40)
     (journal,) = see_all([str(path)])

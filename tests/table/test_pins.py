@@ -18,7 +18,7 @@ def send(engine: fmq.Engine, count: int) -> None:
 
 
 def test_a_segment_dropped_between_opening_and_pinning_is_not_pinned() -> None:
-    """Retention drops the segment at that very moment; the pin is then on what is left."""
+    """Retention drops the segment at that moment. The pin then begins at what is left."""
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
         send(engine, 15)
@@ -33,8 +33,7 @@ def test_a_segment_dropped_between_opening_and_pinning_is_not_pinned() -> None:
         assert engine.stats().first_position > first["data"]
 
 
-def test_pinning_waits_for_a_segment_that_retention_drops() -> None:
-    """It is gone when it is looked for again, and what is left is pinned."""
+def test_pinning_tries_again_while_retention_has_a_segment_locked() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         send(engine, 30)
@@ -53,7 +52,7 @@ def test_pinning_waits_for_a_segment_that_retention_drops() -> None:
     assert len(refusals) == 3
 
 
-def test_a_pin_lets_the_engine_write_and_read() -> None:
+def test_an_engine_writes_and_reads_beside_a_pin() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
         send(engine, 15)
