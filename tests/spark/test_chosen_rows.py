@@ -95,10 +95,10 @@ def places(shop: Reader) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("view", "what"), CASES)
-def test_options_choose_the_rows_that_a_filter_would(
+def test_options_choose_the_same_rows_as_a_filter(
     shop: Reader, places: dict[str, str], view: str, what: str
 ) -> None:
-    """In messages, records and transactions, with all columns and with columns of another name."""
+    """Test messages, records and transactions, with all columns and with fewer."""
     given, condition = MESSAGES[what]
     options = {name: value.format(**places) for name, value in given.items()}
     expected = shop.view(view).filter(condition.format(**places)).collect()
@@ -112,14 +112,14 @@ def test_options_choose_the_rows_that_a_filter_would(
     ]
 
 
-def test_small_parts_have_the_same_rows(shop: Reader) -> None:
-    """Where a part begins in the middle of what is wanted."""
+def test_small_splits_give_the_same_chosen_rows(shop: Reader) -> None:
+    """Some splits begin in the middle of the wanted rows."""
     whole = shop.rows(topic="orders", offsetFrom="100", offsetBefore="300")
     assert shop.rows(topic="orders", offsetFrom="100", offsetBefore="300", splitBytes="1") == whole
 
 
 def test_a_stream_has_only_the_chosen_rows(shop: Reader, tmp_path: Path) -> None:
-    """In each of its batches, and of no journal that has none of them a batch too few."""
+    """Each batch has only chosen rows. A stream that chooses nothing ends without rows."""
     stream = Stream(shop.spark, tmp_path / "checkpoint")
     chosen = {"topic": "emails", "queue": "1", "offsetFrom": "5"}
     stream.drain(shop.path, maxRecordsPerTrigger="300", **chosen)

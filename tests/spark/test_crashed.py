@@ -54,7 +54,7 @@ def put(disk: CrashDisk, path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_crashed_directory_is_read_as_by_a_read_only_engine(reader: Reader, seed: int) -> None:
+def test_spark_reads_a_crashed_directory_like_a_read_only_engine(reader: Reader, seed: int) -> None:
     path = Path(reader.path)
     put(crashed(seed), path)
     before = {file.name: file.read_bytes() for file in path.iterdir()}

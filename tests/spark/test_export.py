@@ -39,10 +39,10 @@ def both(path: str, where: Path, format: str, view: str) -> tuple[Out, Out]:
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv", "json"])
-def test_messages_are_the_same_by_spark_and_by_arrow(
+def test_spark_and_arrow_export_the_same_messages(
     spark: SparkSession, strange: str, tmp_path: Path, format: str
 ) -> None:
-    """Row by row, with names and texts that are hard to write down."""
+    """The journal has names and texts that are hard to write down."""
     by_spark, by_arrow = both(strange, tmp_path, format, "messages")
     rows = by_spark.rows()
     assert len(rows) > 60
@@ -56,7 +56,7 @@ def test_messages_are_the_same_by_spark_and_by_arrow(
 
 @pytest.mark.parametrize("view", ["records", "transactions"])
 @pytest.mark.parametrize("format", ["parquet", "csv", "json"])
-def test_other_views_are_the_same_by_spark_and_by_arrow(
+def test_spark_and_arrow_export_the_same_rows_of_other_views(
     shop: Reader, tmp_path: Path, view: str, format: str
 ) -> None:
     by_spark, by_arrow = both(shop.path, tmp_path, format, view)
@@ -65,8 +65,8 @@ def test_other_views_are_the_same_by_spark_and_by_arrow(
         assert by_spark.schema() == by_arrow.schema()
 
 
-def test_each_backend_continues_the_export_of_the_other(shop: Reader, tmp_path: Path) -> None:
-    """An export that Arrow was stopped in is finished by Spark, and read by Spark as it is."""
+def test_spark_finishes_an_export_that_arrow_began(shop: Reader, tmp_path: Path) -> None:
+    """Spark also reads the result as it is."""
     out = Out(tmp_path / "out")
 
     def stop(progress: Progress) -> None:
@@ -86,8 +86,8 @@ def test_each_backend_continues_the_export_of_the_other(shop: Reader, tmp_path: 
     assert shown == shop.view().select(names).orderBy(order).collect()
 
 
-def test_the_users_session_keeps_its_settings(shop: Reader, tmp_path: Path) -> None:
-    """Days are those of UTC, whatever the session's time zone, which stays as it is."""
+def test_an_export_keeps_the_time_zone_of_the_users_session(shop: Reader, tmp_path: Path) -> None:
+    """Days are those of UTC, whatever the time zone of the session."""
     zone = "spark.sql.session.timeZone"
     shop.spark.conf.set(zone, "Pacific/Kiritimati")
     try:
@@ -98,14 +98,14 @@ def test_the_users_session_keeps_its_settings(shop: Reader, tmp_path: Path) -> N
     assert same_json(by_spark.rows()) == same_json(by_arrow.rows())
 
 
-def test_any_file_format_of_spark_goes_by_its_name(shop: Reader, tmp_path: Path) -> None:
+def test_any_file_format_of_spark_can_be_exported(shop: Reader, tmp_path: Path) -> None:
     report = export(shop.path, str(tmp_path / "out"), format="orc")
     assert report.engine == "spark"
     assert shop.spark.read.orc(str(tmp_path / "out")).count() == report.rows == 1900
 
 
-def test_an_error_of_spark_is_printed_as_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    """A format that is not there leaves nothing behind that another would be refused for."""
+def test_an_error_of_spark_is_reported_in_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    """A failed export with an unknown format does not block a later one with another format."""
     path, out = str(tmp_path / "bytes"), str(tmp_path / "out")
     fill_with_bytes(path)
     with pytest.raises(ExportFailed, match="Failed to find the data source: parqet") as told:
@@ -122,7 +122,7 @@ def test_an_error_of_spark_is_printed_as_a_sentence(spark: SparkSession, tmp_pat
 
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
 def test_spark_submit_exports_a_journal(shop: Reader, tmp_path: Path, master: str) -> None:
-    """From any directory; and with executors that are processes of their own."""
+    """It works from any directory, and with executors in processes of their own."""
     out, by_arrow = Out(tmp_path / "out"), Out(tmp_path / "arrow")
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("PYTHONPATH", None)

@@ -61,8 +61,8 @@ def shown_in(staging: Path) -> dict[str, bytes]:
     return Out(staging).files()
 
 
-def test_of_a_task_that_runs_twice_one_attempt_is_shown(shop: Reader, tmp_path: Path) -> None:
-    """And one that failed leaves nothing to see; names do not tell which attempt it was."""
+def test_one_attempt_of_a_task_that_runs_twice_is_exported(shop: Reader, tmp_path: Path) -> None:
+    """An attempt that failed leaves nothing visible. File names do not tell the attempt."""
     tasks = tasks_of(shop.path)
     once, twice = tmp_path / "once", tmp_path / "twice"
     for number in (0, 1):
@@ -81,8 +81,8 @@ def test_of_a_task_that_runs_twice_one_attempt_is_shown(shop: Reader, tmp_path: 
     assert len(shown_in(once)) == 4
 
 
-def test_a_run_again_gives_the_same_bytes(shop: Reader, tmp_path: Path) -> None:
-    """By Spark, as by Arrow alone; and with one task, as here, they are the same bytes."""
+def test_repeated_exports_give_the_same_bytes(shop: Reader, tmp_path: Path) -> None:
+    """With one task, as here, Spark writes the same bytes as Arrow alone."""
     one, two, by_arrow = (Out(tmp_path / name) for name in ("one", "two", "arrow"))
     for out in one, two:
         assert export(shop.path, str(out), engine="spark").rows == 1900
@@ -106,8 +106,10 @@ def columns_of(path: Path) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("view", ["messages", "records", "transactions"])
-def test_files_are_as_sparks_own_writer_makes_them(shop: Reader, tmp_path: Path, view: str) -> None:
-    """The same columns, types, meanings and codec; and Spark reads the same rows from them."""
+def test_files_have_the_same_format_as_those_of_sparks_writer(
+    shop: Reader, tmp_path: Path, view: str
+) -> None:
+    """Columns, types, meanings and codec are the same, and Spark reads the same rows."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     decided = shop.view(view).filter("state != 'undecided'" if view == "transactions" else "true")
     kept = "spark.sql.parquet.outputTimestampType"
@@ -128,7 +130,7 @@ def rows(frame: DataFrame, names: list[str]) -> list[str]:
     return sorted(map(str, frame.select(names).collect()))
 
 
-def test_why_a_task_could_not_make_its_files_is_said_in_a_sentence(
+def test_a_task_that_cannot_make_files_is_reported_in_a_sentence(
     shop: Reader, tmp_path: Path
 ) -> None:
     tasks = tasks_of(shop.path)
@@ -139,8 +141,8 @@ def test_why_a_task_could_not_make_its_files_is_said_in_a_sentence(
     assert len(str(told.value)) < 400
 
 
-def test_a_disk_that_is_full_for_a_task_is_told_as_one(spark: SparkSession, tmp_path: Path) -> None:
-    """What was exported before stays, and nothing else; the limit is on the size of files."""
+def test_a_full_disk_in_a_task_raises_storage_full(spark: SparkSession, tmp_path: Path) -> None:
+    """Files exported before stay, and no others. A limit on file sizes stands for the full disk."""
     path, out = tmp_path / "shop", Out(tmp_path / "out")
     with fmq.open(path) as engine:
         engine.send("orders", b"small")

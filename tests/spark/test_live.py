@@ -39,7 +39,7 @@ def count(path: Path) -> int:
 
 
 def test_messages_that_are_not_durable_are_not_shown(tmp_path: Path) -> None:
-    """Also what a consumer of the engine is not shown yet."""
+    """A consumer of the engine does not get them yet either."""
     options = fmq.Options(sync="interval", sync_interval_seconds=60)
     with fmq.open(tmp_path / "shop", options, clock=FakeClock()) as engine:
         engine.send("orders", b"1", sync=True)
@@ -53,7 +53,7 @@ def test_messages_that_are_not_durable_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_reading_takes_no_lock_and_writes_nothing(reader: Reader) -> None:
-    """Spark reads while the engine has the directory, and leaves every file as it was."""
+    """Spark reads while an engine has the directory, and no file changes."""
     with engine_at(Path(reader.path)) as engine:
         send(engine, 20)
         before = files(Path(reader.path))
@@ -67,8 +67,8 @@ def files(path: Path) -> dict[str, tuple[int, int, int]]:
     return {name: (at.st_ino, at.st_size, at.st_mtime_ns) for name, at in found.items()}
 
 
-def test_a_segment_that_is_dropped_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    """It says which, that nothing else is missing, and what to do; what is open is read on."""
+def test_a_segment_dropped_during_a_read_raises_overtaken(tmp_path: Path) -> None:
+    """The error names the segment."""
     with engine_at(tmp_path / "shop") as engine:
         send(engine, 15)
         batches = fmq.table.read(str(tmp_path / "shop"))
@@ -79,10 +79,10 @@ def test_a_segment_that_is_dropped_while_it_is_read_is_an_error(tmp_path: Path) 
         assert offsets == [*range(len(offsets))]
 
 
-def test_pinned_segments_are_kept_and_the_engine_names_the_pin(
+def test_pinned_segments_are_kept_and_stats_name_the_pin(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """However much is sent meanwhile; when the pin ends, retention goes on."""
+    """When the pin ends, retention goes on."""
     path = tmp_path / "shop"
     with engine_at(path) as engine:
         send(engine, 15)
@@ -99,8 +99,8 @@ def test_pinned_segments_are_kept_and_the_engine_names_the_pin(
         assert engine.stats().first_position > 5 * SEGMENT_BYTES
 
 
-def test_a_pin_begins_at_what_is_left(tmp_path: Path) -> None:
-    """Several directories, and a pattern."""
+def test_a_pin_begins_at_the_first_position_that_is_left(tmp_path: Path) -> None:
+    """Pin several directories by a pattern."""
     with engine_at(tmp_path / "a") as a, engine_at(tmp_path / "b") as b:
         send(a, 40)
         send(b, 1)
@@ -115,7 +115,7 @@ def test_a_pin_begins_at_what_is_left(tmp_path: Path) -> None:
 
 
 def test_a_pin_ends_with_its_process(tmp_path: Path) -> None:
-    """Killed while it holds one: nothing is left that retention would wait for."""
+    """After the process was killed, retention waits for nothing."""
     path = tmp_path / "shop"
     hold = (
         "import sys, fmq.table\n"
@@ -141,11 +141,11 @@ def test_a_pin_ends_with_its_process(tmp_path: Path) -> None:
         assert engine.stats().first_position > 0
 
 
-def test_a_segment_that_a_recovery_has_copied_is_read_right(tmp_path: Path) -> None:
-    """The journal was seen after its engine died, and is read after another has recovered it.
+def test_a_planned_segment_is_read_after_a_recovery_copied_it(tmp_path: Path) -> None:
+    """Plan the read after the engine died, and read after another engine has recovered.
 
-    Its last segment is another file then, and all that was seen is in it. What was sent last is
-    not: nothing had been written behind it yet that vouches for it.
+    The last segment is another file then, and has everything that was planned. The last message was
+    not planned: nothing written after it proves it durable.
     """
     path = tmp_path / "shop"
     die = (

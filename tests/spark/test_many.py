@@ -27,9 +27,7 @@ def partitions(frame: DataFrame) -> int:
 
 
 @pytest.mark.parametrize("view", ["messages", "records", "transactions"])
-def test_a_large_segment_makes_several_partitions_with_the_same_rows(
-    large: Reader, view: str
-) -> None:
+def test_a_large_segment_is_split_into_several_partitions(large: Reader, view: str) -> None:
     whole, split = large.view(view), large.view(view, splitBytes="15000")
     # Those that are undecided have a partition of their own.
     assert partitions(whole) == (2 if view == "transactions" else 1)
@@ -37,8 +35,7 @@ def test_a_large_segment_makes_several_partitions_with_the_same_rows(
     assert split.collect() == whole.collect()
 
 
-def test_options_leave_partitions_out(shop: Reader) -> None:
-    """Segments without a row that the options choose make no partition."""
+def test_segments_without_chosen_rows_make_no_partition(shop: Reader) -> None:
     every = partitions(shop.view())
     assert every > 3
     assert partitions(shop.view(positionBefore="1000")) == 1
@@ -47,10 +44,8 @@ def test_options_leave_partitions_out(shop: Reader) -> None:
     assert shop.view(topic="nothing").count() == 0
 
 
-def test_a_fleet_is_one_table_and_its_copies_are_read_once(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Engines and hosts as columns, by a pattern and by a list, which `load` takes, too."""
+def test_a_fleet_is_one_table_and_copies_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Engine and host are columns. A pattern or a list names the directories."""
     for host, count in (("web1", 3), ("web2", 5)):
         path = tmp_path / f"host={host}" / "shop"
         path.parent.mkdir()

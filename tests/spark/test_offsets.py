@@ -96,7 +96,7 @@ def large(number: int) -> bytes:
     return b"%d " % number + b"x" * 800
 
 
-def test_an_offset_is_the_position_of_each_journal_by_its_store(tmp_path: Path) -> None:
+def test_a_stream_offset_has_the_position_of_each_store(tmp_path: Path) -> None:
     send(tmp_path / "a", b"1", b"2")
     stream = Planned(tmp_path / "a")
     assert stream.batch() == [b"1", b"2"]
@@ -108,15 +108,15 @@ def test_an_offset_is_the_position_of_each_journal_by_its_store(tmp_path: Path) 
     assert stream.batch() == []
 
 
-def test_the_latest_position_leaves_out_what_is_there(tmp_path: Path) -> None:
+def test_starting_at_latest_leaves_out_earlier_messages(tmp_path: Path) -> None:
     send(tmp_path / "a", b"old")
     stream = Planned(tmp_path / "a", startingPosition="latest")
     send(tmp_path / "a", b"new")
     assert stream.rest() == [[b"new"]]
 
 
-def test_a_directory_that_appears_later_joins_from_its_beginning(tmp_path: Path) -> None:
-    """Also where only what comes is wanted: all that is in it has come since."""
+def test_a_new_directory_joins_a_stream_from_its_beginning(tmp_path: Path) -> None:
+    """This holds with startingPosition=latest too: everything in it has come since."""
     send(tmp_path / "a", b"old")
     stream = Planned(tmp_path / "*", startingPosition="latest")
     (tmp_path / "begun").mkdir()
@@ -126,14 +126,14 @@ def test_a_directory_that_appears_later_joins_from_its_beginning(tmp_path: Path)
     assert sorted(body for batch in stream.rest() for body in batch) == [b"a1", b"b1", b"b2"]
 
 
-def test_a_directory_that_is_named_and_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_named_path_without_a_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for path in (tmp_path / "a", tmp_path / "none", tmp_path / "none*"):
         with pytest.raises(NotAStore, match=path.name.replace("*", r"\*")):
             Planned(path)
 
 
-def test_a_directory_may_be_moved(tmp_path: Path) -> None:
+def test_a_stream_goes_on_after_a_directory_is_moved(tmp_path: Path) -> None:
     send(tmp_path / "a", b"1")
     stream = Planned(tmp_path / "*")
     assert stream.rest() == [[b"1"]]
@@ -142,8 +142,8 @@ def test_a_directory_may_be_moved(tmp_path: Path) -> None:
     assert stream.rest() == [[b"2"]]
 
 
-def test_of_a_directory_and_its_copy_each_message_comes_once(tmp_path: Path) -> None:
-    """The one that is further is read."""
+def test_each_message_of_a_directory_and_its_copy_comes_once(tmp_path: Path) -> None:
+    """The one that reaches further is read."""
     send(tmp_path / "a", b"1")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     send(tmp_path / "b", b"2")
@@ -151,8 +151,8 @@ def test_of_a_directory_and_its_copy_each_message_comes_once(tmp_path: Path) -> 
     assert stream.rest() == [[b"1", b"2"]]
 
 
-def test_a_directory_that_is_gone_keeps_its_place(tmp_path: Path) -> None:
-    """What had been planned of it is an error; when it comes back, reading goes on."""
+def test_a_missing_directory_keeps_its_place_in_the_offset(tmp_path: Path) -> None:
+    """A planned batch of it raises. When it is back, reading goes on."""
     send(tmp_path / "a", b"a")
     send(tmp_path / "b", b"b")
     stream = Planned(tmp_path / "*")
@@ -188,8 +188,7 @@ def test_both_limits_hold_when_both_are_given(tmp_path: Path) -> None:
     assert sum(map(len, batches)) == 110
 
 
-def test_everything_comes_where_spark_asks_for_everything(tmp_path: Path) -> None:
-    """A trigger that runs once has one batch, whatever the options say."""
+def test_a_trigger_that_runs_once_ignores_the_limits(tmp_path: Path) -> None:
     send(tmp_path / "a", *[large(number) for number in range(9)])
     stream = Planned(tmp_path / "a", maxRecordsPerTrigger=2)
     assert stream.at is not None
@@ -198,8 +197,8 @@ def test_everything_comes_where_spark_asks_for_everything(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("limit", ["maxRecordsPerTrigger", "maxBytesPerTrigger"])
-def test_an_append_larger_than_the_limit_goes_whole(tmp_path: Path, limit: str) -> None:
-    """A transaction over two queues is one, and is alone in its batch."""
+def test_an_append_larger_than_the_limit_comes_as_a_whole(tmp_path: Path, limit: str) -> None:
+    """It is a transaction over two queues, and is alone in its batch."""
     with engine_at(tmp_path / "a") as engine:
         engine.send("orders", b"before")
         with engine.transaction() as tx:
@@ -215,8 +214,8 @@ def test_an_append_larger_than_the_limit_goes_whole(tmp_path: Path, limit: str) 
     ]
 
 
-def test_a_stream_ends_beside_a_directory_that_is_always_written_to(tmp_path: Path) -> None:
-    """What is larger than the limit comes although others could fill every batch."""
+def test_a_busy_directory_does_not_delay_another_for_ever(tmp_path: Path) -> None:
+    """An append larger than the limit comes, although the other could fill every batch."""
     send(tmp_path / "a", *[b"small"] * 20)
     send(tmp_path / "b", b"x" * 3000)
     stream = Planned(tmp_path / "*", maxBytesPerTrigger=1000)
@@ -227,7 +226,7 @@ def test_a_stream_ends_beside_a_directory_that_is_always_written_to(tmp_path: Pa
     assert b"x" * 3000 in seen
 
 
-def test_available_now_ends_at_what_was_there_when_it_began(tmp_path: Path) -> None:
+def test_available_now_reads_only_up_to_where_it_began(tmp_path: Path) -> None:
     """Neither later messages nor later directories keep it from ending."""
     send(tmp_path / "a", b"1", b"2", b"3")
     stream = Planned(tmp_path / "*", maxRecordsPerTrigger=2)
@@ -241,8 +240,8 @@ def test_available_now_ends_at_what_was_there_when_it_began(tmp_path: Path) -> N
     assert sorted(body for batch in stream.rest() for body in batch) == [b"4", b"b"]
 
 
-def test_a_planned_batch_is_the_same_when_it_is_planned_again(tmp_path: Path) -> None:
-    """After a crash Spark asks for what it had asked for, and more has come since."""
+def test_a_planned_batch_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    """After a crash Spark asks for it again, and more messages have come since."""
     send(tmp_path / "a", *[large(number) for number in range(9)])
     stream = Planned(tmp_path / "a", maxRecordsPerTrigger=7)
     start, end = stream.at, stream.plan()
@@ -253,7 +252,7 @@ def test_a_planned_batch_is_the_same_when_it_is_planned_again(tmp_path: Path) ->
     assert len(once) == 7
 
 
-def test_undecided_messages_hold_back_no_others_and_come_with_their_commit(tmp_path: Path) -> None:
+def test_undecided_messages_delay_no_others_and_come_when_committed(tmp_path: Path) -> None:
     with engine_at(tmp_path / "a") as engine:
         stream = Planned(tmp_path / "a")
         tx = engine.transaction(tx_id="order-1")
@@ -267,10 +266,10 @@ def test_undecided_messages_hold_back_no_others_and_come_with_their_commit(tmp_p
         assert stream.rest() == [[b"in a transaction"]]
 
 
-def test_batches_beside_an_engine_that_writes_are_whole_and_leave_nothing_out(
+def test_batches_beside_a_writing_engine_have_whole_transactions(
     tmp_path: Path,
 ) -> None:
-    """Over rolls, checkpoints and what is written at that very moment; each message once."""
+    """Each message comes once, over rolls and checkpoints."""
     count = 400
     with fmq.open(tmp_path / "a", fmq.Options(segment_bytes=SEGMENT_BYTES)) as engine:
 
@@ -294,8 +293,8 @@ def test_batches_beside_an_engine_that_writes_are_whole_and_leave_nothing_out(
     assert found == [b"%d" % number for number in range(count) for _ in range(2)]
 
 
-def test_records_and_transactions_stream_as_well(tmp_path: Path) -> None:
-    """Records as they are written, transactions as they are decided."""
+def test_records_and_transactions_can_be_streamed(tmp_path: Path) -> None:
+    """Records come when they are written, transactions when they are decided."""
     with engine_at(tmp_path / "a") as engine:
         engine.transaction(tx_id="open").prepare()
         engine.transaction(tx_id="done").prepare()
@@ -314,14 +313,14 @@ def test_records_and_transactions_stream_as_well(tmp_path: Path) -> None:
     assert rows[0]["tx_id"] == "done"
 
 
-def test_damage_is_no_stream(tmp_path: Path) -> None:
+def test_the_view_damage_cannot_be_streamed(tmp_path: Path) -> None:
     send(tmp_path / "a", b"1")
     with pytest.raises(BadOption, match="no stream of it"):
         Planned(tmp_path / "a", view="damage").plan()
 
 
 def test_shipped_segments_stream_as_they_arrive(tmp_path: Path) -> None:
-    """An engine's closed segments, copied one by one to where no engine is."""
+    """Copy the sealed segments of an engine one by one to another directory."""
     with engine_at(tmp_path / "a") as engine:
         for number in range(20):
             engine.send("orders", large(number))
@@ -341,7 +340,7 @@ def test_shipped_segments_stream_as_they_arrive(tmp_path: Path) -> None:
 def test_damage_ends_a_strict_stream_and_a_permissive_one_goes_on(
     tmp_path: Path, index: str
 ) -> None:
-    """The error names the file; what is sound comes, within the limits, and once."""
+    """The error names the file. Sound messages come once, and within the limits."""
     send(tmp_path / "a", *[large(number) for number in range(30)])
     damaged = sorted((tmp_path / "a").glob("*.seg"))[2]
     if index == "without":
@@ -378,8 +377,8 @@ def kept(path: Path) -> list[bytes]:
         return [bytes(message.body) for message in engine.read("orders", offset=queue.first)]
 
 
-def test_messages_dropped_before_they_were_read_are_an_error(tmp_path: Path) -> None:
-    """It says what is lost, from where to where, and what to do; again, until that is done."""
+def test_messages_dropped_before_they_were_read_raise_outrun(tmp_path: Path) -> None:
+    """The error says what is lost and what to do. It is raised again until that is done."""
     send(tmp_path / "a", b"1")
     stream = Planned(tmp_path / "a")
     assert stream.rest() == [[b"1"]]
@@ -392,10 +391,10 @@ def test_messages_dropped_before_they_were_read_are_an_error(tmp_path: Path) -> 
     assert [body for batch in stream.rest() for body in batch] == kept(tmp_path / "a")
 
 
-def test_a_gap_that_is_skipped_is_counted_in_the_offset(
+def test_a_skipped_gap_is_counted_in_the_stream_offset(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And told in a warning, once; what is left comes once."""
+    """One warning is logged. The messages that are left come once."""
     send(tmp_path / "a", b"1")
     stream = Planned(tmp_path / "a")
     assert stream.rest() == [[b"1"]]
@@ -409,8 +408,8 @@ def test_a_gap_that_is_skipped_is_counted_in_the_offset(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_gap_in_a_planned_batch_is_counted_with_the_next(tmp_path: Path) -> None:
-    """Dropped between the plan and the reading, as after a long time without the query."""
+def test_a_gap_in_a_planned_batch_is_counted_in_the_next(tmp_path: Path) -> None:
+    """Retention drops it between the plan and the read, as when the query is stopped for long."""
     send(tmp_path / "a", *[large(number) for number in range(12)])
     stream = Planned(tmp_path / "a", onGap="skip", maxRecordsPerTrigger=10)
     start, end = stream.at, stream.plan()
@@ -427,8 +426,8 @@ def test_a_gap_in_a_planned_batch_is_counted_with_the_next(tmp_path: Path) -> No
         stream.bodies(start, end)
 
 
-def test_a_part_that_is_dropped_before_its_task_reads_it(tmp_path: Path) -> None:
-    """An error, or left out with a warning, as the option says."""
+def test_a_part_dropped_before_its_task_raises_or_is_skipped(tmp_path: Path) -> None:
+    """The option onGap chooses."""
     send(tmp_path / "a", *[large(number) for number in range(12)])
     stream = Planned(tmp_path / "a")
     start, end = stream.at, stream.plan()

@@ -54,9 +54,9 @@ def test_a_task_that_finds_another_store_fails(
     there: Callable[[Path], None],
     mode: str,
 ) -> None:
-    """Also a stream that may skip what retention dropped.
+    """This includes a stream that may skip what retention dropped.
 
-    Method: another directory takes the place between the plan and the tasks.
+    Method: put another directory in the place between the plan and the tasks.
     """
     path = tmp_path / "shop"
     fill(path)

@@ -44,8 +44,7 @@ def frame(session: SparkSession, path: str) -> DataFrame:
     return session.read.format("fmq").load(path)
 
 
-def test_a_filter_is_not_remembered(frame: DataFrame) -> None:
-    """Nor is what another one left counted, nor are both together."""
+def test_a_filter_does_not_affect_other_queries(frame: DataFrame) -> None:
     rare, orders = frame.where("topic = 'rare'"), frame.where("topic = 'orders'")
     for _ in range(2):
         assert frame.count() == RARE + MANY
@@ -55,14 +54,14 @@ def test_a_filter_is_not_remembered(frame: DataFrame) -> None:
     assert frame.count() == RARE + MANY
 
 
-def test_a_union_with_a_part_of_itself_has_both(frame: DataFrame) -> None:
+def test_a_union_with_a_filtered_part_of_itself_has_all_rows(frame: DataFrame) -> None:
     rare = frame.filter(col("topic") == "rare")
     assert rare.union(frame).count() == 2 * RARE + MANY
     assert frame.union(rare).count() == 2 * RARE + MANY
     assert rare.union(frame.filter("offset < 3")).count() == RARE + 6
 
 
-def test_a_join_with_itself_compares_all_of_it(frame: DataFrame) -> None:
+def test_a_join_with_itself_compares_all_rows(frame: DataFrame) -> None:
     rare, orders = frame.where("topic = 'rare'"), frame.where("topic = 'orders'")
     pairs = rare.alias("a").join(orders.alias("b"), col("a.offset") == col("b.offset"))
     assert pairs.count() == RARE
@@ -86,7 +85,7 @@ def test_a_temporary_view_gives_each_query_its_own_rows(frame: DataFrame) -> Non
     assert number(f"SELECT count(*) FROM queried WHERE position > {inside}") == MANY // RARE
 
 
-def test_a_count_before_and_behind_a_cached_part_is_that_of_all(frame: DataFrame) -> None:
+def test_a_cached_filter_does_not_change_other_counts(frame: DataFrame) -> None:
     rare = frame.where("topic = 'rare'").cache()
     try:
         assert [rare.count(), frame.count(), rare.count()] == [RARE, RARE + MANY, RARE]
@@ -94,8 +93,8 @@ def test_a_count_before_and_behind_a_cached_part_is_that_of_all(frame: DataFrame
         rare.unpersist()
 
 
-def test_readers_with_other_options_do_not_share_rows(session: SparkSession, path: str) -> None:
-    """One query may use several of them, joined or together."""
+def test_readers_with_different_options_do_not_share_rows(session: SparkSession, path: str) -> None:
+    """One query may join several of them or put them together."""
     source = session.read.format("fmq")
     everything = source.load(path)
     rare = source.option("topic", "rare").load(path)
@@ -108,7 +107,7 @@ def test_readers_with_other_options_do_not_share_rows(session: SparkSession, pat
     assert rare.where("offset = 1").union(rare).count() == 1 + RARE
 
 
-def test_an_option_of_one_reader_is_not_one_of_the_next(
+def test_an_option_of_one_reader_does_not_apply_to_the_next(
     session: SparkSession, tmp_path: Path
 ) -> None:
     path = str(tmp_path / "shop")

@@ -140,15 +140,17 @@ def top(shop: Reader, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("what", READS)
-def test_the_error_of_spark_says_what_is_wrong(shop: Reader, top: str, what: str) -> None:
+def test_an_error_of_spark_has_the_message_of_fmq(shop: Reader, top: str, what: str) -> None:
     read, sentence = READS[what]
     with pytest.raises(PySparkException) as caught:
         read(shop.spark.read.format("fmq"), top).collect()
     assert sentence.format(top=top) in str(caught.value)
 
 
-def test_damage_is_told_with_its_place_or_left_out_and_listed(top: str, shop: Reader) -> None:
-    """One bit of one body: strict refuses, permissive gives what lies before it and elsewhere."""
+def test_damage_is_refused_by_position_or_left_out_and_listed(top: str, shop: Reader) -> None:
+    """Flip one bit. Strict mode refuses, permissive mode gives the rows before it and in other
+    segments.
+    """
     whole = shop.rows(columns="position,body,topic,offset")
     victim = max(row["position"] for row in whole[: len(whole) // 2] if len(row["body"]) > 4)
     damaged = Reader(shop.spark, Path(top) / "damaged")

@@ -40,7 +40,7 @@ def numbers(spark: SparkSession, path: str) -> Numbers:
     return read(spark, path)
 
 
-def test_messages_are_counted_as_the_engine_shows_them(numbers: Numbers, path: str) -> None:
+def test_the_report_counts_the_messages_that_the_engine_shows(numbers: Numbers, path: str) -> None:
     shown = shown_by_engine(path)
     messages = Counter(row["topic"] for row in shown)
     sizes = Counter[str]()
@@ -54,8 +54,8 @@ def test_messages_are_counted_as_the_engine_shows_them(numbers: Numbers, path: s
     assert together == [steps[step] for step in range(number)]
 
 
-def test_transactions_are_those_that_the_engine_knows(numbers: Numbers, path: str) -> None:
-    """Counts, the time from prepared to committed, the biggest, and who waits."""
+def test_the_report_counts_the_transactions_of_the_engine(numbers: Numbers, path: str) -> None:
+    """Compare counts, the time from prepare to commit, the largest, and the undecided."""
     with fmq.open(path, read_only=True) as engine:
         outcomes = [engine.outcome(f"two-{round}") for round in range(20)]
         waiting = len(engine.undecided())
@@ -79,7 +79,7 @@ def test_transactions_are_those_that_the_engine_knows(numbers: Numbers, path: st
     assert groups[0].unread > 100
 
 
-def test_the_page_shows_these_numbers_and_needs_nothing(numbers: Numbers) -> None:
+def test_the_page_shows_the_numbers_and_loads_nothing(numbers: Numbers) -> None:
     page = page_of(numbers)
     cards = {name: value for value, name in re.findall(r"<b>([^<]*)</b><span>([^<]*)</span>", page)}
     assert cards == {
@@ -133,15 +133,14 @@ class Nesting(HTMLParser):
             self.wrong.append(tag)
 
 
-def test_an_empty_journal_has_a_page_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_report_of_an_empty_journal_has_a_page(spark: SparkSession, tmp_path: Path) -> None:
     with fmq.open(tmp_path / "shop"):
         pass
     page = page_of(read(spark, str(tmp_path / "shop")))
     assert "There are no messages." in page
 
 
-def test_columns_stand_on_each_other_as_high_as_their_numbers() -> None:
-    """Heights are in proportion, and the scale ends at or above the highest."""
+def test_stacked_columns_are_as_high_as_their_numbers() -> None:
     svg = columns([Series("a", [1, 4]), Series("b", [3, 0])], ["x", "y"], [0], str)
     heights = [float(height) for height in re.findall(r'<rect .*height="([\d.]+)"', svg)]
     one, three, four = heights

@@ -9,14 +9,13 @@ import fmq.table
 from tests.spark.reading import Reader, shown_by_engine
 
 
-def test_messages_are_what_the_engine_shows(shop: Reader) -> None:
-    """Every column of every message, over several segments, whatever record holds it."""
+def test_spark_reads_the_messages_that_the_engine_shows(shop: Reader) -> None:
+    """Compare every column of every message, over several segments and in all kinds of records."""
     assert len(list(Path(shop.path).glob("*.seg"))) > 3
     assert shop.messages() == shown_by_engine(shop.path)
 
 
-def test_messages_of_a_live_engine_end_at_what_is_durable(reader: Reader) -> None:
-    """A running engine is read without its lock, and shows the same."""
+def test_messages_of_a_running_engine_are_read_without_its_lock(reader: Reader) -> None:
     with fmq.open(reader.path) as engine:
         engine.send_many("orders", [b"a", b"b"])
         engine.checkpoint()
@@ -26,7 +25,7 @@ def test_messages_of_a_live_engine_end_at_what_is_durable(reader: Reader) -> Non
 
 
 def test_columns_that_spark_takes_as_not_null_are_never_null(shop: Reader) -> None:
-    """The other columns of messages are, somewhere."""
+    """Every other column of messages is null in some row."""
     told = {field.name for field in shop.view().schema if not field.nullable}
     rows = fmq.table.read(shop.path).read_all()
     assert told == {name for name in rows.schema.names if not rows.column(name).null_count}
@@ -34,7 +33,7 @@ def test_columns_that_spark_takes_as_not_null_are_never_null(shop: Reader) -> No
 
 
 def test_transactions_agree_with_outcome(shop: Reader) -> None:
-    """One row each, whatever became of it, with what `outcome` says."""
+    """Each transaction has one row, which says the same as `outcome`."""
     rows = {row["tx_id"]: row for row in shop.rows("transactions")}
     with fmq.open(shop.path, read_only=True) as engine:
         for tx_id, row in rows.items():
@@ -57,8 +56,8 @@ def test_transactions_agree_with_outcome(shop: Reader) -> None:
     assert (states.count("undecided"), states.count("rolled back")) == (5, 5)
 
 
-def test_records_are_the_raw_journal(shop: Reader) -> None:
-    """What was rolled back or is undecided is there, bodies included."""
+def test_records_include_messages_that_are_not_committed(shop: Reader) -> None:
+    """Their bodies are included."""
     rows = shop.rows("records")
     kinds = {row["kind"] for row in rows}
     assert kinds == {
@@ -73,7 +72,7 @@ def test_records_are_the_raw_journal(shop: Reader) -> None:
     assert [row["position"] for row in rows] == sorted(row["position"] for row in rows)
 
 
-def test_a_decision_says_how_often_was_asked(reader: Reader) -> None:
+def test_a_transaction_row_counts_the_questions_to_checkers(reader: Reader) -> None:
     with fmq.open(reader.path) as engine:
         tx = engine.transaction(tx_id="order-1", producer="checkout")
         tx.send("orders", b"x")
@@ -87,8 +86,8 @@ def test_a_decision_says_how_often_was_asked(reader: Reader) -> None:
 @pytest.mark.parametrize(
     "columns", ["topic,offset", "body", "time,topic", "headers,key", "tx_id,body", "position"]
 )
-def test_a_narrower_read_gives_the_same_columns(shop: Reader, columns: str) -> None:
-    """The option `columns` and a schema of the user's leave the other columns out."""
+def test_a_read_of_fewer_columns_gives_the_same_values(shop: Reader, columns: str) -> None:
+    """The option `columns` or the user's schema leaves the other columns out."""
     names = columns.split(",")
     whole = [[row[name] for name in names] for row in shop.rows()]
     assert [list(row) for row in shop.rows(columns=columns)] == whole

@@ -23,7 +23,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 
 
 def test_each_message_comes_once_and_in_order_over_restarts(stream: Stream, tmp_path: Path) -> None:
-    """Queries that end by themselves, each with limits, and messages between them."""
+    """Run queries that end by themselves, with limits, and send messages between them."""
     path = str(tmp_path / "shop")
     with fmq.open(path, fmq.Options(segment_bytes=4096)) as engine:
         for number in range(2):
@@ -39,8 +39,7 @@ def test_each_message_comes_once_and_in_order_over_restarts(stream: Stream, tmp_
     assert stream.by_queue() == shown_by_queue(path)
 
 
-def test_limits_hold_and_no_batch_has_a_part_of_a_transaction(shop: Reader, stream: Stream) -> None:
-    """A bit of everything, an append that is larger than the limit goes whole and alone."""
+def test_limits_hold_and_no_batch_splits_a_transaction(shop: Reader, stream: Stream) -> None:
     batches = stream.drain(shop.path, maxRecordsPerTrigger="390", maxBytesPerTrigger="20000")
     for batch in batches:
         assert len(batch) <= 390
@@ -52,10 +51,10 @@ def test_limits_hold_and_no_batch_has_a_part_of_a_transaction(shop: Reader, stre
     assert sum(map(len, transactions)) == len(set().union(*transactions))
 
 
-def test_a_stream_beside_a_running_engine(stream: Stream, tmp_path: Path) -> None:
-    """What is committed while it runs comes whole, what is undecided when it is committed.
+def test_a_stream_beside_an_engine_gets_whole_transactions(stream: Stream, tmp_path: Path) -> None:
+    """Undecided messages come when they are committed.
 
-    The engine sends from within the batches, so that each finds news of the one before.
+    The engine sends from within the batches, so that each batch has new messages after it.
     """
     path = str(tmp_path / "shop")
     with fmq.open(path) as engine:
@@ -97,9 +96,7 @@ def test_a_stream_beside_a_running_engine(stream: Stream, tmp_path: Path) -> Non
     ]
 
 
-def test_several_directories_are_one_stream_that_others_join(
-    stream: Stream, tmp_path: Path
-) -> None:
+def test_new_directories_join_a_stream_over_several(stream: Stream, tmp_path: Path) -> None:
     fleet = tmp_path / "fleet"
     fleet.mkdir()
     sent = set()
@@ -126,7 +123,7 @@ def test_several_directories_are_one_stream_that_others_join(
     assert set(seen) == sent
 
 
-def test_retention_that_is_faster_fails_or_is_counted(stream: Stream, tmp_path: Path) -> None:
+def test_a_gap_fails_a_stream_or_is_skipped_and_counted(stream: Stream, tmp_path: Path) -> None:
     path = str(tmp_path / "shop")
     options = fmq.Options(segment_bytes=4096, retain_bytes=3 * 4096)
     with fmq.open(path, options, background=False) as engine:
@@ -147,13 +144,10 @@ def test_retention_that_is_faster_fails_or_is_counted(stream: Stream, tmp_path: 
     assert gap - 4096 < end_offset(query)["skipped_bytes"] < gap
 
 
-def test_a_query_that_is_killed_goes_on_without_loss_or_repetition(
-    stream: Stream, tmp_path: Path
-) -> None:
-    """Killed after it has written a batch and before Spark knows.
+def test_a_killed_query_goes_on_without_loss_or_repetition(stream: Stream, tmp_path: Path) -> None:
+    """Kill it after it has written a batch and before Spark knows.
 
-    Each batch is written as a file of its number, so one that comes again takes the place of
-    itself: exactly once, if it is the same.
+    Each batch is a file named by its number, so a repeated batch replaces itself.
     """
     path, out = tmp_path / "shop", tmp_path / "out"
     out.mkdir()
