@@ -31,7 +31,7 @@ def arrow(path: str | Path, out: Out, **options: Any) -> ExportReport:
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("view", VIEWS)
 def test_an_export_holds_every_row_of_its_view(shop: str, out: Out, format: str, view: str) -> None:
-    """In every format, every column; of transactions those that are decided."""
+    """Test every format and every column. Of transactions, only decided ones are exported."""
     report = arrow(shop, out, format=format, view=view)
     rows = expected(shop, format, view)
     assert report.rows == len(rows) > 30
@@ -39,7 +39,7 @@ def test_an_export_holds_every_row_of_its_view(shop: str, out: Out, format: str,
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_names_and_texts_of_all_kinds_are_kept(strange: str, out: Out, format: str) -> None:
+def test_strange_names_and_texts_are_kept(strange: str, out: Out, format: str) -> None:
     arrow(strange, out, format=format)
     rows = out.rows()
     assert same_json(rows) == same_json(expected(strange, format))
@@ -47,12 +47,12 @@ def test_names_and_texts_of_all_kinds_are_kept(strange: str, out: Out, format: s
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_bodies_are_text_if_that_is_asked_for(strange: str, out: Out, format: str) -> None:
+def test_bodies_are_exported_as_text_on_request(strange: str, out: Out, format: str) -> None:
     arrow(strange, out, format=format, text=True)
     assert same_json(out.rows()) == same_json(expected(strange, format, text=True))
 
 
-def test_a_body_that_is_no_text_is_named(tmp_path: Path, out: Out) -> None:
+def test_a_body_that_is_not_text_is_refused_by_position(tmp_path: Path, out: Out) -> None:
     fill_with_bytes(str(tmp_path / "bytes"))
     with pytest.raises(NotText, match=r"position 128 \(bytes/0\) is not text"):
         arrow(tmp_path / "bytes", out, text=True)
@@ -60,7 +60,7 @@ def test_a_body_that_is_no_text_is_named(tmp_path: Path, out: Out) -> None:
     assert arrow(tmp_path / "bytes", out).rows == 3
 
 
-def test_folders_are_topics_and_days_as_spark_names_them(strange: str, out: Out) -> None:
+def test_folders_of_topics_are_named_as_spark_names_them(strange: str, out: Out) -> None:
     arrow(strange, out)
     [topics] = [{Path(name).parts[0] for name in out.files()}]
     assert "topic=a%2Fb" in topics
@@ -69,8 +69,8 @@ def test_folders_are_topics_and_days_as_spark_names_them(strange: str, out: Out)
     assert "topic=quote%22%27back%5Cslash" in topics
 
 
-def test_a_second_run_adds_only_what_is_new(tmp_path: Path, out: Out) -> None:
-    """What was there keeps its bytes; a run that finds nothing new changes nothing."""
+def test_a_second_export_adds_only_new_rows(tmp_path: Path, out: Out) -> None:
+    """Files that are there keep their bytes. A run that finds nothing new changes nothing."""
     with fmq.open(tmp_path / "shop", SMALL) as engine:
         engine.send_many("orders", [b"x" * 10] * 300)
         tx = engine.transaction(tx_id="two", producer="shop")
@@ -92,7 +92,7 @@ def test_a_second_run_adds_only_what_is_new(tmp_path: Path, out: Out) -> None:
 
 
 def test_chunks_are_named_in_the_order_of_the_journal(shop: str, out: Out) -> None:
-    """However small they are, together they hold all of it, and names sort as it runs."""
+    """The smallest chunks together hold all rows, and file names sort in the order of the rows."""
     report = arrow(shop, out, chunk_bytes=1)
     assert report.files > 4
     assert sorted(out.rows(), key=lambda row: row["position"]) == expected(shop, "parquet")
@@ -101,7 +101,7 @@ def test_chunks_are_named_in_the_order_of_the_journal(shop: str, out: Out) -> No
     assert [row["offset"] for row in rows] == list(range(len(rows)))
 
 
-def test_progress_tells_rows_and_bytes_up_to_all_of_them(shop: str, out: Out) -> None:
+def test_progress_counts_up_to_all_rows_and_bytes(shop: str, out: Out) -> None:
     seen: list[Progress] = []
     report = arrow(shop, out, progress=seen.append)
     assert (seen[0].rows, seen[0].bytes) == (0, 0)
@@ -110,7 +110,7 @@ def test_progress_tells_rows_and_bytes_up_to_all_of_them(shop: str, out: Out) ->
 
 
 def test_several_directories_are_one_export(shop: str, strange: str, out: Out) -> None:
-    """Their rows tell whose they are; one that is new joins, as long as any is known."""
+    """Rows say where they are from. An export of one of the directories cannot continue it."""
     report = export([shop, strange], str(out), engine="arrow")
     rows = out.rows()
     assert len(rows) == report.rows == len(expected(shop, "csv") + expected(strange, "csv"))
@@ -134,7 +134,7 @@ def test_the_directory_of_another_export_is_refused(shop: str, strange: str, out
     assert out.files() == files
 
 
-def test_files_that_no_export_made_are_not_touched(shop: str, out: Out) -> None:
+def test_a_destination_with_other_files_is_refused_untouched(shop: str, out: Out) -> None:
     out.path.mkdir()
     (out.path / "letter.txt").write_text("dear")
     with pytest.raises(NotAnExport, match=r"holds 'letter.txt', which no export made"):
@@ -144,12 +144,12 @@ def test_files_that_no_export_made_are_not_touched(shop: str, out: Out) -> None:
         arrow(shop, Out(out.path / "letter.txt"))
 
 
-def test_a_journal_is_no_place_to_export_to(shop: str) -> None:
+def test_a_journal_is_refused_as_a_destination(shop: str) -> None:
     with pytest.raises(NotAnExport):
         arrow(shop, Out(Path(shop)))
 
 
-def test_a_state_that_makes_no_sense_is_refused(shop: str, out: Out) -> None:
+def test_a_manifest_that_makes_no_sense_is_refused(shop: str, out: Out) -> None:
     arrow(shop, out)
     (out.path / "_fmq" / "export.json").write_text('{"version": 1}')
     with pytest.raises(NotAnExport, match="not what an export writes down"):
@@ -173,15 +173,13 @@ def test_impossible_arguments_are_refused_before_files_are_made(
     assert not out.path.exists()
 
 
-def test_a_directory_that_is_none_leaves_nothing(tmp_path: Path, out: Out) -> None:
+def test_a_source_without_a_journal_leaves_no_destination(tmp_path: Path, out: Out) -> None:
     with pytest.raises(NotAStore):
         arrow(tmp_path / "nothing", out)
     assert not out.path.exists()
 
 
-def test_a_topic_too_long_for_a_folder_is_told_before_anything_is_made(
-    tmp_path: Path, out: Out
-) -> None:
+def test_a_topic_too_long_for_a_folder_is_refused_first(tmp_path: Path, out: Out) -> None:
     with fmq.open(tmp_path / "shop") as engine:
         engine.send("x" * 255, b"")
     with pytest.raises(BadName, match="a folder named after it would have more than 255 bytes"):
@@ -190,7 +188,7 @@ def test_a_topic_too_long_for_a_folder_is_told_before_anything_is_made(
     assert arrow(tmp_path / "shop", out, view="records").rows == 2
 
 
-def test_two_exports_to_one_directory_are_refused(shop: str, out: Out) -> None:
+def test_two_exports_to_one_destination_at_once_are_refused(shop: str, out: Out) -> None:
     held = opened(str(out), Shape("parquet", "messages", False, False))
     with held, pytest.raises(Locked, match="another export is writing here"):
         arrow(shop, out)
@@ -198,7 +196,7 @@ def test_two_exports_to_one_directory_are_refused(shop: str, out: Out) -> None:
 
 
 def test_segments_dropped_before_their_export_are_reported(tmp_path: Path, out: Out) -> None:
-    """It is an error that says what is missing, or by option a gap that is written down."""
+    """The error says what is missing. With on_gap="skip" the report lists the gap instead."""
     path = tmp_path / "shop"
     options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
     with fmq.open(path, options, background=False) as engine:
@@ -221,7 +219,7 @@ def test_segments_dropped_before_their_export_are_reported(tmp_path: Path, out: 
 
 
 def test_retention_may_drop_exported_segments(tmp_path: Path, out: Out) -> None:
-    """Nothing is missing when retention drops what the export has: no gap is told of."""
+    """The next export does not report a gap for them."""
     path = tmp_path / "shop"
     options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
     with fmq.open(path, options, background=False) as engine:
@@ -234,7 +232,7 @@ def test_retention_may_drop_exported_segments(tmp_path: Path, out: Out) -> None:
 
 
 def test_retention_keeps_segments_that_are_being_exported(tmp_path: Path, out: Out) -> None:
-    """An engine that would drop it while the export runs keeps it until the end."""
+    """The engine drops them after the export has ended."""
     path = tmp_path / "shop"
     options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
     with fmq.open(path, options, background=False) as engine:
@@ -256,10 +254,10 @@ def test_retention_keeps_segments_that_are_being_exported(tmp_path: Path, out: O
 
 
 @pytest.mark.parametrize("indexes", [True, False])
-def test_a_copy_is_exported_as_far_as_it_goes(
+def test_a_copy_is_exported_as_far_as_it_reaches(
     shop: str, tmp_path: Path, out: Out, indexes: bool
 ) -> None:
-    """Closed segments alone are enough; beside what they are copies of, they add nothing."""
+    """Sealed segments are enough. Beside the original, a copy adds no rows."""
     copy = tmp_path / "copy"
     copy.mkdir()
     for segment in sorted(Path(shop).glob("*.seg"))[:-1]:
@@ -291,8 +289,8 @@ def test_damage_stops_an_export_or_is_left_out(tmp_path: Path, out: Out) -> None
     assert 300 < report.rows < 400
 
 
-def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path, out: Out) -> None:
-    """The limit is on the size of files, which is told as a full disk is; see `is_full`."""
+def test_a_full_disk_raises_and_keeps_earlier_files(tmp_path: Path, out: Out) -> None:
+    """A limit on file sizes is reported like a full disk. See `is_full`."""
     with fmq.open(tmp_path / "shop") as engine:
         engine.send("orders", b"small")
         engine.checkpoint()
@@ -311,8 +309,8 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path, out: Out)
     assert arrow(tmp_path / "shop", out).rows == 20
 
 
-def test_exporting_with_arrow_needs_no_spark(shop: str, tmp_path: Path) -> None:
-    """Neither pyspark nor Java is asked for anything."""
+def test_an_export_by_arrow_needs_no_spark(shop: str, tmp_path: Path) -> None:
+    """Neither pyspark nor Java is used."""
     script = (
         "import sys; from fmq.cli.main import main; code = main(sys.argv[1:]); "
         "assert 'pyspark' not in sys.modules; sys.exit(code)"

@@ -47,8 +47,8 @@ def without_mark(cell: str) -> str:
 
 
 @pytest.mark.parametrize("view", ["messages", "records", "transactions"])
-def test_no_cell_of_csv_begins_as_a_formula(formulas: str, out: Out, view: str) -> None:
-    """In no view; a program has each cell as it was, once it has taken the mark away."""
+def test_no_csv_cell_begins_like_a_formula(formulas: str, out: Out, view: str) -> None:
+    """This holds in every view. A program that removes the mark has each cell as it was."""
     raw = Out(out.path.with_name("raw"))
     export(formulas, str(out), engine="arrow", format="csv", view=view)
     export(formulas, str(raw), engine="arrow", format="csv", view=view, raw=True)
@@ -60,7 +60,7 @@ def test_no_cell_of_csv_begins_as_a_formula(formulas: str, out: Out, view: str) 
 
 
 def test_bodies_that_are_text_are_marked_too(tmp_path: Path, out: Out) -> None:
-    """So is one that begins with the mark itself: what is taken away is always the mark."""
+    """So is a body that begins with the mark, so that a program may always remove one mark."""
     path = str(tmp_path / "texts")
     with fmq.open(path, background=False) as engine:
         engine.send_many("texts", [text.encode() for text in TEXTS])
@@ -68,22 +68,21 @@ def test_bodies_that_are_text_are_marked_too(tmp_path: Path, out: Out) -> None:
     assert [row["body"] for row in cells(out)] == [f"'{text}" for text in TEXTS]
 
 
-def test_other_formats_have_each_text_as_it_is(formulas: str, out: Out) -> None:
-    """JSON is read by programs."""
+def test_texts_in_json_are_not_marked(formulas: str, out: Out) -> None:
+    """Programs read JSON."""
     export(formulas, str(out), engine="arrow", format="json")
     keys = [json.loads(line)["key"] for file in out.files().values() for line in file.splitlines()]
     assert [key for key in keys if key is not None] == list(TEXTS)
 
 
-def test_an_export_goes_on_as_it_was_begun(formulas: str, out: Out) -> None:
-    """Cells with the mark and cells without it are never in the same export."""
+def test_marked_and_raw_cells_are_never_in_one_export(formulas: str, out: Out) -> None:
     export(formulas, str(out), engine="arrow", format="csv")
     with pytest.raises(OtherExport, match="cells as they are: no, and this one has yes"):
         export(formulas, str(out), engine="arrow", format="csv", raw=True)
 
 
 def test_an_export_of_an_older_version_keeps_its_cells_raw(formulas: str, out: Out) -> None:
-    """Versions before this option wrote no marks, and did not say so."""
+    """Versions before this option wrote no marks and did not say so."""
     export(formulas, str(out), engine="arrow", format="csv", raw=True)
     state = out.path / "_fmq" / "export.json"
     says = json.loads(state.read_text())
@@ -94,8 +93,7 @@ def test_an_export_of_an_older_version_keeps_its_cells_raw(formulas: str, out: O
     assert export(formulas, str(out), engine="arrow", format="csv", raw=True).rows == 0
 
 
-def test_the_command_has_an_option_for_programs(formulas: str, tmp_path: Path) -> None:
-    """`--raw`, which no format but CSV needs."""
+def test_the_option_raw_writes_cells_without_marks(formulas: str, tmp_path: Path) -> None:
     for name, options in (("people", ()), ("programs", ("--raw",))):
         command = ("export", formulas, tmp_path / name, "--engine", "arrow", "--format", "csv")
         assert fmq_piped(*command, *options).code == 0

@@ -25,11 +25,11 @@ def memory() -> Iterator[Path]:
         yield Path(path)
 
 
-def test_killed_at_each_step_and_repeated_it_gives_the_same_files(shop: str, memory: Path) -> None:
-    """The same names, and the same bytes in them.
+def test_a_killed_and_repeated_export_gives_the_same_files(shop: str, memory: Path) -> None:
+    """Names and bytes of the files are the same.
 
-    Method: a child is killed (SIGKILL) before the first thing that it does to the file system,
-    another before the second, and so on; each time the export is run again to its end.
+    Method: kill a child (SIGKILL) before its first operation on the file system, another before its
+    second, and so on. Then run each export again to its end.
     """
     whole = Out(memory / "whole")
     export(shop, str(whole), engine="arrow", chunk_bytes=killing.CHUNK_BYTES)
@@ -49,8 +49,8 @@ def test_killed_at_each_step_and_repeated_it_gives_the_same_files(shop: str, mem
         assert sorted(os.listdir(out.path / "_fmq")) == ["export.json", "lock"], number
 
 
-def test_stopped_within_a_chunk_it_shows_only_whole_ones(shop: str, tmp_path: Path) -> None:
-    """What was being made is not among the files, and is made anew."""
+def test_an_export_stopped_within_a_chunk_shows_only_whole_ones(shop: str, tmp_path: Path) -> None:
+    """The unfinished chunk is not among the files, and is made again."""
     whole, out = Out(tmp_path / "whole"), Out(tmp_path / "out")
     export(shop, str(whole), engine="arrow", chunk_bytes=killing.CHUNK_BYTES)
 
@@ -66,10 +66,10 @@ def test_stopped_within_a_chunk_it_shows_only_whole_ones(shop: str, tmp_path: Pa
     assert out.files() == whole.files()
 
 
-def test_a_task_that_does_not_count_any_more_is_not_in_the_way(shop: str, out: Out) -> None:
-    """It may make files while what is staged is cleared away, and after it.
+def test_late_files_of_an_old_task_do_not_disturb_an_export(shop: str, out: Out) -> None:
+    """The task may make files while staged files are removed, and after that.
 
-    Method: whenever a directory of the export is about to be removed, a late file is made in the
+    Method: whenever a directory of the export is about to be removed, make a late file in the
     staging directory.
     """
     late = out.path / "_fmq" / "staging" / "part=0.2026-01-31"
