@@ -12,8 +12,8 @@ import fmq
 from tests.cli.command import COMMAND, ENVIRONMENT, contents, fmq_json, fmq_process
 
 
-def test_the_demo_leaves_what_it_tells(tmp_path: Path) -> None:
-    """Within its thirty seconds: a sound directory, one transaction settled, one left."""
+def test_the_demo_leaves_the_directory_that_it_describes(tmp_path: Path) -> None:
+    """Within 30 seconds it leaves a sound directory, one transaction settled and one undecided."""
     done = fmq_process("demo", cwd=tmp_path, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -33,7 +33,7 @@ def test_the_demo_leaves_what_it_tells(tmp_path: Path) -> None:
 
 
 def test_the_commands_that_the_demo_suggests_work(tmp_path: Path) -> None:
-    """In their order, from where the demo was run."""
+    """Run them in their order, where the demo was run."""
     done = fmq_process("demo", "my shop", cwd=tmp_path)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     commands = [line["run"] for line in lines if line["what"] == "next"]
@@ -53,8 +53,8 @@ def test_the_commands_that_the_demo_suggests_work(tmp_path: Path) -> None:
         assert engine.outcome("order-3").state == "rolled back"
 
 
-def test_a_command_that_a_person_is_shown_is_a_line_of_its_own(tmp_path: Path) -> None:
-    """However narrow the terminal is: what is folded, or beside something, cannot be copied."""
+def test_each_command_that_the_demo_suggests_is_on_one_line(tmp_path: Path) -> None:
+    """Commands are not wrapped on narrow terminals, so that they can be copied."""
     done = fmq_process("demo", "--format", "table", cwd=tmp_path, COLUMNS="40")
     _, _, end = done.stdout.partition("it is yours")
     commands = [line.strip() for line in end.splitlines() if line.startswith("    ")]
@@ -64,14 +64,14 @@ def test_a_command_that_a_person_is_shown_is_a_line_of_its_own(tmp_path: Path) -
 
 
 def test_a_second_demo_has_a_directory_of_its_own(tmp_path: Path) -> None:
-    """The first one may have been explored meanwhile."""
+    """The user may have explored the first one meanwhile."""
     for _ in range(2):
         assert fmq_process("demo", cwd=tmp_path).returncode == 0
     assert {path.name for path in tmp_path.iterdir()} == {"fmq-demo", "fmq-demo-2"}
 
 
-def test_the_demo_touches_nothing_that_is_there(shop: Path) -> None:
-    """A directory that holds something, and a file, are refused as a wrong command line."""
+def test_the_demo_refuses_a_path_that_already_holds_something(shop: Path) -> None:
+    """It is refused as a wrong command line, and nothing changes."""
     before = contents(shop)
     assert fmq_json("demo", shop).code == 2
     assert fmq_json("demo", next(shop.glob("*.seg"))).code == 2
@@ -79,8 +79,8 @@ def test_the_demo_touches_nothing_that_is_there(shop: Path) -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_demo_is_quiet(tmp_path: Path) -> None:
-    """An interrupt at a terminal is for all that run there; the child told its traceback."""
+def test_an_interrupted_demo_prints_no_error(tmp_path: Path) -> None:
+    """A terminal interrupts the child process of the demo as well."""
     with subprocess.Popen(
         [*COMMAND, "demo"],
         cwd=tmp_path,

@@ -15,7 +15,7 @@ from tests.cli.command import ENVIRONMENT, fmq_piped, fmq_table_with
 ARROW = ("--engine", "arrow")
 
 
-def test_piped_it_says_what_it_added_as_json_lines(shop: Path, tmp_path: Path) -> None:
+def test_an_export_reports_in_json_lines_to_a_pipe(shop: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     said = fmq_piped("export", shop, out, *ARROW)
     assert said.code == FINE
@@ -27,7 +27,7 @@ def test_piped_it_says_what_it_added_as_json_lines(shop: Path, tmp_path: Path) -
     assert (again["rows"], again["files"]) == (0, 0)
 
 
-def test_on_a_terminal_it_says_so_in_tables(shop: Path, tmp_path: Path) -> None:
+def test_an_export_reports_in_tables_on_a_terminal(shop: Path, tmp_path: Path) -> None:
     said = fmq_table_with("--show", "export", shop, tmp_path / "out", *ARROW)
     assert "5 rows" in said
     assert "in 3 files" in said
@@ -35,7 +35,7 @@ def test_on_a_terminal_it_says_so_in_tables(shop: Path, tmp_path: Path) -> None:
 
 
 def test_progress_that_cannot_be_shown_does_not_end_an_export(shop: Path, tmp_path: Path) -> None:
-    """It is not taken for an error of the files that are exported, as when a disk is full."""
+    """The error is not taken for one of the exported files, such as a full disk."""
 
     def refuse(row: Row) -> None:
         raise OSError(errno.ENOSPC, f"no room for {row}")
@@ -46,7 +46,7 @@ def test_progress_that_cannot_be_shown_does_not_end_an_export(shop: Path, tmp_pa
     assert report.rows == 5
 
 
-def test_several_directories_and_patterns_are_one_export(
+def test_a_pattern_and_a_list_of_directories_are_the_same_export(
     shop: Path, segments: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -56,14 +56,14 @@ def test_several_directories_and_patterns_are_one_export(
     assert said.of("export")[0]["rows"] == 0
 
 
-def test_an_error_is_printed_as_a_paragraph(shop: Path, tmp_path: Path) -> None:
+def test_an_error_of_an_export_is_printed_without_a_traceback(shop: Path, tmp_path: Path) -> None:
     said = fmq_piped("export", shop, shop, *ARROW)
     assert said.code == ERROR
     assert said.error.startswith(f"fmq: {shop}: holds ")
     assert "Traceback" not in said.error
 
 
-def test_a_gap_is_listed_when_it_is_skipped(tmp_path: Path) -> None:
+def test_a_skipped_gap_is_listed(tmp_path: Path) -> None:
     path, out = tmp_path / "shop", tmp_path / "out"
     options = fmq.Options(segment_bytes=16 * 1024, retain_bytes=32 * 1024)
     with fmq.open(path, options, background=False) as engine:
@@ -81,8 +81,8 @@ def test_a_gap_is_listed_when_it_is_skipped(tmp_path: Path) -> None:
     assert len(said.of("gap")) == 1
 
 
-def test_without_pyarrow_it_says_what_to_install(shop: Path, tmp_path: Path) -> None:
-    """The package is hidden from a process of its own."""
+def test_without_pyarrow_the_error_says_what_to_install(shop: Path, tmp_path: Path) -> None:
+    """Method: hide the package from a process of its own."""
     script = (
         "import sys; sys.modules['pyarrow'] = None; from fmq.cli.main import main; "
         "sys.exit(main(sys.argv[1:]))"
@@ -99,8 +99,8 @@ def test_without_pyarrow_it_says_what_to_install(shop: Path, tmp_path: Path) -> 
     assert "pip install '.[arrow]'" in done.stderr
 
 
-def test_the_remaining_time_is_shown_once_there_is_a_rate() -> None:
-    """Rows may be counted before the first part of the journal is done."""
+def test_the_remaining_time_is_shown_once_a_rate_is_known() -> None:
+    """Rows may be counted before any bytes are."""
     row = {"rows": 5, "bytes": 0, "bytes_total": 1000}
     assert _seconds_left(row, 2.0) is None
     assert _seconds_left({**row, "bytes": 250}, 2.0) == 6.0

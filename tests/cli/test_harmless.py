@@ -54,10 +54,10 @@ VERBS = [
 
 @pytest.mark.parametrize("how", ["json", "table"])
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_no_verb_writes_what_a_terminal_obeys(
+def test_no_command_prints_control_characters(
     hostile: Path, verb: tuple[str, ...], how: str
 ) -> None:
-    """Control characters, marks of direction and separators of lines are spelled out."""
+    """Control characters, marks of direction and separators of lines are escaped."""
     name, *rest = verb
     where = [name, rest[0], hostile, *rest[1:]] if rest else [name, hostile]
     code, out, error = run(*where, "--format", how)
@@ -66,15 +66,14 @@ def test_no_verb_writes_what_a_terminal_obeys(
     assert is_harmless(error), ascii(error)
 
 
-def test_json_says_the_same_as_before_it_was_spelled_out(hostile: Path) -> None:
-    """A program that reads the lines gets each character back, those above U+FFFF included."""
+def test_escaped_json_decodes_to_the_original_text(hostile: Path) -> None:
+    """This includes characters above U+FFFF."""
     done = fmq_process("tx", "show", hostile, "decided", "--format", "json")
     outcome = json.loads(done.stdout.split("\n")[0])
     assert outcome["reason"] == HOSTILE
 
 
-def test_json_leaves_letters_as_they_are(tmp_path: Path) -> None:
-    """Only what cannot be printed is spelled out."""
+def test_json_does_not_escape_printable_characters(tmp_path: Path) -> None:
     path = tmp_path / "café 😀"
     fmq.open(path).close()
     assert "café 😀" in fmq_process("verify", path, "--format", "json").stdout
@@ -93,16 +92,18 @@ def test_json_leaves_letters_as_they_are(tmp_path: Path) -> None:
     ],
     ids=[f"case {number}" for number in range(7)],
 )
-def test_no_error_says_what_a_terminal_obeys(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """Neither an error of the engine nor one of the command line."""
+def test_no_error_message_has_control_characters(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """Test errors of the engine and of the command line."""
     code, _, error = run(*arguments, cwd=tmp_path)
     assert code in (2, 3)
     assert error and is_harmless(error), ascii(error)
 
 
 @pytest.mark.parametrize("how", ["json", "table"])
-def test_the_demo_in_a_hostile_directory_is_harmless(tmp_path: Path, how: str) -> None:
-    """It writes headings, sentences and commands, which name the directory."""
+def test_the_demo_escapes_control_characters_of_its_path(tmp_path: Path, how: str) -> None:
+    """Its headings, sentences and commands name the directory."""
     code, out, error = run("demo", tmp_path / HOSTILE, "--format", how)
     assert code == 0, error
     assert is_harmless(out), ascii(out)
@@ -117,8 +118,10 @@ NAMED = {
 
 @pytest.mark.parametrize("verb", NAMED, ids=" ".join)
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
-def test_no_id_is_cut(tmp_path: Path, columns: int, verb: tuple[str, ...]) -> None:
-    """Ids and names of up to 255 characters go on in the next line of their column."""
+def test_long_ids_are_wrapped_and_not_cut(
+    tmp_path: Path, columns: int, verb: tuple[str, ...]
+) -> None:
+    """Ids and names of up to 255 characters continue on the next line of their column."""
     letters = {"tx": "x", "producer": "p", "topic": "t", "group": "g"}
     names = {
         name: "".join(letter + a + b for a in "jkqvwyz" for b in "jkqvwyz")

@@ -7,8 +7,7 @@ import fmq
 from tests.cli.command import fmq_json, fmq_table
 
 
-def test_queues_and_positions_are_those_of_the_engine(shop: Path) -> None:
-    """Beside the live engine, whose own answers are compared."""
+def test_info_shows_the_queues_and_positions_of_the_engine(shop: Path) -> None:
     with fmq.open(shop, background=False) as engine:
         said = fmq_json("info", shop)
         stats = engine.stats()
@@ -23,8 +22,8 @@ def test_queues_and_positions_are_those_of_the_engine(shop: Path) -> None:
     assert about["checkpoint"]["applied_upto"] == stats.checkpointed_upto
 
 
-def test_the_writing_process_is_named_while_it_writes(shop: Path) -> None:
-    """And afterwards the directory is closed, though the lock file still has a name in it."""
+def test_info_names_the_writing_process_while_it_writes(shop: Path) -> None:
+    """Afterwards no process is named, though the lock file still has a name in it."""
     with fmq.open(shop, background=False):
         (about,) = fmq_json("info", shop).of("directory")
         assert (about["writer"], about["closed"]) == (f"process {os.getpid()}", True)
@@ -32,8 +31,8 @@ def test_the_writing_process_is_named_while_it_writes(shop: Path) -> None:
     assert (about["writer"], about["closed"]) == (None, True)
 
 
-def test_bytes_that_are_not_proven_durable_are_counted(shop: Path) -> None:
-    """The last append of a live engine: durable, and nothing later that says so."""
+def test_info_counts_bytes_that_are_not_proven_durable(shop: Path) -> None:
+    """The last append of a live engine is durable, but nothing later says so."""
     with fmq.open(shop, background=False) as engine:
         receipt = engine.send("audit", b"d")
         (about,) = fmq_json("info", shop).of("directory")
@@ -42,8 +41,8 @@ def test_bytes_that_are_not_proven_durable_are_counted(shop: Path) -> None:
     assert about["not_vouched_bytes"] == end - receipt.position > 0
 
 
-def test_segments_follow_each_other(segments: Path) -> None:
-    """Each with its end, as its successor's header has it; all but the last are sealed."""
+def test_info_lists_consecutive_segments_with_their_ends(segments: Path) -> None:
+    """All but the last are sealed."""
     lines = fmq_json("info", segments).of("segment")
     assert len(lines) == len(list(segments.glob("*.seg"))) > 2
     assert [line["base"] for line in lines[1:]] == [
@@ -57,8 +56,7 @@ def test_segments_follow_each_other(segments: Path) -> None:
     assert {line["base"]: line["end"] for line in lines} == ends
 
 
-def test_groups_and_the_undecided_are_listed(shop: Path) -> None:
-    """One message of three was acked; one transaction waits."""
+def test_info_lists_groups_and_undecided_transactions(shop: Path) -> None:
     said = fmq_json("info", shop)
     (group,) = said.of("group")
     assert (group["group"], group["topic"], group["acked_below"]) == ("billing", "audit", 1)
@@ -67,8 +65,8 @@ def test_groups_and_the_undecided_are_listed(shop: Path) -> None:
     assert all(word in table for word in ("billing", "order-3", "audit", "checkpoint"))
 
 
-def test_groups_are_shown_as_they_are_and_not_as_of_the_checkpoint(shop: Path) -> None:
-    """Acks that a live engine wrote since, as far as a later record vouches for them."""
+def test_info_shows_acks_written_after_the_checkpoint(shop: Path) -> None:
+    """A live engine wrote them, and a later record proves them durable."""
     with fmq.open(shop, background=False) as engine:
         with engine.consumer("audit", group="billing") as consumer:
             consumer.poll(limit=3)[1].ack()
@@ -80,8 +78,8 @@ def test_groups_are_shown_as_they_are_and_not_as_of_the_checkpoint(shop: Path) -
     assert line["unread"] == expected[0].unread - 1, "the last message is not vouched for"
 
 
-def test_damage_is_a_problem_and_the_rest_is_shown(segments: Path) -> None:
-    """A flipped bit in the last segment, without the checkpoints that would pass over it."""
+def test_info_reports_damage_and_shows_the_rest(segments: Path) -> None:
+    """Flip a bit, and remove the checkpoints, which would pass over it."""
     for slot in segments.glob("checkpoint.*"):
         slot.unlink()
     first = min(segments.glob("*.seg"))

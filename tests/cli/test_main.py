@@ -20,14 +20,14 @@ from tests.cli.command import COMMAND, ENVIRONMENT, fmq_json, fmq_process
 
 
 def test_an_error_of_fmq_is_one_paragraph_and_no_traceback(tmp_path: Path) -> None:
-    """Exit code 3; stdout stays empty for whoever reads it."""
+    """The exit code is 3, and stdout stays empty."""
     done = fmq_process("info", tmp_path / "nowhere")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("fmq: ") and done.stderr.count("\n") == 1
 
 
-def test_an_error_of_the_machine_is_one_paragraph_too(shop: Path) -> None:
-    """A directory where a segment should be: an OSError, and exit code 3."""
+def test_an_os_error_is_one_paragraph_and_no_traceback(shop: Path) -> None:
+    """A directory in place of a segment causes an OSError. The exit code is 3."""
     segment = next(shop.glob("*.seg"))
     segment.unlink()
     segment.mkdir()
@@ -66,18 +66,18 @@ NOT_TEXT = "\udcff"  # as Python hands over the byte 0xff
     ],
     ids=lambda arguments: ascii(" ".join(arguments)),
 )
-def test_a_senseless_command_line_is_2(
+def test_a_wrong_command_line_exits_with_2(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And how to use it is said on stderr, before anything is opened."""
+    """The usage is printed to stderr, and nothing is opened."""
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
     assert capsys.readouterr().err.startswith("usage: fmq")
 
 
-def test_an_output_that_knows_few_characters_gets_json_all_the_same(tmp_path: Path) -> None:
-    """`tx decide` shows its outcome when the decision is durable: too late to fail over a name."""
+def test_output_succeeds_in_any_encoding_of_stdout(tmp_path: Path) -> None:
+    """`tx decide` prints its outcome when the decision is durable: too late to fail over a name."""
     reason = "café, 5 €, 😀"
     with fmq.open(tmp_path / "d", background=False) as engine:
         tx = engine.transaction(tx_id="t1", producer="Zoë")
@@ -95,10 +95,8 @@ def test_an_output_that_knows_few_characters_gets_json_all_the_same(tmp_path: Pa
 
 
 @pytest.mark.parametrize("how", ["json", "table"])
-def test_a_directory_whose_name_is_no_text_is_shown_as_python_spells_it(
-    shop: Path, how: str
-) -> None:
-    """`verify`, and `info`, print the name; in JSON it can be read back."""
+def test_a_directory_name_that_is_not_text_is_shown_escaped(shop: Path, how: str) -> None:
+    """In JSON it can be read back."""
     strange = shop.rename(shop.with_name(NOT_TEXT))
     done = fmq_process("verify", strange, "--format", how)
     assert (done.returncode, done.stderr) == (0, "")
@@ -107,8 +105,8 @@ def test_a_directory_whose_name_is_no_text_is_shown_as_python_spells_it(
         assert json.loads(done.stdout)["path"] == str(strange)
 
 
-def test_without_a_stdout_nothing_is_done(shop: Path) -> None:
-    """As with `fmq tx decide ... >&-`: a decision that nobody can see would be none."""
+def test_a_command_without_stdout_does_nothing(shop: Path) -> None:
+    """An example is `fmq tx decide ... >&-`, whose decision could not be seen."""
     decide = ("tx", "decide", shop, "order-3", "commit", "--reason", "x")
     for arguments in (("records", shop), decide):
         line = shlex.join(map(str, [*COMMAND, *arguments]))
@@ -120,7 +118,7 @@ def test_without_a_stdout_nothing_is_done(shop: Path) -> None:
     assert len(fmq_json("tx", "list", shop).lines) == 1
 
 
-def test_without_a_stderr_notes_do_not_become_results(tmp_path: Path) -> None:
+def test_without_stderr_errors_are_not_printed_to_stdout(tmp_path: Path) -> None:
     line = shlex.join(map(str, [*COMMAND, "info", tmp_path]))
     done = subprocess.run(
         f"{line} 2>&-", shell=True, env=ENVIRONMENT, stdout=subprocess.PIPE, check=False
@@ -129,7 +127,7 @@ def test_without_a_stderr_notes_do_not_become_results(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_journal_is_an_error_and_stays_empty(tmp_path: Path) -> None:
-    """For every verb that takes a directory, those that write included."""
+    """Test every verb that takes a directory, those that write included."""
     for verb in (
         ["info"],
         ["records"],
@@ -145,8 +143,8 @@ def test_a_directory_without_a_journal_is_an_error_and_stays_empty(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pipe_gets_json_lines_and_no_rich(shop: Path) -> None:
-    """Each line is an object that begins with `what`; rich would double the time to start."""
+def test_output_to_a_pipe_is_json_lines_and_imports_no_rich(shop: Path) -> None:
+    """Each line is an object that begins with `what`. rich would double the start time."""
     script = (
         "import sys; from fmq.cli.main import main; code = main(sys.argv[1:]);"
         "assert 'rich' not in sys.modules; sys.exit(code)"
@@ -162,8 +160,8 @@ def test_a_pipe_gets_json_lines_and_no_rich(shop: Path) -> None:
     assert whats and set(whats) == {"what"}
 
 
-def test_a_terminal_gets_tables(shop: Path) -> None:
-    """Seen through a pseudo-terminal: a heading, aligned columns, no JSON."""
+def test_output_to_a_terminal_is_a_table(shop: Path) -> None:
+    """Method: read through a pseudo-terminal."""
     ours, theirs = pty.openpty()
     environment = {**ENVIRONMENT, "COLUMNS": "120", "TERM": "dumb"}
     with subprocess.Popen([*COMMAND, "tx", "list", shop], stdout=theirs, env=environment) as child:
@@ -193,8 +191,8 @@ def long_journal(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("how", ["json", "table"])
-def test_a_closed_pipe_is_no_error(long_journal: Path, how: str) -> None:
-    """As with `fmq records DIR | head -1`: quiet, and as a shell says it, 141."""
+def test_a_closed_pipe_exits_with_141_and_prints_no_error(long_journal: Path, how: str) -> None:
+    """An example is `fmq records DIR | head -1`. Shells give the same exit code."""
     with subprocess.Popen(
         [*COMMAND, "records", long_journal, "--format", how],
         stdout=subprocess.PIPE,
@@ -209,8 +207,8 @@ def test_a_closed_pipe_is_no_error(long_journal: Path, how: str) -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_is_quiet(long_journal: Path) -> None:
-    """Interrupted in the middle, because nobody reads on: 130 and not a word."""
+def test_an_interrupt_exits_with_130_and_prints_no_error(long_journal: Path) -> None:
+    """Interrupt the command while it waits for its reader."""
     with subprocess.Popen(
         [*COMMAND, "records", long_journal],
         stdout=subprocess.PIPE,
@@ -225,25 +223,23 @@ def test_an_interrupt_is_quiet(long_journal: Path) -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    """And `python -m fmq` is the command."""
     assert fmq_process("--version").stdout == f"fmq {fmq.__version__}\n"
 
 
-def test_sql_has_no_other_format(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--format json` was taken, and SQL printed all the same."""
+def test_the_command_ddl_has_no_other_format_than_sql(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         fmq_json("ddl", "sqlite")
     assert ended.value.code == 2
 
 
 @pytest.mark.parametrize("verb", ["info", "verify", "records"])
-def test_an_empty_path_is_called_one(verb: str, tmp_path: Path) -> None:
+def test_an_error_for_an_empty_path_does_not_mention_a_parent(verb: str, tmp_path: Path) -> None:
     done = fmq_process(verb, "", cwd=tmp_path)
     assert "parent" not in done.stderr and "fmq: :" not in done.stderr
 
 
-def test_the_table_that_a_bound_database_needs_is_printed_as_it_is() -> None:
-    """For a migration to take over: SQL and nothing else."""
+def test_the_command_ddl_prints_only_sql() -> None:
+    """A migration can take it over as it is."""
     done = fmq_process("ddl", "sqlite")
     assert (done.returncode, done.stdout) == (0, fmq.bind.ddl("sqlite"))
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:

@@ -22,8 +22,8 @@ def segment_files(path: Path) -> list[Path]:
     return sorted(path.glob("*.seg"))
 
 
-def test_the_records_lie_one_after_the_other(shop: Path) -> None:
-    """No byte between the header and the end belongs to no record."""
+def test_listed_records_are_contiguous(shop: Path) -> None:
+    """Every byte from the header to the end belongs to a record."""
     code, lines, error = fmq_json("records", shop)
     assert (code, error) == (0, "")
     ends = [line["position"] + aligned(line["size"]) for line in lines]
@@ -31,8 +31,8 @@ def test_the_records_lie_one_after_the_other(shop: Path) -> None:
     assert ends[-1] == fmq_json("info", shop).of("directory")[0]["visible_to"]
 
 
-def test_rolled_back_and_undecided_records_are_shown_as_such(shop: Path) -> None:
-    """The PREPARE and the bodies of each transaction tell its fate."""
+def test_records_of_a_transaction_show_its_fate(shop: Path) -> None:
+    """This holds for its PREPARE and its bodies."""
     lines = fmq_json("records", shop).lines
     fates = {(line["kind"], line["tx_id"], line["fate"]) for line in lines if "fate" in line}
     assert fates == {
@@ -42,8 +42,8 @@ def test_rolled_back_and_undecided_records_are_shown_as_such(shop: Path) -> None
     }
 
 
-def test_an_id_that_was_used_again_does_not_lend_its_fate(tmp_path: Path) -> None:
-    """Behind the window of outcomes an id is free: the old PREPARE is not the new transaction."""
+def test_a_reused_tx_id_gives_no_fate_to_the_older_prepare(tmp_path: Path) -> None:
+    """After the window of outcomes an id may be used again."""
     clock = FakeClock()
     options = fmq.Options(outcome_window_seconds=10)
     with fmq.open(tmp_path / "d", options, clock=clock, background=False) as engine:
@@ -70,8 +70,8 @@ def test_a_prepare_says_whether_it_is_bound_to_a_database(tmp_path: Path) -> Non
     assert "bound" not in flags["by hand"]
 
 
-def test_a_record_says_all_but_its_bodies(shop: Path) -> None:
-    """One of each sort, against what was sent."""
+def test_a_record_is_listed_with_all_but_its_bodies(shop: Path) -> None:
+    """Compare records of several kinds with what was sent."""
     lines = fmq_json("records", shop).lines
     by_kind = {line["kind"]: line for line in lines}
     message, published, ack = by_kind["MESSAGE"], by_kind["TX_MESSAGE"], by_kind["ACK"]
@@ -96,14 +96,15 @@ def test_a_record_says_all_but_its_bodies(shop: Path) -> None:
         (["--tx", "order-9"], []),
     ],
 )
-def test_filters_leave_what_they_say(shop: Path, filters: list[str], expected: list[str]) -> None:
-    """Of all the records of the directory, in their order."""
+def test_filters_list_only_the_records_that_they_name(
+    shop: Path, filters: list[str], expected: list[str]
+) -> None:
     code, lines, _ = fmq_json("records", shop, *filters)
     assert (code, [line["kind"] for line in lines]) == (0, expected)
 
 
-def test_from_begins_at_any_position(segments: Path) -> None:
-    """At a record, between two, in the middle of an append, in a later segment."""
+def test_the_option_from_takes_any_position(segments: Path) -> None:
+    """Begin at a record, between two, inside an append, and in a later segment."""
     lines = fmq_json("records", segments).lines
     assert len(segment_files(segments)) > 2
     for start in [line["position"] + more for line in lines for more in (0, 8)]:
@@ -111,8 +112,8 @@ def test_from_begins_at_any_position(segments: Path) -> None:
         assert fmq_json("records", segments, "--from", start).lines == expected
 
 
-def test_a_live_engine_is_not_disturbed(shop: Path) -> None:
-    """All that is durable is listed beside an engine that writes; no file changes."""
+def test_listing_records_does_not_disturb_a_live_engine(shop: Path) -> None:
+    """All durable records are listed, and no file changes."""
     with fmq.open(shop, background=False) as engine:
         receipt = engine.send("audit", b"d")
         before = contents(shop)
@@ -122,8 +123,8 @@ def test_a_live_engine_is_not_disturbed(shop: Path) -> None:
     assert (code, lines[-1]["position"]) == (0, receipt.position)
 
 
-def test_damage_is_named_behind_what_is_sound(segments: Path) -> None:
-    """A flipped bit in the second segment: all before it is listed, then file and position."""
+def test_records_before_damage_are_listed_and_damage_is_named(segments: Path) -> None:
+    """Flip a bit in the second segment. The error has the file and the position."""
     whole = fmq_json("records", segments).lines
     second = segment_files(segments)[1]
     base = int(second.stem)
@@ -134,8 +135,8 @@ def test_damage_is_named_behind_what_is_sound(segments: Path) -> None:
     assert f"{second.name}, position {base + 64}: " in error
 
 
-def test_damage_in_what_had_been_durable_of_the_last_segment_is_damage(segments: Path) -> None:
-    """The checkpoint vouches for it, so it is no tail that a crash left."""
+def test_damage_of_durable_bytes_in_the_last_segment_is_reported(segments: Path) -> None:
+    """A checkpoint proves them durable, so it is not a torn tail."""
     last = segment_files(segments)[-1]
     flip(last, 64 + 500)
     code, _, error = fmq_json("records", segments)
@@ -145,7 +146,7 @@ def test_damage_in_what_had_been_durable_of_the_last_segment_is_damage(segments:
 
 @pytest.mark.parametrize("number", [1, -1])
 def test_a_bad_header_does_not_hide_the_segments_before_it(segments: Path, number: int) -> None:
-    """Where the one before it ends is then learned from its own bytes."""
+    """The end of the segment before it is found from its own bytes."""
     whole = fmq_json("records", segments).lines
     bad = segment_files(segments)[number]
     flip(bad, 40)
@@ -158,7 +159,7 @@ def test_a_bad_header_does_not_hide_the_segments_before_it(segments: Path, numbe
 
 
 def test_a_missing_segment_is_named(segments: Path) -> None:
-    """The journal is listed up to the hole."""
+    """Records before it are listed."""
     second = segment_files(segments)[1]
     second.unlink()
     code, lines, error = fmq_json("records", segments)
@@ -166,8 +167,8 @@ def test_a_missing_segment_is_named(segments: Path) -> None:
     assert f"nothing lies at {int(second.stem)}" in error
 
 
-def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
-    """The last append of a killed engine, half of it zeros: said, and the exit code is 0."""
+def test_a_torn_tail_is_not_reported_as_damage(tmp_path: Path) -> None:
+    """Half of the last append of a killed engine is zeros. It is noted, and the exit code is 0."""
     live, killed = tmp_path / "live", tmp_path / "killed"
     with fmq.open(live, background=False) as engine:
         engine.send("t", b"1" * 100)
@@ -185,7 +186,7 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
 def test_unproven_records_at_the_end_are_listed(
     tmp_path: Path,
 ) -> None:
-    """A prepared transaction, and no decision or later record to prove it durable."""
+    """No decision and no later record proves the prepared transaction durable."""
     live, killed = tmp_path / "live", tmp_path / "killed"
     with fmq.open(live, background=False) as engine:
         tx = engine.transaction(tx_id="t1")
@@ -196,8 +197,7 @@ def test_unproven_records_at_the_end_are_listed(
     assert (prepare["tx_id"], prepare["fate"]) == ("t1", "not vouched for yet")
 
 
-def test_a_terminal_is_not_sent_what_it_would_obey(tmp_path: Path) -> None:
-    """Control characters in a reason are spelled out."""
+def test_control_characters_in_a_reason_are_escaped(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", background=False) as engine:
         tx = engine.transaction(tx_id="t1")
         tx.send("t", b"1")

@@ -26,8 +26,8 @@ BEARING = st.sampled_from([Bears(), Bears(folds=True), Bears(copied=True), Bears
     table=st.lists(st.tuples(BEARING, st.integers(1, 60)), min_size=1, max_size=12),
     room=st.integers(10, 250),
 )
-def test_columns_fit_if_they_can(table: list[tuple[Bears, int]], room: int) -> None:
-    """No column gets more than it wants; all fit the room, or nothing is left to give up."""
+def test_columns_fit_the_width_if_possible(table: list[tuple[Bears, int]], room: int) -> None:
+    """No column is wider than it wants. If all do not fit, each has its smallest width."""
     columns, widths = zip(*table, strict=True)
     gap, fitting = fit(columns, widths, room)
     assert all(0 <= got <= wanted for got, wanted in zip(fitting, widths, strict=True))
@@ -46,8 +46,7 @@ def test_columns_fit_if_they_can(table: list[tuple[Bears, int]], room: int) -> N
 
 
 @given(st.binary(max_size=200))
-def test_a_preview_is_one_line_that_no_terminal_obeys(body: bytes) -> None:
-    """Whatever the bytes are."""
+def test_a_preview_is_one_printable_line(body: bytes) -> None:
     assert preview(body).isprintable()
 
 
@@ -67,8 +66,8 @@ def test_a_preview_is_one_line_that_no_terminal_obeys(body: bytes) -> None:
         ("\x1b[31mred", "\\x1b[31mred"),
     ],
 )
-def test_values_are_shown_as_people_read_them(value: object, shown: str) -> None:
-    """One of each type that a verb may hand over."""
+def test_values_are_shown_in_readable_form(value: object, shown: str) -> None:
+    """Test one of each type that a verb may print."""
     assert plain(value) == shown
 
 
@@ -82,8 +81,8 @@ def test_values_are_shown_as_people_read_them(value: object, shown: str) -> None
         (1 << 60, "1048576.0 TiB"),
     ],
 )
-def test_sizes_have_the_largest_unit_that_leaves_a_whole(count: int, shown: str) -> None:
-    """Powers of 1,024, and bytes exactly."""
+def test_sizes_are_shown_in_the_largest_unit_that_fits(count: int, shown: str) -> None:
+    """Units are powers of 1,024. Bytes are exact."""
     assert size(count) == shown
 
 
@@ -91,7 +90,7 @@ def test_sizes_have_the_largest_unit_that_leaves_a_whole(count: int, shown: str)
 def test_no_line_is_wider_than_the_terminal(
     shop: object, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The terminal says its width as it always does, in COLUMNS."""
+    """COLUMNS gives the width of the terminal."""
     monkeypatch.setenv("COLUMNS", str(columns))
     for verb in (["info"], ["records"], ["tx", "list"]):
         lines = fmq_table(*verb, shop).splitlines()

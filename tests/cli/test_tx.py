@@ -11,8 +11,8 @@ import fmq
 from tests.cli.command import COMMAND, ENVIRONMENT, contents, fmq_json, fmq_table
 
 
-def test_the_undecided_are_listed_with_what_one_must_know(shop: Path) -> None:
-    """As the engine itself lists them, and for how long each has waited."""
+def test_the_list_of_the_undecided_agrees_with_the_engine(shop: Path) -> None:
+    """It adds how long each has waited."""
     code, lines, error = fmq_json("tx", "list", shop)
     assert (code, error) == (0, "")
     with fmq.open(shop, read_only=True) as engine:
@@ -28,8 +28,8 @@ def test_the_undecided_are_listed_with_what_one_must_know(shop: Path) -> None:
     assert (line["tx_id"], line["producer"], line["messages"]) == ("order-3", "checkout", 2)
 
 
-def test_an_undecided_transaction_shows_the_messages_that_wait(shop: Path) -> None:
-    """With their keys, tags and bodies, which nobody else can read yet."""
+def test_an_undecided_transaction_is_shown_with_its_messages(shop: Path) -> None:
+    """Keys, tags and bodies are shown."""
     shown = fmq_json("tx", "show", shop, "order-3")
     assert shown.of("outcome")[0]["state"] == "undecided"
     messages = [(line["topic"], line["key"], line["tag"]) for line in shown.of("message")]
@@ -39,7 +39,7 @@ def test_an_undecided_transaction_shows_the_messages_that_wait(shop: Path) -> No
 
 
 def test_a_decided_transaction_shows_its_outcome_and_receipts(shop: Path) -> None:
-    """Where its messages are, if it committed; who rolled it back and why, if it did not."""
+    """If it committed, where its messages are. If it was rolled back, who decided that and why."""
     committed = fmq_json("tx", "show", shop, "order-1")
     receipts = [(line["topic"], line["queue"], line["offset"]) for line in committed.of("receipt")]
     assert receipts == [("orders", 0, 0), ("emails", 0, 0)]
@@ -48,8 +48,7 @@ def test_a_decided_transaction_shows_its_outcome_and_receipts(shop: Path) -> Non
     assert outcome["reason"] == "ticket 4711"
 
 
-def test_looking_changes_nothing(shop: Path) -> None:
-    """Not a byte and not a date, of no file, whichever verb looks."""
+def test_read_only_commands_change_no_file(shop: Path) -> None:
     before = contents(shop)
     for arguments in (
         ("info", shop),
@@ -63,7 +62,7 @@ def test_looking_changes_nothing(shop: Path) -> None:
 
 
 def test_a_decision_is_kept_with_its_reason(shop: Path) -> None:
-    """After `decide` the messages are visible, and the outcome names who and why."""
+    """After `decide` the messages are visible, and the outcome has the name and the reason."""
     decide = ("tx", "decide", shop, "order-3", "commit", "--reason", "paid", "--by", "eve")
     code, lines, _ = fmq_json(*decide)
     assert (code, lines[0]["state"], lines[0]["decided_by"]) == (0, "committed", "eve")
@@ -73,8 +72,7 @@ def test_a_decision_is_kept_with_its_reason(shop: Path) -> None:
     assert (outcome.decided_by, outcome.reason) == ("eve", "paid")
 
 
-def test_a_decision_without_a_reason_is_none(shop: Path) -> None:
-    """It is required, so it must say something."""
+def test_a_decision_without_a_reason_is_refused(shop: Path) -> None:
     for reason in ("", "  "):
         with pytest.raises(SystemExit) as ended:
             fmq_json("tx", "decide", shop, "order-3", "commit", "--reason", reason)
@@ -83,8 +81,8 @@ def test_a_decision_without_a_reason_is_none(shop: Path) -> None:
         assert engine.outcome("order-3").state == "undecided"
 
 
-def test_damage_hides_who_is_undecided(shop: Path) -> None:
-    """What lies before it may be decided behind it: nothing is listed, and it is said why."""
+def test_with_damage_the_undecided_are_not_listed(shop: Path) -> None:
+    """A transaction prepared before the damage may have been decided after it."""
     (segment,) = shop.glob("*.seg")
     data = bytearray(segment.read_bytes())
     for name in ("checkpoint.0", "checkpoint.1"):
@@ -96,8 +94,7 @@ def test_damage_hides_who_is_undecided(shop: Path) -> None:
     assert "Nothing was changed" in error
 
 
-def test_the_same_decision_again_is_fine_and_the_opposite_is_an_error(shop: Path) -> None:
-    """The first durable decision stands."""
+def test_repeating_a_decision_succeeds_and_the_opposite_is_refused(shop: Path) -> None:
     again = ("tx", "decide", shop, "order-1", "commit", "--reason", "again")
     opposite = ("tx", "decide", shop, "order-1", "rollback", "--reason", "no")
     assert fmq_json(*again).code == 0
@@ -106,8 +103,8 @@ def test_the_same_decision_again_is_fine_and_the_opposite_is_an_error(shop: Path
     assert "was committed" in error
 
 
-def test_a_seal_keeps_a_decision_from_another_transaction(shop: Path) -> None:
-    """With the wrong one nothing is decided; with the right one it is."""
+def test_a_decision_with_a_wrong_seal_is_refused(shop: Path) -> None:
+    """With the right seal it is made."""
     (line,) = fmq_json("tx", "list", shop).lines
     decide = ("tx", "decide", shop, "order-3", "rollback", "--reason", "x", "--seal")
     assert fmq_json(*decide, "0" * 32).code == 3
@@ -116,8 +113,8 @@ def test_a_seal_keeps_a_decision_from_another_transaction(shop: Path) -> None:
     assert fmq_json("tx", "list", shop).lines == []
 
 
-def test_a_locked_directory_names_who_has_it(shop: Path) -> None:
-    """Deciding needs the lock; the live engine goes on."""
+def test_a_decision_in_a_locked_directory_names_the_process(shop: Path) -> None:
+    """Deciding needs the lock. The live engine goes on."""
     with fmq.open(shop, background=False) as engine:
         code, _, error = fmq_json("tx", "decide", shop, "order-3", "commit", "--reason", "x")
         assert len(engine.undecided()) == 1
@@ -125,9 +122,9 @@ def test_a_locked_directory_names_who_has_it(shop: Path) -> None:
     assert f"process {os.getpid()}" in error
 
 
-def test_unproven_records_of_a_crash_are_noted(tmp_path: Path) -> None:
-    """A reader vouches for nothing behind the last proof of durability, and says so; after the
-    next opening for writing the transaction is there.
+def test_an_unproven_prepare_after_a_crash_is_noted(tmp_path: Path) -> None:
+    """A command that only reads does not list it, because nothing proves it durable. After the next
+    opening for writing it is listed.
     """
     live, killed = tmp_path / "live", tmp_path / "killed"
     with fmq.open(live, background=False) as engine:
@@ -144,8 +141,8 @@ def test_unproven_records_of_a_crash_are_noted(tmp_path: Path) -> None:
     assert ([line["tx_id"] for line in lines], error) == (["t1"], "")
 
 
-def test_a_decision_that_cannot_be_shown_is_said_to_be_made(shop: Path) -> None:
-    """Its output goes nowhere, and whoever called it must not take it for refused."""
+def test_a_decision_that_cannot_be_printed_is_confirmed_on_stderr(shop: Path) -> None:
+    """The caller must not think that it was refused."""
     command = (*COMMAND, "tx", "decide", str(shop), "order-3", "commit", "--reason", "paid")
     with open("/dev/full", "w") as full:
         run = subprocess.run(

@@ -61,10 +61,10 @@ def run(
 
 
 @pytest.mark.parametrize(("verb", "format", "how"), CASES)
-def test_output_that_a_full_disk_refuses_is_an_error_in_one_sentence(
+def test_output_to_a_full_disk_fails_with_one_sentence(
     verb: str, format: str, how: str, shop: Path, tmp_path: Path
 ) -> None:
-    """Exit code 3, whenever the output is written."""
+    """The exit code is 3, whenever the output is written."""
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         code, error = run(verb, format, shop, tmp_path, full, HOW[how])
@@ -74,10 +74,10 @@ def test_output_that_a_full_disk_refuses_is_an_error_in_one_sentence(
 
 
 @pytest.mark.parametrize(("verb", "format", "how"), CASES)
-def test_output_that_nobody_reads_is_no_error(
+def test_output_to_a_closed_pipe_exits_with_141_and_no_error(
     verb: str, format: str, how: str, shop: Path, tmp_path: Path
 ) -> None:
-    """Exit code 141, as a shell says it of SIGPIPE, and not a word."""
+    """Shells give the same exit code."""
     reading, writing = os.pipe()
     os.close(reading)
     try:

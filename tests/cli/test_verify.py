@@ -10,15 +10,15 @@ import fmq
 from tests.cli.command import ENVIRONMENT, ROOT, fmq_json
 
 
-def test_a_sound_directory_is_0(shop: Path) -> None:
-    """And its report counts what is there: three messages, and two of a committed transaction."""
+def test_verify_exits_with_0_for_a_sound_directory(shop: Path) -> None:
+    """The report counts three messages, and two of a committed transaction."""
     code, (report,), error = fmq_json("verify", shop)
     assert (code, report["ok"], error) == (0, True, "")
     assert (report["messages"], report["undecided"]) == (5, 1)
 
 
-def test_a_problem_is_1_and_is_listed(segments: Path) -> None:
-    """File and position of a flipped bit."""
+def test_verify_lists_a_problem_and_exits_with_1(segments: Path) -> None:
+    """The problem names the file with a flipped bit."""
     second = sorted(segments.glob("*.seg"))[1]
     data = bytearray(second.read_bytes())
     data[600] ^= 1
@@ -28,8 +28,7 @@ def test_a_problem_is_1_and_is_listed(segments: Path) -> None:
     assert second.name in {line["file"] for line in said.of("problem")}
 
 
-def test_a_directory_in_use_is_3(shop: Path) -> None:
-    """What is being written cannot be proven at rest."""
+def test_verify_exits_with_3_for_a_directory_in_use(shop: Path) -> None:
     with fmq.open(shop, background=False):
         code, lines, error = fmq_json("verify", shop)
     assert (code, lines) == (3, [])
@@ -37,8 +36,8 @@ def test_a_directory_in_use_is_3(shop: Path) -> None:
 
 
 @pytest.mark.parametrize(("tool", "what"), [("dump.py", "record"), ("verify.py", "report")])
-def test_the_tools_of_the_checkout_are_the_same_verbs(shop: Path, tool: str, what: str) -> None:
-    """They find fmq beside themselves, from wherever they are called."""
+def test_the_tools_run_the_commands_of_the_same_name(shop: Path, tool: str, what: str) -> None:
+    """They find fmq beside themselves, from any working directory."""
     environment = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / tool, shop],

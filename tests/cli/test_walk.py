@@ -11,8 +11,8 @@ from tests.cli.conftest import SMALL
 from tests.recovery.interrupted import InterruptedDisk
 
 
-def test_segments_that_retention_drops_meanwhile_are_skipped(segments: Path) -> None:
-    """The segment that is open is read to its end; those dropped before they are, are not."""
+def test_segments_dropped_during_a_walk_are_skipped(segments: Path) -> None:
+    """The segment that is open is read to its end."""
     directory = RealDisk().directory(str(segments), make=False)
     whole = [append[0].position for append in Walk(directory)]
     bases = sorted(int(file.stem) for file in segments.glob("*.seg"))
@@ -28,8 +28,8 @@ def test_segments_that_retention_drops_meanwhile_are_skipped(segments: Path) -> 
 
 
 @pytest.mark.parametrize("look", [1, 2])
-def test_a_segment_sealed_meanwhile_is_not_damaged(tmp_path: Path, look: int) -> None:
-    """What a newer checkpoint vouches for may lie in a segment that the walk does not know."""
+def test_a_segment_sealed_during_a_walk_is_not_damaged(tmp_path: Path, look: int) -> None:
+    """A newer checkpoint may prove bytes durable in a segment that the walk does not know."""
     path = tmp_path / "d"
     with fmq.open(path, SMALL, background=False) as engine:
         engine.send("t", b"x")
