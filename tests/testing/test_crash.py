@@ -39,8 +39,10 @@ def line(function: object, text: str) -> str:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_dual_write_is_found_where_it_is(place: shop.Place, running: str, left: str) -> None:
-    """Between the two commits, whichever comes first, also where no line lies between them."""
+def test_a_dual_write_is_found_between_its_two_commits(
+    place: shop.Place, running: str, left: str
+) -> None:
+    """Either commit may come first, and no line needs to lie between them."""
     found = failure(shop.shop(place), recover=shop.settle)
     text = str(found)
     assert text.startswith(f"after a crash the check fails: AssertionError: {left}")
@@ -56,30 +58,30 @@ def wal(engine: fmq.Engine, world: World) -> None:
 
 @pytest.mark.parametrize("recover", [shop.settle, shop.settle_by_checker], ids=["hand", "checker"])
 @pytest.mark.parametrize("setup", [None, wal], ids=["rollback journal", "WAL"])
-def test_a_transaction_that_waits_for_the_database_survives_every_crash(
+def test_a_prepared_transaction_with_recovery_survives_every_crash(
     recover: Act, setup: Act | None
 ) -> None:
-    """Mark, prepare, commit, confirm, and a recovery that asks the database."""
+    """The steps are mark, prepare, commit and confirm. The recovery asks the database."""
     report = crash(shop.shop(shop.right), shop.check, recover=recover, setup=setup)
     assert report.states > report.points > 40
 
 
-def test_a_row_that_is_only_in_the_wal_is_found_too() -> None:
-    """All files of the world are crashed together, whatever their names are."""
+def test_a_row_that_is_only_in_the_wal_is_found() -> None:
+    """All files of the world are crashed together, whatever their names."""
     text = str(failure(shop.shop(shop.row_first), setup=wal))
     assert "rows=['order 1'] messages=[]" in text
 
 
 @pytest.mark.parametrize("recover", [None, shop.settle_by_guess], ids=["none", "guess"])
 def test_a_recovery_that_does_not_ask_the_database_is_found(recover: Act | None) -> None:
-    """Whoever prepares must decide after a crash, and must not guess."""
+    """A program that prepares must decide after a crash, and must not guess."""
     found = failure(shop.shop(shop.right), recover=recover)
     wanted = "rows=['order 1'] messages=[]" if recover is None else "rows=[] messages=['order 1']"
     assert wanted in str(found)
 
 
 def test_a_recovery_that_a_crash_breaks_is_found() -> None:
-    """`recover` is crashed at its own points, and the report tells both crashes."""
+    """`recover` is crashed at its own crash points, and the report shows both crashes."""
 
     def recover(engine: fmq.Engine, world: World) -> None:
         for tx in engine.undecided():
@@ -105,8 +107,8 @@ def state(engine: fmq.Engine, tx_id: str) -> str:
         return "unknown"
 
 
-def test_a_message_that_nobody_waited_for_is_found() -> None:
-    """A send that leaves the sync to others may be lost, though its customer was told."""
+def test_a_told_message_that_was_not_synced_is_found() -> None:
+    """A send with sync=False may be lost, though the customer was told of it."""
 
     def workload(engine: fmq.Engine, world: World) -> None:
         engine.send("orders", b"order 1", sync=False)
@@ -123,7 +125,7 @@ def sent(engine: fmq.Engine, world: World) -> None:
     assert [told for told in world.told if told not in messages] == []
 
 
-def test_a_power_cut_finds_what_a_kill_does_not() -> None:
+def test_a_power_cut_finds_a_loss_that_a_kill_does_not() -> None:
     """With sync="never" a killed process loses nothing."""
 
     def workload(engine: fmq.Engine, world: World) -> None:
@@ -137,8 +139,8 @@ def test_a_power_cut_finds_what_a_kill_does_not() -> None:
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_a_message_that_is_acked_before_its_work_is_done_is_forgotten(early: bool) -> None:
-    """The consumer's side of a dual write; acked afterwards, the work is done twice at worst."""
+def test_an_ack_before_the_work_is_done_is_found(early: bool) -> None:
+    """This is a dual write of a consumer. With an ack after the work, it is at worst done twice."""
 
     def setup(engine: fmq.Engine, world: World) -> None:
         engine.send_many("orders", [b"order 1", b"order 2"])
@@ -165,10 +167,10 @@ def test_a_message_that_is_acked_before_its_work_is_done_is_forgotten(early: boo
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_pipeline_counts_each_message_once_if_its_acks_are_in_its_transaction(
+def test_acks_in_a_transaction_make_a_pipeline_exactly_once(
     together: bool,
 ) -> None:
-    """What a crash interrupts is done again by `recover`; acked apart, a bill is sent twice."""
+    """`recover` repeats what a crash interrupted. With separate acks a bill is sent twice."""
 
     def setup(engine: fmq.Engine, world: World) -> None:
         engine.send_many("orders", [b"1", b"2", b"3"])
@@ -194,8 +196,8 @@ def test_a_pipeline_counts_each_message_once_if_its_acks_are_in_its_transaction(
         assert "check fails" in str(failure(pipeline, check, recover=pipeline, setup=setup))
 
 
-def test_a_program_that_awaits_is_crashed_like_any_other() -> None:
-    """Its calls run in threads, one after the other; points lie where they come back."""
+def test_an_asyncio_program_is_crashed_like_any_other() -> None:
+    """Its calls run in threads, one after the other. Crash points are where they return."""
 
     def workload(engine: fmq.Engine, world: World) -> None:
         async def main() -> None:
@@ -212,8 +214,8 @@ def test_a_program_that_awaits_is_crashed_like_any_other() -> None:
     assert "base_events.py:" not in text, "nor are libraries"
 
 
-def test_a_message_that_is_never_sent_needs_no_crash_to_be_found() -> None:
-    """The program that ends well is checked before all crashes, and the report says so."""
+def test_a_message_that_is_never_sent_is_found_without_a_crash() -> None:
+    """The check runs first on a program that ended well, and the report says so."""
 
     def workload(engine: fmq.Engine, world: World) -> None:
         with shop.database(world) as rows:
@@ -225,8 +227,8 @@ def test_a_message_that_is_never_sent_needs_no_crash_to_be_found() -> None:
     assert (found.report.points, found.report.states) == (0, 1)
 
 
-def test_a_file_that_is_written_in_two_steps_is_found_half_done() -> None:
-    """Not only databases: `write_text` empties the file before it fills it."""
+def test_a_file_written_in_two_steps_is_found_half_done() -> None:
+    """Crashes are not about databases alone: `write_text` empties the file before it fills it."""
 
     def setup(engine: fmq.Engine, world: World) -> None:
         (world.path / "state").mkdir()

@@ -51,6 +51,6 @@ def check(engine: fmq.Engine, world: World) -> None:
 
 
 def test_a_bound_transaction_survives_every_crash() -> None:
-    """Rows and messages are the same after every crash, also of what asks the database."""
+    """Rows and messages agree after every crash, those of the recovery included."""
     report = crash(workload, check, recover=recover)
     assert report.states > report.points > 60

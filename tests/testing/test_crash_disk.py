@@ -52,7 +52,7 @@ def test_sync_makes_all_that_was_written_to_the_file_durable() -> None:
     assert outcomes(disk, "a") == {b"abc\0\0\0ghi"}
 
 
-def test_sync_of_one_file_does_nothing_for_another() -> None:
+def test_a_sync_of_one_file_makes_no_other_durable() -> None:
     disk = CrashDisk()
     synced_file(disk).write(0, (b"x",), sync=False)
     other = made(disk).create("b")
@@ -61,7 +61,7 @@ def test_sync_of_one_file_does_nothing_for_another() -> None:
     assert b"" in outcomes(disk, "a")
 
 
-def test_any_handle_of_a_file_syncs_it_for_all() -> None:
+def test_a_sync_through_any_handle_syncs_the_whole_file() -> None:
     disk = CrashDisk()
     synced_file(disk).write(0, (b"x",), sync=False)
     made(disk).open("a").sync()
@@ -69,7 +69,7 @@ def test_any_handle_of_a_file_syncs_it_for_all() -> None:
 
 
 def test_a_synced_write_makes_durable_only_what_it_wrote() -> None:
-    """RWF_DSYNC says nothing of bytes that an earlier call left pending."""
+    """RWF_DSYNC promises nothing about bytes that an earlier call left pending."""
     disk = CrashDisk()
     file = synced_file(disk)
     file.write(0, (b"abc",), sync=False)
@@ -79,7 +79,7 @@ def test_a_synced_write_makes_durable_only_what_it_wrote() -> None:
     assert all(data and data[3:] == b"def" for data in seen)
 
 
-def test_a_synced_write_wins_over_the_pending_one_that_it_covers() -> None:
+def test_a_synced_write_overrides_a_pending_one_below_it() -> None:
     disk = CrashDisk()
     file = synced_file(disk)
     file.write(0, (b"xxxxxx",), sync=False)
@@ -104,7 +104,7 @@ def test_a_later_write_may_survive_an_earlier_one() -> None:
     assert {b"", b"1", b"12", b"\x002"} <= outcomes(disk, "a")
 
 
-def test_a_torn_write_may_stand_before_a_whole_one() -> None:
+def test_a_torn_write_may_come_before_a_whole_one() -> None:
     disk = CrashDisk()
     file = synced_file(disk)
     file.write(0, (b"1111",), sync=False)
@@ -112,8 +112,8 @@ def test_a_torn_write_may_stand_before_a_whole_one() -> None:
     assert {b"11", b"11\0\x002222"} <= outcomes(disk, "a")
 
 
-def test_data_may_get_there_without_the_length() -> None:
-    """Of a write over the end of the file, what lies behind the old end may be lost."""
+def test_data_may_survive_without_the_new_length_of_the_file() -> None:
+    """Of a write across the end of the file, the part beyond the old end may be lost."""
     disk = CrashDisk()
     synced_file(disk, b"0123456").write(4, (b"abcdefghijklmnop",), sync=False)
     assert b"0123abc" in outcomes(disk, "a")
@@ -125,7 +125,7 @@ def test_allocated_room_may_be_lost() -> None:
     assert outcomes(disk, "a") == {b"abc", b"abc\0\0"}
 
 
-def test_a_synced_write_brings_no_more_length_than_it_needs() -> None:
+def test_a_synced_write_makes_durable_only_the_length_it_needs() -> None:
     disk = CrashDisk()
     file = synced_file(disk)
     file.allocate(9)
@@ -135,7 +135,7 @@ def test_a_synced_write_brings_no_more_length_than_it_needs() -> None:
     assert outcomes(disk, "a") == {b"\0\0abc\0\0\0\0"}
 
 
-def test_written_zeros_may_be_lost_or_get_there_in_part() -> None:
+def test_written_zeros_may_be_lost_or_survive_in_part() -> None:
     disk = CrashDisk()
     file = synced_file(disk)
     file.write_zeros(8)
@@ -144,8 +144,8 @@ def test_written_zeros_may_be_lost_or_get_there_in_part() -> None:
     assert outcomes(disk, "a") == {bytes(8)}
 
 
-def test_writes_are_torn_where_sectors_of_the_file_end() -> None:
-    """A sector may be written or not, wherever in it the write began; and one may be a hole."""
+def test_writes_are_torn_at_sector_boundaries_of_the_file() -> None:
+    """Each sector is written or not, wherever the write began. One sector may be a hole."""
     disk = CrashDisk()
     synced_file(disk).write(500, (b"x" * 2000,), sync=False)
     seen = outcomes(disk, "a")
@@ -164,14 +164,14 @@ def test_a_large_write_leaves_a_bounded_number_of_states() -> None:
     assert cuts != {loss.torn.cut for loss in disk.losses(seed=1) if loss.torn is not None}
 
 
-def test_every_way_to_tear_is_tried() -> None:
+def test_every_kind_of_tear_is_tried() -> None:
     disk = CrashDisk()
     synced_file(disk).write(0, (b"x" * 1000,), sync=False)
     assert {loss.torn.tear for loss in disk.losses() if loss.torn is not None} == set(Tear)
 
 
-def test_disks_made_from_one_another_do_not_touch_each_other() -> None:
-    """They share what has not changed; whoever has a file open sees what its own disk is told."""
+def test_changes_of_a_disk_do_not_affect_its_copies() -> None:
+    """Copies share unchanged data. An open file sees the changes of its own disk."""
     disk = CrashDisk()
     synced_file(disk, b"abc")
     made(disk).create("b")
@@ -191,7 +191,7 @@ def test_disks_made_from_one_another_do_not_touch_each_other() -> None:
 
 
 def test_on_a_dishonest_disk_nothing_becomes_durable() -> None:
-    """The negative control: tests of durability that pass on it test nothing."""
+    """This is the negative control: a test of durability that passes on it tests nothing."""
     disk = CrashDisk(honest=False)
     file = synced_file(disk, b"x")
     file.sync()
@@ -214,12 +214,12 @@ WRITES = st.lists(
 
 @settings(deadline=None)
 @given(WRITES, st.integers())
-def test_bytes_that_were_synced_last_are_in_every_state(
+def test_bytes_whose_last_write_was_synced_survive_every_loss(
     writes: list[tuple[int, int, str]], seed: int
 ) -> None:
-    """Each byte whose last write was synced, by itself or later, survives any power cut.
+    """The write or a later sync made them durable.
 
-    Method: a model that keeps for each place the byte, and whether it is certain.
+    Method: a model keeps each byte, and whether it is durable.
     """
     disk = CrashDisk()
     file = synced_file(disk)

@@ -24,7 +24,7 @@ def test_a_synced_file_may_be_gone_until_the_directory_is_synced() -> None:
     assert outcomes(disk, "a") == {b"x"}
 
 
-def test_a_synced_name_may_lead_to_an_empty_file() -> None:
+def test_a_durable_name_may_lead_to_an_empty_file() -> None:
     disk = CrashDisk()
     made(disk).create("a").write(0, (b"x",), sync=False)
     made(disk).sync()
@@ -42,7 +42,7 @@ def test_a_renamed_file_may_have_either_name_until_the_directory_is_synced() -> 
     assert listings(disk) == {names("new")}
 
 
-def test_a_file_has_at_most_one_name_whatever_is_lost() -> None:
+def test_a_file_has_at_most_one_name_after_any_loss() -> None:
     disk = CrashDisk()
     write(disk, "a", b"x")
     made(disk).rename("a", "b")
@@ -50,7 +50,7 @@ def test_a_file_has_at_most_one_name_whatever_is_lost() -> None:
     assert listings(disk) == {names(), names("a"), names("b"), names("c")}
 
 
-def test_a_replaced_file_is_whole_old_or_new_until_the_directory_is_synced() -> None:
+def test_a_replaced_file_is_the_old_or_new_one_until_a_directory_sync() -> None:
     disk = CrashDisk()
     write(disk, "checkpoint", b"old")
     made(disk).sync()
@@ -62,8 +62,8 @@ def test_a_replaced_file_is_whole_old_or_new_until_the_directory_is_synced() -> 
     assert outcomes(disk, "checkpoint") == {b"new"}
 
 
-def test_a_rename_may_survive_what_was_written_before_it() -> None:
-    """The emptied checkpoint file: the new name is durable, the bytes under it are not."""
+def test_a_rename_may_survive_the_loss_of_an_earlier_write() -> None:
+    """The new name is durable and the bytes under it are not, which empties a checkpoint file."""
     disk = CrashDisk()
     write(disk, "checkpoint", b"old")
     made(disk).sync()
@@ -83,8 +83,8 @@ def test_a_removed_file_may_come_back_until_the_directory_is_synced() -> None:
     assert outcomes(disk, "a") == {None}
 
 
-def test_of_several_removals_any_may_be_lost() -> None:
-    """Retention may leave a hole, if it does not sync in between."""
+def test_any_of_several_removals_may_be_lost() -> None:
+    """Retention that does not sync in between may leave a missing segment."""
     disk = CrashDisk()
     for name in "abc":
         write(disk, name, b"x")
@@ -94,7 +94,7 @@ def test_of_several_removals_any_may_be_lost() -> None:
     assert listings(disk) == {names(*left) for left in ("abc", "bc", "ac", "c")}
 
 
-def test_a_name_used_again_leads_to_the_old_file_or_the_new_one() -> None:
+def test_a_reused_name_leads_to_the_old_file_the_new_one_or_none() -> None:
     disk = CrashDisk()
     write(disk, "a", b"old")
     made(disk).sync()
@@ -103,7 +103,7 @@ def test_a_name_used_again_leads_to_the_old_file_or_the_new_one() -> None:
     assert outcomes(disk, "a") == {b"old", None, b"new"}
 
 
-def test_syncing_a_directory_is_not_syncing_its_files_nor_the_other_way() -> None:
+def test_a_directory_sync_and_a_file_sync_do_not_replace_each_other() -> None:
     disk = CrashDisk()
     file = made(disk).create("a")
     file.write(0, (b"x",), sync=False)
@@ -114,7 +114,7 @@ def test_syncing_a_directory_is_not_syncing_its_files_nor_the_other_way() -> Non
     assert b"x" in outcomes(disk, "a")
 
 
-def test_a_made_directory_is_durable_and_a_subdirectory_is_not() -> None:
+def test_a_new_subdirectory_is_durable_after_a_sync_of_its_parent() -> None:
     disk = CrashDisk()
     below = made(disk).subdirectory("below", make=True)
     below.create("a").write(0, (b"x",), sync=True)
@@ -126,7 +126,7 @@ def test_a_made_directory_is_durable_and_a_subdirectory_is_not() -> None:
         assert made(state).subdirectory("below", make=False).names() == ["a"]
 
 
-def test_a_subdirectory_has_pending_names_of_its_own() -> None:
+def test_names_in_a_subdirectory_need_its_own_sync() -> None:
     disk = CrashDisk()
     below = made(disk).subdirectory("below", make=True)
     made(disk).sync()
@@ -136,8 +136,8 @@ def test_a_subdirectory_has_pending_names_of_its_own() -> None:
     assert found == {0, 1}
 
 
-def test_files_without_a_name_leave_nothing_to_lose() -> None:
-    """What a removed file had pending must not multiply the states."""
+def test_a_removed_file_has_no_pending_changes() -> None:
+    """Its changes must not multiply the states."""
     disk = CrashDisk()
     file = made(disk).create("a")
     file.write(0, (b"x",), sync=False)
@@ -147,7 +147,7 @@ def test_files_without_a_name_leave_nothing_to_lose() -> None:
     assert disk.pending() == []
 
 
-def test_the_file_of_a_lock_is_there_at_once() -> None:
+def test_the_file_of_a_lock_is_durable_at_once() -> None:
     disk = CrashDisk()
     directory = made(disk)
     before = disk.operations
@@ -156,7 +156,7 @@ def test_the_file_of_a_lock_is_there_at_once() -> None:
     assert listings(disk) == {names("LOCK")}
 
 
-def test_a_file_keeps_its_identity_through_a_crash() -> None:
+def test_a_file_keeps_its_identity_after_a_crash() -> None:
     disk = CrashDisk()
     write(disk, "a", b"x")
     made(disk).sync()

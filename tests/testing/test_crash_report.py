@@ -25,8 +25,8 @@ def send_three(engine: fmq.Engine, world: World) -> None:
         engine.send("numbers", body)
 
 
-def test_a_check_that_always_holds_reports_how_much_was_tried() -> None:
-    """More power cuts at each point are more states, of the same points."""
+def test_a_passing_crash_test_reports_how_much_was_tried() -> None:
+    """More power cuts at each crash point are more states, but not more points."""
     few = crash(send_three, nothing, states_max=1)
     many = crash(send_three, nothing, states_max=20)
     assert many.points == few.points > 6
@@ -34,8 +34,8 @@ def test_a_check_that_always_holds_reports_how_much_was_tried() -> None:
     assert f"{few.points} crash points, {few.states} distinct states" in str(few)
 
 
-def test_a_check_that_holds_has_seen_every_state_between_nothing_and_all() -> None:
-    """Each is recovered by an engine that opens it, and prefixes are all that there is."""
+def test_a_check_sees_every_prefix_of_what_was_sent() -> None:
+    """An engine opens and recovers each state, and no state is anything but a prefix."""
     seen = set()
 
     def check(engine: fmq.Engine, world: World) -> None:
@@ -70,8 +70,8 @@ def failure_of_state(count: int, seed: int) -> CrashFailure:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_named_failure_fails_again_alone(seed: int) -> None:
-    """Every kind of state has a name that finds it, whatever the seed is then."""
+def test_a_failure_can_be_repeated_alone_by_its_name(seed: int) -> None:
+    """Each kind of state has a name that finds it, whatever the seed is."""
     names = []
     for count in range(1, crash(send_one, nothing, seed=seed).states + 1):
         found = failure_of_state(count, seed)
@@ -93,14 +93,14 @@ def untimed(failure: CrashFailure) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["", "kill", "7", "0 power", "0 torn", "9999 kill", "0 kill > x"])
-def test_a_name_that_names_no_state_is_refused(name: str) -> None:
-    """So it is if the program comes to fewer points than it did."""
+def test_the_name_of_no_state_is_refused(name: str) -> None:
+    """So is a name for more crash points than the program has."""
     with pytest.raises(BadOption, match="only="):
         crash(send_one, nothing, only=name)
 
 
 def test_the_files_of_a_failing_crash_are_kept(tmp_path: Path) -> None:
-    """The engine's directory opens with fmq, the database with sqlite3, as the crash left them."""
+    """fmq opens the engine's directory and sqlite3 the database, as the crash left them."""
     with pytest.raises(CrashFailure, match="kept") as caught:
         crash(shop.shop(shop.row_first), shop.check, keep=tmp_path / "kept")
     [place] = (tmp_path / "kept").iterdir()
@@ -113,8 +113,8 @@ def test_the_files_of_a_failing_crash_are_kept(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_setup_comes_before_the_first_crash() -> None:
-    """What it made is there in every state; its clock, too, goes on from where it was."""
+def test_setup_runs_before_the_first_crash_point() -> None:
+    """Everything that it made is in every state, and the clock goes on from there."""
 
     def setup(engine: fmq.Engine, world: World) -> None:
         engine.send("numbers", b"0")
@@ -133,8 +133,8 @@ def test_setup_comes_before_the_first_crash() -> None:
     crash(send_one, check, setup=setup)
 
 
-def test_each_life_has_files_of_its_own() -> None:
-    """What a check does to its files, its engine and its world, no other check sees."""
+def test_each_check_has_files_of_its_own() -> None:
+    """No other check sees changes that a check makes to its files, engine and world."""
 
     def check(engine: fmq.Engine, world: World) -> None:
         assert list(world.path.iterdir()) == []
@@ -147,7 +147,7 @@ def test_each_life_has_files_of_its_own() -> None:
     crash(send_one, check)
 
 
-def test_options_are_those_of_every_life() -> None:
+def test_all_engines_of_a_crash_test_have_its_options() -> None:
     """The engine of the workload and that of the check are opened with them."""
     options = fmq.Options(segment_bytes=8192, topic_queues={"numbers": 3})
 
@@ -157,8 +157,8 @@ def test_options_are_those_of_every_life() -> None:
     crash(check, check, options=options)
 
 
-def test_housekeeping_gets_its_turn_when_time_passes() -> None:
-    """Sends of sync="interval" become visible to who waits for them, and not before."""
+def test_chores_run_when_the_fake_clock_advances() -> None:
+    """With sync="interval" a reader that waits gets a message, and one that does not gets none."""
 
     def workload(engine: fmq.Engine, world: World) -> None:
         engine.send("numbers", b"1")
@@ -170,8 +170,8 @@ def test_housekeeping_gets_its_turn_when_time_passes() -> None:
     crash(workload, nothing, options=fmq.Options(segment_bytes=65536, sync="interval"))
 
 
-def test_an_error_of_the_workload_is_raised() -> None:
-    """It is no crash that broke it; a profiler that was set is set again."""
+def test_an_error_of_the_workload_itself_is_raised() -> None:
+    """A profiler that was set before is set again."""
 
     def workload(engine: fmq.Engine, world: World) -> None:
         raise KeyError("the program's own")
@@ -188,8 +188,8 @@ def test_an_error_of_the_workload_is_raised() -> None:
         sys.setprofile(before)
 
 
-def test_a_check_that_leaves_by_the_back_door_tells_the_crash_too() -> None:
-    """What pytest.fail and pytest.skip raise is no Exception; it passes, with a note."""
+def test_pytest_fail_in_a_check_gets_a_note_about_the_crash() -> None:
+    """pytest.fail and pytest.skip raise no Exception. What they raise passes on, with a note."""
 
     def check(engine: fmq.Engine, world: World) -> None:
         pytest.fail("no")
@@ -199,15 +199,15 @@ def test_a_check_that_leaves_by_the_back_door_tells_the_crash_too() -> None:
     assert "without any crash the check fails" in caught.value.__notes__[0]
 
 
-def test_a_recovery_that_fails_is_told_from_a_check_that_fails() -> None:
-    """The first line says which of the two it was, and which error; the cause is that error."""
+def test_the_report_says_whether_recover_or_the_check_failed() -> None:
+    """The first line names the error, which is also the cause."""
     with pytest.raises(CrashFailure, match="recover fails: AssertionError: this one: 1") as caught:
         crash(send_one, nothing, recover=never)
     assert str(caught.value.__cause__).startswith("this one: 1")
 
 
-def test_work_of_other_threads_lies_between_crash_points() -> None:
-    """Their calls work as ever; what they leave is seen at the next point of the program."""
+def test_other_threads_work_only_between_crash_points() -> None:
+    """Their calls work as usual. The next crash point of the program sees what they did."""
 
     def send_many(engine: fmq.Engine) -> None:
         for _ in range(30):
@@ -225,8 +225,8 @@ def test_work_of_other_threads_lies_between_crash_points() -> None:
     assert 2 < crash(workload, check).points < 30
 
 
-def test_a_point_is_one_instant_whatever_other_threads_do() -> None:
-    """A thread writes a number and then sends it: no state has a number that comes after a gap."""
+def test_a_crash_point_is_one_instant_for_all_threads() -> None:
+    """A thread writes a number to a file and then sends it. No state has them further apart."""
 
     def count(engine: fmq.Engine, world: World) -> None:
         for number in range(1, 21):

@@ -64,7 +64,7 @@ def check(engine: fmq.Engine, world: World) -> None:
     assert engine.undecided() == []
 
 
-def test_sessions_survive_every_crash() -> None:
-    """Rows and messages are the same after every crash, also of what asks the database."""
+def test_bound_sessions_of_sqlalchemy_survive_every_crash() -> None:
+    """Rows and messages agree after every crash, those of the recovery included."""
     report = crash(workload, check, recover=recover)
     assert report.states > report.points > 60

@@ -12,8 +12,8 @@ from fmq.testing import FaultDisk
 from tests.testing.outcomes import content, failing, made, outcomes, without_faults
 
 
-def test_a_failed_synced_write_is_seen_and_never_durable() -> None:
-    """Linux marks pages clean when writing them failed, so later syncs report success."""
+def test_a_failed_synced_write_is_visible_but_never_durable() -> None:
+    """Linux marks pages clean when writing them has failed, so later syncs report success."""
     crash, disk, file = without_faults(b"old")
     disk.fail("write")
     assert failing(lambda: file.write(0, (b"new",), sync=True)) == errno.EIO
@@ -24,7 +24,7 @@ def test_a_failed_synced_write_is_seen_and_never_durable() -> None:
     assert outcomes(crash, "a") == outcomes(crash.after_kill(), "a") == {b"old!"}
 
 
-def test_a_failed_sync_loses_what_was_pending() -> None:
+def test_a_failed_sync_loses_pending_writes() -> None:
     crash, disk, file = without_faults(b"old")
     file.write(0, (b"n",), sync=False)
     file.write(2, (b"w",), sync=True)
@@ -35,7 +35,7 @@ def test_a_failed_sync_loses_what_was_pending() -> None:
     assert outcomes(crash, "a") == {b"olw"}
 
 
-def test_a_failed_sync_loses_nothing_of_other_files() -> None:
+def test_a_failed_sync_loses_no_writes_of_other_files() -> None:
     crash, disk, file = without_faults(b"old")
     made(disk).create("b").write(0, (b"x",), sync=False)
     made(disk).sync()
@@ -46,8 +46,8 @@ def test_a_failed_sync_loses_nothing_of_other_files() -> None:
 
 
 @pytest.mark.parametrize("spoils", [False, True])
-def test_writing_the_same_again_may_help_or_not(spoils: bool) -> None:
-    """It did not for appended files on ext4; only a new file always did."""
+def test_writing_the_same_again_helps_unless_the_file_is_spoiled(spoils: bool) -> None:
+    """On ext4 it did not help for appended files. Only a new file always did."""
     crash, disk, file = without_faults(b"old")
     disk.fail("write", spoils=spoils)
     assert failing(lambda: file.write(0, (b"new",), sync=True)) == errno.EIO
@@ -62,7 +62,7 @@ def test_writing_the_same_again_may_help_or_not(spoils: bool) -> None:
     assert outcomes(crash, "a") == {b"new"}
 
 
-def test_a_failed_sync_may_spoil_the_file_too() -> None:
+def test_a_failed_sync_may_spoil_its_file_for_later_writes() -> None:
     crash, disk, file = without_faults(b"old")
     disk.fail("sync", spoils=True)
     assert failing(file.sync) == errno.EIO
@@ -72,7 +72,7 @@ def test_a_failed_sync_may_spoil_the_file_too() -> None:
     assert outcomes(crash, "a") == {b"old"}
 
 
-def test_a_power_cut_ends_what_a_failed_sync_spoiled() -> None:
+def test_a_file_spoiled_by_a_failed_sync_works_after_a_power_cut() -> None:
     crash, disk, file = without_faults(b"old")
     disk.fail("sync", spoils=True)
     assert failing(file.sync) == errno.EIO
@@ -82,7 +82,7 @@ def test_a_power_cut_ends_what_a_failed_sync_spoiled() -> None:
 
 
 @pytest.mark.parametrize(("short", "seen"), [(None, b"new"), (0, b"old"), (2, b"ned")])
-def test_a_failed_synced_write_may_be_seen_in_part(short: int | None, seen: bytes) -> None:
+def test_a_failed_synced_write_may_be_visible_in_part(short: int | None, seen: bytes) -> None:
     crash, disk, file = without_faults(b"old")
     disk.fail("write", short=short)
     assert failing(lambda: file.write(0, (b"n", b"ew"), sync=True)) == errno.EIO
@@ -92,7 +92,7 @@ def test_a_failed_synced_write_may_be_seen_in_part(short: int | None, seen: byte
 
 @pytest.mark.parametrize(("short", "seen"), [(None, b"old"), (0, b"old"), (2, b"ned")])
 @pytest.mark.parametrize("sync", [True, False])
-def test_a_write_to_a_full_disk_leaves_what_fitted_pending(
+def test_a_write_to_a_full_disk_leaves_the_part_that_fitted_pending(
     short: int | None, seen: bytes, sync: bool
 ) -> None:
     crash, disk, file = without_faults(b"old")
@@ -106,7 +106,7 @@ def test_a_write_to_a_full_disk_leaves_what_fitted_pending(
 
 @pytest.mark.parametrize("short", [None, 5, 100])
 @pytest.mark.parametrize("zeros", [True, False])
-def test_room_may_be_made_in_part(short: int | None, zeros: bool) -> None:
+def test_room_may_be_allocated_in_part(short: int | None, zeros: bool) -> None:
     _, disk, file = without_faults(b"old")
     make = file.write_zeros if zeros else file.allocate
     disk.fail("allocate", error=errno.ENOSPC, short=short)
@@ -115,7 +115,7 @@ def test_room_may_be_made_in_part(short: int | None, zeros: bool) -> None:
     assert file.read(0, 3) == (bytes(3) if zeros and short else b"old")
 
 
-def test_names_stay_pending_when_syncing_the_directory_failed() -> None:
+def test_names_stay_pending_after_a_failed_directory_sync() -> None:
     crash, disk, _ = without_faults(b"x")
     made(disk).rename("a", "b")
     disk.fail("directory sync")
@@ -135,7 +135,7 @@ def test_a_failed_write_counts_as_an_operation_of_the_disk() -> None:
     assert crash.operations == before + 2
 
 
-def test_a_real_disk_can_be_made_to_fail_too(tmp_path: Path) -> None:
+def test_a_real_disk_can_be_made_to_fail(tmp_path: Path) -> None:
     disk = FaultDisk(RealDisk())
     directory = disk.directory(str(tmp_path / "data"), make=True)
     file = directory.create("a")

@@ -17,7 +17,7 @@ def taken() -> threading.Lock:
     return lock
 
 
-def test_time_stands_still_until_it_is_moved() -> None:
+def test_time_does_not_pass_until_it_is_advanced() -> None:
     clock: Clock = FakeClock(start_us=5_000_000)
     assert (clock.time_us(), clock.monotonic()) == (5_000_000, 0.0)
     assert (clock.time_us(), clock.monotonic()) == (5_000_000, 0.0)
@@ -37,7 +37,7 @@ def test_many_small_steps_add_up_exactly() -> None:
     assert (clock.time_us(), clock.monotonic()) == (100_000_000, 100.0)
 
 
-def test_the_wall_clock_may_be_set_and_nothing_else_notices() -> None:
+def test_setting_the_wall_clock_does_not_change_monotonic_time() -> None:
     clock = FakeClock(start_us=5_000_000)
     clock.advance(10)
     clock.set_wall_clock(1_000_000)
@@ -55,13 +55,13 @@ def test_a_free_lock_is_taken_at_once() -> None:
     assert clock.monotonic() == 0.0
 
 
-def test_waiting_moves_time_instead_of_sleeping() -> None:
+def test_a_wait_advances_time_instead_of_sleeping() -> None:
     clock = FakeClock()
     assert not clock.wait(taken(), 3600.0)
     assert clock.monotonic() == 3600.0
 
 
-def test_a_timeout_in_the_past_is_one_of_nothing() -> None:
+def test_a_negative_timeout_is_one_of_zero() -> None:
     clock = FakeClock()
     assert not clock.wait(taken(), -1.0)
     assert clock.monotonic() == 0.0
@@ -77,12 +77,12 @@ class LateLock:
         return self._clock.monotonic() > 0
 
 
-def test_a_lock_released_at_the_last_moment_is_taken() -> None:
+def test_a_lock_released_when_the_timeout_ends_is_taken() -> None:
     clock = FakeClock()
     assert clock.wait(LateLock(clock), 1.0)
 
 
-def test_without_a_timeout_it_waits_for_another_thread() -> None:
+def test_a_wait_without_a_timeout_waits_for_another_thread() -> None:
     clock, lock = FakeClock(), taken()
     threading.Timer(0.01, lock.release).start()
     assert clock.wait(lock, None)
@@ -115,7 +115,7 @@ def test_another_thread_waits_until_time_has_passed() -> None:
     assert got == [False]
 
 
-def test_another_thread_is_woken_by_whoever_releases_its_lock() -> None:
+def test_another_thread_is_woken_when_its_lock_is_released() -> None:
     clock, lock = FakeClock(), taken()
     thread, got = waiting(clock, lock)
     lock.release()
@@ -131,8 +131,8 @@ def test_both_clocks_have_the_same_methods() -> None:
         assert all(callable(getattr(clock, name)) for name in wanted)
 
 
-def test_the_public_names_are_there_and_need_no_test_tools() -> None:
-    """An application may use them with the test tools that it likes."""
+def test_fmq_testing_imports_no_test_framework() -> None:
+    """An application may use it with any test framework."""
     assert all(hasattr(fmq.testing, name) for name in fmq.testing.__all__)
     script = "import sys, fmq.testing; print(*sys.modules)"
     loaded = subprocess.run(
@@ -141,8 +141,8 @@ def test_the_public_names_are_there_and_need_no_test_tools() -> None:
     assert not {"pytest", "hypothesis", "unittest"}.intersection(loaded)
 
 
-def test_a_test_waits_until_another_thread_has_done_what_it_could() -> None:
-    """It asks again whenever that thread begins to wait: no time of the clock passes meanwhile."""
+def test_until_waits_for_another_thread_without_passing_time() -> None:
+    """It checks its condition again whenever that thread begins to wait."""
     clock, done = FakeClock(), []
 
     def work() -> None:

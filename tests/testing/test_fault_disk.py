@@ -48,8 +48,8 @@ def test_other_operations_do_not_fail(operation: Operation) -> None:
     OPERATIONS[operation](directory, file)
 
 
-def test_a_close_or_unlock_that_fails_is_done_all_the_same() -> None:
-    """As the kernel does it: it releases the number and its lock, and then reports the error."""
+def test_a_close_or_unlock_that_fails_takes_effect_all_the_same() -> None:
+    """The kernel also releases the number and the lock first, and then reports the error."""
     _, disk, file = without_faults(b"x")
     directory = made(disk)
     release = directory.lock("LOCK")
@@ -74,7 +74,7 @@ def test_operations_are_counted_by_kind(operation: Operation) -> None:
 
 
 def test_each_operation_of_a_workload_can_be_made_to_fail() -> None:
-    """Count first, then fail each in turn: the use that the class is made for."""
+    """Count the operations first, then fail each in turn. This is the purpose of the class."""
 
     def work(disk: FaultDisk) -> int:
         file = made(disk).create("a")
@@ -93,7 +93,7 @@ def test_each_operation_of_a_workload_can_be_made_to_fail() -> None:
         assert work(disk) == nth
 
 
-def test_operations_are_counted_from_the_order_to_fail_on() -> None:
+def test_nth_counts_operations_after_the_call_of_fail() -> None:
     _, disk, file = without_faults(b"x")
     disk.fail("write", nth=1)
     file.write(0, (b"1",), sync=True)
@@ -112,7 +112,7 @@ def test_a_persistent_fault_lasts_until_it_is_healed() -> None:
     assert content(disk, "a") == b"3"
 
 
-def test_only_files_of_the_names_asked_for_fail() -> None:
+def test_only_files_that_match_names_fail() -> None:
     _, disk, file = without_faults(b"x")
     other = made(disk).create("b.idx")
     disk.fail("write", nth=1, names="*.idx")
@@ -123,14 +123,14 @@ def test_only_files_of_the_names_asked_for_fail() -> None:
     assert disk.count("write", names="*.idx") == 2
 
 
-def test_an_open_file_that_is_renamed_fails_under_its_new_name() -> None:
+def test_a_renamed_open_file_fails_under_its_new_name() -> None:
     _, disk, file = without_faults(b"x")
     made(disk).rename("a", "a.seg")
     disk.fail("write", names="*.seg")
     assert failing(lambda: file.write(0, (b"2",), sync=True)) == errno.EIO
 
 
-def test_making_the_directory_itself_may_fail() -> None:
+def test_making_a_directory_may_fail() -> None:
     disk = FaultDisk(CrashDisk())
     disk.fail("mkdir", error=errno.ENOSPC)
     assert failing(lambda: made(disk)) == errno.ENOSPC
@@ -139,8 +139,10 @@ def test_making_the_directory_itself_may_fail() -> None:
     assert disk.count("mkdir") == 2
 
 
-def test_a_call_is_made_before_the_operation_that_a_test_names() -> None:
-    """By the thread that asks for the operation; what the call raises, the operation raises."""
+def test_before_calls_a_function_before_the_named_operation() -> None:
+    """The thread that asks for the operation calls it. If the function raises, so does the
+    operation.
+    """
     disk = FaultDisk(CrashDisk())
     directory = disk.directory("d", make=True)
     file = directory.create("a")

@@ -25,7 +25,7 @@ def put(model: bytearray, offset: int, data: bytes) -> None:
 
 @settings(deadline=None)
 @given(STEPS, st.integers(0, 40), st.integers(0, 40))
-def test_an_image_is_its_bytes_and_copies_do_not_touch_each_other(
+def test_an_image_has_the_bytes_of_a_model_and_so_do_its_copies(
     steps: list[Step], offset: int, size: int
 ) -> None:
     image, model = Image(), bytearray()
@@ -56,7 +56,7 @@ def test_an_image_is_its_bytes_and_copies_do_not_touch_each_other(
 
 @settings(deadline=None)
 @given(st.binary(max_size=5), st.binary(max_size=5))
-def test_digests_differ_where_bytes_do(one: bytes, other: bytes) -> None:
+def test_digests_differ_if_bytes_differ(one: bytes, other: bytes) -> None:
     images = []
     for data in (one, other):
         image = Image()
@@ -65,7 +65,7 @@ def test_digests_differ_where_bytes_do(one: bytes, other: bytes) -> None:
     assert (images[0].digest() == images[1].digest()) == (one == other)
 
 
-def test_zeros_at_the_end_count() -> None:
+def test_zeros_at_the_end_change_the_digest() -> None:
     short, long = Image(), Image()
     short.grow(5)
     long.grow(6)

@@ -23,14 +23,14 @@ def kept(pending: list[Change]) -> list[frozenset[int]]:
 
 
 @pytest.mark.parametrize("count", range(6))
-def test_of_up_to_five_changes_every_subset_is_tried(count: int) -> None:
+def test_every_subset_of_up_to_five_changes_is_tried(count: int) -> None:
     numbers = range(10, 10 + count)
     subsets = chain.from_iterable(combinations(numbers, size) for size in range(count + 1))
     assert sorted(map(sorted, kept(rooms(count)))) == sorted(map(list, subsets))
 
 
 @pytest.mark.parametrize("count", [6, 40])
-def test_of_more_the_prefixes_and_all_but_one_and_only_one_are_tried(count: int) -> None:
+def test_of_many_changes_prefixes_single_and_all_but_one_are_tried(count: int) -> None:
     tried = kept(rooms(count))
     numbers = list(range(10, 10 + count))
     for i in range(count):
@@ -43,14 +43,14 @@ def test_of_more_the_prefixes_and_all_but_one_and_only_one_are_tried(count: int)
     assert any(2 <= len(some) <= count - 2 for some in others), "some at random"
 
 
-def test_the_simple_losses_come_first() -> None:
+def test_simple_losses_come_before_torn_ones() -> None:
     tried = list(losses([Write(1, 0, b"abc", 0), Write(2, 3, b"def", 3)], Random(1)))
     assert tried[0] == Loss()
     assert tried[3] == Loss(frozenset({1, 2}))
     assert all(loss.torn is not None for loss in tried[4:])
 
 
-def test_a_torn_write_stands_on_the_prefix_before_it_and_among_all_others() -> None:
+def test_a_torn_write_is_tried_after_its_prefix_and_among_all_others() -> None:
     writes = [Write(number, number * 3, b"abc", 0) for number in range(3)]
     tried = set(losses(writes, Random(1)))
     torn = Torn(1, 2, Tear.SHORT)
@@ -70,7 +70,7 @@ class OneTear:
 
 
 @pytest.mark.parametrize("pending", [[], rooms(1), rooms(9), [OneTear(), *rooms(3)[1:]]])
-def test_a_random_loss_is_one_that_may_happen(pending: list[Change]) -> None:
+def test_a_random_loss_is_a_possible_one(pending: list[Change]) -> None:
     numbers = {change.number for change in pending}
     chosen = {random_loss(pending, Random(seed)) for seed in range(300)}
     for loss in chosen:

@@ -45,7 +45,7 @@ def start(disk: CrashDisk) -> tuple[Directory, File]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_each_change_is_one_operation(name: str) -> None:
+def test_each_change_counts_as_one_operation(name: str) -> None:
     disk = CrashDisk()
     parts = start(disk)
     assert disk.operations == 5
@@ -53,7 +53,7 @@ def test_each_change_is_one_operation(name: str) -> None:
     assert disk.operations == len(disk.history) == 6
 
 
-def test_history_tells_each_operation_by_the_name_that_the_file_has() -> None:
+def test_history_lists_operations_under_the_files_current_names() -> None:
     disk = CrashDisk()
     directory, file = start(disk)
     file.write(7, (b"ab", b"c"), sync=True)
@@ -72,7 +72,7 @@ def test_history_tells_each_operation_by_the_name_that_the_file_has() -> None:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_reading_is_no_operation(name: str) -> None:
+def test_reading_does_not_count_as_an_operation(name: str) -> None:
     disk = CrashDisk()
     parts = start(disk)
     QUESTIONS[name](*parts)
@@ -92,7 +92,7 @@ def test_the_operation_at_which_the_power_fails_does_not_happen(name: str) -> No
 
 
 @pytest.mark.parametrize("name", OPERATIONS | QUESTIONS)
-def test_without_power_nothing_works(name: str) -> None:
+def test_after_a_power_loss_every_operation_raises(name: str) -> None:
     disk = CrashDisk(crash_at=5)
     parts = start(disk)
     with pytest.raises(PowerLoss):
@@ -130,7 +130,7 @@ def test_an_interrupted_synced_write_is_whole_or_torn_or_absent() -> None:
     assert all(data and data.startswith(b"old") for data in seen)
 
 
-def test_an_interrupted_sync_leaves_pending_what_was() -> None:
+def test_an_interrupted_sync_leaves_writes_pending() -> None:
     disk = CrashDisk(crash_at=6)
     _, file = start(disk)
     file.write(0, (b"x",), sync=False)
@@ -139,7 +139,7 @@ def test_an_interrupted_sync_leaves_pending_what_was() -> None:
     assert {b"", b"x"} <= outcomes(disk, "a")
 
 
-def test_a_thread_notices_that_the_power_failed_in_another() -> None:
+def test_a_power_loss_reaches_every_thread() -> None:
     disk = CrashDisk(crash_at=400)
     _, file = start(disk)
     felt = []
@@ -163,7 +163,7 @@ def test_a_thread_notices_that_the_power_failed_in_another() -> None:
 # --- kills ----------------------------------------------------------------------------------
 
 
-def test_after_a_kill_all_is_there_that_had_been_seen() -> None:
+def test_after_a_kill_everything_visible_is_still_there() -> None:
     disk = CrashDisk()
     directory, file = start(disk)
     file.write(0, (b"x",), sync=False)
@@ -174,7 +174,7 @@ def test_after_a_kill_all_is_there_that_had_been_seen() -> None:
     assert later.operations == 0
 
 
-def test_after_a_kill_what_was_pending_is_pending_still() -> None:
+def test_after_a_kill_pending_changes_are_still_pending() -> None:
     disk = CrashDisk()
     directory, file = start(disk)
     file.write(0, (b"x",), sync=False)
@@ -188,7 +188,7 @@ def test_after_a_kill_what_was_pending_is_pending_still() -> None:
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_a_kill_may_come_before_or_after_an_interrupted_write_is_seen(written: bool) -> None:
+def test_a_kill_may_come_before_or_after_an_interrupted_write(written: bool) -> None:
     disk = CrashDisk(crash_at=5)
     _, file = start(disk)
     with pytest.raises(PowerLoss):
@@ -199,8 +199,8 @@ def test_a_kill_may_come_before_or_after_an_interrupted_write_is_seen(written: b
     assert (later.pending() != []) == written
 
 
-def test_numbers_of_changes_are_never_used_again() -> None:
-    """A Loss names changes by number, those of the lives before a kill included."""
+def test_numbers_of_changes_are_not_reused_after_a_kill() -> None:
+    """A Loss names changes by number, also those from before a kill."""
     disk = CrashDisk(crash_at=6)
     _, file = start(disk)
     file.write(0, (b"x",), sync=False)
@@ -222,7 +222,7 @@ def test_a_crash_releases_locks_and_pins() -> None:
         assert made(later).open("a").pin(exclusive=True)
 
 
-def test_the_power_may_fail_again() -> None:
+def test_a_disk_after_a_crash_may_lose_power_again() -> None:
     disk = CrashDisk()
     start(disk)
     for later in (

@@ -43,10 +43,10 @@ def run(directory: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_failing_test_says_how_to_run_that_crash_again(tmp_path: Path) -> None:
-    """And where the directories are that the crash left; the line that it gives does what it says.
+def test_a_failing_test_prints_how_to_repeat_its_crash(tmp_path: Path) -> None:
+    """It also says where the directories are that the crash left. The printed command works.
 
-    The frames between the test and its check are fmq's, and are not shown.
+    Frames of fmq between the test and its check are not shown.
     """
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_notes.py").write_text(TESTS)
@@ -65,7 +65,7 @@ def test_a_failing_test_says_how_to_run_that_crash_again(tmp_path: Path) -> None
 
 
 def test_the_command_line_chooses_seed_and_number_of_power_cuts(tmp_path: Path) -> None:
-    """It wins over what the test says, so that a nightly run can try more with the same tests."""
+    """It overrides the arguments of the test, so that a nightly run can try more."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_notes.py").write_text(TESTS)
     tried = []
@@ -78,8 +78,7 @@ def test_the_command_line_chooses_seed_and_number_of_power_cuts(tmp_path: Path) 
     assert tried[0][1] < tried[1][1]
 
 
-def test_only_the_fixture_needs_pytest() -> None:
-    """`import fmq.testing` does not load it, so that `crash` works where it is not installed."""
+def test_importing_fmq_testing_does_not_import_pytest() -> None:
     script = "import sys, fmq.testing; print('pytest' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

@@ -34,7 +34,7 @@ def ack(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("tamper", "act"), [(shift_a_queue, send), (add_an_ack, ack)])
-def test_everything_an_append_touches_is_compared_at_once(
+def test_the_shadow_notices_a_wrong_ledger_at_the_next_append(
     tamper: Callable[[Ledger], None], act: Callable[[Engine], object]
 ) -> None:
     with opened(CrashDisk()) as engine:
@@ -46,7 +46,7 @@ def test_everything_an_append_touches_is_compared_at_once(
         SHADOWS.pop()
 
 
-def test_everything_is_compared_at_the_end() -> None:
+def test_the_shadow_compares_the_whole_ledger_in_verify() -> None:
     with opened(CrashDisk()) as engine:
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"1")

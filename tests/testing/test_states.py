@@ -23,7 +23,7 @@ def busy() -> CrashDisk:
     return disk
 
 
-def test_states_are_distinct_and_always_the_same() -> None:
+def test_states_are_distinct_and_the_same_for_each_seed() -> None:
     disk = busy()
     states = [state.fingerprint() for state in disk.states()]
     assert len(set(states)) == len(states) > 100
@@ -31,8 +31,7 @@ def test_states_are_distinct_and_always_the_same() -> None:
     assert set(states) != {state.fingerprint() for state in disk.states(seed=1)}
 
 
-def test_a_loss_tells_all_there_is_to_know_of_a_state() -> None:
-    """So a failure can be written down, and seen again."""
+def test_a_loss_written_as_json_gives_the_same_state_again() -> None:
     disk = busy()
     for state in disk.states():
         assert state.loss is not None
@@ -42,13 +41,13 @@ def test_a_loss_tells_all_there_is_to_know_of_a_state() -> None:
         assert disk.after(again).fingerprint() == state.fingerprint()
 
 
-def test_after_a_power_loss_nothing_is_pending() -> None:
+def test_no_change_is_pending_after_a_power_loss() -> None:
     for state in busy().states():
         assert state.pending() == []
         assert [again.fingerprint() for again in state.states()] == [state.fingerprint()]
 
 
-def test_a_seed_chooses_one_state_and_all_kinds_are_chosen() -> None:
+def test_a_seed_chooses_one_state_and_seeds_reach_every_kind() -> None:
     disk = busy()
     chosen = {disk.after_power_loss(seed).fingerprint() for seed in range(200)}
     assert disk.after_power_loss(7).fingerprint() == disk.after_power_loss(7).fingerprint()
@@ -59,7 +58,7 @@ def test_a_seed_chooses_one_state_and_all_kinds_are_chosen() -> None:
     assert {loss.torn.tear for loss in torn if loss and loss.torn} == set(Tear)
 
 
-def test_disks_made_from_one_another_share_nothing() -> None:
+def test_writes_to_one_disk_do_not_change_its_siblings() -> None:
     disk = CrashDisk()
     directory = made(disk)
     file = directory.create("a")
@@ -73,7 +72,7 @@ def test_disks_made_from_one_another_share_nothing() -> None:
         assert content(other, "b") is None
 
 
-def test_states_of_a_running_disk_are_those_of_the_moment() -> None:
+def test_states_are_those_of_the_moment_they_were_asked_for() -> None:
     disk = CrashDisk()
     directory = made(disk)
     file = directory.create("a")
@@ -85,8 +84,8 @@ def test_states_of_a_running_disk_are_those_of_the_moment() -> None:
     assert b"yy" not in {content(state, "a") for state in states}
 
 
-def test_a_file_of_zeros_costs_nothing() -> None:
-    """Segments are 16 MiB of zeros with a little at the start; thousands are copied."""
+def test_a_huge_file_of_zeros_is_cheap() -> None:
+    """Segments are 16 MiB of zeros with little at their start, and thousands are copied."""
     disk = CrashDisk()
     directory = made(disk)
     file = directory.create("a")

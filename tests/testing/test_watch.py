@@ -37,8 +37,8 @@ def left_by(disk: CrashDisk) -> list[object]:
 
 
 @pytest.mark.parametrize("crash_at", range(STEPS))
-def test_a_watcher_sees_what_a_crash_at_this_operation_leaves(crash_at: int) -> None:
-    """The same kills and the same power cuts as of a disk that crashes there."""
+def test_a_watcher_sees_the_states_that_a_crash_there_leaves(crash_at: int) -> None:
+    """Compare kills and power cuts with those of a disk that crashes at the operation."""
     watched, seen = CrashDisk(), []
     watched.watch(lambda _: seen.append(left_by(watched)))
     work(watched)
@@ -49,8 +49,8 @@ def test_a_watcher_sees_what_a_crash_at_this_operation_leaves(crash_at: int) -> 
     assert seen[crash_at] == left_by(crashed)
 
 
-def test_a_watched_disk_does_and_promises_the_same() -> None:
-    """After every operation: the bytes, what is pending, and what a power cut may leave."""
+def test_a_watched_disk_behaves_like_one_without_a_watcher() -> None:
+    """The history, the bytes and the possible losses are the same."""
     disks = CrashDisk(), CrashDisk()
     told: list[str] = []
     disks[1].watch(told.append)
@@ -60,8 +60,8 @@ def test_a_watched_disk_does_and_promises_the_same() -> None:
     assert left_by(disks[0]) == left_by(disks[1])
 
 
-def test_a_disk_that_is_not_watched_any_more_tells_nothing() -> None:
-    """And a watched one that is to crash tells of the operation at which it does."""
+def test_a_removed_watcher_is_not_called() -> None:
+    """A watcher is also called for the operation at which its disk crashes."""
     disk, told = CrashDisk(crash_at=2), list[str]()
     disk.watch(told.append)
     directory = made(disk)
@@ -75,8 +75,8 @@ def test_a_disk_that_is_not_watched_any_more_tells_nothing() -> None:
     assert len(told) == 3
 
 
-def test_a_number_in_a_loss_has_a_name() -> None:
-    """Also if it was left pending by an earlier life."""
+def test_a_number_of_a_change_has_a_name() -> None:
+    """This includes a change left pending from before a kill."""
     disk = CrashDisk()
     made(disk).create("a").write(0, (b"x",), sync=False)
     *_, change = disk.pending()

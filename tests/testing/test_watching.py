@@ -27,8 +27,8 @@ def states(disk: CrashDisk) -> set[str]:
     return {state.fingerprint() for state in (*kills, *disk.states())}
 
 
-def test_a_watcher_sees_what_a_power_loss_at_each_operation_would_leave() -> None:
-    """Method: once for each operation with `crash_at`, and once for all with a watcher."""
+def test_stopped_disks_have_the_states_of_a_loss_at_each_operation() -> None:
+    """Method: compare one run with a watcher with a run for each `crash_at`."""
     watched: list[CrashDisk] = []
     disk = CrashDisk()
     disk.watch(lambda _: watched.append(disk.stopped()))
@@ -42,7 +42,7 @@ def test_a_watcher_sees_what_a_power_loss_at_each_operation_would_leave() -> Non
         assert seen.situation() == crashed.situation(), crash_at
 
 
-def test_a_stopped_disk_does_nothing_any_more_and_can_be_copied() -> None:
+def test_a_stopped_disk_refuses_operations_and_keeps_its_states() -> None:
     disk = CrashDisk()
     act(disk)
     before = states(disk)
@@ -54,8 +54,8 @@ def test_a_stopped_disk_does_nothing_any_more_and_can_be_copied() -> None:
         assert states(each) == before
 
 
-def test_a_situation_tells_durable_from_seen() -> None:
-    """Two disks with the same bytes, of which one may still lose some."""
+def test_a_situation_differs_if_durable_bytes_differ() -> None:
+    """The two disks show the same bytes, but one may still lose some."""
     disk = CrashDisk()
     file = made(disk).create("a")
     made(disk).sync()
@@ -66,7 +66,7 @@ def test_a_situation_tells_durable_from_seen() -> None:
     assert disk.situation() != situation
 
 
-def test_a_situation_leaves_out_what_does_not_matter() -> None:
+def test_a_situation_can_leave_out_a_file() -> None:
     disk = CrashDisk()
     made(disk).create("a")
     without, other = disk.situation(but="x"), disk.situation(but="a")
