@@ -31,13 +31,13 @@ def test_an_ack_set_holds_the_same_offsets_as_a_set(
 
 
 @given(RANGES)
-def test_the_floor_is_the_first_offset_that_is_not_done(ranges: list[tuple[int, int]]) -> None:
+def test_the_floor_is_the_first_offset_without_an_ack(ranges: list[tuple[int, int]]) -> None:
     acked, model = made(ranges)
     assert acked.floor == min(set(range(60)) - model)
 
 
 @given(RANGES, st.integers(0, 60), st.integers(0, 60))
-def test_gaps_are_what_is_missing_in_order_and_none_is_empty(
+def test_gaps_list_the_missing_offsets_in_order(
     ranges: list[tuple[int, int]], first: int, end: int
 ) -> None:
     acked, model = made(ranges)
@@ -49,7 +49,7 @@ def test_gaps_are_what_is_missing_in_order_and_none_is_empty(
 
 
 @given(RANGES, RANGES)
-def test_carried_acks_make_the_same_set_again(
+def test_carried_acks_restore_the_same_set(
     ranges: list[tuple[int, int]], before: list[tuple[int, int]]
 ) -> None:
     """Checkpoints and STATE records carry acks as lists, which are added to known ones."""
@@ -74,7 +74,7 @@ def test_the_order_of_acks_does_not_matter(ranges: list[tuple[int, int]]) -> Non
 def test_dropped_offsets_are_below_the_floor(
     before: list[tuple[int, int]], after: list[tuple[int, int]], first: int
 ) -> None:
-    """Before or afterwards: an ack that is replayed over what is gone changes nothing of it."""
+    """An ack of dropped offsets changes nothing, before the drop or replayed after it."""
     acked, model = made(before)
     expected = acked.beyond(first)
     acked.drop_below(first)
@@ -89,8 +89,8 @@ def test_dropped_offsets_are_below_the_floor(
 
 
 @given(RANGES, st.integers(0, 60))
-def test_only_an_ack_makes_a_group_that_counts(ranges: list[tuple[int, int]], first: int) -> None:
-    """Nothing that is dropped does, and an ack of what is dropped does, too."""
+def test_a_set_is_empty_until_an_ack_is_added(ranges: list[tuple[int, int]], first: int) -> None:
+    """Dropping offsets does not change that. An ack of dropped offsets counts too."""
     acked = AckSet(first)
     assert acked.is_empty
     acked.drop_below(first + 5)

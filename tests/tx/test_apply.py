@@ -88,7 +88,7 @@ def steps() -> Steps:
     return Steps()
 
 
-def test_prepared_messages_are_published_by_their_commit_alone(steps: Steps) -> None:
+def test_prepared_messages_are_published_only_by_their_commit(steps: Steps) -> None:
     prepare = steps.undecided()
     assert steps.ledger.topics["t"].queues[0].next == 0
     steps.apply(run(Kind.TX_MESSAGE, prepare.tx), decided(Kind.COMMIT, prepare))
@@ -114,18 +114,18 @@ def test_a_transaction_in_one_phase_begins_with_its_first_record(steps: Steps) -
     steps.refuses(sent, commit, match="TX_MESSAGE cannot follow absent")
 
 
-def test_a_commit_in_one_phase_seals_what_stands_before_it(steps: Steps) -> None:
+def test_a_one_phase_commit_that_does_not_fit_its_messages_is_refused(steps: Steps) -> None:
     steps.refuses(*one_phase(steps, seal=bytes(16)), match="seal")
     steps.refuses(*one_phase(steps, messages=3), match="does not publish")
     steps.refuses(*one_phase(steps, tx=7), match="two transactions")
 
 
-def test_a_commit_in_one_phase_of_an_undecided_id_is_refused(steps: Steps) -> None:
+def test_a_one_phase_commit_of_an_undecided_id_is_refused(steps: Steps) -> None:
     steps.undecided("T")
     steps.refuses(*one_phase(steps), match="undecided 'T'")
 
 
-def test_references_without_their_commit_are_nothing(steps: Steps) -> None:
+def test_references_without_their_commit_publish_nothing(steps: Steps) -> None:
     prepare = steps.undecided()
     steps.apply(run(Kind.REF_MESSAGE, prepare.tx))
     assert steps.ledger.topics["t"].queues[0].next == 0
@@ -174,7 +174,7 @@ def test_a_second_decision_is_refused(steps: Steps, first: Kind, second: Kind) -
     steps.refuses(decided(second, prepare), match="cannot follow absent")
 
 
-def test_a_roll_back_behind_references_in_one_append_is_refused(steps: Steps) -> None:
+def test_a_rollback_after_references_in_one_append_is_refused(steps: Steps) -> None:
     prepare = steps.undecided()
     publish = run(Kind.REF_MESSAGE, prepare.tx)
     steps.refuses(publish, decided(Kind.ROLLBACK, prepare), match="cannot follow committing")
@@ -192,16 +192,14 @@ def test_a_commit_that_publishes_less_than_was_prepared_is_refused(steps: Steps)
 
 
 def test_a_commit_that_states_other_counts_than_its_prepare_is_refused(steps: Steps) -> None:
-    """A COMMIT that agrees with its own append, but not with what had been sealed."""
+    """The COMMIT agrees with its own append, but not with what was sealed."""
     prepare = steps.undecided(runs=2)
     half = decided(Kind.COMMIT, prepare, records=1, messages=2)
     steps.refuses(run(Kind.TX_MESSAGE, prepare.tx), half, match="what its PREPARE stated")
 
 
 @pytest.mark.parametrize("end", [2, 4])
-def test_a_commit_that_acks_something_else_than_was_prepared_is_refused(
-    steps: Steps, end: int
-) -> None:
+def test_a_commit_with_other_acks_than_its_prepare_is_refused(steps: Steps, end: int) -> None:
     records = steps.prepare(runs=0, acks=(AckRange("g", "t", 0, 0, 3),))
     steps.apply(*records)
     prepare = records[0]
@@ -229,7 +227,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "match"), CHANGES)
-def test_a_prepare_that_does_not_state_what_follows_it_is_refused(
+def test_a_prepare_that_does_not_fit_its_messages_is_refused(
     steps: Steps, changed: dict[str, Any], match: str
 ) -> None:
     steps.refuses(*steps.prepare(**changed), match=match)
@@ -245,12 +243,12 @@ def test_a_second_prepare_of_an_undecided_id_is_refused(steps: Steps) -> None:
 
 
 def test_an_id_may_be_prepared_again_once_it_is_decided(steps: Steps) -> None:
-    """The window in which an id is not used twice is the manager's to keep, not the journal's."""
+    """The journal allows it. The manager keeps ids from being reused within the window."""
     steps.apply(decided(Kind.ROLLBACK, steps.undecided("T")))
     steps.undecided("T")
 
 
-def test_a_relocation_takes_the_old_ones_place(steps: Steps) -> None:
+def test_a_relocation_replaces_the_old_transaction(steps: Steps) -> None:
     old = steps.undecided()
     again = steps.prepare(tx=old.tx, replaces=old.position)
     for record in again[1:]:
@@ -260,11 +258,11 @@ def test_a_relocation_takes_the_old_ones_place(steps: Steps) -> None:
     assert (entry.tx, entry.prepare.position) == (old.tx, again[0].position)
 
 
-def test_a_relocation_of_nothing_is_refused(steps: Steps) -> None:
+def test_a_relocation_of_no_undecided_transaction_is_refused(steps: Steps) -> None:
     steps.refuses(*steps.prepare(replaces=64), match="not undecided")
 
 
-def test_a_relocation_that_does_not_name_the_newest_is_refused(steps: Steps) -> None:
+def test_a_relocation_must_name_the_newest_position(steps: Steps) -> None:
     old = steps.undecided()
     again = steps.prepare(tx=old.tx, replaces=8)
     for record in again[1:]:
@@ -282,8 +280,8 @@ def test_a_state_that_contradicts_the_records_before_it_is_refused(steps: Steps)
     steps.refuses(Carryover(json.dumps(carried).encode(), 1), match="ends at 9, not 2")
 
 
-def test_a_decision_may_meet_a_transaction_from_below_the_floor(steps: Steps) -> None:
-    """Its PREPARE was dropped after it had been relocated or decided."""
+def test_a_decision_without_a_prepare_is_allowed_below_the_floor(steps: Steps) -> None:
+    """The PREPARE was dropped after it had been relocated or decided."""
     steps.ledger.known_from = 5000
     prepare = Prepare("T", "p", 1, 1, 2, 0, seal_of([]), tx=64)
     steps.apply(run(Kind.TX_MESSAGE, 64), decided(Kind.COMMIT, prepare))
@@ -298,7 +296,7 @@ APPENDS: list[Callable[[Steps], list[Record]]] = [
 
 
 @pytest.mark.parametrize("append", APPENDS)
-def test_an_applied_append_moves_the_applied_position_to_its_end(
+def test_applying_an_append_moves_the_applied_position_to_its_end(
     steps: Steps, append: Callable[[Steps], list[Record]]
 ) -> None:
     steps.apply(*append(steps))

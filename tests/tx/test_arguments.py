@@ -36,8 +36,8 @@ def engine(disk: CrashDisk) -> Iterator[Engine]:
         assert [info.topic for info in engine.queues()] == ["old", "old"]
 
 
-def test_false_is_the_first_queue() -> None:
-    """It is an int; other falsy values are refused, see tests/test_wrong_kinds.py."""
+def test_queue_false_means_the_first_queue() -> None:
+    """False is an int. Other falsy values are refused, see tests/test_wrong_kinds.py."""
     with opened(CrashDisk()) as engine:
         engine.send("t", b"0", queue=0)
         for send in ways_to_send(engine):
@@ -46,8 +46,8 @@ def test_false_is_the_first_queue() -> None:
         assert bodies(engine, "t") == [b"0"] + [b"1"] * 8
 
 
-def test_nothing_is_sent_to_where_nothing_can_be(engine: Engine) -> None:
-    """A call without messages is checked as one with some, and takes no turn among the queues."""
+def test_an_empty_send_many_checks_its_arguments(engine: Engine) -> None:
+    """It is checked like one with messages, and takes no turn among the queues."""
     tx = engine.transaction()
     for call in (engine.send_many, tx.send_many):
         with pytest.raises(BadName, match="has queues 0 to 1"):
@@ -63,7 +63,7 @@ def test_nothing_is_sent_to_where_nothing_can_be(engine: Engine) -> None:
         assert other.send("t", b"").queue == turns[0] != turns[1]
 
 
-def test_a_transaction_sends_what_was_there_when_it_was_told_to() -> None:
+def test_a_transaction_sends_arguments_as_they_were_at_the_call() -> None:
     with opened(CrashDisk()) as engine:
         headers, body = {"n": ""}, bytearray(1)
         with engine.transaction() as tx:
@@ -78,7 +78,7 @@ def test_a_transaction_sends_what_was_there_when_it_was_told_to() -> None:
         ]
 
 
-def test_views_of_wide_items_are_as_large_as_their_bytes() -> None:
+def test_the_size_of_a_view_is_counted_in_bytes_and_not_in_items() -> None:
     with opened(CrashDisk(), message_bytes_max=100) as engine:
         wide = memoryview(array("Q", [0] * 13))
         for send in (engine.send, lambda topic, body: engine.send_many(topic, [b"", body])):
@@ -88,7 +88,7 @@ def test_views_of_wide_items_are_as_large_as_their_bytes() -> None:
         assert [len(body) for body in bodies(engine, "t")] == [60, 60]
 
 
-def test_no_headers_and_no_producer_have_two_names_each() -> None:
+def test_empty_headers_and_an_empty_producer_are_read_as_none() -> None:
     with opened(CrashDisk()) as engine:
         for send in ways_to_send(engine):
             for key in (None, "k"):
@@ -118,8 +118,8 @@ class Lying(Mapping[str, str]):
         return name * 2
 
 
-def test_headers_are_looked_at_once() -> None:
-    """A mapping that changed meanwhile would become a record that cannot be read."""
+def test_headers_are_read_only_once() -> None:
+    """A mapping that changes meanwhile would make a record that cannot be read."""
     disk = CrashDisk()
     with opened(disk) as engine:
         for send in ways_to_send(engine):
@@ -131,8 +131,8 @@ def test_headers_are_looked_at_once() -> None:
     check(disk)
 
 
-def test_dicts_that_other_threads_fill_are_sent_as_they_are_at_one_instant() -> None:
-    """The messages of one call share a dict, and each may find it otherwise; all can be read."""
+def test_headers_changed_by_another_thread_are_sent_consistently() -> None:
+    """Messages of one call share a dict, and each may find it different. All can be read."""
     disk, shared, ended = CrashDisk(), {"k": "v"}, threading.Event()
 
     def fill() -> None:
@@ -169,8 +169,8 @@ LIARS: list[Any] = [
 ]
 
 
-def test_a_body_is_as_long_as_its_bytes_whatever_its_len_is() -> None:
-    """The first two have four bytes between them, and so had their len()."""
+def test_a_body_is_as_long_as_its_bytes_even_if_its_len_differs() -> None:
+    """The first two bodies have four bytes together, and their len() adds up to four too."""
     disk = CrashDisk()
     with opened(disk) as engine:
         expected = [bytes(memoryview(each)) for each in LIARS]
@@ -188,7 +188,7 @@ def test_a_body_is_as_long_as_its_bytes_whatever_its_len_is() -> None:
     check(disk)
 
 
-def test_an_array_of_numbers_whose_field_has_a_pointers_letter_is_a_body() -> None:
+def test_an_array_with_fields_named_like_pointer_types_is_a_body() -> None:
     numbers: Any = np.array([(1, 2.0)], dtype=[("O", "i4"), ("P", "f4")])
     with opened(CrashDisk()) as engine:
         engine.send("t", numbers)

@@ -66,10 +66,10 @@ LATER = [as_it_is, reopened, killed, sealed, sealed_and_reopened]
 
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("decision", DECISIONS)
-def test_the_same_decision_again_is_a_success_with_the_same_outcome(
+def test_repeating_a_decision_returns_the_same_outcome(
     decision: Decision, later: Callable[[CrashDisk, Engine], Engine]
 ) -> None:
-    """At once, after a restart, a kill, when its segment is full, and both."""
+    """Repeat it at once, after a restart, after a kill, with a full segment, and after both."""
     disk = CrashDisk()
     engine = opened(disk)
     prepared(engine)
@@ -89,7 +89,7 @@ def test_the_same_decision_again_is_a_success_with_the_same_outcome(
 
 
 @pytest.mark.parametrize("by", ["anna", None])
-def test_the_refusal_says_when_and_by_whom_it_was_decided(by: str | None) -> None:
+def test_already_decided_says_when_and_by_whom(by: str | None) -> None:
     """The time is written as ISO 8601, in UTC and to the second."""
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
@@ -104,7 +104,7 @@ def test_the_refusal_says_when_and_by_whom_it_was_decided(by: str | None) -> Non
 
 
 @pytest.mark.parametrize("later", LATER)
-def test_a_one_phase_commit_can_be_asked_for_as_well(
+def test_a_one_phase_commit_has_an_outcome(
     later: Callable[[CrashDisk, Engine], Engine],
 ) -> None:
     disk = CrashDisk()
@@ -118,7 +118,7 @@ def test_a_one_phase_commit_can_be_asked_for_as_well(
         assert list(engine.decide("T", "commit").receipts) == receipts
 
 
-def test_an_outcome_says_all_there_is_to_know() -> None:
+def test_an_outcome_has_all_facts_of_its_transaction() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         seal = prepared(engine)
@@ -147,8 +147,8 @@ def test_an_outcome_says_all_there_is_to_know() -> None:
 
 @pytest.mark.parametrize("decided", [False, True])
 @pytest.mark.parametrize("decision", DECISIONS)
-def test_a_decision_with_a_wrong_seal_reaches_nothing(decision: Decision, decided: bool) -> None:
-    """Not an undecided transaction, and no decided one of the same id either."""
+def test_a_decision_with_a_wrong_seal_is_refused(decision: Decision, decided: bool) -> None:
+    """This holds for an undecided and for a decided transaction with the id."""
     with opened(CrashDisk()) as engine:
         seal = prepared(engine)
         if decided:
@@ -174,7 +174,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("call", "error"), WRONG)
-def test_a_decision_that_cannot_be_is_refused_and_changes_nothing(
+def test_a_decision_with_a_wrong_argument_changes_nothing(
     call: dict[str, Any], error: type[Exception]
 ) -> None:
     with opened(CrashDisk()) as engine:
@@ -185,7 +185,7 @@ def test_a_decision_that_cannot_be_is_refused_and_changes_nothing(
         assert (engine.stats().position, engine.outcome("T").state) == (position, "undecided")
 
 
-def test_undecided_lists_the_oldest_first_with_all_one_needs_to_decide() -> None:
+def test_undecided_lists_the_oldest_first_also_after_a_restart() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         for tx_id in ("A", "B", "C"):
@@ -207,7 +207,7 @@ def test_undecided_lists_the_oldest_first_with_all_one_needs_to_decide() -> None
 # --- the window -----------------------------------------------------------------------------------
 
 
-def test_an_outcome_can_be_asked_for_within_the_window_and_the_error_names_it() -> None:
+def test_an_outcome_is_known_only_within_the_window() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock, outcome_window_seconds=60) as engine:
         prepared(engine)
@@ -224,7 +224,7 @@ def test_an_outcome_can_be_asked_for_within_the_window_and_the_error_names_it() 
                 call()
 
 
-def test_an_id_may_be_used_again_behind_the_window_and_the_newest_outcome_counts() -> None:
+def test_an_id_reused_after_the_window_has_its_newest_outcome() -> None:
     clock, disk = FakeClock(), CrashDisk()
     with opened(disk, clock, outcome_window_seconds=60) as engine:
         prepared(engine)
@@ -239,8 +239,8 @@ def test_an_id_may_be_used_again_behind_the_window_and_the_newest_outcome_counts
     check(disk)
 
 
-def test_many_outcomes_over_many_segments_are_all_found() -> None:
-    """Those of sealed segments through their indexes, ids of equal checksums included."""
+def test_outcomes_in_many_sealed_segments_are_found() -> None:
+    """This includes two ids with the same checksum in an index."""
     disk = CrashDisk()
     ids = ["plumless", "buckeroo"]  # their CRC-32 is the same
     ids += [f"tx-{number}" for number in range(60)]
@@ -261,7 +261,7 @@ def lazily_opened() -> Engine:
 
 
 def test_a_planned_decision_is_not_shown_as_undecided() -> None:
-    """With an interval between syncs it is on its way, and time stands still: who asks, waits."""
+    """With sync="interval" it is not durable yet and time does not pass, so the caller waits."""
     with lazily_opened() as engine:
         prepared(engine, "asked")
         engine.decide("asked", "commit")
@@ -273,7 +273,7 @@ def test_a_planned_decision_is_not_shown_as_undecided() -> None:
         assert sent.state == "committed"
 
 
-def test_a_decision_of_a_checker_is_reported_as_decided() -> None:
+def test_a_decision_of_a_checker_is_in_the_report_of_settle() -> None:
     with lazily_opened() as engine:
         prepared(engine)
         engine.checker("checkout")(lambda question: "commit")

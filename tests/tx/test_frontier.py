@@ -26,8 +26,10 @@ def run(kind: Kind, queue: int, count: int) -> Run:
 
 
 @given(ACTS, st.integers(1, 3))
-def test_offsets_are_dense_in_the_order_of_plans(acts: list[tuple[str, int]], count: int) -> None:
-    """A send, a prepare or a commit is planned; the oldest plan becomes durable."""
+def test_offsets_have_no_gaps_in_the_order_of_plans(
+    acts: list[tuple[str, int]], count: int
+) -> None:
+    """Plan a send, a prepare or a commit, or let the oldest plan become durable."""
     ledger = Ledger(0)
     frontier = Frontier(ledger)
     ledger.topic("t", QUEUES)
@@ -67,7 +69,7 @@ def test_an_id_is_in_use_until_its_transaction_is_in_the_ledger() -> None:
     assert not frontier.has_id("U")
 
 
-def test_a_planned_decision_is_told_from_a_planned_relocation() -> None:
+def test_a_planned_decision_differs_from_a_planned_relocation() -> None:
     frontier = Frontier(Ledger(0))
     entries = []
     for tx in (8, 16):

@@ -12,10 +12,8 @@ from tests.small import CrashDisk, FakeClock, bodies, check, opened
 
 
 @pytest.mark.parametrize("ended", ["open", "committed", "undecided", "rolled back"])
-def test_an_id_that_the_engine_made_is_no_name_for_another_one(ended: str) -> None:
-    """Else both would commit, or one roll back and the other commit: the engine notes no ids of
-    the transactions that it names itself, and would not see it.
-    """
+def test_an_id_made_by_the_engine_cannot_be_given_to_another(ended: str) -> None:
+    """Otherwise two would have one id. The engine does not note the ids that it makes itself."""
     disk = CrashDisk()
     with opened(disk) as engine:
         one = engine.transaction()
@@ -37,7 +35,7 @@ def test_an_id_that_the_engine_made_is_no_name_for_another_one(ended: str) -> No
             ).commit()  # by another engine than that which made it
 
 
-def test_ids_of_that_shape_are_names_like_others() -> None:
+def test_other_ids_shaped_like_those_of_the_engine_are_allowed() -> None:
     with opened(CrashDisk()) as engine:
         made = engine.transaction().tx_id
         number = int(made[24:], 16)
@@ -51,7 +49,7 @@ def test_ids_of_that_shape_are_names_like_others() -> None:
 
 
 def test_a_refused_prepare_does_not_release_the_id_of_another() -> None:
-    """What is being prepared is marked; a refusal takes away only its own mark."""
+    """A refusal removes only its own mark from the ids that are being prepared."""
     with opened(CrashDisk()) as engine:
         frontier = inside(engine).writer.frontier
         one = engine.transaction()
@@ -66,9 +64,7 @@ def test_a_refused_prepare_does_not_release_the_id_of_another() -> None:
 
 @pytest.mark.parametrize("later", ["undecided", "committed", "rolled back"])
 @pytest.mark.parametrize("step", ["commit", "rollback"])
-def test_a_handle_from_long_ago_decides_nothing_of_who_has_its_id_now(
-    later: str, step: str
-) -> None:
+def test_an_old_handle_cannot_decide_a_later_one_with_its_id(later: str, step: str) -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock, outcome_window_seconds=60) as engine:
         first = engine.transaction(tx_id="order-1")
@@ -89,7 +85,7 @@ def test_a_handle_from_long_ago_decides_nothing_of_who_has_its_id_now(
         assert bodies(engine, "t") == ([b"second"] if later == "committed" else [])
 
 
-def test_a_handle_knows_its_transaction_when_it_was_written_again() -> None:
+def test_a_handle_finds_its_transaction_after_a_relocation() -> None:
     with opened(CrashDisk(), relocate_bytes=1) as engine:
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"body")
@@ -104,7 +100,7 @@ def test_a_handle_knows_its_transaction_when_it_was_written_again() -> None:
 
 @pytest.mark.parametrize("decision", ["commit", "rollback", None])
 @pytest.mark.parametrize("phases", [1, 2])
-def test_a_handle_from_long_ago_tells_nothing_of_who_has_its_id_now(
+def test_an_old_handle_gets_no_outcome_of_a_later_one_with_its_id(
     phases: int, decision: str | None
 ) -> None:
     clock = FakeClock()

@@ -16,9 +16,9 @@ def commit(engine: fmq.Engine, body: bytes) -> None:
         tx.send("orders", body)
 
 
-def test_an_id_is_in_use_from_commit_on_though_the_call_does_not_wait() -> None:
-    """With sync="interval" a commit returns before it is durable, and time stands still here, so
-    nobody syncs before somebody asks.
+def test_an_id_is_in_use_as_soon_as_its_commit_is_planned() -> None:
+    """With sync="interval" a commit returns before it is durable, and no sync comes while the clock
+    stands still.
     """
     options = fmq.Options(segment_bytes=4096, sync="interval")
     with fmq.open("data", options, disk=CrashDisk(), clock=FakeClock()) as engine:
@@ -31,8 +31,8 @@ def test_an_id_is_in_use_from_commit_on_though_the_call_does_not_wait() -> None:
         assert [each.body for each in engine.read("orders")] == [b"first"]
 
 
-def test_a_prepare_that_becomes_durable_takes_no_offset_from_a_send_on_its_way() -> None:
-    """What a prepare writes has no offset yet, and what is planned after it has the first one."""
+def test_a_prepare_takes_no_offset_from_a_planned_send() -> None:
+    """A prepare gives out no offset, so a send planned after it gets the first one."""
     disk = FaultDisk(CrashDisk())
     with fmq.open("data", disk=disk, clock=FakeClock()) as engine:
         tx = engine.transaction()

@@ -35,10 +35,10 @@ SENDS: dict[str, Callable[[Transaction], object]] = {
 
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
-def test_a_send_that_was_interrupted_was_made_or_not(
+def test_a_send_that_was_interrupted_is_whole_or_absent(
     send: Callable[[Transaction], object], counted: bool
 ) -> None:
-    """And the transaction goes on. With `counted` what is left of its room is measured at once."""
+    """The transaction goes on. With `counted` its room was measured just before."""
     for lines in interrupts(buffer_module):
         with opened(CrashDisk(), segment_bytes=8192) as engine:
             engine.send("t", b"0")
@@ -60,7 +60,7 @@ def test_a_send_that_was_interrupted_was_made_or_not(
     assert lines.count > 10
 
 
-def test_a_topic_that_an_interrupt_kept_from_its_message_does_not_come_into_being() -> None:
+def test_an_interrupted_first_send_creates_no_empty_topic() -> None:
     for lines in interrupts(buffer_module):
         with opened(CrashDisk()) as engine:
             tx = engine.transaction()
@@ -88,7 +88,7 @@ def outcome(engine: Engine) -> str:
 
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("module", [apply_module, index_module])
-def test_an_engine_that_failed_while_it_published_shows_nothing_or_all(
+def test_a_transaction_interrupted_while_published_shows_all_or_none(
     module: ModuleType, prepared: bool
 ) -> None:
     shown = set()

@@ -69,7 +69,7 @@ def test_a_batch_that_fits_no_segment_is_refused_whole() -> None:
     check(disk)
 
 
-def test_a_transaction_that_fits_no_segment_is_refused_at_the_send_that_exceeds_it() -> None:
+def test_a_send_that_makes_a_transaction_too_large_is_refused() -> None:
     with opened(CrashDisk()) as engine:
         tx = engine.transaction()
         tx.send("t", b"x" * 2000)
@@ -80,7 +80,7 @@ def test_a_transaction_that_fits_no_segment_is_refused_at_the_send_that_exceeds_
         assert [len(body) for body in bodies(engine, "t")] == [2000, 1]
 
 
-def test_too_many_messages_in_a_transaction_are_refused_at_the_send_that_exceeds_it() -> None:
+def test_a_send_beyond_the_messages_of_a_transaction_is_refused() -> None:
     with opened(CrashDisk(), transaction_messages_max=3) as engine:
         tx = engine.transaction()
         tx.send_many("t", [b"1", b"2"])
@@ -93,7 +93,7 @@ def test_too_many_messages_in_a_transaction_are_refused_at_the_send_that_exceeds
 
 @pytest.mark.parametrize("option", ["transaction_messages_max", "segment_bytes"])
 def test_a_send_many_that_exceeds_a_limit_adds_nothing_to_its_transaction(option: str) -> None:
-    """All of a call or none of it: after the error, the earlier messages can be committed."""
+    """After the error, the earlier messages can be committed."""
     with opened(CrashDisk(), transaction_messages_max=5) as engine:
         tx = engine.transaction()
         tx.send("t", b"before")
@@ -104,7 +104,7 @@ def test_a_send_many_that_exceeds_a_limit_adds_nothing_to_its_transaction(option
         assert bodies(engine, "t") == [b"before"]
 
 
-def test_too_many_undecided_are_refused_at_prepare_and_fit_after_a_decision() -> None:
+def test_a_prepare_beyond_transactions_max_waits_for_a_decision() -> None:
     disk = CrashDisk()
     with opened(disk, transactions_max=2) as engine:
         prepared(engine, "A")
@@ -119,7 +119,7 @@ def test_too_many_undecided_are_refused_at_prepare_and_fit_after_a_decision() ->
     check(disk)
 
 
-def test_too_many_undecided_of_one_producer_are_refused_and_others_are_not() -> None:
+def test_a_prepare_beyond_a_producers_share_of_transactions_is_refused() -> None:
     disk = CrashDisk()
     with opened(disk, transactions_max=10, producer_share=0.1) as engine:
         prepared(engine, "A", producer="p")
@@ -179,7 +179,7 @@ def test_too_many_undecided_messages_are_refused_at_prepare() -> None:
 
 
 @pytest.mark.parametrize("option", ["undecided_messages_max", "undecided_bytes_max"])
-def test_too_much_of_one_producer_is_refused_and_others_are_not(option: str) -> None:
+def test_a_prepare_beyond_a_producers_share_of_a_limit_is_refused(option: str) -> None:
     disk, limit = CrashDisk(), {option: 100, "producer_share": 0.1}
     with opened(disk, None, **limit) as engine:
         prepared_many(engine, "A", 6, "p")
@@ -213,10 +213,10 @@ def test_a_prepare_that_was_refused_may_be_tried_again() -> None:
 def test_a_prepared_transaction_can_be_committed_with_any_reason(
     name_bytes: int, body_bytes: int
 ) -> None:
-    """The largest transaction that is taken: its commit, as copies, fits an empty segment.
+    """The commit of the largest transaction, as copies, fits an empty segment.
 
-    Method: send until refused, with short and with the longest names, prepare, go on to the
-    next segment, and decide with the longest reason.
+    Method: send until refused, with short and with the longest names, prepare, go on to the next
+    segment, and decide with the longest reason.
     """
     disk = CrashDisk()
     name = "n" * name_bytes
@@ -253,7 +253,7 @@ def test_a_prepared_transaction_can_be_committed_with_any_reason(
 def test_transactions_being_prepared_count_as_undecided(
     tmp_path: Path, limit: dict[str, float]
 ) -> None:
-    """Eight threads prepare at once, each of them 9 bytes, and share a sync or two."""
+    """Eight threads prepare 9 bytes each at once, and share a sync or two."""
     options = fmq.Options(segment_bytes=1 << 16, **limit)  # type: ignore[arg-type]
     with fmq.open(tmp_path / "d", options) as engine:
         refusals: list[FmqError] = []

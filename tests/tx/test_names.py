@@ -42,7 +42,7 @@ def test_a_bad_name_is_refused_wherever_one_is_given(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a", "a" * 255, "é" * 127, "with space", "a/b", "..", "日本"])
 def test_a_good_name_is_any_printable_text_up_to_255_bytes(name: str) -> None:
-    """Names are never paths, so a separator in one is nothing special."""
+    """Names are never paths, so a separator in one is allowed."""
     disk = CrashDisk()
     with opened(disk) as engine:
         engine.send(name, b"1", producer=name)
@@ -73,7 +73,7 @@ def test_a_tx_id_is_up_to_255_printable_ascii_characters(tx_id: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [7, b"name", None])
-def test_a_name_that_is_no_str_is_a_type_error(wrong: object) -> None:
+def test_a_name_that_is_not_a_str_raises_type_error(wrong: object) -> None:
     with opened(CrashDisk()) as engine:
         with pytest.raises(TypeError):
             engine.send(wrong, b"")  # type: ignore[arg-type]
@@ -83,13 +83,12 @@ def test_a_name_that_is_no_str_is_a_type_error(wrong: object) -> None:
         check_name("topic", wrong)  # type: ignore[arg-type]
 
 
-def test_bad_name_is_an_fmq_error_and_a_value_error() -> None:
+def test_bad_name_is_a_subclass_of_fmq_error_and_value_error() -> None:
     assert issubclass(BadName, FmqError)
     assert issubclass(BadName, ValueError)
 
 
-def test_ids_that_the_engine_makes_are_uuids_of_version_7_in_the_order_of_time() -> None:
-    """Sortable by the millisecond, unique within it."""
+def test_ids_made_by_the_engine_are_uuids_7_in_the_order_of_time() -> None:
     clock = FakeClock()
     with opened(CrashDisk(), clock) as engine:
         made = []
@@ -124,8 +123,7 @@ class Folded(str):
 
 
 @pytest.mark.parametrize("kind", [Name, Folded])
-def test_of_a_name_of_another_class_only_its_text_is_kept(kind: type[str]) -> None:
-    """Only the text of a name is kept."""
+def test_only_the_text_of_a_name_of_another_class_is_kept(kind: type[str]) -> None:
     disk = CrashDisk()
     name = kind("orders")
     with opened(disk) as engine:
@@ -144,7 +142,7 @@ def test_of_a_name_of_another_class_only_its_text_is_kept(kind: type[str]) -> No
         assert bodies(engine, "orders") == [b"1", b"2", b"3", b"4"]
 
 
-def test_text_that_compares_in_its_own_way_changes_nothing_for_plain_names() -> None:
+def test_names_with_their_own_equality_do_not_affect_plain_names() -> None:
     with opened(CrashDisk()) as engine:
         engine.send(Folded("Shouted"), b"1")
     disk = CrashDisk()

@@ -21,10 +21,10 @@ from tests.small import CrashDisk, check, fill, flip, opened, remove, segments
 
 
 @pytest.mark.parametrize(("decision", "messages"), [("commit", 2), ("rollback", 0)])
-def test_an_outcome_counts_what_is_published_and_the_bytes_that_were_prepared(
+def test_an_outcome_counts_published_messages_and_prepared_bytes(
     decision: Decision, messages: int
 ) -> None:
-    """So a transaction that was rolled back has bytes and no messages, over a restart as well."""
+    """So a transaction that was rolled back has bytes and no messages, also after a restart."""
     disk = CrashDisk()
     with opened(disk) as engine:
         tx = engine.transaction(tx_id="T")
@@ -50,10 +50,10 @@ def steps_of_two(tx: fmq.Transaction) -> None:
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("nth", [0, 1])
 @pytest.mark.parametrize("steps", [steps_of_one, steps_of_two])
-def test_an_engine_that_failed_tells_only_what_was_decided_before(
+def test_a_failed_engine_tells_only_outcomes_from_before(
     steps: Callable[[fmq.Transaction], None], nth: int, named: bool
 ) -> None:
-    """What it was writing, the next engine finds out: it may be on the disk, and was, here."""
+    """The call that failed may be on the disk or not. The next engine finds out."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
         for state in ("committed", "undecided"):
@@ -122,10 +122,10 @@ def outcomes_of(engine: Engine, nth: int, happen: Callable[[], None]) -> Outcome
 
 @pytest.mark.parametrize("nth", [0, 1, 2])
 def test_an_outcome_that_retention_drops_while_it_is_read_is_unknown(nth: int) -> None:
-    """As if it had been asked for a moment later; nothing is damaged, and no file is missing.
+    """No file is reported as damaged or missing.
 
-    Method: let retention run between finding a position and reading it, for the decision itself
-    and for each record before it that the outcome tells of.
+    Method: let retention run between finding a position and reading it, for the decision itself and
+    for each record before it that belongs to the outcome.
     """
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192) as engine:
@@ -150,8 +150,8 @@ def test_an_outcome_that_retention_drops_while_it_is_read_is_unknown(nth: int) -
     check(disk)
 
 
-def test_an_id_is_looked_up_without_reading_indexes_again_and_again() -> None:
-    """However many segments there are: once for each of them, and not at all by opening."""
+def test_an_id_is_looked_up_without_reading_indexes_twice() -> None:
+    """Each index is read once, and none when the directory is opened."""
     disk = FaultDisk(CrashDisk())
 
     def reads() -> int:
@@ -181,7 +181,7 @@ def test_an_id_is_looked_up_without_reading_indexes_again_and_again() -> None:
 def test_a_transaction_relocated_while_the_disk_failed_is_undecided() -> None:
     """Relocated or not, it was not decided.
 
-    Method: count the writes of the send in which it is relocated, then let each of them fail.
+    Method: count the writes of the send that relocates it, then let each of them fail.
     """
     disk = FaultDisk(CrashDisk())
 
@@ -215,7 +215,7 @@ def lagging(disk: FaultDisk) -> Engine:
     return engine
 
 
-def test_a_segment_that_somebody_removed_is_damage_and_no_bare_error() -> None:
+def test_a_removed_segment_raises_damaged_for_an_outcome() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         with engine.transaction(tx_id="T") as tx:
@@ -234,8 +234,8 @@ def test_a_segment_that_somebody_removed_is_damage_and_no_bare_error() -> None:
                 call()
 
 
-def test_a_rolled_back_handle_never_gets_the_outcome_of_another_transaction() -> None:
-    """A second try commits under the id that the first one has freed."""
+def test_a_rolled_back_handle_gets_no_outcome_of_another_one() -> None:
+    """A second transaction commits under the id that the first one has freed."""
     with opened(CrashDisk()) as engine:
         first = engine.transaction(tx_id="T")
         first.rollback()
@@ -261,7 +261,7 @@ def damaged_at_the_second() -> tuple[CrashDisk, str]:
 
 
 def test_damage_hides_no_decision_of_a_newer_segment() -> None:
-    """Older ones are not known: their ids may have been used again where the damage is."""
+    """Older outcomes are not known: their ids may have been used again in the damaged part."""
     disk, second = damaged_at_the_second()
     with opened(disk) as engine:
         for tx_id in ("T2", "T3"):
@@ -274,7 +274,7 @@ def test_damage_hides_no_decision_of_a_newer_segment() -> None:
                 engine.outcome(tx_id)
 
 
-def test_an_id_that_damage_may_hide_is_refused_and_the_error_says_what_goes_on() -> None:
+def test_an_id_that_damage_may_hide_is_refused() -> None:
     disk, second = damaged_at_the_second()
     with opened(disk) as engine:
         with pytest.raises(Damaged, match=f"{second}.*'new' was decided there.*Leave tx_id= out"):
@@ -284,7 +284,7 @@ def test_an_id_that_damage_may_hide_is_refused_and_the_error_says_what_goes_on()
         assert engine.outcome(tx.tx_id).state == "committed"
 
 
-def test_a_transaction_of_a_closed_engine_tells_no_outcome() -> None:
+def test_a_transaction_of_a_closed_engine_raises_closed() -> None:
     """Another engine may have decided it since."""
     disk = CrashDisk()
     with opened(disk) as engine:
@@ -303,8 +303,8 @@ def test_a_transaction_of_a_closed_engine_tells_no_outcome() -> None:
                 tx.outcome()
 
 
-def test_a_transaction_whose_engine_is_closed_while_it_asks_says_so() -> None:
-    """And not that a file cannot be read."""
+def test_closing_the_engine_during_outcome_raises_closed() -> None:
+    """It does not raise that a file cannot be read."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
         with engine.transaction(tx_id="T") as tx:

@@ -70,8 +70,8 @@ def test_an_old_undecided_transaction_is_relocated_and_can_be_decided(
     check(disk)
 
 
-def test_an_undecided_transaction_is_never_much_further_back_than_the_option_says() -> None:
-    """So restart time and disk use are bounded whatever a lost producer leaves behind."""
+def test_relocation_bounds_how_far_back_an_undecided_one_lies() -> None:
+    """So restart time and disk use are bounded, whatever a lost producer leaves behind."""
     with opened(CrashDisk(), **FAR) as engine:
         prepared(engine)
         for _ in range(40):
@@ -80,7 +80,7 @@ def test_an_undecided_transaction_is_never_much_further_back_than_the_option_say
         assert engine.undecided()[0].position > 8192
 
 
-def test_relocated_transactions_let_old_segments_be_dropped() -> None:
+def test_retention_drops_old_segments_after_a_relocation() -> None:
     disk = CrashDisk()
     with opened(disk, **FAR, retain_bytes=12288, checkpoint_bytes=2000) as engine:
         prepared(engine)
@@ -112,10 +112,8 @@ def test_a_relocated_transaction_is_found_without_checkpoints() -> None:
     check(disk)
 
 
-def test_relocation_comes_to_rest_even_if_all_that_is_undecided_is_larger_than_the_distance() -> (
-    None
-):
-    """Otherwise each one written again would push the next one too far behind, for ever."""
+def test_relocation_ends_even_if_the_undecided_exceed_the_distance() -> None:
+    """Otherwise each relocated transaction would push the next one too far back, for ever."""
     disk = CrashDisk()
     with opened(disk, relocate_bytes=2000) as engine:
         for number in range(8):
@@ -131,11 +129,11 @@ def test_relocation_comes_to_rest_even_if_all_that_is_undecided_is_larger_than_t
     check(disk)
 
 
-def test_a_crash_anywhere_in_a_relocation_leaves_one_of_the_two() -> None:
-    """Cut whole, the old one stands; finished, it replaces the old one.
+def test_a_crash_in_a_relocation_leaves_the_old_or_the_new_one() -> None:
+    """The new one replaces the old one if it is complete, and is cut if it is not.
 
-    Method: stop the power at every operation of the send that relocates, and decide after
-    every state that it may leave.
+    Method: stop the power at every operation of the send that relocates, and decide after every
+    state that it may leave.
     """
 
     disk = CrashDisk()
@@ -164,10 +162,10 @@ def test_a_crash_anywhere_in_a_relocation_leaves_one_of_the_two() -> None:
 
 
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
-def test_a_decision_looks_again_for_what_was_written_again_while_it_read(
+def test_a_decision_finds_a_transaction_relocated_while_it_read(
     decision: Decision,
 ) -> None:
-    """Another thread's relocation comes in between, and retention drops where it looks."""
+    """Another thread relocates it meanwhile, and retention drops its old place."""
     limits = {"relocate_bytes": 4096, "retain_bytes": 8192, "reference_bytes_min": 100}
     with opened(CrashDisk(), None, **limits) as engine:
         tx = engine.transaction(tx_id="T")

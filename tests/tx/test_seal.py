@@ -45,7 +45,7 @@ def test_other_messages_have_another_seal(
     assert seal(other) != seal(ONE)
 
 
-def test_the_seal_stays_the_same_from_prepare_over_restarts_to_the_outcome() -> None:
+def test_the_seal_stays_the_same_from_prepare_to_the_outcome() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         tx = engine.transaction(tx_id="T")

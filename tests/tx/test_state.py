@@ -37,7 +37,7 @@ def word(state: State) -> str:
 
 
 @pytest.mark.parametrize(("state", "kind"), NEXT)
-def test_every_step_of_the_table_leads_where_it_says(state: State, kind: Kind) -> None:
+def test_every_step_in_the_table_leads_to_its_state(state: State, kind: Kind) -> None:
     assert word(after(state, kind)) == ALLOWED[word(state), kind.name]
 
 
@@ -50,7 +50,7 @@ def test_a_step_that_is_not_in_the_table_is_refused(state: State, kind: Kind) ->
         after(state, kind)
 
 
-def test_nothing_follows_a_decision() -> None:
+def test_no_step_follows_a_decision() -> None:
     """So a decision never changes."""
     decided = {State.COMMITTED, State.ROLLED_BACK}
     assert not [step for step in NEXT if step[0] in decided]

@@ -68,7 +68,7 @@ def test_a_block_commits_at_its_end_in_one_sync(engine: Engine) -> None:
     assert engine.stats().syncs == syncs + 1
 
 
-def test_commit_returns_a_receipt_for_each_run_and_again_the_same(engine: Engine) -> None:
+def test_commit_returns_the_same_receipts_when_repeated(engine: Engine) -> None:
     tx = begun(engine)
     receipts = tx.commit()
     assert [(r.topic, r.queue, r.offset, r.count) for r in receipts] == [
@@ -82,13 +82,13 @@ def test_commit_returns_a_receipt_for_each_run_and_again_the_same(engine: Engine
     assert tx.commit() == receipts
 
 
-def test_a_transaction_of_nothing_can_be_committed(engine: Engine) -> None:
+def test_an_empty_transaction_can_be_committed(engine: Engine) -> None:
     assert engine.transaction(tx_id="E").commit() == []
     assert engine.outcome("E").state == "committed"
 
 
-def test_a_savepoint_is_over_once_an_earlier_one_was_rolled_back_to(engine: Engine) -> None:
-    """It would bring back acks that the transaction holds no more. The earlier one stays."""
+def test_rolling_back_to_a_savepoint_ends_later_ones(engine: Engine) -> None:
+    """A later one would restore acks that are no longer held. The earlier one stays."""
     engine.send("in", b"1")
     with engine.consumer("in", group="g") as consumer:
         (delivery,) = consumer.poll()
@@ -115,10 +115,10 @@ def test_a_savepoint_is_over_once_an_earlier_one_was_rolled_back_to(engine: Engi
         assert engine.groups("g")[0].acked_below == 0
 
 
-def test_a_topic_whose_only_messages_were_taken_back_does_not_come_into_being(
+def test_a_topic_without_committed_messages_is_not_created(
     engine: Engine,
 ) -> None:
-    """By a savepoint, or by a send_many of which one item is refused."""
+    """A savepoint drops its messages, or send_many refuses one of them."""
     with engine.transaction() as tx:
         tx.send("kept", b"1")
         back = tx.savepoint()
@@ -148,7 +148,7 @@ class Trouble(Exception):
     pass
 
 
-def test_a_block_that_raises_before_prepare_rolls_back_and_raises_again(engine: Engine) -> None:
+def test_a_block_that_raises_before_prepare_rolls_back(engine: Engine) -> None:
     position = engine.stats().position
     with pytest.raises(Trouble) as caught, engine.transaction(tx_id="T") as tx:
         tx.send("orders", b"1")
@@ -166,7 +166,7 @@ class Rigid(Exception):
     code: int
 
 
-def test_a_block_raises_again_what_takes_no_note(engine: Engine) -> None:
+def test_a_block_raises_an_exception_that_takes_no_note(engine: Engine) -> None:
     with pytest.raises(Rigid) as caught, engine.transaction(tx_id="T") as tx:
         tx.send("orders", b"1")
         tx.prepare()
@@ -176,8 +176,8 @@ def test_a_block_raises_again_what_takes_no_note(engine: Engine) -> None:
     tx.rollback()
 
 
-def test_a_block_whose_commit_is_refused_rolls_back_and_frees_what_it_held() -> None:
-    """No code is left that could call commit again, so the id and the deliveries are free."""
+def test_a_block_whose_commit_is_refused_rolls_back() -> None:
+    """No code is left that could commit again, so the id and the deliveries are free."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine, engine.consumer("in", group="g") as consumer:
         engine.send("in", b"0")
@@ -199,7 +199,7 @@ def test_a_block_whose_commit_is_refused_rolls_back_and_frees_what_it_held() -> 
 
 
 @pytest.mark.parametrize("trouble", [Trouble, KeyboardInterrupt])
-def test_a_block_that_raises_after_prepare_leaves_it_undecided_and_a_note_says_so(
+def test_a_block_that_raises_after_prepare_adds_a_note_on_undecided(
     engine: Engine, trouble: type[BaseException]
 ) -> None:
     with pytest.raises(trouble) as caught, begun(engine) as tx:
@@ -214,7 +214,7 @@ def test_a_block_that_raises_after_prepare_leaves_it_undecided_and_a_note_says_s
     assert all_seen(engine)
 
 
-def test_a_block_whose_commit_fails_after_prepare_says_in_a_note_that_it_stays_undecided() -> None:
+def test_a_failed_commit_after_prepare_adds_a_note_on_undecided() -> None:
     disk = CrashDisk()
     with pytest.raises(Closed) as caught, opened(disk, queues=3) as engine, begun(engine) as tx:
         tx.prepare()
@@ -225,7 +225,7 @@ def test_a_block_whose_commit_fails_after_prepare_says_in_a_note_that_it_stays_u
         assert [each.tx_id for each in engine.undecided()] == ["T"]
 
 
-def test_a_block_whose_commit_met_the_opposite_decision_has_no_note(engine: Engine) -> None:
+def test_a_block_refused_by_the_opposite_decision_has_no_note(engine: Engine) -> None:
     """It is decided, and the error has the outcome."""
     with pytest.raises(AlreadyDecided) as caught, begun(engine) as tx:
         tx.prepare()
@@ -234,7 +234,7 @@ def test_a_block_whose_commit_met_the_opposite_decision_has_no_note(engine: Engi
 
 
 @pytest.mark.parametrize("phases", [1, 2])
-def test_a_commit_at_the_end_of_a_block_that_fails_on_the_disk_says_where_to_ask(
+def test_a_disk_error_at_the_end_of_a_block_says_where_to_ask(
     phases: int,
 ) -> None:
     disk = FaultDisk(CrashDisk())
@@ -248,7 +248,7 @@ def test_a_commit_at_the_end_of_a_block_that_fails_on_the_disk_says_where_to_ask
 
 
 @pytest.mark.parametrize("step", ["commit", "prepare"])
-def test_a_block_that_keeps_a_failed_step_to_itself_does_not_end_in_silence(step: str) -> None:
+def test_a_block_that_suppresses_a_failed_step_raises_at_its_end(step: str) -> None:
     """The code after the block would take the transaction for committed."""
     disk = FaultDisk(CrashDisk())
     silent = pytest.raises(WrongState, match=r"in doubt.*engine\.outcome\('T'\) tells")
@@ -283,7 +283,7 @@ def test_a_block_that_raises_after_commit_stays_committed(engine: Engine) -> Non
 # --- two phases -----------------------------------------------------------------------------------
 
 
-def test_prepared_is_durable_sealed_invisible_undecided(engine: Engine, disk: CrashDisk) -> None:
+def test_a_prepared_transaction_is_durable_and_invisible(engine: Engine, disk: CrashDisk) -> None:
     tx = begun(engine)
     tx.prepare()
     assert nothing_seen(engine)
@@ -297,7 +297,7 @@ def test_prepared_is_durable_sealed_invisible_undecided(engine: Engine, disk: Cr
     tx.rollback()
 
 
-def test_commit_after_prepare_shows_all_of_it(engine: Engine) -> None:
+def test_commit_after_prepare_publishes_all_messages(engine: Engine) -> None:
     tx = begun(engine)
     tx.prepare()
     receipts = tx.commit()
@@ -306,7 +306,7 @@ def test_commit_after_prepare_shows_all_of_it(engine: Engine) -> None:
     assert not engine.undecided()
 
 
-def test_roll_back_after_prepare_shows_nothing_of_it_ever(engine: Engine, disk: CrashDisk) -> None:
+def test_rollback_after_prepare_never_shows_a_message(engine: Engine, disk: CrashDisk) -> None:
     tx = begun(engine)
     tx.prepare()
     tx.rollback()
@@ -342,7 +342,7 @@ WRONG = [
 
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize(("first", "then"), WRONG)
-def test_a_step_that_does_not_follow_is_refused_and_changes_nothing(
+def test_a_step_in_the_wrong_order_changes_nothing(
     engine: Engine, first: str, then: str, prepared: bool
 ) -> None:
     tx = begun(engine)
@@ -389,7 +389,7 @@ def test_the_id_of_an_undecided_transaction_is_in_use_after_a_restart(disk: Cras
             engine.transaction(tx_id="T")
 
 
-def test_roll_back_before_prepare_frees_the_id(engine: Engine) -> None:
+def test_rollback_before_prepare_frees_the_id(engine: Engine) -> None:
     begun(engine).rollback()
     with pytest.raises(UnknownTransaction):
         engine.outcome("T")
@@ -397,7 +397,7 @@ def test_roll_back_before_prepare_frees_the_id(engine: Engine) -> None:
     assert all_seen(engine)
 
 
-def test_an_open_transaction_that_nobody_holds_any_more_frees_its_id(engine: Engine) -> None:
+def test_a_garbage_collected_open_transaction_frees_its_id(engine: Engine) -> None:
     begun(engine)
     gc.collect()
     begun(engine).commit()
@@ -412,7 +412,7 @@ def test_an_open_transaction_has_no_outcome_yet(engine: Engine) -> None:
     tx.rollback()
 
 
-def test_a_prepared_transaction_may_be_decided_by_somebody_else(engine: Engine) -> None:
+def test_a_prepared_transaction_may_be_decided_by_another_caller(engine: Engine) -> None:
     tx = begun(engine)
     tx.prepare()
     outcome = engine.decide("T", "commit", reason="ticket 4711", decided_by="anna")
@@ -426,8 +426,8 @@ def test_a_prepared_transaction_may_be_decided_by_somebody_else(engine: Engine) 
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_transaction_is_not_copied(again: Callable[[object], object]) -> None:
-    """Two of them would commit under one id."""
+def test_a_transaction_cannot_be_copied(again: Callable[[object], object]) -> None:
+    """Two copies would commit under one id."""
     with opened(CrashDisk()) as engine, engine.transaction(tx_id="T") as tx:
         tx.send("t", b"1")
         with pytest.raises(TypeError, match="'T' cannot be copied"):
