@@ -44,7 +44,7 @@ def test_a_decoded_checkpoint_equals_the_encoded_one() -> None:
     assert decode(encode(EXAMPLE) + b"the rest of an older, longer one") == EXAMPLE
 
 
-def test_a_flipped_bit_anywhere_in_a_checkpoint_is_noticed() -> None:
+def test_a_checkpoint_with_a_flipped_bit_is_not_decoded() -> None:
     data = encode(EXAMPLE)
     for byte in range(len(data)):
         for bit in range(8):
@@ -53,7 +53,7 @@ def test_a_flipped_bit_anywhere_in_a_checkpoint_is_noticed() -> None:
             assert decode(bytes(damaged)) is None, (byte, bit)
 
 
-def test_a_checkpoint_that_is_cut_anywhere_is_noticed() -> None:
+def test_a_checkpoint_that_is_cut_short_is_not_decoded() -> None:
     data = encode(EXAMPLE)
     assert [size for size in range(len(data)) if decode(data[:size]) is not None] == []
 
@@ -61,7 +61,7 @@ def test_a_checkpoint_that_is_cut_anywhere_is_noticed() -> None:
 @pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize("lost", [SLOTS[:1], SLOTS[1:], SLOTS])
 @pytest.mark.parametrize("how", ["flipped", "emptied", "zeroed", "removed"])
-def test_losing_one_slot_or_both_changes_nothing_that_is_read(
+def test_lost_slots_change_nothing_that_is_read(
     how: str, lost: tuple[str, ...], unclean: bool
 ) -> None:
     disk = interrupted() if unclean else finished()
@@ -83,7 +83,7 @@ def test_losing_one_slot_or_both_changes_nothing_that_is_read(
 
 @pytest.mark.parametrize("name", SLOTS)
 def test_a_slot_of_another_store_is_ignored(name: str) -> None:
-    """Whoever copies files around gets the state of the journal that is there."""
+    """After files were copied around, the state is that of the journal that is there."""
     disk = finished()
     expected = sight(disk.after_kill())
     stranger = EXAMPLE._replace(store="00" * 16, generation=1000)
@@ -106,11 +106,11 @@ def test_the_slots_are_written_in_turn_and_the_newer_one_counts() -> None:
         assert [message.body for message in engine.read("t")] == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_checkpoint_has_one_position_for_reading_and_one_for_applying() -> None:
-    """A is prepared, then B; A commits, B stays open; then comes a checkpoint.
+def test_a_checkpoint_says_where_to_scan_and_what_was_applied() -> None:
+    """A is prepared, then B. A commits, B stays undecided, then a checkpoint is taken.
 
-    From the older PREPARE that is still open, replay meets the COMMIT of A without A's PREPARE:
-    it was decided and applied before, and must be neither refused nor applied again.
+    Replay begins at the PREPARE of B and meets the COMMIT of A without A's PREPARE. That was
+    applied before, and must be neither refused nor applied again.
     """
     disk = CrashDisk()
     with opened(disk) as engine:
@@ -135,8 +135,8 @@ def test_a_checkpoint_has_one_position_for_reading_and_one_for_applying() -> Non
     check(left)
 
 
-def test_an_undecided_transaction_that_made_its_topic_is_found_again() -> None:
-    """Its append begins before its PREPARE, with the TOPIC record: replay begins there."""
+def test_an_undecided_transaction_that_made_its_topic_is_recovered() -> None:
+    """Its append begins with the TOPIC record, before its PREPARE, and replay begins there."""
     disk = CrashDisk()
     with opened(disk) as engine:
         engine.send("before", b"0")
@@ -151,7 +151,7 @@ def test_an_undecided_transaction_that_made_its_topic_is_found_again() -> None:
     check(disk)
 
 
-def test_a_checkpoint_is_written_after_checkpoint_bytes_when_idle_and_at_a_clean_close() -> None:
+def test_checkpoints_are_written_by_size_when_idle_and_at_a_close() -> None:
     from fmq.testing import FakeClock
 
     clock, disk = FakeClock(), CrashDisk()
@@ -182,7 +182,7 @@ def test_recovery_reads_little_more_than_checkpoint_bytes() -> None:
         assert engine.queues("t")[0].next == 100
 
 
-def test_a_read_of_the_slots_takes_the_larger_generation_whatever_its_name() -> None:
+def test_the_slot_with_the_larger_generation_counts() -> None:
     disk = CrashDisk()
     directory = disk.directory("data", make=True)
     for name, generation in zip(SLOTS, (9, 8), strict=True):
@@ -196,8 +196,8 @@ def test_a_read_of_the_slots_takes_the_larger_generation_whatever_its_name() -> 
 
 
 def test_an_unusable_older_slot_hides_no_later_checkpoint() -> None:
-    """The newest one was lost, and what the other one speaks of retention has dropped. The slots of
-    a later life say more than that one, or a clean close would be none.
+    """The newest slot was lost, and retention has dropped what the other one names. The slots of a
+    later life must count more than that one, or a clean close would not be recognised.
     """
     disk = CrashDisk()
     with opened(disk, checkpoint_bytes=1 << 30) as engine:
@@ -234,9 +234,9 @@ def overwrite_new(disk: CrashDisk, name: str, data: bytes) -> None:
     file.write(0, (data,), sync=True)
 
 
-def test_a_checkpoint_holds_no_time_of_an_append_that_is_only_planned() -> None:
-    """What was not written is lost with the process; a checkpoint that had its time would say
-    another thing than the journal, and a check of a sound directory would find fault.
+def test_a_checkpoint_holds_no_time_of_a_planned_append() -> None:
+    """A planned append is lost with the process. With its time, the checkpoint would contradict the
+    journal, and a check would report a sound directory.
     """
     disk, clock = CrashDisk(), FakeClock()
     options = Options(segment_bytes=4096)
@@ -250,7 +250,7 @@ def test_a_checkpoint_holds_no_time_of_an_append_that_is_only_planned() -> None:
 
 
 def test_nothing_is_written_after_the_checkpoint_of_a_close() -> None:
-    """A call of another thread may still be on its way; the directory may be somebody else's."""
+    """A call of another thread may still run, and another engine may have the directory."""
     disk = CrashDisk()
     engine = opened(disk)
     engine.close()
@@ -262,8 +262,8 @@ def test_nothing_is_written_after_the_checkpoint_of_a_close() -> None:
 
 
 def test_a_checkpoint_is_sound_if_all_of_the_newest_segment_is_still_planned() -> None:
-    """A crash at a roll leaves that segment empty; in the next engine something is planned in it
-    while a checkpoint is noted of what lies before.
+    """A crash at a roll leaves that segment empty. The next engine has planned an append in it when
+    it takes a checkpoint of what lies before.
     """
     crash = CrashDisk()
     disk = FaultDisk(crash)
@@ -290,9 +290,9 @@ def test_a_checkpoint_is_sound_if_all_of_the_newest_segment_is_still_planned() -
     check(crash)
 
 
-def test_a_new_part_is_never_taken_for_the_one_before() -> None:
-    """On a full disk: blocks of the new one and of the old one that lie behind each other, each of
-    them sound. Sizes are such that they meet.
+def test_blocks_of_an_older_part_are_never_read_as_new_ones() -> None:
+    """On a full disk the new part is written over the old one. Sizes are such that sound blocks of
+    both meet.
     """
     crash, topic = CrashDisk(), "topic_88"
     disk = FaultDisk(crash)

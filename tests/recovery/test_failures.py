@@ -73,7 +73,7 @@ def test_a_full_disk_refuses_a_send_whole_and_the_engine_goes_on(
     check(crash)
 
 
-def test_a_small_message_may_still_find_room_where_a_large_one_did_not() -> None:
+def test_a_small_message_may_fit_where_a_large_one_did_not() -> None:
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
         engine.send("t", b"0")
@@ -108,10 +108,10 @@ def test_a_prepare_without_room_for_its_decision_is_refused_whole() -> None:
 def test_a_full_disk_never_refuses_a_decision(
     decision: str, restart: bool, segment_bytes: int
 ) -> None:
-    """Whatever is written in between: prepare has set the room aside for all of them.
+    """Prepare reserves the room for it, whatever is written in between.
 
     Method: prepare several, then with no room left try to send between all decisions. In large
-    segments they all share one spare, and what a decision leaves of it is not for messages.
+    segments they share one spare, and what a decision leaves of it is not for messages.
     """
     crash = CrashDisk()
     disk = FaultDisk(crash)
@@ -201,10 +201,9 @@ def test_after_a_failed_write_the_engine_only_reads(error: int, short: int | Non
 FAILING: tuple[Operation, ...] = ("write", "sync", "rename", "directory sync")
 
 
-def test_opening_again_finds_the_truth_wherever_a_write_or_sync_failed() -> None:
-    """Each write, sync, rename and directory sync of a workload fails once.
-
-    What was acknowledged is there; of the call that failed, all or nothing.
+def test_acknowledged_calls_survive_any_failed_write_or_sync() -> None:
+    """Each write, sync, rename and directory sync of a workload fails once. The call that failed is
+    there as a whole or not at all.
     """
 
     def work(engine: Engine, done: list[str]) -> None:
@@ -294,8 +293,8 @@ class Small:
 
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
 def test_a_kill_on_a_full_disk_takes_no_room_from_decisions(decision: str) -> None:
-    """Recovery copies the tail into what was set aside for them, and makes up for it at once:
-    whoever fills the disk behind it finds no more than before.
+    """Recovery copies the tail into a reserved spare and makes another one at once. Later sends
+    find no more room than before.
     """
     disk = SmallDisk()
     engine = opened(Small(disk), segment_bytes=65536)
@@ -337,8 +336,8 @@ def test_a_decision_whose_reserved_room_is_gone_raises_storage_full() -> None:
 # --- files in which nothing becomes durable any more ----------------------------------------------
 
 
-def test_a_spare_whose_sync_failed_never_takes_what_is_acknowledged() -> None:
-    """Recovery makes one in the place of that which took the copy; nobody hears of its error."""
+def test_a_spare_whose_sync_failed_gets_no_acknowledged_record() -> None:
+    """Recovery makes it in place of the spare that took the copy, and no call reports its error."""
     crash = CrashDisk()
     with opened(crash) as engine:
         engine.send("t", b"acknowledged")
@@ -357,7 +356,7 @@ def test_a_spare_whose_sync_failed_never_takes_what_is_acknowledged() -> None:
                 assert [each.tx_id for each in after.undecided()] == ["T"]
 
 
-def test_a_spare_whose_sync_failed_is_never_used_even_if_it_cannot_be_removed() -> None:
+def test_a_spare_whose_sync_failed_is_not_used_if_not_removed() -> None:
     crash = CrashDisk()
     disk = FaultDisk(crash)
     with opened(disk) as engine:
@@ -390,10 +389,10 @@ BEFORE: dict[str, Callable[[Engine], object]] = {
 
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("before", BEFORE)
-def test_a_segment_is_copied_after_a_failed_write_even_if_no_byte_of_it_is_seen(
+def test_a_segment_is_copied_after_a_failed_write_that_left_no_byte(
     before: str, closed: bool
 ) -> None:
-    """Not even of the bytes that failed; and in that file nothing becomes durable any more."""
+    """In the file whose write failed nothing becomes durable any more."""
     crash = CrashDisk()
     disk = FaultDisk(crash)
     engine = opened(disk)
@@ -419,8 +418,8 @@ def test_a_segment_is_copied_after_a_failed_write_even_if_no_byte_of_it_is_seen(
 
 @pytest.mark.parametrize("undecided", [0, 3])
 def test_a_spare_whose_header_could_not_be_written_is_never_used(undecided: int) -> None:
-    """Nothing of it is seen, so it is all zeros still. With others beside it, it was not the first
-    to be taken for the copy, and became the segment after.
+    """It is all zeros still. With other spares beside it, it was not taken for the copy and became
+    the segment after.
     """
     crash = CrashDisk()
     disk = FaultDisk(crash)
@@ -453,7 +452,7 @@ def room_of(disk: CrashDisk) -> SmallDisk:
 
 @pytest.mark.parametrize("when", ["sync data/000000.spare", "rename data/000000.spare"])
 def test_a_kill_while_a_spare_is_made_leaves_a_full_disk_that_opens(when: str) -> None:
-    """The room that the copy needs is that of the spare."""
+    """The copy needs the room of that spare."""
     disk = SmallDisk()
     with opened(Small(disk), segment_bytes=65536) as engine:
         kills: list[CrashDisk] = []
@@ -471,7 +470,7 @@ def test_a_kill_while_a_spare_is_made_leaves_a_full_disk_that_opens(when: str) -
 def test_spares_of_another_size_are_removed_to_make_room_for_the_copy(
     sizes: tuple[int, int],
 ) -> None:
-    """Else a kill on a full disk would close the directory, for all that was set aside."""
+    """Otherwise a directory could not be opened after a kill on a full disk."""
     disk = SmallDisk()
     before, now = sizes
     with opened(disk, segment_bytes=before) as engine:
@@ -489,8 +488,8 @@ def test_spares_of_another_size_are_removed_to_make_room_for_the_copy(
 
 
 @pytest.mark.parametrize("room", ["create", "write", "sync"])
-def test_a_spare_is_removed_to_make_room_for_what_is_cut(room: Operation) -> None:
-    """And the room that the old file leaves is set aside again."""
+def test_a_spare_is_removed_to_make_room_for_cut_bytes(room: Operation) -> None:
+    """The room of the old file is reserved again."""
     crash = CrashDisk()
     with opened(crash) as engine:
         engine.send("t", b"1")
@@ -511,8 +510,8 @@ def test_a_spare_is_removed_to_make_room_for_what_is_cut(room: Operation) -> Non
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_recovery_reserves_again_the_room_that_kills_took_from_decisions(background: bool) -> None:
-    """When the directory is opened, or later by who keeps house if there was no room then."""
+def test_recovery_reserves_room_for_decisions_again(background: bool) -> None:
+    """It does so when the directory is opened, or in a later chore if there was no room then."""
     crash = CrashDisk()
     with opened(crash) as engine:
         prepared(engine, "T", 1000)
@@ -544,7 +543,7 @@ def test_recovery_reserves_again_the_room_that_kills_took_from_decisions(backgro
 
 @pytest.mark.parametrize("names", ["*.spare", "*.spare.new"])
 def test_a_full_directory_reuses_the_name_of_a_spare(names: str) -> None:
-    """A new name may need a block before the old one gives its place back."""
+    """A new name may need a block before the old name releases its own."""
     crash = CrashDisk()
     disk = FaultDisk(crash)
     with opened(disk) as engine:
@@ -559,8 +558,8 @@ def test_a_full_directory_reuses_the_name_of_a_spare(names: str) -> None:
     check(crash)
 
 
-def test_a_message_does_not_take_a_spare_of_a_decision_for_its_name() -> None:
-    """Rather the engine ends: behind it the decision has its room still."""
+def test_a_message_never_takes_a_reserved_spare_for_its_name() -> None:
+    """The engine fails instead, and the next engine still has the room for the decision."""
     crash = CrashDisk()
     disk = FaultDisk(crash)
     with opened(disk, segment_bytes=65536) as engine:
@@ -579,8 +578,8 @@ def test_a_message_does_not_take_a_spare_of_a_decision_for_its_name() -> None:
 
 
 @pytest.mark.parametrize("left", ["copy", "spare"])
-def test_a_recovery_removes_what_a_killed_recovery_left_to_make_room(left: str) -> None:
-    """Some file systems let go of it only with the directory's sync."""
+def test_recovery_removes_what_a_killed_recovery_left(left: str) -> None:
+    """Some file systems give the room back only when the directory is synced."""
     disk = SmallDisk()
     with opened(disk) as engine:
         prepared(engine, "T")
@@ -617,7 +616,7 @@ class HeldDirectory(SmallDirectory):
         self._disk.held = 0
 
 
-def test_a_directory_without_room_for_a_name_takes_the_copy_as_it_is() -> None:
+def test_a_copy_without_room_for_a_name_keeps_its_file() -> None:
     crash = CrashDisk()
     with opened(crash) as engine:
         engine.send("t", b"1")
@@ -637,7 +636,7 @@ def test_a_directory_without_room_for_a_name_takes_the_copy_as_it_is() -> None:
     check(killed)
 
 
-def test_a_spare_that_cannot_be_opened_takes_no_room() -> None:
+def test_spares_that_cannot_be_opened_do_not_pile_up() -> None:
     crash = CrashDisk()
     disk = FaultDisk(crash)
     with opened(disk) as engine:

@@ -35,9 +35,9 @@ def filled() -> CrashDisk:
 
 
 def test_a_directory_closed_after_a_full_segment_opens_again() -> None:
-    """Wherever the roll was killed: the next segment may be there, with nothing in it.
+    """Kill at any step of the roll. The next segment may be there, with nothing in it.
 
-    What was applied ends the full segment, at a position that is the next one's first.
+    The applied position is the end of the full segment, and also the first of the next one.
     """
     disk, rolls = filled(), list[CrashDisk]()
     engine = opened(disk)

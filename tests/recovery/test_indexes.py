@@ -53,7 +53,7 @@ HOW = ["removed", "emptied", "cut short", "zeroed", "head flipped", "end flipped
 @pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("suffix", [".idx", ".part"])
-def test_a_spoiled_index_changes_nothing_that_is_read(suffix: str, how: str, unclean: bool) -> None:
+def test_a_damaged_index_changes_nothing_that_is_read(suffix: str, how: str, unclean: bool) -> None:
     disk = interrupted() if unclean else finished()
     names = derived(disk, suffix)
     assert names
@@ -84,7 +84,7 @@ def test_an_index_of_another_segment_is_ignored() -> None:
 
 
 def test_a_part_from_before_the_checkpoint_is_built_again() -> None:
-    """The part is older than the checkpoint says: an old copy was put back."""
+    """An old copy of the part was put back."""
     disk = CrashDisk()
     with opened(disk, **OPTIONS) as engine:
         engine.send("t", b"0", queue=0)
@@ -99,10 +99,10 @@ def test_a_part_from_before_the_checkpoint_is_built_again() -> None:
     check(disk)
 
 
-def test_after_recovery_over_a_roll_the_part_of_the_new_segment_is_begun_anew() -> None:
-    """Behind a hole it would not be believed, and the index be built again at each opening.
+def test_a_recovery_over_a_roll_begins_a_new_part() -> None:
+    """A part after a hole is not believed, and the index would be built again at each opening.
 
-    Method: roll behind a checkpoint that speaks of a part, kill the engine, and open again.
+    Method: roll after a checkpoint that names a part, kill the engine, and open again.
     """
     disk = CrashDisk()
     with opened(disk) as engine:
@@ -121,7 +121,7 @@ def test_after_recovery_over_a_roll_the_part_of_the_new_segment_is_begun_anew() 
 
 
 def test_an_undecided_transaction_survives_a_lost_part() -> None:
-    """The index is read again from the segment's start, what is open from its PREPARE on."""
+    """The index is read again from the segment's start, and the transaction from its PREPARE."""
     disk = CrashDisk()
     with opened(disk, **OPTIONS) as engine:
         engine.send("t", b"0", queue=0)
@@ -160,10 +160,10 @@ def test_unfinished_temporary_files_are_removed() -> None:
 
 
 @pytest.mark.parametrize("operation", ["open", "read"])
-def test_an_index_that_can_be_neither_read_nor_built_raises_a_typed_error(
+def test_an_index_that_can_be_neither_read_nor_built_is_unreadable(
     operation: Operation,
 ) -> None:
-    """A disk that has died shows it to whoever reads, with the file's name, and heals."""
+    """The error names the file. Once the disk works again, so does the read."""
     disk = FaultDisk(finished())
     with opened(disk) as engine:
         (queue, *_) = engine.queues()

@@ -11,8 +11,8 @@ OPTIONS = fmq.Options(segment_bytes=8 * 1024, checkpoint_bytes=4 * 1024)
 
 
 def test_a_segment_made_while_a_reader_opens_is_not_missing(tmp_path: Path) -> None:
-    """The names are read, then the writer rolls and checkpoints: the checkpoint speaks of a
-    segment that was not among the names. That is no damage, whichever look it follows.
+    """The reader lists the names, then the writer rolls and takes a checkpoint, which names a
+    segment that was not listed.
     """
     with fmq.open(tmp_path / "d", OPTIONS, background=False) as engine:
         for look in (1, 2, 3):

@@ -68,9 +68,9 @@ def test_recovery_interrupted_anywhere_and_run_again_gives_the_same() -> None:
 
 
 def test_recovered_messages_are_durable_before_they_are_visible() -> None:
-    """Kill, recover, deliver, power loss: nothing that was delivered may be gone.
+    """Kill, recover, deliver, cut the power: everything delivered must be there.
 
-    The kill leaves written what was never synced; only a copy makes that durable.
+    A kill leaves bytes that were never synced. Only a copy makes them durable.
     """
     for crash_at in range(60):
         disk = CrashDisk(crash_at=crash_at)
@@ -92,7 +92,7 @@ def test_recovered_messages_are_durable_before_they_are_visible() -> None:
 
 
 def test_opening_after_a_failed_sync_does_not_trust_the_page_cache() -> None:
-    """The bytes can be read, later syncs succeed, and still they are gone with the power."""
+    """The bytes can be read and later syncs succeed, but a power cut still loses them."""
     crash = CrashDisk()
     disk = FaultDisk(crash)
     engine = opened(disk)
@@ -113,7 +113,7 @@ def test_opening_after_a_failed_sync_does_not_trust_the_page_cache() -> None:
             assert bodies(engine, "t") == [*shown, b"2"]
 
 
-def test_a_directory_that_was_closed_in_order_is_not_copied() -> None:
+def test_a_directory_that_was_closed_cleanly_is_not_copied() -> None:
     disk = finished()
     before = content(disk)
     with opened(disk, **OPTIONS) as engine:
@@ -122,7 +122,7 @@ def test_a_directory_that_was_closed_in_order_is_not_copied() -> None:
     assert journal(disk) == {name: data for name, data in before.items() if name.endswith(".seg")}
 
 
-def test_a_full_disk_in_recovery_leaves_everything_and_reading_needs_no_room() -> None:
+def test_a_full_disk_in_recovery_changes_nothing() -> None:
     crash = torn()
     remove(crash, *[name for name in content(crash) if name.endswith(".spare")])
     before = journal(crash)
@@ -139,7 +139,7 @@ def test_a_full_disk_in_recovery_leaves_everything_and_reading_needs_no_room() -
 
 @pytest.mark.parametrize("operation", ["read", "open"])
 def test_a_read_error_is_never_taken_for_the_end_of_the_journal(operation: str) -> None:
-    """Fail each read of a recovery in turn: it fails, or shows the same as ever."""
+    """Fail each read of a recovery in turn. It raises, or shows the same as without the error."""
     crash = interrupted()
     expected = sight(crash.after_kill())
     before = journal(crash)
@@ -198,8 +198,8 @@ def test_a_directory_that_lost_all_segments_is_damaged_and_not_new() -> None:
     assert content(disk) == before
 
 
-def test_a_crash_at_any_roll_leaves_a_journal_without_a_gap() -> None:
-    """Every operation of a roll, every state: what was acknowledged is there, once, in order."""
+def test_a_crash_at_any_step_of_a_roll_loses_no_message() -> None:
+    """In every state, acknowledged messages are there once and in order."""
     disk = CrashDisk()
     with opened(disk) as engine:
         for _ in range(7):

@@ -78,14 +78,14 @@ def test_a_sound_record_is_applied() -> None:
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("left", ["header", "some", "torn", "data", "all but one"])
 def test_a_file_that_is_too_short_is_refused(left: str, known: bool) -> None:
-    """Wherever it ends, at a record or within one: it had its full length before its name."""
+    """A segment has its full length before it has its name, so no crash leaves it short."""
     tail = left_by(send(b"0"), send(b"1"), *([checkpoint] if known else []))
     sizes = {"header": 64, "some": tail.place(), "torn": tail.place() + 8, "data": tail.end}
     truncate(tail.disk, tail.name, sizes.get(left, 4095))
     is_refused(tail, Damaged, "shorter than its segment")
 
 
-def test_a_sealed_segment_that_is_shorter_than_the_next_one_says_is_refused() -> None:
+def test_a_sealed_segment_that_is_too_short_is_refused() -> None:
     tail = left_by(send(b"0"), fill, send(b"1"))
     sealed = tail_of(tail.disk)
     sealed.name = "00000000000000000000.seg"
@@ -96,8 +96,8 @@ def test_a_sealed_segment_that_is_shorter_than_the_next_one_says_is_refused() ->
 # --- torn or damaged bytes -----------------------------------------------------------------------
 
 
-def test_damage_in_the_last_record_is_cut_and_kept_aside() -> None:
-    """At every byte of it: nobody can tell a torn write from rot there, and no more is lost."""
+def test_damage_in_the_last_record_is_cut_and_kept_in_quarantine() -> None:
+    """It cannot be told from a torn write, and nothing else is lost."""
     whole = left_by(send(b"0"), send(b"1"))
     torn = content(whole.disk)[whole.name][whole.place() : whole.end].rstrip(b"\0")
     for byte in range(len(torn)):
@@ -120,7 +120,7 @@ def test_garbage_after_the_last_record_is_cut() -> None:
 
 
 def test_a_tail_of_many_blocks_is_kept_whole_and_once(tmp_path: Path) -> None:
-    """Method: plant a tail, and the same again, as if the first recovery had not come to its end;
+    """Method: plant a tail, then the same one again as if the first recovery had been interrupted,
     then another one at the same place.
     """
     path = tmp_path / "d"
@@ -147,22 +147,22 @@ def test_garbage_after_a_hole_is_cut_and_kept_with_the_hole() -> None:
 
 
 def test_damage_below_the_checkpoint_is_refused() -> None:
-    """In the part that is read again, because something in it is undecided."""
+    """Recovery reads that part again, because a transaction in it is undecided."""
 
     tail = left_by(open_one, send(b"0"), checkpoint, send(b"1"))
     tail.plant(tail.place(-2) + 40, b"\xff")
     is_refused(tail, Damaged, "had been durable", tail.place(-2))
 
 
-def test_damage_below_the_checkpoint_is_refused_wherever_recovery_begins_to_read() -> None:
-    """What is undecided lies some segments before: on the way nothing of what is known is lost."""
+def test_damage_below_the_checkpoint_is_refused_segments_later() -> None:
+    """Recovery begins to read some segments before, at an undecided transaction."""
     tail = left_by(open_one, fill, fill, send(b"0"), send(b"1"), checkpoint)
     tail.plant(tail.place() + 40, b"\xff")
     is_refused(tail, Damaged, "had been durable", tail.place())
 
 
 def test_damage_that_recovery_does_not_read_is_found_by_a_reader() -> None:
-    """Below the checkpoint nothing is read at opening; other messages stay readable."""
+    """Opening reads nothing below the checkpoint. Other messages stay readable."""
     tail = left_by(send(b"0"), send(b"1"), send(b"2"), checkpoint)
     tail.plant(tail.place(1) + 40, b"\xff")
     with opened(tail.disk) as engine:
@@ -174,8 +174,8 @@ def test_damage_that_recovery_does_not_read_is_found_by_a_reader() -> None:
     assert (problem.file, problem.position) == (tail.name, tail.place(1))
 
 
-def test_damage_below_what_a_later_record_vouches_for_is_refused() -> None:
-    """Without any checkpoint: the third record knows that the first was durable."""
+def test_damage_that_a_later_record_proves_durable_is_refused() -> None:
+    """There is no checkpoint, but the third record states that the first was durable."""
     tail = left_by(send(b"0"), send(b"1"), send(b"2"))
     tail.plant(tail.place(0) + 40, b"\xff")
     is_refused(tail, Damaged, "had been durable", tail.place(0))
@@ -228,8 +228,8 @@ def test_a_sound_record_of_another_position_is_refused(known: bool) -> None:
     is_refused(tail, Damaged, "belongs at", tail.end)
 
 
-def test_a_record_of_another_store_is_no_record() -> None:
-    """Its checksum is seeded with its own store, so here it is torn bytes like any other."""
+def test_a_record_of_another_store_is_cut_as_torn_bytes() -> None:
+    """Its checksum is seeded with its own store."""
     disk = CrashDisk()
     with fmq.open("first", disk=disk, background=False), opened(disk) as engine:
         engine.send_many("t", [b"0"])
@@ -257,7 +257,7 @@ def test_a_sound_record_of_an_unknown_kind_is_refused_as_newer(known: bool) -> N
 
 @pytest.mark.parametrize("known", [False, True])
 def test_a_sound_record_of_a_newer_version_is_refused_as_newer(known: bool) -> None:
-    """As an fmq from the future leaves it; a reader, `fmq.check` and the walk say so, too."""
+    """A later fmq leaves such records. A reader, `fmq.check` and the walk say the same."""
     tail = left_by(send(b"0"), *([checkpoint] if known else []))
     tail.plant(tail.end, b"fmq\4" + tail.message(1)[4:])
     is_refused(tail, NewerFormat, "a record of version 4 is newer", tail.end)
@@ -271,7 +271,7 @@ def test_a_sound_record_of_a_newer_version_is_refused_as_newer(known: bool) -> N
 
 
 def test_a_torn_record_of_a_newer_version_is_cut() -> None:
-    """Nothing tells it from any other bytes; it is kept aside as they are."""
+    """It cannot be told from other bytes, and is kept in quarantine."""
     tail = left_by(send(b"0"))
     data = tail.message(1)
     torn = (b"fmq\4" + data[4:40]).rstrip(b"\0")
@@ -279,7 +279,7 @@ def test_a_torn_record_of_a_newer_version_is_cut() -> None:
     opens_with(tail, b"0", cut=len(torn))
 
 
-def test_a_reader_that_meets_a_newer_record_says_so_and_shows_what_came_before() -> None:
+def test_a_reader_raises_newer_format_and_shows_earlier_messages() -> None:
     tail = left_by(send(b"0"), checkpoint)
     with fmq.open("data", read_only=True, disk=tail.disk) as reader:
         assert bodies(reader, "t") == [b"0"]
@@ -377,7 +377,7 @@ def at_once(engine: Engine) -> None:
 def test_an_unfinished_append_is_cut_whole_at_every_byte(
     step: Callable[[Engine], None], fill_with: bytes
 ) -> None:
-    """Nothing prepared, undecided as before, nothing of it visible: whatever was being written."""
+    """Whatever was being written, nothing of it is visible and no transaction has changed."""
     whole = left_by(send(b"0"), step)
     data = content(whole.disk)[whole.name]
     start, end = whole.place(), len(data.rstrip(b"\0"))
@@ -397,7 +397,7 @@ def test_an_unfinished_append_is_cut_whole_at_every_byte(
 
 
 def test_bytes_that_were_cut_are_never_read_again() -> None:
-    """Old bytes behind the new tail would be a message that nobody acknowledged.
+    """Old bytes after the new tail would be a message that was never acknowledged.
 
     Method: cut a record, write a shorter one in its place, and lose the power.
     """
@@ -415,7 +415,7 @@ def test_bytes_that_were_cut_are_never_read_again() -> None:
 
 @pytest.mark.parametrize("tail", ["whole", "torn", "garbage to the end"])
 def test_a_tail_takes_little_memory_however_large_the_segment(tmp_path: Path, tail: str) -> None:
-    """Else a small machine could not open what a kill left, and not even look at it."""
+    """Otherwise a small machine could not open what a kill left, or even check it."""
     size = 64 << 20
     with fmq.open(tmp_path / "live", Options(segment_bytes=size), background=False) as engine:
         engine.send("t", b"x")
