@@ -201,7 +201,7 @@ def test_the_loop_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     assert get_ident() not in threads
 
 
-def test_the_holder_of_the_lock_gets_to_its_end(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_the_task_that_holds_the_lock_can_always_finish(engine: fmq.Engine, tmp_path: Path) -> None:
     """Tasks that wait for the lock do not use up the loop's thread pool of one thread."""
 
     async def program() -> None:

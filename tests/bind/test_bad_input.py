@@ -80,7 +80,7 @@ def test_a_connection_that_is_closed_inside_of_the_block_ends_with_neither(
     assert engine.undecided() == []
 
 
-def test_a_database_is_asked_though_the_connection_that_was_first_bound_is_closed(
+def test_a_database_is_asked_after_its_first_connection_is_closed(
     engine: fmq.Engine, database: Database, connection: Any
 ) -> None:
     """The producer's checker outlives the connection, and finds a committed mark."""

@@ -233,7 +233,7 @@ def test_a_server_that_is_lost_at_commit_is_asked_at_once(engine: fmq.Engine, ad
     leave(using)
 
 
-def test_a_transaction_that_was_ruled_out_gets_fenced(
+def test_a_transaction_that_was_ruled_out_raises_fenced(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
     place(engine, using, "0")
@@ -267,7 +267,7 @@ def test_a_transaction_that_a_crash_left_is_decided_by_asking_an_alias(
         assert engine.outcome("not").state == "rolled back"
 
 
-def test_a_database_is_asked_though_django_has_closed_its_connection(
+def test_a_database_is_asked_after_django_closed_its_connection(
     engine: fmq.Engine, database: Database, using: str
 ) -> None:
     """Django closes it at the end of each request. The transaction here was not confirmed."""

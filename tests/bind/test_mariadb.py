@@ -131,7 +131,7 @@ def producer(socket: str, checker: Session) -> Iterator[Session]:
         yield session
 
 
-def test_a_checker_waits_for_a_marked_transaction_and_answers_rightly(
+def test_a_checker_answers_only_after_a_marked_transaction_ended(
     checker: Session, producer: Session
 ) -> None:
     for end, answer in (("COMMIT", "commit"), ("ROLLBACK", "rollback")):
@@ -184,7 +184,7 @@ def test_ddl_commits_what_was_done_before_it(checker: Session, producer: Session
     assert checker.ask("1") == "commit"
 
 
-def test_ids_are_told_apart_byte_by_byte_and_the_longest_fit(checker: Session) -> None:
+def test_ids_are_compared_byte_by_byte_and_the_longest_fit(checker: Session) -> None:
     ids = ["a", "A", "a ", " a", "ä", "§" + "x" * 255]
     for tx_id in ids:
         assert checker.run(filled(MARK, tx_id), "SELECT ROW_COUNT()") == ["1"]

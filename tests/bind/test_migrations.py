@@ -96,7 +96,7 @@ def make(database: Engine, way: Callable[[Connection], None]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_makes_the_table_of_fmq_ddl(
+def test_each_way_to_migrate_makes_the_table_of_fmq_ddl(
     databases: list[Engine], way: Callable[[Connection], None]
 ) -> None:
     one, other = databases

@@ -351,7 +351,7 @@ def test_a_savepoint_that_is_open_at_the_end_is_committed_along(
 # --- pysqlite's ways ------------------------------------------------------------------------------
 
 
-def test_a_program_may_begin_by_itself(engine: fmq.Engine, tmp_path: Path) -> None:
+def test_a_program_may_begin_transactions_by_itself(engine: fmq.Engine, tmp_path: Path) -> None:
     """It uses SQLAlchemy's recipe for savepoints: no isolation_level, and BEGIN in an event."""
     database = made(tmp_path)
     database.dispose()
@@ -448,7 +448,7 @@ def test_a_checker_rules_out_a_transaction_without_a_mark(
         mark(session, asked)
 
 
-def test_a_producer_that_was_ruled_out_gets_fenced(
+def test_a_producer_that_was_ruled_out_raises_fenced(
     engine: fmq.Engine, session: Session, database: Engine
 ) -> None:
     place(engine, session, "registers the producer")

@@ -366,7 +366,7 @@ def test_a_checker_rules_out_a_transaction_without_a_mark(
     late.close()
 
 
-def test_a_producer_that_was_ruled_out_gets_fenced(
+def test_a_producer_that_was_ruled_out_raises_fenced(
     engine: fmq.Engine, connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
     place(engine, connection, "registers the producer")
@@ -406,7 +406,7 @@ def test_a_database_that_was_never_bound_answers_nothing(
     assert [each.tx_id for each in engine.undecided()] == ["order-1"]
 
 
-def test_a_question_that_was_taken_over_is_lost(
+def test_a_question_that_another_call_took_raises_lease_lost(
     engine: fmq.Engine, connection: sqlite3.Connection
 ) -> None:
     """A check at once takes the question from the checker that had it."""
