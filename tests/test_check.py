@@ -15,8 +15,8 @@ from tests.recovery.planting import tail_of
 from tests.small import CrashDisk, fill, opened, remove, segments
 
 
-def test_a_sound_record_whose_columns_cannot_be_read_is_a_problem() -> None:
-    """No engine writes one, and whoever reads the messages would meet it."""
+def test_a_sound_record_with_unreadable_columns_is_a_problem() -> None:
+    """No engine writes one, but a call that reads its messages would raise."""
     disk = CrashDisk()
     with opened(disk) as engine:
         engine.send("t", b"0")
@@ -31,7 +31,7 @@ def test_a_sound_record_whose_columns_cannot_be_read_is_a_problem() -> None:
         engine.read("t")
 
 
-def test_segments_that_are_all_missing_are_a_problem() -> None:
+def test_a_directory_that_lost_all_segments_has_a_problem() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         fill(engine)
@@ -40,7 +40,7 @@ def test_segments_that_are_all_missing_are_a_problem() -> None:
     assert "missing" in problem.what
 
 
-def test_an_index_that_cannot_be_read_is_a_problem_and_hides_no_other(tmp_path: Path) -> None:
+def test_an_unreadable_index_is_a_problem_and_hides_no_other(tmp_path: Path) -> None:
     place = tmp_path / "data"
     with fmq.open(place, fmq.Options(segment_bytes=4096)) as engine:
         fill(engine)

@@ -105,12 +105,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 
 
-def test_a_check_is_locked_by_an_engine_that_came_and_went_at_any_of_its_reads(
+def test_a_check_raises_locked_if_an_engine_opened_meanwhile(
     place: Place,
 ) -> None:
     """The engine opens, appends, drops a segment and closes between two reads, at each in turn.
 
-    It is neither refused nor kept waiting. Before the first look at the lock it disturbs nothing.
+    It is neither refused nor delayed. Before the first look at the lock it does not affect the
+    check.
     """
     said = [place.check_with(place.use, at) for at in range(place.steps())]
     heard = [at for at, report in enumerate(said) if report is not None]
@@ -120,13 +121,13 @@ def test_a_check_is_locked_by_an_engine_that_came_and_went_at_any_of_its_reads(
     assert place.sent == 15 + 5 * len(said)
 
 
-def test_a_check_is_locked_by_an_engine_that_changed_nothing(place: Place) -> None:
+def test_a_check_raises_locked_even_if_the_engine_changed_nothing(place: Place) -> None:
     """It had the directory open, so what was read proves nothing."""
     said = [place.check_with(lambda: place.open().close(), at) for at in range(place.steps())]
     assert said[2:] == [None] * (len(said) - 2)
 
 
-def test_a_check_is_locked_by_an_engine_that_came_and_stayed(place: Place) -> None:
+def test_a_check_raises_locked_if_an_engine_opens_and_stays(place: Place) -> None:
     engines: list[fmq.Engine] = []
 
     def come() -> None:
@@ -138,8 +139,8 @@ def test_a_check_is_locked_by_an_engine_that_came_and_stayed(place: Place) -> No
         engines.pop().close()
 
 
-def test_a_check_beside_which_an_engine_begins_a_journal_is_locked() -> None:
-    """And not NotAStore: that it was empty is no longer true."""
+def test_a_check_raises_locked_if_an_engine_begins_a_journal() -> None:
+    """It does not raise NotAStore: the directory is not empty any more."""
 
     def begin(disk: Disk) -> None:
         fmq.open("data", disk=disk, clock=FakeClock(), background=False).close()
@@ -155,7 +156,7 @@ def test_a_check_beside_which_an_engine_begins_a_journal_is_locked() -> None:
         fmq.check("data", disk=disk)
 
 
-def test_the_error_names_the_engine_that_had_it_open_and_the_remedy(tmp_path: Path) -> None:
+def test_locked_names_the_engine_and_the_remedy(tmp_path: Path) -> None:
     place = Place("real", tmp_path)
     with pytest.raises(Locked, match="had it open for writing while it was read") as caught:
         fmq.check(place.path, disk=StepDisk(place.disk, once(place.use, 5)))
@@ -163,8 +164,8 @@ def test_the_error_names_the_engine_that_had_it_open_and_the_remedy(tmp_path: Pa
     assert "Call again while no engine has it open" in str(caught.value)
 
 
-def test_damage_is_reported_where_no_engine_came(place: Place) -> None:
-    """A second check beside the first is no engine, and each reports what is wrong."""
+def test_damage_is_reported_beside_a_second_check(place: Place) -> None:
+    """A second check is no engine, and each reports the damage."""
     if isinstance(place.disk, CrashDisk):
         flip(place.disk, segments(place.disk)[0], 2000)
     else:
@@ -179,8 +180,8 @@ def test_damage_is_reported_where_no_engine_came(place: Place) -> None:
     assert report == inner[0]
 
 
-def test_a_directory_without_lock_is_checked(place: Place) -> None:
-    """As of a backup that left it out; an engine that comes then makes one."""
+def test_a_directory_without_a_lock_file_is_checked(place: Place) -> None:
+    """A backup may leave LOCK out. An engine that opens meanwhile makes one."""
     place.disk.directory(place.path, make=False).remove("LOCK")
     report = place.check_with(lambda: None, at=0)
     assert report is not None

@@ -68,8 +68,8 @@ sys.stdin.read()
 """
 
 
-def test_close_releases_the_lock_although_the_machine_refuses_to_unlock(tmp_path: Path) -> None:
-    """While the process lives, it opens the directory again, and so does another process."""
+def test_close_releases_the_lock_even_if_unlocking_fails(tmp_path: Path) -> None:
+    """The same process can open the directory again, and so can another one."""
     child = subprocess.Popen(
         [sys.executable, "-c", REFUSED_UNLOCK, str(tmp_path / "d")],
         stdin=subprocess.PIPE,
@@ -125,9 +125,9 @@ def counts(disk: FaultDisk, close: Callable[[], object]) -> dict[Operation, int]
 
 
 @pytest.mark.parametrize("persistently", [False, True])
-def test_close_ends_the_engine_whatever_the_machine_refuses(persistently: bool) -> None:
-    """It returns or raises an error of fmq's; a second close is quiet, and the next engine opens
-    and has everything.
+def test_close_ends_the_engine_whichever_operation_fails(persistently: bool) -> None:
+    """It returns or raises an error of fmq. A second close does nothing, and the next engine has
+    everything.
 
     Method: each operation of a close fails in turn, alone or with all of its kind after it.
     """
@@ -153,7 +153,7 @@ def test_close_ends_the_engine_whatever_the_machine_refuses(persistently: bool) 
     assert raised > 0
 
 
-def test_close_of_a_read_only_engine_raises_errors_of_fmqs_alone() -> None:
+def test_close_of_a_read_only_engine_raises_only_errors_of_fmq() -> None:
     disk = FaultDisk(CrashDisk())
     used(disk).close()
 
@@ -175,10 +175,10 @@ def test_close_of_a_read_only_engine_raises_errors_of_fmqs_alone() -> None:
 
 
 @pytest.mark.parametrize(("mode", "operation"), [("interval", "write"), ("never", "sync")])
-def test_close_tells_of_sends_that_it_could_not_make_durable(
+def test_close_raises_if_it_cannot_make_earlier_sends_durable(
     mode: SyncMode, operation: Operation
 ) -> None:
-    """They did not wait, so no other call can tell. A second close is quiet."""
+    """They did not wait, so no other call can report it. A second close does nothing."""
     disk = FaultDisk(CrashDisk())
     engine = fmq.open("data", fmq.Options(sync=mode), disk=disk, clock=FakeClock())
     engine.send("t", b"0")
@@ -190,7 +190,7 @@ def test_close_tells_of_sends_that_it_could_not_make_durable(
     opened(disk).close()
 
 
-def test_close_is_quiet_about_a_failure_that_was_raised() -> None:
+def test_close_does_not_repeat_a_failure_that_was_raised() -> None:
     disk = FaultDisk(CrashDisk())
     engine = used(disk)
     disk.fail("write", names="*.seg")

@@ -61,8 +61,8 @@ def filled(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("read", READS)
-def test_a_call_that_the_close_overtakes_is_told_so(read: str) -> None:
-    """It had begun before the close, and finds the files closed: Closed, not a bad descriptor."""
+def test_a_read_that_a_close_overtakes_raises_closed(read: str) -> None:
+    """The read began before the close and finds its files closed."""
     disk = ClosingDisk(CrashDisk())
     filled(disk)
     disk.engine = engine = opened(disk)
@@ -72,8 +72,7 @@ def test_a_call_that_the_close_overtakes_is_told_so(read: str) -> None:
 
 
 @pytest.mark.parametrize("read", ["read", "outcome"])
-def test_so_is_one_that_only_reads(read: str) -> None:
-    """The same of an engine that was opened to read."""
+def test_a_read_of_a_read_only_engine_during_a_close_raises_closed(read: str) -> None:
     disk = ClosingDisk(CrashDisk())
     filled(disk)
     engine = fmq.open("data", disk=disk, read_only=True)

@@ -276,14 +276,13 @@ def test_a_file_in_the_place_of_another_is_refused_or_harmless(store: Store) -> 
     examine_all(store, exchanges(store, other.files), 80)
 
 
-def test_sound_files_are_sound(store: Store) -> None:
-    """The examination itself: what is not damaged is harmless, and shows the whole truth."""
+def test_undamaged_files_are_harmless_and_show_everything(store: Store) -> None:
+    """Test the examination itself."""
     assert examine(store, store.files, "none") == "harmless"
     assert seen(disk_of(store.files)).keys() == store.truths[-1].keys()
 
 
-def test_a_wrong_message_would_be_noticed(store: Store) -> None:
-    """And one that is missing, too."""
+def test_the_examination_notices_a_wrong_or_missing_message(store: Store) -> None:
     name = "audit/0"
     truth = store.truths[-1]
     for messages in (truth[name][:-2], truth[name][:-1] + truth[name][:1]):
@@ -311,8 +310,8 @@ def refusal(files: Files) -> str:
     return str(refused.value)
 
 
-def test_a_last_segment_that_ends_after_a_record_is_refused() -> None:
-    """No crash leaves it: it had its full length before its name. Else sends would be lost."""
+def test_a_last_segment_that_is_cut_short_is_refused() -> None:
+    """No crash leaves it: it had its full length before its name. Otherwise sends would be lost."""
     files = files_of(grown(3))
     name = f"{0:020d}.seg"
     end = len(files[name].rstrip(b"\0"))
@@ -320,16 +319,16 @@ def test_a_last_segment_that_ends_after_a_record_is_refused() -> None:
         assert "shorter than its segment" in refusal({**files, name: files[name][:size]})
 
 
-def test_a_last_segment_that_is_missing_is_refused_because_the_one_before_was_sealed() -> None:
-    """Method: no checkpoint knows of it yet, only the index of the one before does."""
+def test_a_missing_segment_after_a_sealed_one_is_refused() -> None:
+    """No checkpoint names it yet, only the index of the segment before it."""
     files = files_of(grown(10))
     assert not any(name.startswith("checkpoint") for name in files)
     last = max(name for name in files if name.endswith(".seg"))
     assert last in refusal(without(files, last))
 
 
-def test_an_index_that_is_empty_is_built_again() -> None:
-    """A power cut may leave one of no length where the file system loses the content."""
+def test_an_empty_index_is_built_again() -> None:
+    """A power cut may leave it where the file system loses the content."""
     files = files_of(grown(20))
     for name in files:
         if name.endswith(".idx"):

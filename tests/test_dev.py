@@ -31,8 +31,8 @@ sys.exit(dev.run("-c", "import os, signal; print(os.getpid(), flush=True); signa
 """
 
 
-def test_processes_of_the_command_end_with_it_by_sigterm() -> None:
-    """The tests do not run on without it, with their servers; the exit code is the shell's."""
+def test_sigterm_ends_the_command_and_its_processes() -> None:
+    """Neither tests nor their servers run on. The exit code is that of a shell."""
     command = subprocess.Popen(
         [sys.executable, "-c", RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -47,15 +47,15 @@ def test_processes_of_the_command_end_with_it_by_sigterm() -> None:
         command.stdout.close()
 
 
-def test_the_extra_for_postgresql_brings_its_library_with_it() -> None:
-    """Plain psycopg installs well and cannot be imported where libpq is missing."""
+def test_the_extra_for_postgresql_includes_libpq() -> None:
+    """Plain psycopg can be installed without libpq, but not imported."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     assert [each for each in extras["postgres"] if each.startswith("psycopg[binary]")]
 
 
 def test_each_test_file_is_in_exactly_one_ring() -> None:
-    """And each place of the table is there, and is named once."""
+    """Each place in the table exists, and is named once."""
     files = [name for names in dev.files_of_rings().values() for name in names]
     there = [path for folder in ("tests", "crash_tests") for path in (ROOT / folder).rglob("*.py")]
     tests = [str(path.relative_to(ROOT)) for path in there if path.name.startswith("test_")]
@@ -66,7 +66,7 @@ def test_each_test_file_is_in_exactly_one_ring() -> None:
     assert [place for place in places if not (ROOT / place).exists()] == []
 
 
-def test_a_file_that_is_named_is_not_of_its_folders_ring() -> None:
+def test_a_file_named_in_a_ring_is_not_in_its_folders_ring() -> None:
     rings = dev.files_of_rings()
     assert "tests/feedback/test_asking.py" in rings["engine"]
     assert "tests/feedback/test_interrupts.py" in rings["inside"]
@@ -75,8 +75,8 @@ def test_a_file_that_is_named_is_not_of_its_folders_ring() -> None:
 FORBIDDEN = r"time\.sleep|monkeypatch\.setattr|import mock|\b(engine|reader)\._[a-z]"
 
 
-def test_no_test_sleeps_or_patches_or_reaches_into_an_engine() -> None:
-    """FakeClock moves time, FaultDisk.before waits inside of a call, inside() shows the parts."""
+def test_no_test_sleeps_patches_or_uses_private_parts() -> None:
+    """FakeClock moves time, FaultDisk.before waits inside a call, inside() shows the parts."""
     found = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in (ROOT / "tests").rglob("*.py")

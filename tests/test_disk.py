@@ -71,7 +71,7 @@ def content(directory: Directory, name: str) -> bytes:
 # --- directories ----------------------------------------------------------------------------
 
 
-def test_a_directory_that_was_made_is_there_the_next_time(disk: Disk, top: str) -> None:
+def test_a_made_directory_can_be_opened_again(disk: Disk, top: str) -> None:
     fill(disk.directory(f"{top}/data", make=True), "a", b"x")
     assert disk.directory(f"{top}/data", make=False).names() == ["a"]
     assert disk.directory(f"{top}/./data/", make=True).names() == ["a"]
@@ -116,7 +116,7 @@ def test_a_subdirectory_is_made_only_if_asked(directory: Directory) -> None:
     assert directory.names() == []
 
 
-def test_a_file_is_no_subdirectory(directory: Directory) -> None:
+def test_a_file_is_refused_as_a_subdirectory(directory: Directory) -> None:
     fill(directory, "a", b"x")
     with pytest.raises(NotADirectoryError):
         directory.subdirectory("a", make=True)
@@ -200,8 +200,8 @@ def test_a_removed_name_can_be_used_again(directory: Directory) -> None:
     assert content(directory, "a") == b"new"
 
 
-def test_an_open_file_outlives_its_name(directory: Directory) -> None:
-    """Readers of a segment that retention removes, or recovery replaces, finish their read."""
+def test_an_open_file_can_be_read_after_its_name_is_gone(directory: Directory) -> None:
+    """Readers finish a segment that retention removes or recovery replaces."""
     fill(directory, "a", b"old")
     fill(directory, "b", b"new")
     removed, renamed = directory.open("a", write=True), directory.open("b", write=True)
@@ -212,7 +212,7 @@ def test_an_open_file_outlives_its_name(directory: Directory) -> None:
     assert content(directory, "a") == b"New"
 
 
-def test_identity_goes_with_the_file_and_not_with_the_name(directory: Directory) -> None:
+def test_identity_belongs_to_the_file_and_not_to_the_name(directory: Directory) -> None:
     fill(directory, "a", b"x")
     first = directory.open("a")
     again = directory.open("a")
@@ -235,14 +235,14 @@ def test_buffers_are_written_one_after_the_other(directory: Directory, sync: boo
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_any_number_of_buffers_is_written(directory: Directory, sync: bool) -> None:
-    """One system call takes 1,024 of them."""
+    """One system call takes at most 1,024 of them."""
     file = directory.create("a")
     file.write(1, [b"%04d" % i for i in range(3000)], sync=sync)
     assert file.read(1, 20000) == b"".join(b"%04d" % i for i in range(3000))
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_nothing_written_changes_nothing(directory: Directory, sync: bool) -> None:
+def test_writing_no_bytes_changes_nothing(directory: Directory, sync: bool) -> None:
     file = directory.create("a")
     file.write(100, (), sync=sync)
     file.write(100, (b"",), sync=sync)
@@ -294,8 +294,10 @@ def test_written_zeros_replace_what_was_there(directory: Directory) -> None:
     assert file.read(0, size) == bytes(size)
 
 
-def test_zeros_are_written_in_pieces_over_which_small_writes_are_fast(tmp_path: Path) -> None:
-    """See docs/decisions/0028: the kernel keeps each piece as one folio."""
+def test_zeros_are_written_in_pieces_of_128_kib(tmp_path: Path) -> None:
+    """Small writes over such pieces are fast: the kernel keeps each as one folio. See
+    docs/decisions/0028.
+    """
     sizes: list[int] = []
 
     def write(fd: int, buffers: Sequence[Buffer], offset: int, flags: int) -> int:
@@ -310,7 +312,7 @@ def test_zeros_are_written_in_pieces_over_which_small_writes_are_fast(tmp_path: 
     assert path.read_bytes() == bytes((1 << 20) + 5)
 
 
-def test_everybody_sees_what_was_written(directory: Directory) -> None:
+def test_every_handle_of_a_file_sees_a_write(directory: Directory) -> None:
     writer = directory.create("a")
     reader = directory.open("a")
     writer.write(0, (b"x",), sync=False)
@@ -350,7 +352,7 @@ def test_a_closed_file_refuses_work(directory: Directory) -> None:
 # --- locks ----------------------------------------------------------------------------------
 
 
-def test_a_directory_is_locked_by_one_at_a_time(disk: Disk, top: str, directory: Directory) -> None:
+def test_a_directory_can_be_locked_only_once(disk: Disk, top: str, directory: Directory) -> None:
     release = directory.lock("LOCK")
     with pytest.raises(Locked) as caught:
         disk.directory(f"{top}/data", make=False).lock("LOCK")
@@ -360,12 +362,12 @@ def test_a_directory_is_locked_by_one_at_a_time(disk: Disk, top: str, directory:
     directory.lock("LOCK")()
 
 
-def test_the_lock_is_a_file_that_stays(directory: Directory) -> None:
+def test_the_lock_file_stays_after_unlocking(directory: Directory) -> None:
     directory.lock("LOCK")()
     assert directory.names() == ["LOCK"]
 
 
-def test_a_lock_holds_also_when_its_file_is_removed(
+def test_a_lock_holds_even_if_its_file_is_removed(
     disk: Disk, top: str, directory: Directory
 ) -> None:
     release = directory.lock("LOCK")
@@ -385,7 +387,7 @@ def test_a_lock_holds_also_when_its_file_is_removed(
 
 
 def test_a_lock_file_that_a_reader_shares_is_replaced(directory: Directory) -> None:
-    """The reader has its file open, so the identity of the new one tells it of the lock."""
+    """The reader has the old file open, and sees the lock by the identity of the new one."""
     directory.lock("LOCK")()
     reader = directory.open("LOCK")
     assert reader.identity() == directory.open("LOCK").identity()
@@ -397,8 +399,8 @@ def test_a_lock_file_that_a_reader_shares_is_replaced(directory: Directory) -> N
     assert reader.identity() != directory.open("LOCK").identity()
 
 
-def test_a_lock_file_that_is_pinned_alone_is_another_engines(directory: Directory) -> None:
-    """As an engine's that could not lock the directory itself."""
+def test_a_lock_file_with_an_exclusive_pin_counts_as_locked(directory: Directory) -> None:
+    """An engine that could not lock the directory itself leaves such a pin."""
     directory.lock("LOCK")()
     other = directory.open("LOCK")
     assert other.pin(exclusive=True)
@@ -431,7 +433,7 @@ def test_an_exclusive_pin_excludes_all_others(directory: Directory) -> None:
 
 
 def test_a_refused_exclusive_pin_ends_the_shared_one(directory: Directory) -> None:
-    """So does flock: it gives up the lock that it has before it asks for the other."""
+    """flock does the same: it gives up the lock that it has before it asks for the other."""
     fill(directory, "a", b"x")
     first, second = directory.open("a"), directory.open("a")
     assert first.pin(exclusive=False)
@@ -440,8 +442,8 @@ def test_a_refused_exclusive_pin_ends_the_shared_one(directory: Directory) -> No
     assert second.pin(exclusive=True)
 
 
-def test_a_directory_that_was_there_before_is_durable_once_opened() -> None:
-    """Whoever made it may have been killed before its parent was synced."""
+def test_opening_an_existing_directory_makes_it_durable() -> None:
+    """The process that made it may have been killed before it synced the parent."""
     disk = CrashDisk(crash_at=1)
     with pytest.raises(PowerLoss):
         disk.directory("data", make=True)  # made, and the parent not synced
@@ -451,8 +453,8 @@ def test_a_directory_that_was_there_before_is_durable_once_opened() -> None:
         assert state.directory("data", make=False).names() == []
 
 
-def test_an_error_of_the_machine_names_the_file_as_it_is_called_now(tmp_path: Path) -> None:
-    """A spare that became a segment is no spare, and whoever looks for it finds none."""
+def test_an_os_error_has_the_current_name_of_a_renamed_file(tmp_path: Path) -> None:
+    """After a spare has become a segment, no file has the spare's name."""
     directory = RealDisk().directory(str(tmp_path / "d"), make=True)
     fill(directory, "000001.spare", b"x")
     file = directory.open("000001.spare")  # and not to be written: so each write is an error

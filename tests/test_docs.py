@@ -57,8 +57,8 @@ def test_each_table_of_fields_agrees_with_its_struct(heading: str) -> None:
     assert [row[:3] for row in rows(section("format.md", heading))] == expected
 
 
-def test_the_table_of_kinds_is_the_enumeration() -> None:
-    """docs/format.md has every kind with its number, and no other."""
+def test_the_table_of_kinds_has_every_kind_and_no_other() -> None:
+    """docs/format.md gives each its number."""
     found = [(row[1], int(row[0])) for row in rows(section("format.md", "Kinds"))]
     assert found == [(kind.name, kind.value) for kind in Kind]
 
@@ -77,7 +77,7 @@ def test_the_checkpoint_has_the_fields_that_the_document_lists() -> None:
 
 
 def test_the_hex_dump_is_what_the_engine_writes() -> None:
-    """A real engine writes the bytes in docs/format.md, and they mean what stands beside them."""
+    """A real engine writes the bytes in docs/format.md, and they mean what the document says."""
     text = section("format.md", "A transaction, byte by byte")
     found = re.search(r"```text\n(.*?)```", text, re.DOTALL)
     assert found
@@ -85,7 +85,7 @@ def test_the_hex_dump_is_what_the_engine_writes() -> None:
 
 
 def test_the_hex_dump_shows_every_byte_once() -> None:
-    """The fields of the dump lie one behind the other, without a gap."""
+    """The fields of the dump follow each other without a gap."""
     data = hexdump.journal()
     at = 64
     while at < len(data):
@@ -207,7 +207,7 @@ MAPPED = (
 
 
 def test_the_map_of_the_design_names_every_file_once() -> None:
-    """docs/design.md tells where each file of the layers is, and of none that is gone."""
+    """docs/design.md has each file of the layers, and no file that is gone."""
     folder, found = "", []
     for where, _, files in rows(section("design.md", "Files")):
         folder = where.strip("`/") or folder

@@ -72,8 +72,8 @@ def count(path: Path) -> int:
 
 @pytest.mark.parametrize("mode", ["interval", "never", "sync=False"])
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_normal_end_keeps_everything(tmp_path: Path, ending: str, mode: str) -> None:
-    """In every mode, and for calls with sync=False."""
+def test_a_normal_end_of_a_process_loses_nothing(tmp_path: Path, ending: str, mode: str) -> None:
+    """This holds in every mode, and for calls with sync=False."""
     code, script = ENDINGS[ending]
     done = run(script, tmp_path / "d", mode)
     assert done.returncode == code, done.stderr
@@ -81,8 +81,8 @@ def test_a_normal_end_keeps_everything(tmp_path: Path, ending: str, mode: str) -
     assert count(tmp_path / "d") == 100
 
 
-def test_a_decision_that_did_not_wait_is_kept(tmp_path: Path) -> None:
-    """And so are its messages, and an ack."""
+def test_a_decision_without_sync_survives_a_normal_end(tmp_path: Path) -> None:
+    """So do its messages, and an ack."""
     script = """
 engine = opened(path)
 tx = engine.transaction(tx_id="tx")
@@ -101,8 +101,8 @@ for delivery in engine.consumer("u", group="g").poll():
         assert engine.consumer("u", group="g").poll() == []
 
 
-def test_every_engine_of_the_process_is_synced_also_after_one_that_fails(tmp_path: Path) -> None:
-    """stderr has its error, and no second one of an engine that had failed before."""
+def test_every_engine_is_synced_at_the_end_even_if_another_fails(tmp_path: Path) -> None:
+    """stderr has one error, and none of an engine that had failed before."""
     script = """
 from fmq.posix import RealDisk
 from fmq.testing import FaultDisk
@@ -128,8 +128,8 @@ for name in ("a", "failed", "failing", "z"):
     assert {count(tmp_path / f"d{name}") for name in ("failed", "failing")} <= {0, 100}
 
 
-def test_the_end_of_a_forked_child_leaves_the_engine_of_its_parent_alone(tmp_path: Path) -> None:
-    """What the parent has not synced is not synced by it, and the parent goes on."""
+def test_a_forked_child_that_ends_does_not_sync_its_parents_engine(tmp_path: Path) -> None:
+    """The parent goes on."""
     script = """
 engine = opened(path)
 send(engine)
@@ -147,7 +147,7 @@ send(engine)
 
 @pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("ending", ["", "raise ValueError", "sys.exit(1)"])
-def test_a_worker_of_multiprocessing_keeps_everything(
+def test_a_worker_of_multiprocessing_loses_nothing_at_its_end(
     tmp_path: Path, start: str, ending: str
 ) -> None:
     """Such a child ends without atexit."""
@@ -176,7 +176,7 @@ if __name__ == "__main__":
     assert [count(tmp_path / f"d{name}") for name in "ab"] == [100, 100]
 
 
-def test_a_process_ends_although_a_daemon_thread_goes_on_sending(tmp_path: Path) -> None:
+def test_a_process_ends_even_if_daemon_threads_go_on_sending(tmp_path: Path) -> None:
     script = """
 engine = opened(path)
 sent = threading.Event()
@@ -199,8 +199,8 @@ sent.wait()
 @pytest.mark.parametrize(
     "end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)"]
 )
-def test_a_kill_costs_what_was_not_synced(tmp_path: Path, end: str) -> None:
-    """No more than that, and with sync="never" nothing."""
+def test_a_kill_loses_only_what_was_not_synced(tmp_path: Path, end: str) -> None:
+    """With sync="never" it loses nothing."""
     script = f"engine = opened(path); send(engine, 50); engine.sync(); send(engine, 50); {end}"
     for mode, kept in (("interval", 50), ("sync=False", 50), ("never", 100)):
         run(script, tmp_path / mode, mode)

@@ -44,7 +44,7 @@ def test_a_receipt_has_the_place_of_the_message(shop: Engine) -> None:
 
 
 @pytest.mark.parametrize("body", [b"bytes", bytearray(b"array"), memoryview(b"view"), b""])
-def test_a_body_is_anything_bytes_like(shop: Engine, body: Any) -> None:
+def test_a_body_may_be_any_bytes_like_object(shop: Engine, body: Any) -> None:
     shop.send("t", body)
     shop.send("t", body, key="k")
     shop.send_many("t", [body, Message(body)])
@@ -55,7 +55,7 @@ def test_a_body_is_anything_bytes_like(shop: Engine, body: Any) -> None:
 
 
 @pytest.mark.parametrize("body", ["text", 7, None, ["list"], {"a": 1}])
-def test_any_other_body_is_a_type_error_and_nothing_is_written(shop: Engine, body: Any) -> None:
+def test_any_other_body_raises_type_error_and_writes_nothing(shop: Engine, body: Any) -> None:
     position = shop.stats().position
     tx = shop.transaction()
     for call in (
@@ -75,7 +75,7 @@ def test_any_other_body_is_a_type_error_and_nothing_is_written(shop: Engine, bod
     assert position < shop.stats().position  # the empty transaction
 
 
-def test_a_body_that_changes_later_was_sent_as_it_was(shop: Engine) -> None:
+def test_a_body_is_sent_as_it_was_at_the_call(shop: Engine) -> None:
     body = bytearray(b"before")
     with shop.transaction() as tx:
         tx.send("t", body)
@@ -99,7 +99,7 @@ def test_send_many_gives_one_receipt_for_each_run_in_a_queue(shop: Engine) -> No
     assert {message.key for message in itertools.chain(*found)} == {m.key for m in keyed}
 
 
-def test_a_key_always_leads_to_the_same_queue(store: CrashDisk) -> None:
+def test_messages_with_one_key_go_to_one_queue(store: CrashDisk) -> None:
     placed: dict[str, set[int]] = {}
     for _ in range(3):
         with opened(store, queues=5) as engine:
@@ -132,7 +132,7 @@ def test_a_queue_that_the_topic_does_not_have_is_refused(shop: Engine, queue: in
     assert shop.stats().position == position
 
 
-def test_a_topic_comes_into_being_with_its_first_message(shop: Engine) -> None:
+def test_a_topic_is_created_by_its_first_message(shop: Engine) -> None:
     tx = shop.transaction()
     tx.send("t", b"")
     assert shop.queues("t") == []
@@ -145,7 +145,7 @@ def test_a_topic_comes_into_being_with_its_first_message(shop: Engine) -> None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def test_read_is_empty_where_there_is_nothing(shop: Engine) -> None:
+def test_read_returns_nothing_where_there_are_no_messages(shop: Engine) -> None:
     shop.send("t", b"0")
     assert shop.read("nothing") == []
     assert shop.read("t", offset=1) == []
@@ -154,12 +154,12 @@ def test_read_is_empty_where_there_is_nothing(shop: Engine) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"offset": -1}, {"limit": -1}])
-def test_an_offset_or_limit_that_cannot_be_is_refused(shop: Engine, wrong: dict[str, int]) -> None:
+def test_a_negative_offset_or_limit_is_refused(shop: Engine, wrong: dict[str, int]) -> None:
     with pytest.raises(BadOption):
         shop.read_batch("t", **wrong)
 
 
-def test_read_waits_for_its_timeout(store: CrashDisk) -> None:
+def test_read_waits_until_its_timeout(store: CrashDisk) -> None:
     clock = FakeClock()
     with opened(store, clock) as engine:
         assert engine.read("t", timeout=7) == []
@@ -170,7 +170,7 @@ def test_read_waits_for_its_timeout(store: CrashDisk) -> None:
         assert clock.monotonic() == 7
 
 
-def test_a_limit_over_runs_and_segments_gives_exactly_so_many(store: CrashDisk) -> None:
+def test_a_read_over_runs_and_segments_returns_exactly_its_limit(store: CrashDisk) -> None:
     with opened(store, read_ahead_bytes=512) as engine:
         for number in range(40):
             engine.send_many("t", [b"%d-%d" % (number, i) + b"x" * 50 for i in range(5)])
@@ -182,7 +182,7 @@ def test_a_limit_over_runs_and_segments_gives_exactly_so_many(store: CrashDisk) 
 
 
 def test_time_never_goes_back_within_a_queue(store: CrashDisk) -> None:
-    """Whoever sets the machine's clock, a transaction or a restart in between."""
+    """Neither a change of the wall clock, a transaction nor a restart makes it go back."""
     clock = FakeClock()
     times = []
     for step in range(4):
@@ -229,7 +229,7 @@ def soon(clock: FakeClock, seconds: float, seen: Any) -> None:
     clock.until(step)
 
 
-def test_always_what_returned_is_durable_and_visible(store: CrashDisk) -> None:
+def test_with_always_a_send_that_returned_is_durable_and_visible(store: CrashDisk) -> None:
     with live(store, FakeClock()) as engine:
         engine.send("t", b"0")
         assert bodies(engine, "t") == [b"0"]
@@ -238,8 +238,8 @@ def test_always_what_returned_is_durable_and_visible(store: CrashDisk) -> None:
                 assert bodies(after, "t") == [b"0"]
 
 
-def test_interval_is_in_time_right_after_a_sync(store: CrashDisk) -> None:
-    """The thread then waits for the engine to be idle, and what comes next must not wait along."""
+def test_with_interval_a_send_right_after_a_sync_is_synced_in_time(store: CrashDisk) -> None:
+    """The thread then waits until the engine is idle, which must not delay the next sync."""
     clock = WatchedClock()
     with live(store, clock, sync="interval", sync_interval_seconds=0.05) as engine:
         for number in range(3):
@@ -252,8 +252,8 @@ def test_interval_is_in_time_right_after_a_sync(store: CrashDisk) -> None:
             assert clock.monotonic() - sent < 50, "it waited for the idle moment"
 
 
-def test_interval_is_in_time_while_a_chore_meets_trouble(store: CrashDisk) -> None:
-    """The thread then pauses, as nothing is gained by trying at once; what is sent does not."""
+def test_with_interval_a_failing_chore_does_not_delay_syncs(store: CrashDisk) -> None:
+    """The thread pauses before it tries the chore again, but not before it syncs."""
     clock, disk = WatchedClock(), FaultDisk(store)
     disk.fail("create", error=errno.EIO, persistently=True, names="*.idx*")
     with live(disk, clock, sync="interval", sync_interval_seconds=0.05) as engine:
@@ -269,10 +269,10 @@ def test_interval_is_in_time_while_a_chore_meets_trouble(store: CrashDisk) -> No
         disk.heal()
 
 
-def test_interval_nothing_is_shown_before_it_is_durable_and_it_is_in_time(
+def test_with_interval_messages_are_visible_in_time_once_durable(
     store: CrashDisk,
 ) -> None:
-    """Again and again, also after the engine has been idle."""
+    """Repeat it, also after the engine has been idle."""
     clock = FakeClock()
     with live(store, clock, sync="interval", sync_interval_seconds=0.05) as engine:
         for number in range(3):
@@ -288,7 +288,7 @@ def test_interval_nothing_is_shown_before_it_is_durable_and_it_is_in_time(
             soon(clock, 61, lambda: engine.stats().checkpointed_upto == engine.stats().position)
 
 
-def test_interval_a_prepare_and_an_explicit_sync_do_not_wait_for_the_interval(
+def test_with_interval_a_prepare_and_a_sync_are_durable_at_once(
     store: CrashDisk,
 ) -> None:
     with live(store, FakeClock(), sync="interval", sync_interval_seconds=5) as engine:
@@ -306,7 +306,7 @@ def test_interval_a_prepare_and_an_explicit_sync_do_not_wait_for_the_interval(
         tx.rollback()
 
 
-def test_never_what_is_written_is_shown_and_a_kill_keeps_it(store: CrashDisk) -> None:
+def test_with_never_written_messages_are_visible_and_survive_a_kill(store: CrashDisk) -> None:
     with live(store, FakeClock(), sync="never") as engine:
         for number in range(30):
             engine.send("t", b"%d" % number + b"x" * 300)
@@ -322,7 +322,7 @@ def test_never_what_is_written_is_shown_and_a_kill_keeps_it(store: CrashDisk) ->
         assert len(bodies(engine, "t")) == 30, "a clean close makes everything durable"
 
 
-def test_sync_false_becomes_visible_with_the_next_sync_of_anybody(store: CrashDisk) -> None:
+def test_a_send_without_sync_is_visible_after_the_next_sync(store: CrashDisk) -> None:
     with live(store, FakeClock()) as engine:
         receipt = engine.send("t", b"0", sync=False)
         (many,) = engine.send_many("t", [b"1", b"2"], sync=False)
@@ -372,11 +372,11 @@ def has_happened(disk: CrashDisk, call: str) -> bool:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("mode", ["always", "interval", "never"])
-def test_each_call_may_ask_to_be_durable_on_return_or_not(
+def test_the_argument_sync_overrides_the_mode_of_the_engine(
     store: CrashDisk, mode: str, call: str
 ) -> None:
-    """Whatever the mode: with True no power cut takes it back, with False some do, if `interval`
-    or `never` would.
+    """With True no power cut takes the call back. With False some do, in the modes in which that
+    can happen.
     """
     for sync in (True, False, None):
         disk = CrashDisk()
@@ -395,8 +395,8 @@ def test_each_call_may_ask_to_be_durable_on_return_or_not(
             assert has_happened(disk.after_power_loss(1), call)
 
 
-def test_a_commit_that_did_not_wait_can_be_waited_for_later(store: CrashDisk) -> None:
-    """Committing again says the same; and a value that is no answer is refused before anything."""
+def test_a_second_commit_can_wait_for_one_without_sync(store: CrashDisk) -> None:
+    """It returns the same receipts. A wrong value of sync is refused before anything happens."""
     with live(store, FakeClock(), sync="interval", sync_interval_seconds=5) as engine:
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"0")
@@ -415,8 +415,8 @@ def test_a_commit_that_did_not_wait_can_be_waited_for_later(store: CrashDisk) ->
 
 
 @pytest.mark.parametrize("phases", [1, 2])
-def test_a_commit_again_waits_as_the_first_would_have(store: CrashDisk, phases: int) -> None:
-    """Unless the first one did, whatever has become of the engine since."""
+def test_a_repeated_commit_waits_as_the_mode_says(store: CrashDisk, phases: int) -> None:
+    """It does not wait if the first commit did, whatever has become of the engine since."""
     disk = FaultDisk(store)
     engine = live(disk, FakeClock())  # sync="always", and its thread sleeps
     first, second, third = (engine.transaction(tx_id=name) for name in "123")
@@ -442,10 +442,10 @@ def test_a_commit_again_waits_as_the_first_would_have(store: CrashDisk, phases: 
 
 @pytest.mark.parametrize("mode", ["interval", "never"])
 @pytest.mark.parametrize("state", ["committed", "rolled back"])
-def test_a_decision_that_did_not_wait_can_be_waited_for_later(
+def test_a_repeated_decision_can_wait_for_one_without_sync(
     store: CrashDisk, mode: str, state: str
 ) -> None:
-    """By whoever makes it again, its producer or another."""
+    """The producer repeats it, or another caller."""
     decision: Decision = "commit" if state == "committed" else "rollback"
     for again in ("by itself", "in its place"):
         disk = CrashDisk()
@@ -469,7 +469,7 @@ def test_a_decision_that_did_not_wait_can_be_waited_for_later(
 # --- the end --------------------------------------------------------------------------------------
 
 
-def test_a_closed_engine_refuses_every_call_and_closing_twice_is_nothing(store: CrashDisk) -> None:
+def test_a_closed_engine_refuses_every_call_but_close(store: CrashDisk) -> None:
     with opened(store) as engine:
         engine.send("t", b"0")
         begun, named = engine.transaction(), engine.transaction(tx_id="N")
@@ -511,10 +511,10 @@ def test_a_closed_engine_refuses_every_call_and_closing_twice_is_nothing(store: 
         assert bodies(engine, "t") == [b"0"]
 
 
-def test_a_transaction_begun_before_the_close_may_be_rolled_back_after_it(
+def test_an_open_transaction_can_be_rolled_back_after_close(
     store: CrashDisk,
 ) -> None:
-    """Rolling back before prepare writes nothing, so there is nothing to be refused."""
+    """Rolling back before prepare writes nothing."""
     with opened(store) as engine:
         tx = engine.transaction(tx_id="T")
         tx.send("t", b"1")

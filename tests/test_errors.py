@@ -40,7 +40,7 @@ def undecided(engine: Engine, tx_id: str) -> None:
     tx.prepare()
 
 
-def test_too_many_messages_of_one_transaction_cannot_be_helped_by_deciding_others() -> None:
+def test_the_remedy_for_too_many_fits_the_limit() -> None:
     with opened(CrashDisk(), transaction_messages_max=1, transactions_max=1) as engine:
         with pytest.raises(TooMany, match=r"Send less in one transaction, or .*_max") as e:
             engine.transaction().send_many("t", [b"", b""])
@@ -64,7 +64,7 @@ INSTEAD = {
 
 
 @pytest.mark.parametrize("what", FIXED)
-def test_a_fixed_limit_names_no_option_to_raise(what: str) -> None:
+def test_the_error_of_a_fixed_limit_names_no_option(what: str) -> None:
     with opened(CrashDisk(), segment_bytes=1 << 20) as engine:
         undecided(engine, "T")
         with pytest.raises(TooLarge, match="No option raises this limit: ") as e:
@@ -74,8 +74,8 @@ def test_a_fixed_limit_names_no_option_to_raise(what: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1025, TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1, 1 << 20])
-def test_a_reason_has_one_limit_however_long_it_is(size: int) -> None:
-    """Beyond what a key may have the limit was said to be that of a key."""
+def test_too_long_a_reason_is_always_told_its_own_limit(size: int) -> None:
+    """It is never told the limit of a key."""
     with opened(CrashDisk()) as engine:
         undecided(engine, "T")
         with pytest.raises(TooLarge, match=r"limit is 1,024 .* make it shorter\.$") as e:
@@ -85,7 +85,7 @@ def test_a_reason_has_one_limit_however_long_it_is(size: int) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_path_where_no_directory_can_be_is_refused_with_a_remedy(
+def test_a_path_that_cannot_be_a_store_is_refused_with_a_remedy(
     tmp_path: Path, read_only: bool
 ) -> None:
     file = tmp_path / "file"
@@ -115,7 +115,7 @@ AT_ANY_STEP = [
 @pytest.mark.parametrize(
     ("number", "advice"), [(errno.EIO, "Take another disk"), (errno.EROFS, "take another place")]
 )
-def test_a_failed_write_of_a_new_journal_says_what_it_leaves_which_opens_again(
+def test_a_new_journal_left_half_made_by_an_error_opens_again(
     operation: Any, nth: int, number: int, advice: str
 ) -> None:
     disk = FaultDisk(CrashDisk())
@@ -130,7 +130,7 @@ def test_a_failed_write_of_a_new_journal_says_what_it_leaves_which_opens_again(
 
 
 @pytest.mark.parametrize("operation", ["mkdir", *dict(AT_ANY_STEP)])
-def test_a_new_journal_half_made_on_a_full_disk_opens_again(operation: Any) -> None:
+def test_a_new_journal_left_half_made_by_a_full_disk_opens_again(operation: Any) -> None:
     disk = FaultDisk(CrashDisk())
     disk.fail(operation, error=errno.ENOSPC)
     with pytest.raises(StorageFull):
@@ -140,14 +140,14 @@ def test_a_new_journal_half_made_on_a_full_disk_opens_again(operation: Any) -> N
         assert engine.send("t", b"").offset == 0
 
 
-def test_an_empty_lock_that_a_full_disk_left_opens_again(tmp_path: Path) -> None:
-    """With room for a name and not for what is in it."""
+def test_a_directory_with_an_empty_lock_file_opens(tmp_path: Path) -> None:
+    """A full disk leaves one that has room for a name and not for content."""
     (tmp_path / "LOCK").touch()
     with fmq.open(tmp_path, fmq.Options(segment_bytes=4096), background=False) as engine:
         assert engine.send("t", b"").offset == 0
 
 
-def test_a_check_loop_takes_what_asks_and_those_who_are_asked() -> None:
+def test_a_check_loop_refuses_arguments_of_a_wrong_type() -> None:
     with opened(CrashDisk()) as engine:
         for feedback, checkers, match in (
             (1, 2, r"feedback=1: .*ask\(\) and answer\(\), not int\."),
@@ -159,7 +159,7 @@ def test_a_check_loop_takes_what_asks_and_those_who_are_asked() -> None:
                 fmq.CheckLoop(*wrong)
 
 
-def test_the_opposite_decision_says_what_to_do_now() -> None:
+def test_already_decided_says_to_follow_the_outcome() -> None:
     with opened(CrashDisk()) as engine:
         undecided(engine, "T")
         engine.decide("T", "commit")
@@ -223,9 +223,7 @@ def sample(kind: type[FmqError]) -> FmqError:
 def test_an_error_can_be_copied_and_sent_to_another_process(
     kind: type[FmqError], copied: Callable[[FmqError], FmqError]
 ) -> None:
-    """With all that it says and has: class, text, attributes, notes. So a pool of processes can
-    tell what happened in one of them.
-    """
+    """Class, text, attributes and notes are kept, so that a pool of processes can report errors."""
     error = sample(kind)
     error.add_note("and a note")
     again = copied(error)
@@ -250,7 +248,7 @@ def directory_in_place_of(path: Path, pattern: str) -> set[str]:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path, read_only: bool) -> None:
+def test_a_directory_in_place_of_a_segment_is_named(tmp_path: Path, read_only: bool) -> None:
     path = tmp_path / "data"
     (name,) = directory_in_place_of(path, "*.seg")
     with pytest.raises(Unreadable, match=f"{name}: Is a directory.*If it is no file") as e:
@@ -258,7 +256,7 @@ def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path, read_only: 
     assert os.path.basename(e.value.file) == name
 
 
-def test_a_directory_in_the_place_of_what_can_be_built_again_is_trouble_and_no_more(
+def test_a_directory_in_place_of_a_checkpoint_is_only_trouble(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "data"
@@ -281,7 +279,7 @@ def test_a_directory_in_the_place_of_what_can_be_built_again_is_trouble_and_no_m
         (errno.EACCES, "not yours to open"),
     ],
 )
-def test_the_remedy_fits_the_reason_of_the_machine(number: int, advice: str) -> None:
+def test_the_remedy_fits_the_error_number(number: int, advice: str) -> None:
     error = Unreadable("data", OSError(number, os.strerror(number), "a.seg"))
     assert advice in str(error) and str(error).startswith("a.seg: ")
     assert error.errno == number

@@ -47,10 +47,10 @@ def torn(path: Path, to: Path) -> None:
 
 @pytest.mark.parametrize("umask", [0o000, 0o077], ids=oct)
 @pytest.mark.parametrize(("mode", "entered"), [(0o640, 0o750), (0o644, 0o755), (0o660, 0o770)])
-def test_every_file_that_the_engine_makes_has_the_mode_that_is_asked_for(
+def test_every_file_of_an_engine_has_the_mode_of_the_options(
     tmp_path: Path, mode: int, entered: int, umask: int
 ) -> None:
-    """Segments, indexes, spares, checkpoints, LOCK and what recovery keeps in quarantine."""
+    """Test segments, indexes, spares, checkpoints, LOCK and the copies in quarantine."""
     path, killed = tmp_path / "d", tmp_path / "killed"
     options = replace(SMALL, file_mode=mode)
     before = os.umask(umask)
@@ -70,7 +70,7 @@ def test_every_file_that_the_engine_makes_has_the_mode_that_is_asked_for(
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077], ids=oct)
-def test_a_new_directory_and_all_in_it_follow_the_mode(tmp_path: Path, umask: int) -> None:
+def test_a_new_directory_and_its_files_have_the_mode(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         fill(tmp_path / "d", replace(SMALL, file_mode=0o640))
@@ -82,8 +82,8 @@ def test_a_new_directory_and_all_in_it_follow_the_mode(tmp_path: Path, umask: in
     assert set(found.values()) == {0o640}, found
 
 
-def test_a_spare_of_an_earlier_opening_becomes_a_segment_of_the_new_mode(tmp_path: Path) -> None:
-    """So does LOCK; the segments that were there keep theirs."""
+def test_a_spare_made_earlier_becomes_a_segment_of_the_new_mode(tmp_path: Path) -> None:
+    """LOCK gets the new mode too. Earlier segments keep theirs."""
     with fmq.open(tmp_path / "d", SMALL, background=False) as engine:
         engine.send("t", b"x")
     [first] = [name for name in modes(tmp_path / "d") if name.endswith(".seg")]
@@ -137,9 +137,11 @@ def as_other(path: Path, group: int) -> str:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize(("mode", "says"), [(0o640, "20"), (0o600, "Unreadable")])
-def test_a_user_of_the_group_reads_and_does_not_write(mode: int, says: str) -> None:
-    """A read-only engine, a table, a pin and a check, beside the engine and when it is closed. A
-    user who is not of the group reads nothing.
+def test_a_user_of_the_group_can_read_and_not_write(mode: int, says: str) -> None:
+    """Test a read-only engine, a table, a pin and a check, beside the engine and after it is
+    closed.
+
+    A user who is not of the group reads nothing.
     """
     path = Path(tempfile.mkdtemp(prefix="fmq-group-"))
     try:

@@ -92,17 +92,15 @@ def test_every_format_version_so_far_has_its_golden_directory() -> None:
 
 
 @golden
-def test_a_golden_directory_is_sound_and_check_counts_what_recovery_will_cut(
-    version: str, life: str
-) -> None:
+def test_a_golden_directory_is_sound_and_its_tail_is_counted(version: str, life: str) -> None:
     report = fmq.check(DATA / version / life)
     assert report.problems == ()
     assert report.tail_bytes == (100 if life == "killed" else 0)
 
 
 @golden
-def test_a_reader_is_shown_what_is_spelled_out(version: str, life: str) -> None:
-    """In the golden directory itself, which is left as it was."""
+def test_a_read_only_engine_shows_the_expected_content(version: str, life: str) -> None:
+    """It reads the golden directory itself, and changes nothing in it."""
     place, wanted = DATA / version / life, expected(version, life)
     before = files(place)
     with fmq.open(place, OPTIONS, read_only=True) as engine:
@@ -112,8 +110,8 @@ def test_a_reader_is_shown_what_is_spelled_out(version: str, life: str) -> None:
 
 
 @golden
-def test_a_writer_is_shown_what_is_spelled_out(version: str, life: str, tmp_path: Path) -> None:
-    """At once, and after the directory was closed and opened again."""
+def test_an_engine_shows_the_expected_content(version: str, life: str, tmp_path: Path) -> None:
+    """It does so at once, and after the directory was closed and opened again."""
     wanted = expected(version, life)
     place = copied(version, life, tmp_path)
     for clean in (life == "closed", True):
@@ -125,8 +123,8 @@ def test_a_writer_is_shown_what_is_spelled_out(version: str, life: str, tmp_path
 
 
 @golden
-def test_all_that_is_derived_can_be_missing(version: str, life: str, tmp_path: Path) -> None:
-    """Today's code builds from the segments alone what the indexes and checkpoints had said."""
+def test_derived_files_can_be_missing(version: str, life: str, tmp_path: Path) -> None:
+    """The current code builds indexes and checkpoints from the segments alone."""
     wanted = expected(version, life)
     place = copied(version, life, tmp_path)
     for pattern in DERIVED:
@@ -137,10 +135,8 @@ def test_all_that_is_derived_can_be_missing(version: str, life: str, tmp_path: P
 
 
 @golden
-def test_a_golden_directory_is_continued_at_its_end(
-    version: str, life: str, tmp_path: Path
-) -> None:
-    """What waited is decided, a message follows the last one, and all else stays as it was."""
+def test_a_golden_directory_can_be_continued(version: str, life: str, tmp_path: Path) -> None:
+    """An undecided transaction is decided and a message is sent. All else stays as it was."""
     wanted = expected(version, life)
     place = copied(version, life, tmp_path)
     with fmq.open(place, OPTIONS) as engine:
@@ -161,7 +157,7 @@ def test_a_golden_directory_is_continued_at_its_end(
 
 
 @pytest.mark.parametrize("version", FIRST_OF_THEIRS)
-def test_every_kind_of_record_and_every_column_occurs(version: str) -> None:
+def test_golden_directories_have_every_kind_and_column(version: str) -> None:
     found = list(records(DATA / version / "closed"))
     assert {record.kind for record in found} == KINDS[version]
     runs = [record for record in found if isinstance(record, Run)]
@@ -176,13 +172,8 @@ def test_every_kind_of_record_and_every_column_occurs(version: str) -> None:
 
 
 @golden
-def test_the_engines_encoder_writes_each_record_byte_for_byte_again(
-    version: str, life: str
-) -> None:
-    """What is read of a record is all that it says; the encoder is that of the journal.
-
-    A record of the first version is written as one of the newest, which has the same fields.
-    """
+def test_each_golden_record_is_encoded_to_the_same_bytes(version: str, life: str) -> None:
+    """So decoding loses nothing. The encoder is that of the journal."""
     place = DATA / version / life
     seen = set()
     for append in appends(place):
@@ -215,15 +206,15 @@ def segment_of(place: Path, position: int) -> tuple[bytes, int]:
 
 
 @pytest.mark.parametrize("version", FIRST_OF_THEIRS)
-def test_every_kind_of_file_occurs(version: str) -> None:
+def test_golden_directories_have_every_kind_of_file(version: str) -> None:
     names = set(files(DATA / version / "closed"))
     for pattern in ("*.seg", *DERIVED, "LOCK"):
         assert any(Path(name).match(pattern) for name in names), pattern
     assert len([name for name in names if name.endswith(".seg")]) > 3
 
 
-def test_a_transaction_in_one_phase_is_read_in_its_first_shape() -> None:
-    """In v1 it is PREPARE, what it publishes and acks, and COMMIT; no later fmq writes that."""
+def test_v1_has_one_phase_transactions_with_a_prepare() -> None:
+    """It is PREPARE, what it publishes and acks, and COMMIT. No later fmq writes that."""
     place = DATA / "v1" / "closed"
     found = kinds_of(place)
     assert ("PREPARE", "TX_MESSAGE", "ACK", "COMMIT") in found
@@ -232,8 +223,8 @@ def test_a_transaction_in_one_phase_is_read_in_its_first_shape() -> None:
     assert {each.tx for each in records(place) if isinstance(each, Decided)} <= prepared
 
 
-def test_a_transaction_in_one_phase_is_read_in_its_present_shape() -> None:
-    """It begins with what it publishes or acks, or is a COMMIT alone."""
+def test_v1_bound_has_one_phase_transactions_without_a_prepare() -> None:
+    """Each begins with what it publishes or acks, or is a COMMIT alone."""
     found = kinds_of(DATA / "v1-bound" / "closed")
     assert {
         ("TOPIC", "TX_MESSAGE", "COMMIT"),
@@ -246,8 +237,8 @@ def test_a_transaction_in_one_phase_is_read_in_its_present_shape() -> None:
     assert not {kinds for kinds in found if {"PREPARE", "COMMIT"} <= {*kinds}}
 
 
-def test_a_prepare_that_is_bound_says_so() -> None:
-    """One was committed and one waits, and both ack; v1 is older than the flag."""
+def test_a_bound_prepare_has_its_flag() -> None:
+    """One is committed and one undecided, and both ack. v1 is older than the flag."""
     found = [each for each in records(DATA / "v1-bound" / "closed") if isinstance(each, Prepare)]
     assert [(each.tx_id, each.bound, len(each.acks)) for each in found] == [
         ("bound", True, 1),
@@ -257,7 +248,7 @@ def test_a_prepare_that_is_bound_says_so() -> None:
     assert {each.bound for each in older} == {False}
 
 
-def test_a_transaction_in_one_phase_has_every_column() -> None:
+def test_a_one_phase_transaction_has_every_column() -> None:
     runs = [each for each in records(DATA / "v1-bound" / "closed") if isinstance(each, Run)]
     found = [run for run in runs if run.kind == Kind.TX_MESSAGE and run.tx_id == "at-once"]
     for flag in (COMPRESSED, LENGTHS, KEYS, TAGS, HEADERS):
@@ -265,7 +256,7 @@ def test_a_transaction_in_one_phase_has_every_column() -> None:
 
 
 def test_a_question_says_whether_the_transaction_is_bound(tmp_path: Path) -> None:
-    """The database's checker answers for nothing else, and so needs to know it."""
+    """The database's checker answers only about bound transactions."""
     found = {}
     for version in VERSIONS:
         with fmq.open(copied(version, "closed", tmp_path / version), OPTIONS) as engine:
@@ -275,8 +266,8 @@ def test_a_question_says_whether_the_transaction_is_bound(tmp_path: Path) -> Non
 
 
 @golden
-def test_an_old_checkpoint_is_taken(version: str, life: str) -> None:
-    """Else it would be left aside, as what is derived may be, and nothing would tell."""
+def test_an_old_checkpoint_is_accepted(version: str, life: str) -> None:
+    """Otherwise it would be ignored silently, as a derived file may be."""
     slots = sorted((DATA / version / life).glob("checkpoint.*"))
     found = [decoded for slot in slots if (decoded := checkpoint.decode(slot.read_bytes()))]
     assert 0 < len(found) == len(slots)

@@ -120,7 +120,7 @@ def newest_checkpoint() -> checkpoints.Checkpoint:
     return max((each for each in both if each), key=lambda each: each.generation)
 
 
-def test_a_checkpoint_of_any_json_is_refused_or_passed_over() -> None:
+def test_a_checkpoint_of_any_json_is_refused_or_ignored() -> None:
     files, newest = sound(), newest_checkpoint()
     slot = checkpoints.SLOTS[newest.generation % 2]
     body = json.loads(files[slot][checkpoints.HEAD.size :])
@@ -147,7 +147,7 @@ def journal(*records: Record, capacity: int = SEGMENT_BYTES) -> Files:
     return {segment_name(0): data.ljust(capacity, b"\0")}
 
 
-def test_a_state_of_any_json_is_refused_or_taken_over() -> None:
+def test_a_state_of_any_json_is_refused_or_applied() -> None:
     body = newest_checkpoint().ledger
     assert body["acks"]
     for each in [json.dumps(each).encode() for each in variants(body)] + DEEP:
@@ -202,7 +202,7 @@ def forged() -> dict[str, Files]:
     }
 
 
-def test_forged_sizes_cost_neither_memory_nor_time(tmp_path: Path) -> None:
+def test_forged_sizes_take_little_memory_and_time(tmp_path: Path) -> None:
     verdicts = must_survive(forged(), tmp_path)
     assert verdicts["a-record"] == "shown"
     assert verdicts["required-flag"] == "refused"
@@ -226,8 +226,8 @@ def indexes() -> dict[str, Files]:
     return cases
 
 
-def test_a_forged_index_shows_nothing_that_its_segment_does_not_hold() -> None:
-    """An index with the right checksum may hide messages; it must not make any up."""
+def test_a_forged_index_shows_no_message_that_was_not_sent() -> None:
+    """With a right checksum it may hide messages, but must not make any up."""
     truth = look_at(sound())
     for case, files in indexes().items():
         for name, value in look_at(files).items():
@@ -235,8 +235,8 @@ def test_a_forged_index_shows_nothing_that_its_segment_does_not_hold() -> None:
                 assert all(each in truth[name] for each in value), case
 
 
-def test_a_record_from_the_future_below_the_checkpoint_is_refused_to_whoever_reads_it() -> None:
-    """And what lies before it is read. Opening begins behind it, so it has nothing to refuse."""
+def test_a_newer_record_below_the_checkpoint_is_refused_when_read() -> None:
+    """Messages before it are read. Opening begins after it and has nothing to refuse."""
     disk = CrashDisk()
     with opened(disk) as engine:
         for number in range(5):
@@ -285,7 +285,7 @@ def look_at(files: Files) -> dict[str, Any]:
 # --- files that are none --------------------------------------------------------------------
 
 
-def test_random_bytes_as_every_file(tmp_path: Path) -> None:
+def test_random_bytes_in_any_file_are_survived(tmp_path: Path) -> None:
     random = Random(5)
     cases = {}
     for name in sound():
@@ -304,14 +304,14 @@ STRANGE_NAMES = (
 )  # fmt: skip
 
 
-def test_files_of_strange_names(tmp_path: Path) -> None:
+def test_files_with_strange_names_are_survived(tmp_path: Path) -> None:
     cases = {f"name-{i}": {**sound(), name: b"?"} for i, name in enumerate(STRANGE_NAMES)}
     cases |= {f"only-{i}": {name: b"?"} for i, name in enumerate(STRANGE_NAMES)}
     must_survive(cases, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["directory", "symlink", "symlink to itself", "pipe", "nobody's"])
-def test_names_that_are_no_files_are_refused_or_skipped(kind: str, tmp_path: Path) -> None:
+def test_names_that_are_not_plain_files_are_refused_or_skipped(kind: str, tmp_path: Path) -> None:
     """A symbolic link is never followed, a pipe never waited for, a lock never replaced."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -342,10 +342,8 @@ def test_names_that_are_no_files_are_refused_or_skipped(kind: str, tmp_path: Pat
 
 @pytest.mark.parametrize("suffix", [".idx", ".part", ".seg", "checkpoint", "LOCK", ".spare"])
 @pytest.mark.parametrize("size", [1 << 13, 1 << 40])
-def test_a_file_that_was_made_longer_costs_no_memory(
-    tmp_path: Path, suffix: str, size: int
-) -> None:
-    """By zeros that take no room on the disk: to read all of them would be a MemoryError."""
+def test_a_file_lengthened_by_zeros_costs_no_memory(tmp_path: Path, suffix: str, size: int) -> None:
+    """The zeros take no room on the disk. Reading all of them would raise MemoryError."""
     with fmq.open(tmp_path, fmq.Options(segment_bytes=SEGMENT_BYTES)) as engine:
         sent = [b"%d" % number * 300 for number in range(30)]
         for body in sent:

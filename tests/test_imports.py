@@ -141,8 +141,6 @@ def imported_late(tmp_path: Path, run: str, *, background: bool) -> list[str]:
 
 @pytest.mark.parametrize("background", [True, False])
 @pytest.mark.parametrize("run", RUN)
-def test_an_engine_imports_nothing_once_it_is_open(
-    tmp_path: Path, run: str, background: bool
-) -> None:
-    """Neither modules of fmq, nor those of others or of Python: but what a driver needs."""
+def test_an_open_engine_imports_no_more_modules(tmp_path: Path, run: str, background: bool) -> None:
+    """Modules that a database driver needs are the exception."""
     assert set(imported_late(tmp_path, run, background=background)) <= OF_DRIVERS.get(run, set())

@@ -219,7 +219,7 @@ ACTS = [
 
 
 @pytest.mark.parametrize(("before", "act"), ACTS, ids=[act.__name__ for _, act in ACTS])
-def test_an_interrupt_at_any_line_of_a_call_leaves_no_hang_and_no_lie(
+def test_an_interrupt_at_any_line_leaves_a_call_whole_or_absent(
     before: Callable[[Trial], None], act: Act
 ) -> None:
     absent, whole, lines = uninterrupted(before, act)
@@ -348,8 +348,8 @@ def view(engine: fmq.Engine) -> View:
     return found
 
 
-def test_an_interrupted_decision_may_be_made_again_by_its_transaction() -> None:
-    """At any line: the second call says what the first would have said."""
+def test_an_interrupted_decision_can_be_repeated() -> None:
+    """Interrupt at any line. The second call says what the first would have said."""
     _, whole, lines = uninterrupted(prepared, commit_prepared)
     for at in draw(range(lines), TRIALS_MAX):
         trial, interrupt = Trial(), Interrupt(at)

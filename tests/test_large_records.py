@@ -118,7 +118,7 @@ def large(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
 def test_a_read_of_one_message_builds_no_others_of_its_record(
     large: tuple[Path, int], call: str, read_only: bool
 ) -> None:
-    """Also in the middle of the largest record that a journal may hold, and at its end."""
+    """This holds in the middle of the largest record of a journal, and at its end."""
     path, count = large
     with measured(), fmq.open(path, background=False, read_only=read_only) as engine:
         for offset in (1, count // 2, count, 1):
@@ -127,7 +127,7 @@ def test_a_read_of_one_message_builds_no_others_of_its_record(
 
 
 def test_a_poll_builds_no_more_of_a_record_than_it_reads_ahead(large: tuple[Path, int]) -> None:
-    """One message at a time or several, as deliveries or as a batch, and acked in between."""
+    """Poll one message at a time or several, as deliveries or as a batch, with acks in between."""
     path, count = large
     with measured(), fmq.open(path, background=False) as engine:
         with engine.consumer("t", group="g") as consumer:
@@ -144,7 +144,7 @@ def test_a_poll_builds_no_more_of_a_record_than_it_reads_ahead(large: tuple[Path
 
 
 def test_a_check_of_a_large_record_needs_little_memory(large: tuple[Path, int]) -> None:
-    """fmq.check and `fmq records` look at all of it without building all of it."""
+    """fmq.check and `fmq records` read all of it without building all of it."""
     from fmq.cli.main import main  # here: bugs are planted in a copy that has no command
 
     path, count = large
@@ -155,8 +155,8 @@ def test_a_check_of_a_large_record_needs_little_memory(large: tuple[Path, int]) 
     assert str(count) in out.getvalue()
 
 
-def test_a_large_record_becomes_batches_of_a_table(large: tuple[Path, int]) -> None:
-    """No batch is larger than others for it, and together they hold every message once."""
+def test_a_large_record_is_split_into_batches_of_a_table(large: tuple[Path, int]) -> None:
+    """No batch is larger than usual, and together they have every message once."""
     path, count = large
     columns = ["offset", "key", "tag", "headers", "body"]
     with measured():
@@ -169,8 +169,10 @@ def test_a_large_record_becomes_batches_of_a_table(large: tuple[Path, int]) -> N
     assert at == count + 1
 
 
-def test_the_messages_of_a_large_record_are_the_same_however_they_are_cut(tmp_path: Path) -> None:
-    """Texts and bodies of different lengths, some without: in order, backwards, many and few."""
+def test_any_cut_of_a_large_record_gives_the_same_messages(tmp_path: Path) -> None:
+    """Keys, tags and bodies have different lengths or are missing. Read in order, backwards, many
+    and few.
+    """
     sent = [
         fmq.Message(
             b"b" * (n % 3),
@@ -195,7 +197,7 @@ def test_the_messages_of_a_large_record_are_the_same_however_they_are_cut(tmp_pa
 
 
 def test_a_new_record_holds_at_most_65536_messages(tmp_path: Path) -> None:
-    """One call of send_many with more writes several records, which one sync makes durable."""
+    """A send_many of more writes several records, which one sync makes durable."""
     sent = [b"%d" % n for n in range(2 * MESSAGES_MAX + 1)]
     with fmq.open(tmp_path / "d") as engine:
         engine.send("t", b"first")
@@ -233,7 +235,7 @@ def sizes_of_records(messages: list[fmq.Message]) -> list[int]:
 def test_a_record_of_a_transaction_holds_at_most_65536_messages(
     tmp_path: Path, keyed: bool, prepared: bool
 ) -> None:
-    """Its commit shows all of them, and says where; so does its outcome after opening again."""
+    """The commit publishes all and returns where, and so does the outcome after a restart."""
     sent: list[Any] = [fmq.Message(b"", str(n)) if keyed else b"" for n in range(MESSAGES_MAX + 2)]
     with fmq.open(tmp_path / "d") as engine:
         tx = engine.transaction(tx_id="T")
@@ -255,7 +257,7 @@ def test_a_record_of_a_transaction_holds_at_most_65536_messages(
 
 
 def test_an_undecided_transaction_of_several_records_is_committed_whole(tmp_path: Path) -> None:
-    """The next engine, which no longer has the messages in memory, publishes them all."""
+    """The next engine does not have the messages in memory, and publishes them all."""
     with fmq.open(tmp_path / "d") as engine:
         tx = engine.transaction(tx_id="T")
         tx.send_many("t", [b"x" * (n % 3) for n in range(MESSAGES_MAX + 2)])
@@ -267,8 +269,7 @@ def test_an_undecided_transaction_of_several_records_is_committed_whole(tmp_path
         assert sizes_of_records(read_all(engine)) == [MESSAGES_MAX, 2]
 
 
-def test_a_send_of_several_records_is_whole_after_any_crash() -> None:
-    """All messages of one send_many, or none."""
+def test_a_send_of_several_records_is_whole_or_absent_after_a_crash() -> None:
 
     def send(engine: fmq.Engine, world: World) -> None:
         engine.send_many("t", [b""] * (MESSAGES_MAX + 1))
@@ -281,7 +282,7 @@ def test_a_send_of_several_records_is_whole_after_any_crash() -> None:
 
 
 def test_a_transaction_counts_the_heads_of_all_its_records(tmp_path: Path) -> None:
-    """What was taken by send_many fits an empty segment, however many records it takes."""
+    """What send_many accepted fits an empty segment, however many records it takes."""
     options = fmq.Options(
         segment_bytes=1 << 20, transaction_messages_max=10_000_000, message_bytes_max=1 << 19
     )

@@ -135,7 +135,7 @@ def allowed(module: str, imported: str) -> bool:
 
 
 @pytest.mark.parametrize("module", SOURCES)
-def test_every_module_has_its_place(module: str) -> None:
+def test_every_module_has_a_layer(module: str) -> None:
     """A new package is entered in MAY_IMPORT, and in docs/design.md, before it is used."""
     assert row_of(module) is not None
 
@@ -152,7 +152,7 @@ def test_imports_run_down_the_layers(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", SOURCES)
-def test_the_machine_is_reached_through_its_doors(module: str) -> None:
+def test_files_and_time_are_used_only_through_their_modules(module: str) -> None:
     """Only fmq/posix.py imports what touches files, only fmq/clock.py what touches time."""
     if not NEEDS_NO_DOOR.isdisjoint(places_of(module)):
         return
@@ -170,8 +170,8 @@ def test_importing_fmq_loads_nothing_heavy() -> None:
     assert NOT_LOADED_BY_FMQ.intersection(done.stdout.split()) == set()
 
 
-def test_an_engine_that_writes_imports_nothing_in_the_middle_of_a_commit(tmp_path: Path) -> None:
-    """An interrupt or a fork there may leave Python's lock of imports taken for ever."""
+def test_an_engine_imports_nothing_in_the_middle_of_a_commit(tmp_path: Path) -> None:
+    """An interrupt or a fork there may leave Python's import lock taken for ever."""
     script = (
         "import sys, fmq; engine = fmq.open(sys.argv[1]); before = set(sys.modules)\n"
         "with engine.transaction(tx_id='T') as tx: tx.send('t', b'1'); tx.prepare()\n"

@@ -31,8 +31,8 @@ def records_of(path: Path) -> list[Record]:
     return found
 
 
-def test_the_bytes_of_the_floor_are_those_that_fmq_writes(tmp_path: Path) -> None:
-    """Byte for byte: a send, a transaction in one phase and in two, and an ack."""
+def test_the_floor_benchmark_writes_the_same_bytes_as_fmq(tmp_path: Path) -> None:
+    """Compare a send, a transaction in one phase and in two, and an ack."""
     clock = FakeClock()
     with fmq.open(tmp_path / "shop", clock=clock) as engine:
         with engine.transaction() as tx:
@@ -69,8 +69,7 @@ def test_the_bytes_of_the_floor_are_those_that_fmq_writes(tmp_path: Path) -> Non
     assert written[at : at + len(made)] == made
 
 
-def test_the_least_of_an_engine_writes_those_bytes(tmp_path: Path) -> None:
-    """Sound records, one behind the other, with the offsets that the engine gives."""
+def test_the_least_engine_writes_sound_records_with_right_offsets(tmp_path: Path) -> None:
     engine = least.LeastEngine(least.BareFile(tmp_path / "file"), floor.TOPICS, floor.SEED)
     sent = engine.send("a", floor.BODY)
     with engine.transaction() as one:
@@ -96,8 +95,8 @@ def test_the_least_of_an_engine_writes_those_bytes(tmp_path: Path) -> None:
     assert found == [(0, 1), *transactions, (6, 1), "ACK"]
 
 
-def test_threads_share_the_syncs_of_the_least_of_an_engine(tmp_path: Path) -> None:
-    """Each of eight is answered, and everything stands in the file once, in its order."""
+def test_eight_threads_of_the_least_engine_lose_no_send(tmp_path: Path) -> None:
+    """Each gets its offsets, and each record is in the file once, in order."""
     engine = least.LeastEngine(least.BareFile(tmp_path / "file"), floor.TOPICS, floor.SEED)
 
     def send(_: int) -> list[int]:
