@@ -94,10 +94,10 @@ READS: list[Callable[[Disk], list[bytes]]] = [read_all, as_table]
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("sync", ["always", "interval", "never"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_reader_names_the_slots_and_the_way_out(
+def test_checkpoint_lost_names_the_slots_and_the_remedy(
     read: Callable[[Disk], list[bytes]], loss: str, sync: str
 ) -> None:
-    """Instead of showing less than was durable. One opening repairs it, and then all is shown."""
+    """No reader shows less than was durable. One opening for writing repairs it."""
     disk = at_rest(sync)
     assert read(disk) == SENT
     bad = LOSSES[loss](disk)
@@ -116,7 +116,7 @@ def test_a_reader_names_the_slots_and_the_way_out(
 
 @pytest.mark.parametrize("sync", ["always", "interval", "never"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_check_reports_the_slots(loss: str, sync: str) -> None:
+def test_check_reports_lost_slots(loss: str, sync: str) -> None:
     disk = at_rest(sync)
     assert fmq.check("data", disk=disk).ok
     report = fmq.check("data", disk=LOSSES[loss](disk))
@@ -127,7 +127,7 @@ def test_check_reports_the_slots(loss: str, sync: str) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_permissive_tables_list_what_they_leave_out(loss: str) -> None:
-    """The rows that are proven come, and the view `damage` has the rest with its reason."""
+    """Proven rows are given, and the view `damage` lists the rest with its reason."""
     fmq_table = pytest.importorskip("fmq.table")
     disk = LOSSES[loss](at_rest("always"))
     rows = fmq_table.read("data", disk=disk, permissive=True).read_all().to_pylist()
@@ -141,8 +141,8 @@ def test_permissive_tables_list_what_they_leave_out(loss: str) -> None:
 
 
 @pytest.mark.parametrize("read", READS)
-def test_a_bit_in_the_older_slot_costs_nothing(read: Callable[[Disk], list[bytes]]) -> None:
-    """The newer one tells how the journal ends."""
+def test_damage_in_the_older_slot_hides_nothing(read: Callable[[Disk], list[bytes]]) -> None:
+    """The newer one says where the journal ends."""
     disk = at_rest("never")
     (older,) = set(SLOTS) - {newest(disk)}
     flip(disk, older, 40)
@@ -151,7 +151,7 @@ def test_a_bit_in_the_older_slot_costs_nothing(read: Callable[[Disk], list[bytes
 
 
 @pytest.mark.parametrize("read", READS)
-def test_after_a_kill_with_sound_slots_a_reader_shows_what_is_proven(
+def test_after_a_kill_with_sound_slots_a_reader_shows_proven_messages(
     read: Callable[[Disk], list[bytes]],
 ) -> None:
     disk = CrashDisk()
@@ -166,10 +166,10 @@ def test_after_a_kill_with_sound_slots_a_reader_shows_what_is_proven(
 
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_beside_a_writer_a_reader_shows_what_is_proven(
+def test_beside_a_writer_a_reader_shows_proven_messages(
     read: Callable[[Disk], list[bytes]], loss: str
 ) -> None:
-    """The writer's next checkpoint tells the rest."""
+    """The writer's next checkpoint proves the rest."""
     disk = at_rest("always")
     bad = LOSSES[loss](disk)
     with opened(disk, segment_bytes=1 << 20, **QUIET) as engine:
@@ -182,7 +182,7 @@ def test_beside_a_writer_a_reader_shows_what_is_proven(
 
 
 @pytest.mark.parametrize("read", READS)
-def test_a_new_journal_that_was_killed_before_its_first_checkpoint_is_shown_as_far_as_proven(
+def test_a_new_journal_without_a_checkpoint_shows_proven_messages(
     read: Callable[[Disk], list[bytes]],
 ) -> None:
     """It has no slots and no part of an index, so no checkpoint was ever taken."""
@@ -198,8 +198,8 @@ def test_a_new_journal_that_was_killed_before_its_first_checkpoint_is_shown_as_f
     assert read(left) == [b"1", b"2"]
 
 
-def test_a_follower_raises_once_the_writer_is_gone() -> None:
-    """It shows what it knew, and all once an engine has opened the directory again."""
+def test_a_reader_raises_when_slots_are_lost_after_the_writer_closed() -> None:
+    """It shows everything once an engine has opened the directory again."""
     disk = at_rest("never")
     with looking(disk) as reader:
         with opened(disk, sync="never", segment_bytes=1 << 20, **QUIET) as engine:
@@ -214,8 +214,8 @@ def test_a_follower_raises_once_the_writer_is_gone() -> None:
         assert bodies(reader, "t") == [*SENT, b"more"]
 
 
-def test_an_opening_leaves_no_slot_that_cannot_be_used() -> None:
-    """So that a kill later on is told from slots that were lost."""
+def test_opening_removes_or_replaces_unusable_slots() -> None:
+    """So a later kill is not confused with lost slots."""
     disk = at_rest("always")
     flipped(disk)
     opened(disk).close()
@@ -228,8 +228,8 @@ def test_an_opening_leaves_no_slot_that_cannot_be_used() -> None:
     assert read_all(left) == [*SENT, b"1"]
 
 
-def test_an_export_without_java_is_refused(tmp_path: Path) -> None:
-    """Nothing is written, and after one opening all of it is."""
+def test_an_export_by_arrow_with_lost_slots_is_refused(tmp_path: Path) -> None:
+    """Nothing is written, and after one opening for writing everything is exported."""
     pytest.importorskip("pyarrow")
     from fmq.export import export
 

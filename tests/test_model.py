@@ -462,8 +462,8 @@ class EngineMachine(RuleBasedStateMachine):
             self.close_the_dead(self.engine)
 
 
-def test_any_sequence_of_calls_and_crashes_leaves_what_the_model_says() -> None:
-    """Method: see the module's docstring. `FMQ_BUDGET=10 FMQ_SEED=3` tries more and other ones."""
+def test_an_engine_agrees_with_a_model_after_any_calls_and_crashes() -> None:
+    """Method: see the docstring of the module. `FMQ_BUDGET=10 FMQ_SEED=3` tries more and others."""
     machine = seed(SEED)(EngineMachine) if SEED_IS_GIVEN else EngineMachine
     run_state_machine_as_test(
         machine,
@@ -480,8 +480,8 @@ def test_any_sequence_of_calls_and_crashes_leaves_what_the_model_says() -> None:
 # --- what it found, one rule each -----------------------------------------------------------
 
 
-def test_closing_makes_durable_what_sync_never_left() -> None:
-    """A clean close says that nothing is in doubt, so it syncs, whatever the mode."""
+def test_close_makes_everything_durable_with_sync_never() -> None:
+    """A clean close promises that nothing is in doubt, so it syncs in every mode."""
     disk = CrashDisk()
     with fmq.open("data", fmq.Options(sync="never"), disk=disk) as engine:
         engine.send("one", b"body")
@@ -490,8 +490,8 @@ def test_closing_makes_durable_what_sync_never_left() -> None:
         assert engine.stats().recovery.clean
 
 
-def test_a_transaction_does_the_chores_of_an_engine_without_a_thread() -> None:
-    """With sync="interval" somebody must sync: there, the call itself at its end."""
+def test_without_a_thread_a_call_runs_the_chores_at_its_end() -> None:
+    """With sync="interval" the call must sync by itself."""
     options = fmq.Options(sync="interval")
     with fmq.open("data", options, disk=CrashDisk(), background=False) as engine:
         with engine.transaction() as tx:
@@ -499,8 +499,8 @@ def test_a_transaction_does_the_chores_of_an_engine_without_a_thread() -> None:
         assert [message.body for message in engine.read("one")] == [b"body"]
 
 
-def test_a_reader_goes_on_in_a_segment_that_it_found_empty() -> None:
-    """It has applied all of the segment before, so it does not look for that one again.
+def test_a_reader_continues_in_a_segment_that_it_found_empty() -> None:
+    """It does not look for the segment before again, as it has applied all of that.
 
     Method: it refreshes after each send, and retention drops what it has read.
     """

@@ -34,8 +34,8 @@ MOUNTS = r"""
         ("/home", "fuse.sshfs"),
     ],
 )
-def test_the_mount_that_a_path_lies_in_tells(path: str, kind: str | None) -> None:
-    """The longest one counts, whole names only; of two at one place that which hides the other."""
+def test_the_mount_of_a_path_says_whether_it_is_remote(path: str, kind: str | None) -> None:
+    """The longest mount point counts, and of two at one place the one that hides the other."""
     assert remote_kind(path, MOUNTS) == kind
 
 
@@ -44,7 +44,7 @@ def test_an_unknown_file_system_is_not_refused(text: str) -> None:
     assert remote_kind("/mnt", text) is None
 
 
-def test_every_kind_that_is_remote_is_one_word() -> None:
+def test_the_set_of_remote_kinds_has_no_local_file_system() -> None:
     assert {"nfs", "nfs4", "cifs", "smb3", "ceph"} <= REMOTE
     assert not {"ext4", "xfs", "btrfs", "tmpfs", "overlay"} & REMOTE
 

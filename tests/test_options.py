@@ -71,7 +71,7 @@ BAD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("option", BAD, ids=lambda option: str(option)[:40])
-def test_a_bad_value_is_refused_with_its_name_and_what_it_must_be(
+def test_the_error_for_a_bad_value_names_the_option_and_its_range(
     option: dict[str, Any],
 ) -> None:
     (name,) = option
@@ -83,8 +83,8 @@ MAY_BE_NONE = {"compress_bytes_min", "retain_bytes", "retain_seconds", "outcome_
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Options)])
-def test_none_is_refused_where_it_means_nothing(name: str) -> None:
-    """And of every option, whatever it is, what is of another kind."""
+def test_none_is_refused_unless_the_option_allows_it(name: str) -> None:
+    """A value of another type is refused for every option."""
     option: dict[str, Any] = {name: None}
     if name in MAY_BE_NONE:
         assert getattr(Options(**option), name) is None
@@ -95,14 +95,14 @@ def test_none_is_refused_where_it_means_nothing(name: str) -> None:
         Options(**option | {name: object()})
 
 
-def test_a_time_may_be_a_whole_number_and_a_limit_that_may_be_zero_is_zero() -> None:
+def test_a_time_may_be_an_int_and_some_limits_may_be_zero() -> None:
     zero: Any = dict.fromkeys(("compress_bytes_min", "reference_bytes_min", "checker_threads"), 0)
     options = Options(lease_seconds=30, check_after_seconds=0, **zero)
     assert (options.lease_seconds, options.check_after_seconds) == (30, 0)
 
 
 @pytest.mark.parametrize("options", [{"sync": "never"}, {}, "always"], ids=str)
-def test_options_of_another_type_raise_a_type_error_and_make_nothing(
+def test_options_of_another_type_raise_type_error_and_make_no_file(
     options: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(TypeError, match=r"fmq\.Options.*Nothing was opened"):
@@ -116,14 +116,14 @@ class BytesPath:
 
 
 @pytest.mark.parametrize("path", [None, b"data", 3, BytesPath()], ids=repr)
-def test_a_path_of_another_type_raises_a_type_error_that_says_what_is_wanted(path: Any) -> None:
+def test_a_path_of_another_type_raises_type_error(path: Any) -> None:
     with pytest.raises(TypeError, match=r"a path is a str or .*Nothing was opened"):
         fmq.open(path)
     with pytest.raises(TypeError, match=r"a path is a str or .*Nothing was opened"):
         fmq.check(path)
 
 
-def test_a_name_that_no_topic_can_have_is_refused_before_anything_is_opened(
+def test_a_bad_topic_name_in_the_options_is_refused_before_opening(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(BadName, match="topic ''"):
@@ -131,19 +131,19 @@ def test_a_name_that_no_topic_can_have_is_refused_before_anything_is_opened(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_defaults_are_good_and_cannot_be_changed() -> None:
+def test_the_defaults_are_valid_and_options_are_frozen() -> None:
     options = Options()
     with pytest.raises(FrozenInstanceError):
         options.queues = 2  # type: ignore[misc]
     assert options.sync == "always"
 
 
-def test_options_are_given_by_name_only() -> None:
+def test_options_are_keyword_only() -> None:
     with pytest.raises(TypeError):
         Options("always")  # type: ignore[call-arg]
 
 
-def test_the_engine_uses_the_options_as_they_were_checked() -> None:
+def test_changing_a_mapping_after_the_check_does_not_affect_the_engine() -> None:
     """A topic with more queues than there may be would make a directory that does not open."""
     queues = {"a": 2}
     options = Options(topic_queues=queues)
@@ -171,7 +171,7 @@ def test_the_smallest_segment_holds_a_transaction_and_every_decision(tx_id: str)
         engine.decide(tx_id, "commit", reason="r" * 1024, decided_by="d" * 255)
 
 
-def test_sizes_and_times_say_their_unit() -> None:
+def test_names_of_sizes_and_times_end_with_their_unit() -> None:
     units = ("_bytes", "_seconds", "_bytes_max", "_bytes_min")
     bare = {field.name for field in fields(Options) if not field.name.endswith(units)}
     assert bare == {
@@ -193,7 +193,7 @@ def test_sizes_and_times_say_their_unit() -> None:
     }
 
 
-def test_a_topic_has_the_queues_that_the_options_say_and_keeps_them() -> None:
+def test_a_topic_keeps_the_number_of_queues_it_was_made_with() -> None:
     disk = CrashDisk()
     with opened(disk, queues=2, topic_queues={"wide": 4}) as engine:
         engine.send("wide", b"")
@@ -207,10 +207,10 @@ def test_a_topic_has_the_queues_that_the_options_say_and_keeps_them() -> None:
 
 
 @pytest.mark.parametrize("segment_bytes", [2048, 4096, 65536])
-def test_a_directory_opens_with_another_segment_size_and_what_is_prepared_can_be_decided(
+def test_after_a_change_of_segment_size_decisions_still_work(
     segment_bytes: int,
 ) -> None:
-    """Also what would not fit a segment of the new size: a decision is never refused."""
+    """This includes a transaction that would not fit a segment of the new size."""
     disk = CrashDisk()
     with opened(disk, segment_bytes=32768) as engine:
         engine.send("t", b"0")
@@ -229,7 +229,7 @@ def test_a_directory_opens_with_another_segment_size_and_what_is_prepared_can_be
 
 
 def test_the_options_of_an_engine_are_a_copy() -> None:
-    """What somebody adds to it was never checked, and would be written into the journal."""
+    """What a caller adds to the copy was never checked, and must not reach the journal."""
     disk = CrashDisk()
     options = Options(topic_queues={"t": 2})
     assert hash(options) == hash(Options(topic_queues={"t": 2}))
@@ -242,10 +242,10 @@ def test_the_options_of_an_engine_are_a_copy() -> None:
         assert [each.body for each in engine.read("orders")] == [b"1"]
 
 
-def test_another_number_of_queues_for_a_topic_that_exists_is_logged_once(
+def test_another_number_of_queues_for_an_existing_topic_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The warning names the topic and both numbers. What agrees, or is new, is not worth a word."""
+    """One warning names the topic and both numbers. Equal numbers and new topics give none."""
     disk = CrashDisk()
     with opened(disk, topic_queues={"t": 2, "same": 3}) as engine:
         engine.send("t", b"1")

@@ -80,8 +80,8 @@ def other(tmp_path: Path) -> Path:
 
 
 def test_the_only_segment_of_another_store_is_refused(ours: Path, other: Path) -> None:
-    """Each error names both stores, and what to do: restore the segment, or remove the checkpoint
-    if the other store is the one that is wanted.
+    """Each error names both stores and the remedy: restore the segment, or remove the checkpoint if
+    the other store is the wanted one.
     """
     stores = filled(ours, "ours"), filled(other, "other")
     own = (ours / FIRST).read_bytes()
@@ -100,8 +100,8 @@ def test_the_only_segment_of_another_store_is_refused(ours: Path, other: Path) -
     assert fmq.check(ours).ok
 
 
-def test_a_permissive_table_lists_what_is_of_another_store(ours: Path, other: Path) -> None:
-    """And shows none of its messages."""
+def test_a_permissive_table_lists_a_segment_of_another_store(ours: Path, other: Path) -> None:
+    """It shows none of its messages."""
     read = pytest.importorskip("fmq.table").read
     stores = filled(ours, "ours"), filled(other, "other")
     shutil.copy(other / FIRST, ours / FIRST)
@@ -112,7 +112,7 @@ def test_a_permissive_table_lists_what_is_of_another_store(ours: Path, other: Pa
 
 @pytest.mark.parametrize("keeps_checkpoints", [True, False])
 @pytest.mark.parametrize("replaced", [0, -1])
-def test_a_segment_of_another_store_among_ours_is_refused(
+def test_a_segment_of_another_store_among_others_is_refused(
     ours: Path, other: Path, replaced: int, keeps_checkpoints: bool
 ) -> None:
     """Opening reads its header, unless a checkpoint knows it as sealed. Then a check refuses it."""
@@ -130,8 +130,8 @@ def test_a_segment_of_another_store_among_ours_is_refused(
         assert all(store in said for said in refusals(ours) for store in stores)
 
 
-def test_a_checkpoint_of_ours_is_enough(ours: Path, other: Path) -> None:
-    """A slot that another store has left beside it is ignored, as one that is not sound."""
+def test_a_slot_of_another_store_beside_our_own_is_ignored(ours: Path, other: Path) -> None:
+    """It counts as one that is not sound."""
     filled(ours, "ours")
     filled(other, "other")
     filled(other, "other")
@@ -152,10 +152,8 @@ def parted(ours: Path, other: Path, common: int, apart: int) -> None:
     filled(other, "othe", apart)  # as long
 
 
-def test_the_last_segment_of_a_copy_is_refused_where_the_one_before_was_written_apart(
-    ours: Path, other: Path
-) -> None:
-    """Its header names the checksum of the one before, and the checkpoint knows another one."""
+def test_the_last_segment_of_a_diverged_copy_is_refused(ours: Path, other: Path) -> None:
+    """Its header has another checksum of the segment before than the checkpoint."""
     parted(ours, other, 3, 60)
     last = max(each.name for each in ours.glob("*.seg"))
     assert last > FIRST
@@ -164,8 +162,8 @@ def test_the_last_segment_of_a_copy_is_refused_where_the_one_before_was_written_
     assert not fmq.check(ours).ok
 
 
-def test_a_check_tells_the_last_segment_of_a_copy(ours: Path, other: Path) -> None:
-    """The two parted inside of it, so only all of its records tell."""
+def test_a_check_finds_the_last_segment_of_a_diverged_copy(ours: Path, other: Path) -> None:
+    """They diverged inside that segment, so only its records show it."""
     parted(ours, other, 3, 3)
     shutil.copy(other / FIRST, ours / FIRST)
     (problem,) = fmq.check(ours).problems
@@ -173,15 +171,15 @@ def test_a_check_tells_the_last_segment_of_a_copy(ours: Path, other: Path) -> No
     assert "not those that the checkpoint knows" in problem.what
 
 
-def test_a_check_tells_a_sealed_segment_of_a_copy(ours: Path, other: Path) -> None:
-    """With its index, or without."""
+def test_a_check_finds_a_sealed_segment_of_a_diverged_copy(ours: Path, other: Path) -> None:
+    """Test it with and without its index."""
     parted(ours, other, 3, 60)
     for name in (FIRST, FIRST.replace("seg", "idx")):
         shutil.copy(other / name, ours / name)
         assert any(problem.file == FIRST for problem in fmq.check(ours).problems)
 
 
-def test_an_index_is_not_built_from_the_sealed_segment_of_a_copy(ours: Path, other: Path) -> None:
+def test_no_index_is_built_from_a_segment_of_a_diverged_copy(ours: Path, other: Path) -> None:
     parted(ours, other, 3, 60)
     shutil.copy(other / FIRST, ours / FIRST)
     (ours / FIRST.replace("seg", "idx")).unlink()

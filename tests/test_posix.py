@@ -27,7 +27,7 @@ def real(tmp_path: Path) -> Directory:
     return RealDisk().directory(str(tmp_path / "data"), make=True)
 
 
-def test_others_may_not_read_what_is_stored(real: Directory) -> None:
+def test_other_users_cannot_read_files_or_directories(real: Directory) -> None:
     real.create("a").close()
     real.lock("LOCK")()
     real.subdirectory("below", make=True)
@@ -36,8 +36,8 @@ def test_others_may_not_read_what_is_stored(real: Directory) -> None:
     assert stat.S_IMODE(os.stat(real.path).st_mode) == 0o700
 
 
-def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
-    """Whoever made it may have others who look into it; files are for its writer all the same."""
+def test_an_existing_directory_keeps_its_mode(tmp_path: Path) -> None:
+    """Others may be allowed to list it. The files are private all the same."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data").chmod(0o750)
     real = RealDisk().directory(str(tmp_path / "data"), make=True)
@@ -65,16 +65,16 @@ def below_what_cannot_be_listed() -> Iterator[Path]:
             parent.chmod(0o700)
 
 
-def test_a_directory_that_was_there_is_opened_below_one_that_cannot_be_listed() -> None:
-    """As home directories of mode 0711 are. Only whoever may read the parent can sync it."""
+def test_a_directory_below_one_that_cannot_be_listed_can_be_opened() -> None:
+    """Home directories of mode 0711 are such. Only a user who may read the parent can sync it."""
     with below_what_cannot_be_listed() as parent:
         (parent / "data").mkdir()
         with fmq.open(parent / "data", background=False) as engine:
             engine.send("t", b"x")
 
 
-def test_a_name_that_cannot_be_made_durable_is_not_left_behind() -> None:
-    """It would be there the next time, and be taken for durable."""
+def test_a_directory_that_cannot_be_made_durable_is_not_left_behind() -> None:
+    """The next opening would take it for durable."""
     with below_what_cannot_be_listed() as parent:
         for _ in range(2):
             with pytest.raises(PermissionError):
@@ -96,7 +96,7 @@ def test_symbolic_links_are_not_followed(real: Directory, tmp_path: Path) -> Non
             work()
 
 
-def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_short_write_is_continued(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT)
     calls = []
 
@@ -122,7 +122,7 @@ def test_a_write_that_makes_no_progress_is_an_error(tmp_path: Path) -> None:
     ("number", "full"),
     [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EIO, False)],
 )
-def test_a_full_disk_is_told_from_a_failing_one(number: int, full: bool) -> None:
+def test_a_full_disk_is_distinguished_from_a_failing_one(number: int, full: bool) -> None:
     assert is_full(OSError(number, "")) is full
 
 
@@ -130,7 +130,7 @@ def test_a_full_disk_is_told_from_a_failing_one(number: int, full: bool) -> None
 def test_an_engine_that_failed_at_a_roll_keeps_no_file_when_it_is_closed(
     tmp_path: Path, operation: Operation
 ) -> None:
-    """Else nobody could unmount the file system that failed, as long as the program runs."""
+    """Otherwise the file system that failed could not be unmounted while the program runs."""
     disk = FaultDisk(RealDisk())
     engine = fmq.open(tmp_path / "data", fmq.Options(segment_bytes=1 << 16), disk=disk)
     disk.fail(operation, names="*.spare*")

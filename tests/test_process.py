@@ -40,7 +40,7 @@ def run(script: str, *arguments: object) -> str:
 # --- the lock -------------------------------------------------------------------------------------
 
 
-def test_a_second_writer_in_this_process_is_told_who_has_it(tmp_path: Path) -> None:
+def test_a_second_engine_in_this_process_is_locked_out(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", SMALL):
         with pytest.raises(Locked, match=rf"by this process \(process {os.getpid()}\)") as caught:
             fmq.open(tmp_path / "d", SMALL)
@@ -49,7 +49,7 @@ def test_a_second_writer_in_this_process_is_told_who_has_it(tmp_path: Path) -> N
         pass
 
 
-def test_a_second_writer_in_another_process_is_told_who_has_it(tmp_path: Path) -> None:
+def test_an_engine_in_another_process_is_locked_out(tmp_path: Path) -> None:
     script = """
 import sys, fmq
 try:
@@ -65,7 +65,7 @@ except fmq.errors.Locked as error:
 
 
 def test_a_dead_process_leaves_no_lock(tmp_path: Path) -> None:
-    """The lock is the kernel's; the number in the file is for people."""
+    """The kernel holds the lock. The process number in the file is only for people."""
     script = """
 import os, sys, fmq
 engine = fmq.open(sys.argv[1])
@@ -78,15 +78,15 @@ os.kill(os.getpid(), 9)
         assert [message.body for message in engine.read("t")] == [b"0"]
 
 
-def test_a_second_writer_is_refused_on_a_disk_in_memory_too() -> None:
+def test_a_second_engine_is_locked_out_on_a_disk_in_memory() -> None:
     disk = CrashDisk()
     with fmq.open("d", SMALL, disk=disk, background=False), pytest.raises(Locked):
         fmq.open("d", SMALL, disk=disk, background=False)
 
 
-def test_a_second_writer_is_refused_also_when_the_lock_file_was_removed(tmp_path: Path) -> None:
-    """People remove it when they are told that the directory is open, and two writers lose what
-    both have acknowledged.
+def test_a_second_engine_is_locked_out_even_if_the_lock_file_is_removed(tmp_path: Path) -> None:
+    """People remove it when they read that the directory is open, and two writers would lose
+    messages that both have acknowledged.
     """
     with fmq.open(tmp_path / "d", SMALL) as engine:
         engine.send("t", b"0")
@@ -119,15 +119,17 @@ with fmq.open(sys.argv[1]):
 
 
 @pytest.mark.parametrize("looked_at", ["", "/LOCK"])
-def test_looking_for_an_engine_keeps_none_from_opening(tmp_path: Path, looked_at: str) -> None:
-    """As `fmq.check` does, which shares a lock to know whether it would be refused.
+def test_a_check_for_an_engine_does_not_keep_one_from_opening(
+    tmp_path: Path, looked_at: str
+) -> None:
+    """`fmq.check` shares a lock to know whether an engine has it.
 
-    Method: share it here, too, and let go when the engine has been refused it once.
+    Method: share it here too, and release it when the engine has been refused once.
     """
     assert run(LOOKED_AT, tmp_path / "d", looked_at) == "True"
 
 
-def test_another_programs_lock_is_not_waited_for_without_end(tmp_path: Path) -> None:
+def test_opening_does_not_wait_for_ever_for_another_programs_lock(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     other = os.open(tmp_path / "d", os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_SH)
@@ -154,8 +156,8 @@ fmq.open(sys.argv[1]).close()
 """
 
 
-def test_only_the_lock_file_is_locked_where_a_directory_cannot_be(tmp_path: Path) -> None:
-    """As NFS has it: there a lock is for a file that was opened for writing."""
+def test_only_the_lock_file_is_locked_if_a_directory_cannot_be(tmp_path: Path) -> None:
+    """NFS is such a case: it locks only files that were opened for writing."""
     assert run(WITHOUT_LOCKS_OF_DIRECTORIES, tmp_path / "d").split() == ["True", "True"]
 
 
@@ -282,10 +284,8 @@ engine.close()
 
 
 @pytest.mark.parametrize("lock", ["free", "busy"])
-def test_the_child_of_a_fork_is_refused_everything_and_the_parent_goes_on(
-    tmp_path: Path, lock: str
-) -> None:
-    """Whatever other threads were at when it was forked: it neither writes nor hangs."""
+def test_every_call_in_a_forked_child_is_refused(tmp_path: Path, lock: str) -> None:
+    """It neither writes nor hangs, whatever other threads did at the fork. The parent goes on."""
     child, parent = run(FORK, tmp_path / "d", lock).splitlines()
     assert child == "[]"
     assert parent == "[b'0', b'2', b'1'] 0"
@@ -346,9 +346,7 @@ print(hung)
 
 
 @pytest.mark.parametrize("chores", ["background", "calls"])
-def test_the_child_of_a_fork_waits_for_no_lock_that_another_thread_was_getting(
-    tmp_path: Path, chores: str
-) -> None:
+def test_a_forked_child_waits_for_no_lock_of_another_thread(tmp_path: Path, chores: str) -> None:
     """A thread may have a lock and not say so yet; with chores at the end of calls, it may be at
     one of those. What may be called in a child, and what is refused there, returns.
     """
@@ -376,10 +374,8 @@ print("ok")
     assert run(script, tmp_path / "d") == "ok"
 
 
-def test_a_lock_is_given_back_at_once_and_by_its_owner_alone(tmp_path: Path) -> None:
-    """A child has a copy of it from the fork on, whatever else it comes to do: it neither keeps
-    the lock that its parent gives back, nor gives back the one that its parent has.
-    """
+def test_a_child_process_neither_keeps_nor_frees_its_parents_lock(tmp_path: Path) -> None:
+    """It has a copy of the lock from the fork on."""
     script = """
 import os, sys
 from fmq.errors import Locked
@@ -409,7 +405,7 @@ os.waitpid(child, 0)
     assert run(script, tmp_path / "d") == "ok"
 
 
-def test_forked_is_an_error_that_says_what_to_do() -> None:
+def test_the_error_forked_says_what_to_do() -> None:
     assert "Open engines after forking" in str(Forked("d"))
 
 
@@ -433,10 +429,8 @@ def test_directories_are_0700_and_files_0600_whatever_the_umask(tmp_path: Path) 
 @pytest.mark.parametrize(
     "name", ["notes.txt", "draft.new", "film.part", "my.spare", "notes.copy", "my.idx", "x.seg"]
 )
-def test_a_directory_that_is_not_fmqs_is_refused_and_left_as_it_was(
-    tmp_path: Path, name: str
-) -> None:
-    """Whatever its name ends with: only names that fmq gives make a directory fmq's."""
+def test_a_directory_with_other_files_is_refused_and_unchanged(tmp_path: Path, name: str) -> None:
+    """Only names that fmq gives make it a directory of fmq, whatever other names end with."""
     (tmp_path / name).write_text("mine")
     for read_only in (False, True):
         with pytest.raises(NotAStore, match=re.escape(name)):
@@ -444,12 +438,12 @@ def test_a_directory_that_is_not_fmqs_is_refused_and_left_as_it_was(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
+def test_an_empty_directory_can_be_opened(tmp_path: Path) -> None:
     with fmq.open(tmp_path, SMALL) as engine:
         assert engine.send("t", b"0").offset == 0
 
 
-def test_a_file_is_no_directory(tmp_path: Path) -> None:
+def test_a_file_is_refused_as_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotAStore):
         fmq.open(tmp_path / "file")
@@ -461,7 +455,7 @@ def test_a_directory_is_made_and_its_parents_are_not(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_made_to_be_read(tmp_path: Path) -> None:
+def test_a_read_only_engine_makes_no_directory(tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         fmq.open(tmp_path / "d", read_only=True)
     assert list(tmp_path.iterdir()) == []
@@ -477,8 +471,8 @@ def test_a_path_may_be_a_str_or_path_like(tmp_path: Path) -> None:
     assert fmq.check(str(tmp_path / "d")).ok
 
 
-def test_a_stranger_among_the_files_of_a_store_is_left_alone(tmp_path: Path) -> None:
-    """Whatever its name ends with: only names that fmq gives are fmq's to remove."""
+def test_other_files_in_a_store_are_left_alone(tmp_path: Path) -> None:
+    """Only names that fmq gives are removed, whatever other names end with."""
     with fmq.open(tmp_path / "d", SMALL) as engine:
         engine.send("t", b"0")
     names = ["notes.txt", "film.part", "notes.copy", "my.spare", "my.idx", "draft.new", "x.seg"]
@@ -526,7 +520,7 @@ print(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_a_fork_while_another_thread_closes_leaves_a_child_that_has_nothing_and_can_close(
+def test_a_child_forked_during_a_close_holds_nothing_and_can_close(
     tmp_path: Path,
 ) -> None:
     assert run(FORKED_WHILE_CLOSING, tmp_path / "d") == "0"
@@ -540,8 +534,8 @@ def dropped(use: Callable[[], object]) -> None:
     gc.collect()
 
 
-def test_an_engine_dropped_without_close_warns_and_keeps_nothing(tmp_path: Path) -> None:
-    """Neither the lock nor a file, unless it has threads: those keep it alive."""
+def test_an_engine_dropped_without_close_warns_and_frees_all(tmp_path: Path) -> None:
+    """It releases the lock and its files. Threads of an engine would keep it alive."""
     for _ in range(3):
         with pytest.warns(ResourceWarning, match="not closed"):
             dropped(lambda: fmq.open(tmp_path / "d", background=False).send("t", b"1"))
@@ -552,14 +546,14 @@ def test_an_engine_dropped_without_close_warns_and_keeps_nothing(tmp_path: Path)
     assert len(os.listdir("/proc/self/fd")) == open_files
 
 
-def test_the_second_of_two_in_one_process_is_told_that_the_first_may_have_been_dropped(
+def test_locked_in_one_process_mentions_an_engine_dropped_unclosed(
     tmp_path: Path,
 ) -> None:
     with fmq.open(tmp_path / "d"), pytest.raises(Locked, match="dropped without close"):
         fmq.open(tmp_path / "d")
 
 
-def test_a_lock_that_somebody_else_has_written_makes_no_directory_fmqs(tmp_path: Path) -> None:
+def test_a_lock_file_of_another_program_makes_no_store(tmp_path: Path) -> None:
     (tmp_path / "LOCK").write_text("mine")
     for read_only in (False, True):
         with pytest.raises(NotAStore, match="'LOCK'"):
@@ -569,14 +563,14 @@ def test_a_lock_that_somebody_else_has_written_makes_no_directory_fmqs(tmp_path:
 
 
 @pytest.mark.parametrize("left", ["", "process 4711\nhost shop\n", "\0" * 30])
-def test_a_lock_that_a_kill_has_left_is_no_journal_yet(tmp_path: Path, left: str) -> None:
+def test_a_directory_with_only_a_lock_file_left_by_a_kill_opens(tmp_path: Path, left: str) -> None:
     (tmp_path / "LOCK").write_text(left)
     with fmq.open(tmp_path, SMALL) as engine:
         assert engine.send("t", b"0").offset == 0
 
 
-def test_a_directory_that_has_lost_its_only_segment_is_not_begun_anew(tmp_path: Path) -> None:
-    """Whatever is left of it says that there was a journal, and nothing of that is removed."""
+def test_a_directory_that_lost_its_only_segment_is_damaged(tmp_path: Path) -> None:
+    """Any other file in it shows that there was a journal, and none of them is removed."""
     with fmq.open(tmp_path, SMALL, background=False) as engine:
         engine.send("t", b"acknowledged")
         files = {path.name for path in tmp_path.iterdir()}
@@ -637,8 +631,8 @@ engine.close()
 """
 
 
-def test_too_many_open_files_prevent_no_decision(tmp_path: Path) -> None:
-    """What has to be imported for a call is there before, or the call is refused whole."""
+def test_too_many_open_files_do_not_prevent_a_decision(tmp_path: Path) -> None:
+    """Modules that a call needs are imported before, or the call is refused whole."""
     with fmq.open(tmp_path / "d") as engine:
         engine.send("t", b"1")
         tx = engine.transaction(tx_id="T")

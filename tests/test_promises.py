@@ -87,8 +87,7 @@ def crashes(*, honest: bool = True) -> Iterator[tuple[int, CrashDisk, Told]]:
         yield crash_at, disk.after_kill(), told
 
 
-def test_p1_what_returned_survives_a_kill_and_a_power_cut() -> None:
-    """P1. Wherever the power fails or the process dies, what was acknowledged is there."""
+def test_p1_acknowledged_calls_survive_a_kill_and_a_power_cut() -> None:
     for crash_at, disk, told in crashes():
         assert forgotten(disk, told) == [], crash_at
 
@@ -116,7 +115,7 @@ def state_of(engine: fmq.Engine, tx_id: str) -> str:
 
 
 def test_p1_needs_an_honest_disk() -> None:
-    """The control: on a disk whose syncs do nothing the same look finds that things are lost."""
+    """P1. This is the control: on a disk whose syncs do nothing, the same test finds losses."""
     lost = []
     for _, disk, told in crashes(honest=False):
         with suppress(fmq.FmqError):
@@ -124,10 +123,9 @@ def test_p1_needs_an_honest_disk() -> None:
     assert {"a send", "one phase", "to commit"} <= set(lost)
 
 
-def test_p2_what_was_delivered_survives_the_next_power_cut() -> None:
-    """P2. Killed, recovered, read, and then the power fails: what was read is still there.
-
-    After a kill the page cache holds bytes that the disk may never have got.
+def test_p2_delivered_messages_survive_the_next_power_cut() -> None:
+    """P2. Kill, recover, read, cut the power: everything that was read is still there. After a kill
+    the page cache has bytes that may not be on the disk.
     """
     for crash_at, disk, _ in crashes():
         with opened(disk) as engine:
@@ -138,8 +136,8 @@ def test_p2_what_was_delivered_survives_the_next_power_cut() -> None:
             assert bodies(engine, "orders")[: len(seen[1])] == seen[1], crash_at
 
 
-def test_p3_a_call_that_failed_has_an_outcome_that_can_be_asked_for() -> None:
-    """P3. The sync of a commit fails: after opening again all of it is there, or nothing."""
+def test_p3_the_outcome_of_a_failed_call_can_be_asked_for() -> None:
+    """P3. The sync of a commit fails. After opening again all of it is there, or nothing."""
     outcomes = {outcome_of_a_failed_commit(short) for short in (None, 0, 100, 400)}
     assert outcomes == {"absent", "committed"}, "unknown means that both happen"
 
@@ -219,8 +217,8 @@ def test_p6_offsets_stay_and_an_ack_is_never_taken_back() -> None:
 
 
 def test_p7_damage_to_durable_bytes_is_reported_and_never_skipped() -> None:
-    """P7. A bit flipped anywhere in a directory at rest is found, with its place, by fmq.check,
-    and no engine ever gives a wrong message for it.
+    """P7. fmq.check finds a flipped bit anywhere in a closed directory, with its place, and no
+    engine returns a wrong message for it.
     """
     whole = CrashDisk()
     work(whole)
@@ -241,8 +239,8 @@ def test_p7_damage_to_durable_bytes_is_reported_and_never_skipped() -> None:
     assert found > 0.9 * (end // 5)
 
 
-def test_p8_what_is_cut_after_an_unclean_end_is_kept_and_said() -> None:
-    """P8. The last group of a killed engine, damaged: cut, copied to quarantine/, reported."""
+def test_p8_bytes_cut_after_an_unclean_end_are_kept_and_reported() -> None:
+    """P8. A damaged last append of a killed engine is cut, copied to quarantine/, reported."""
     disk = CrashDisk()
     engine = opened(disk)
     engine.send("audit", b"first")
@@ -303,7 +301,7 @@ def test_p10_recovery_can_be_interrupted_anywhere() -> None:
 
 
 def test_p10_a_read_only_engine_writes_nothing() -> None:
-    """P10. It opens what was left by a kill, shows what can be vouched for, and changes nothing."""
+    """P10. It opens what a kill left, shows what is proven durable, and changes nothing."""
     disk = CrashDisk()
     work(disk)
     disk = disk.after_kill()

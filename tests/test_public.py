@@ -38,8 +38,8 @@ dev = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(dev)
 
 
-def test_the_public_names_are_those_that_are_meant() -> None:
-    """A name joins or leaves the public ones on purpose, or not at all."""
+def test_the_public_names_are_those_of_a_list() -> None:
+    """No name is added or removed by accident."""
     assert sorted(fmq.__all__) == sorted(NAMES.split())
     assert all(hasattr(fmq, name) for name in fmq.__all__)
 
@@ -87,8 +87,8 @@ def attributes_of(value: object) -> list[str]:
     return [name for name in names if not callable(getattr(value, name))]
 
 
-def test_a_result_that_is_no_dataclass_is_read_only_and_can_be_copied(tmp_path: Path) -> None:
-    """Messages, receipts, batches and deliveries refuse new values; a copy of each is complete."""
+def test_results_that_are_no_dataclasses_are_read_only_and_copyable(tmp_path: Path) -> None:
+    """Messages, receipts, batches and deliveries refuse new values. A copy of each is complete."""
     with fmq.open(tmp_path / "d") as engine:
         results: list[typing.Any] = [engine.send("t", b"1", key="k"), *engine.read("t")]
         results.append(batch := engine.read_batch("t"))
@@ -124,7 +124,7 @@ def test_messages_can_be_put_in_a_set(tmp_path: Path) -> None:
     assert len({fmq.Message(each.body, headers=each.headers) for each in messages}) == 2
 
 
-def test_an_origin_tells_its_time_as_a_datetime(tmp_path: Path) -> None:
+def test_an_origin_has_its_time_as_a_datetime(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d") as engine:
         engine.send("t", b"1")
         (message,) = engine.read("t")
@@ -204,8 +204,8 @@ def test_every_public_name_has_type_hints() -> None:
 
 
 def test_every_public_hint_can_be_resolved() -> None:
-    """Whoever asks for types at run time (a container, a validator, documentation) gets them, also
-    of what is imported when it is first named.
+    """Containers, validators and documentation ask for types at run time, also for names that are
+    imported when first used.
     """
     missing = []
     others = {
@@ -233,8 +233,8 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert (ROOT / "fmq" / "py.typed").exists()
 
 
-def test_the_tree_of_errors_in_the_docstring_is_that_of_the_classes() -> None:
-    """fmq/errors.py draws the classes as they are: each under its base, and none left out."""
+def test_the_docstring_of_errors_has_the_tree_of_the_classes() -> None:
+    """fmq/errors.py draws each class below its base, and leaves none out."""
     assert drawn_tree() == {
         name: getattr(fmq.errors, name).__mro__[1].__name__
         for name in error_names()
@@ -255,14 +255,14 @@ def drawn_tree() -> dict[str, str]:
     return parents
 
 
-def test_errors_that_python_has_a_word_for_are_that_too() -> None:
-    """Who catches ValueError for a bad name or option gets it."""
+def test_some_errors_are_also_errors_of_python() -> None:
+    """A caller that catches ValueError gets the error for a bad name or option."""
     assert issubclass(fmq.errors.BadName, ValueError)
     assert issubclass(fmq.errors.BadOption, ValueError)
 
 
-def test_a_message_that_was_read_is_like_one_that_was_made() -> None:
-    """A reader makes the same kind of Message as its class does, equal and read-only."""
+def test_a_message_that_was_read_equals_one_that_was_made() -> None:
+    """Both are of the same class and read-only."""
     origin = Origin("orders", 0, 64, 1, None, None)
     made = fmq.Message(b"body", "key", "tag", {"a": "b"}, 7, origin)
     (read,) = make_messages(origin, 7, [b"body"], ["key"], ["tag"], [{"a": "b"}])
@@ -294,8 +294,8 @@ def test_a_message_and_a_receipt_can_be_pickled(tmp_path: Path) -> None:
             assert (type(again), again) == (type(value), value)
 
 
-def test_a_message_that_was_read_can_be_sent_on(tmp_path: Path) -> None:
-    """send_many takes what read gave: body, key, tag and headers go along, the place does not."""
+def test_a_message_that_was_read_can_be_sent_again(tmp_path: Path) -> None:
+    """Its body, key, tag and headers are sent, its place is not."""
     with fmq.open(tmp_path / "shop") as engine:
         engine.send("first", b"spare", key="k")
         engine.send("first", b"body", key="k", tag="t", headers={"a": "b"})
@@ -307,8 +307,8 @@ def test_a_message_that_was_read_can_be_sent_on(tmp_path: Path) -> None:
     assert (message.topic, message.offset) == ("second", 0)
 
 
-def test_importing_fmq_imports_nothing_that_only_the_command_needs() -> None:
-    """`import fmq` is cheap: neither rich, argparse, ctypes nor sqlite3 come with it."""
+def test_importing_fmq_imports_no_module_of_the_command() -> None:
+    """It imports neither rich, argparse, ctypes nor sqlite3, so it is cheap."""
     source = "import sys, fmq; print(*sorted(set(sys.modules) & set(sys.argv[1:])))"
     unwanted = ("rich", "argparse", "ctypes", "sqlite3", "asyncio", "uuid", "pickle")
     done = subprocess.run(
@@ -330,14 +330,14 @@ def test_each_example_runs_by_itself(example: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_crashing_example_ends_as_it_says(tmp_path: Path) -> None:
-    """Order 2 crashed before its database committed and is gone; order 3 after it, and is there."""
+def test_the_crashing_example_ends_as_its_text_says(tmp_path: Path) -> None:
+    """Order 2 crashed before its database committed and is gone. Order 3 crashed after it."""
     done = run([str(ROOT / "examples" / "two_phase_with_sqlite.py")], tmp_path)
     assert done.stdout.splitlines()[-1] == "[b'order 1', b'order 3', b'order 4']"
 
 
-def test_the_example_of_the_dual_write_finds_it_twice_and_then_not(tmp_path: Path) -> None:
-    """Whichever comes first, row or message; in a bound transaction no crash comes between."""
+def test_the_example_of_the_dual_write_finds_two_failures(tmp_path: Path) -> None:
+    """It finds one for each order of row and message, and none for a bound transaction."""
     done = run([str(ROOT / "examples" / "find_the_dual_write.py")], tmp_path)
     told = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
     failed = "after a crash the check fails: AssertionError"
@@ -347,7 +347,7 @@ def test_the_example_of_the_dual_write_finds_it_twice_and_then_not(tmp_path: Pat
 
 
 def test_examples_are_short() -> None:
-    """There are six; one shows the same program in three ways, the others have 40 lines at most."""
+    """There are six. One shows a program in three ways, the others have at most 40 lines."""
     lines = {path.stem: len(path.read_text().splitlines()) for path in EXAMPLES}
     assert len(lines) == 6
     assert lines.pop("find_the_dual_write") < 65
@@ -389,8 +389,8 @@ def test_the_readme_has_a_snippet_that_runs() -> None:
     assert any(name.startswith("README.md") for name, _ in SNIPPETS)
 
 
-def test_the_files_of_the_readme_tour_exist_and_say_what_they_know() -> None:
-    """Six files in order, each beginning with a docstring."""
+def test_the_files_of_the_readme_tour_exist_and_have_a_docstring() -> None:
+    """There are six of them, in order."""
     text = (ROOT / "README.md").read_text()
     tour = text[text.index("## Reading the source") : text.index("## Limits")]
     files = re.findall(r"^\d+\. \[(fmq/\S+\.py)\]", tour, re.MULTILINE)

@@ -64,8 +64,8 @@ def test_a_reader_sees_all_of_a_closed_directory_and_changes_nothing(disk: Crash
     assert (content(disk), disk.operations) == (before, operations)
 
 
-def test_a_reader_sees_what_is_vouched_for_after_a_kill(disk: CrashDisk) -> None:
-    """Never what recovery may cut: after it, the writer shows at least as much."""
+def test_after_a_kill_a_reader_sees_only_proven_messages(disk: CrashDisk) -> None:
+    """It shows nothing that recovery may cut: after recovery the writer shows at least as much."""
     with opened(disk, **OPTIONS) as engine:
         work(engine)
         left = disk.after_kill()
@@ -79,7 +79,7 @@ def test_a_reader_sees_what_is_vouched_for_after_a_kill(disk: CrashDisk) -> None
 
 
 def test_a_reader_follows_a_live_engine_over_rolls(disk: CrashDisk, reader: ReadOnlyEngine) -> None:
-    """At every moment a prefix of what the engine shows; after a checkpoint all of it."""
+    """It always shows a prefix of what the engine shows, and all of it after a checkpoint."""
     with opened(disk, reference_bytes_min=100) as engine:
         for number in range(40):
             with engine.transaction(tx_id=f"T{number}") as tx:
@@ -141,7 +141,7 @@ def test_a_reader_follows_retention(disk: CrashDisk, reader: ReadOnlyEngine) -> 
 
 
 def test_a_reader_follows_over_a_crash_and_recovery_of_the_writer(tmp_path: Path) -> None:
-    """The segment that recovery copies is another file under the same name.
+    """The segment that recovery copies is another file with the same name.
 
     Method: on real files, plant a torn tail as a crash leaves it, and open for writing again.
     """
@@ -180,10 +180,10 @@ def torn_and_looked_at(disk: CrashDisk, torn: bytes) -> ReadOnlyEngine:
 
 
 @pytest.mark.parametrize("number", [2, 60])
-def test_a_copy_that_was_sealed_before_it_looked_again_is_opened_anew(
+def test_a_copied_segment_that_was_sealed_before_a_refresh_is_reopened(
     disk: CrashDisk, number: int
 ) -> None:
-    """Recovery copied the segment that it had open, and by now that is not the last one."""
+    """Recovery copied the segment that the reader had open, and it is not the last one any more."""
     with torn_and_looked_at(disk, b"torn!" * 20) as reader:
         sent = [b"%d" % i * 20 for i in range(number)]
         with opened(disk) as engine:
@@ -195,7 +195,7 @@ def test_a_copy_that_was_sealed_before_it_looked_again_is_opened_anew(
 
 
 def test_a_reader_never_shows_cut_bytes_instead_of_later_messages(disk: CrashDisk) -> None:
-    """Method: what is cut is sound, was never published, and lies where the next message will."""
+    """Method: the cut bytes are sound, never published, and lie where the next message will."""
     with opened(disk) as engine:
         engine.send("t", b"0")
         at = engine.stats().position
@@ -217,14 +217,14 @@ def test_a_reader_never_shows_cut_bytes_instead_of_later_messages(disk: CrashDis
 
 @pytest.mark.parametrize("operation", ["read", "open"])
 @pytest.mark.parametrize("retain_bytes", [None, 12288])
-def test_an_error_in_a_look_for_news_loses_nothing(
+def test_an_error_in_a_refresh_loses_nothing(
     operation: Operation, retain_bytes: int | None
 ) -> None:
-    """Neither while it follows on over several segments, nor while it begins anew because retention
-    dropped the one that it was in.
+    """This holds while it follows several segments, and while it begins again because retention
+    dropped the segment that it was in.
 
-    Method: let one operation after the other fail, once. Healed, it shows all that the writer
-    shows, also where indexes must be built again, and what is sent then.
+    Method: let each operation fail once. Without the fault, the reader shows everything that the
+    writer shows, even where indexes must be built again.
     """
     for nth in count():
         disk = CrashDisk()
@@ -286,13 +286,13 @@ def refuses(reader: Any) -> bool:
         pytest.param(12288, 40, 41, id="begun anew"),
     ],
 )
-def test_an_interrupt_in_a_look_for_news_loses_nothing(
+def test_an_interrupt_in_a_refresh_loses_nothing(
     retain_bytes: int | None, since: int, step: int
 ) -> None:
-    """Whatever it meets: half an append is never shown, and never applied a second time.
+    """Half an append is never shown, and no append is applied twice.
 
-    Method: interrupt at every `step`-th line of fmq that a look comes to. Whatever is asked next,
-    and all that is asked then, is as the writer shows it.
+    Method: interrupt at every `step`-th line of fmq in a refresh. All later questions get the
+    writer's answers.
     """
     for at in count(0, step):
         disk = CrashDisk()
@@ -333,8 +333,8 @@ def test_an_interrupt_in_a_look_for_news_loses_nothing(
     assert at > 20 * step
 
 
-def test_a_look_reads_the_segment_to_its_end_once(disk: CrashDisk) -> None:
-    """However large it is, and whether there is news or not."""
+def test_a_refresh_reads_the_segment_to_its_end_only_once(disk: CrashDisk) -> None:
+    """This holds for any size of the segment, with and without new messages."""
     faults = FaultDisk(disk)
     with opened(disk, segment_bytes=16 << 20) as engine:
         engine.send("t", b"0")
@@ -349,8 +349,8 @@ def test_a_look_reads_the_segment_to_its_end_once(disk: CrashDisk) -> None:
 
 
 @pytest.mark.parametrize("looked_before", [True, False])
-def test_zeros_in_the_place_of_what_was_durable_are_damage(looked_before: bool) -> None:
-    """Also more of them than a look reads at once, and to one that knew the rest for zeros."""
+def test_zeros_in_place_of_durable_bytes_are_damage(looked_before: bool) -> None:
+    """They are more than a refresh reads at once. One reader had seen the rest as zeros."""
     disk = CrashDisk()
     with opened(disk, segment_bytes=8 << 20) as engine:
         engine.send("t", b"0")
@@ -375,8 +375,8 @@ def test_zeros_in_the_place_of_what_was_durable_are_damage(looked_before: bool) 
                 reader.undecided()
 
 
-def test_a_crash_anywhere_shows_it_only_what_stays(disk: CrashDisk) -> None:
-    """Whatever a reader saw before the power failed is there after recovery, transactions whole."""
+def test_a_reader_shows_only_messages_that_survive_a_crash(disk: CrashDisk) -> None:
+    """What a reader saw before the power failed is there after recovery, in whole transactions."""
     for crash_at in range(5, 120, 3):
         disk = CrashDisk(crash_at=crash_at)
         shown: list[Any] = []
@@ -408,8 +408,8 @@ def told(reader: ReadOnlyEngine) -> tuple[list[str], str, str]:
     return undecided, reader.outcome("U").state, reader.outcome("C").state
 
 
-def test_any_bit_flipped_hides_no_transaction_and_no_decision_in_silence() -> None:
-    """What is said of transactions is true, or it is Damaged."""
+def test_a_flipped_bit_hides_no_transaction_in_silence() -> None:
+    """What the reader says of transactions is true, or it raises Damaged."""
     disk = CrashDisk()
     in_doubt(disk)
     (name,) = segments(disk)
@@ -434,7 +434,7 @@ def test_any_bit_flipped_hides_no_transaction_and_no_decision_in_silence() -> No
 
 
 def test_damage_after_the_checkpoint_hides_no_decision_in_silence(disk: CrashDisk) -> None:
-    """What was decided in front of it can be told; of anything else nobody knows what follows."""
+    """A decision before the damage is known. Anything else may have changed after it."""
     with opened(disk) as engine:
         decided, undecided = engine.transaction(tx_id="C"), engine.transaction(tx_id="A")
         for tx in (decided, undecided):
@@ -457,10 +457,10 @@ def test_damage_after_the_checkpoint_hides_no_decision_in_silence(disk: CrashDis
         assert bodies(reader, "t") == [b"1"]
 
 
-def test_a_transaction_that_a_reader_does_not_see_yet_is_not_called_unknown(
+def test_the_error_for_an_unproven_prepare_names_the_remedy(
     disk: CrashDisk,
 ) -> None:
-    """A writer is killed behind a durable prepare, which no later record vouches for."""
+    """The writer was killed after a durable prepare that no later record proves durable."""
     with opened(disk) as engine:
         engine.send("t", b"1")
         tx = engine.transaction(tx_id="T")
@@ -482,7 +482,7 @@ def test_a_transaction_that_a_reader_does_not_see_yet_is_not_called_unknown(
 
 
 @pytest.mark.parametrize("undecided", [True, False])
-def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: bool) -> None:
+def test_a_missing_first_segment_is_damage_and_not_retention(undecided: bool) -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         if undecided:
@@ -504,8 +504,8 @@ def test_a_first_segment_that_is_missing_is_damage_and_not_retention(undecided: 
         assert bodies(reader, "t", offset=last)  # what is there can be read
 
 
-def test_messages_of_a_missing_first_segment_are_damaged_and_not_gone() -> None:
-    """Told that retention had dropped it, a program would go on behind messages it never saw."""
+def test_messages_of_a_missing_first_segment_raise_damaged() -> None:
+    """If told of retention, a program would go on after messages that it never saw."""
     disk = CrashDisk()
     with opened(disk) as engine:
         engine.send("early", b"e")
@@ -542,7 +542,7 @@ def attempt(reader: ReadOnlyEngine, offset: int) -> object:
         return error
 
 
-def test_a_first_segment_that_is_missing_hides_nothing_that_a_checkpoint_tells() -> None:
+def test_a_missing_first_segment_hides_nothing_of_a_checkpoint() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         for _ in range(3):
@@ -577,7 +577,7 @@ def refuses_for_good(reader: ReadOnlyEngine, reason: str) -> None:
 @pytest.mark.parametrize("before", [1, 30])
 @pytest.mark.parametrize("behind", [1, 30])
 def test_a_directory_that_is_emptied_and_begun_anew_is_refused(before: int, behind: int) -> None:
-    """Whether it is looked at between the two or not; who opens it again sees what is there."""
+    """This holds with and without a refresh in between. A later reader sees the new one."""
     for looked_between in (True, False):
         disk = CrashDisk()
         with opened(disk) as engine:
@@ -608,9 +608,9 @@ def test_a_directory_that_is_removed_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_index_that_is_never_written_keeps_no_later_one_in_memory(disk: CrashDisk) -> None:
-    """Its segment was dropped before the reader looked again.
+    """Its segment was dropped before the next refresh.
 
-    Method: look when a segment is sealed and its index is just being written, not again until
+    Method: refresh when a segment is sealed and its index is being written, not again until
     retention has dropped it, and from then on at every message.
     """
     clock = FakeClock()
@@ -642,8 +642,8 @@ def test_an_index_that_is_never_written_keeps_no_later_one_in_memory(disk: Crash
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_a_retention_that_no_checkpoint_tells_of_is_no_damage(rounds: int) -> None:
-    """The STATE at the tail is vouched for by what it says was dropped: that is not there.
+def test_a_retention_that_no_checkpoint_knows_is_not_damage(rounds: int) -> None:
+    """The STATE at the tail is proven durable, because what it says was dropped is gone.
 
     Method: end with the STATE of a retention, the first one or a later one, and remove the
     checkpoints, which are derived.
@@ -665,7 +665,7 @@ def test_a_retention_that_no_checkpoint_tells_of_is_no_damage(rounds: int) -> No
         assert reader.damage is None
 
 
-def test_a_retention_that_recovery_finishes_beside_a_reader_is_no_damage() -> None:
+def test_a_retention_that_recovery_finishes_is_not_damage() -> None:
     """Method: kill the writer at every operation of a retention, and open a reader before recovery
     removes what the STATE says was dropped, and another behind it.
     """
@@ -721,7 +721,7 @@ class Interrupted:
         return self._disk.random(size)
 
 
-def test_a_segment_that_is_dropped_while_a_reader_opens_is_no_error() -> None:
+def test_a_segment_dropped_while_a_reader_opens_is_not_an_error() -> None:
     """Method: drop all segments there are, right after each of the reader's looks at the names."""
     for nth in count(1):
         disk = CrashDisk()
@@ -744,7 +744,7 @@ def test_a_segment_that_is_dropped_while_a_reader_opens_is_no_error() -> None:
     assert nth > 2
 
 
-def test_a_segment_is_missing_that_the_state_at_the_tail_does_not_speak_of() -> None:
+def test_a_missing_segment_that_no_state_names_is_damage() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192) as engine:
         while engine.stats().first_position == 0:
@@ -777,7 +777,7 @@ def test_an_unknown_attribute_is_an_attribute_error(reader: ReadOnlyEngine) -> N
         reader.no_such_thing  # noqa: B018
 
 
-def test_a_closed_one_refuses_every_call(disk: CrashDisk) -> None:
+def test_a_closed_reader_refuses_every_call(disk: CrashDisk) -> None:
     with opened(disk):
         pass
     with looking(disk) as reader:
@@ -801,7 +801,7 @@ def test_a_reader_needs_a_journal(disk: CrashDisk) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"offset": -1}])
-def test_an_offset_or_limit_that_cannot_be_is_refused(
+def test_a_negative_offset_or_limit_is_refused(
     reader: ReadOnlyEngine, wrong: dict[str, int]
 ) -> None:
     with pytest.raises(BadOption):
@@ -821,10 +821,8 @@ def test_a_reader_needs_no_room_and_no_permission_to_write(disk: CrashDisk) -> N
 
 
 @pytest.mark.parametrize("operation", ["open", "read"])
-def test_a_refusal_of_the_machine_is_a_typed_error_for_a_reader(
-    disk: CrashDisk, operation: Any
-) -> None:
-    """As of the engine, with the file and what to do; and nothing is wrong behind it."""
+def test_an_os_error_is_a_typed_error_for_a_reader(disk: CrashDisk, operation: Any) -> None:
+    """Like that of an engine it names the file and the remedy. Afterwards the reader works."""
     with opened(disk) as engine:
         engine.send("t", b"0")
         fill(engine)
@@ -859,7 +857,7 @@ def content_of(reader: ReadOnlyEngine) -> object:
     return bodies(reader, "t"), reader.queues(), reader.outcome("T")
 
 
-def test_a_closed_reader_reads_nothing_however_little(disk: CrashDisk) -> None:
+def test_a_closed_reader_or_engine_refuses_even_a_limit_of_zero(disk: CrashDisk) -> None:
     with opened(disk) as engine:
         engine.send("t", b"0")
     with looking(disk) as reader:
@@ -873,8 +871,8 @@ def test_a_closed_reader_reads_nothing_however_little(disk: CrashDisk) -> None:
 def test_messages_after_damage_never_get_the_offsets_of_hidden_ones(
     disk: CrashDisk,
 ) -> None:
-    """A record below the checkpoint is damaged and the part is gone: the index is built from the
-    segment, up to there, and then goes on with what came behind the checkpoint.
+    """A record below the checkpoint is damaged and the part is gone. The index is built from the
+    segment up to there, and goes on with what came after the checkpoint.
     """
     with opened(disk) as engine:
         at = [engine.send("t", b"%d" % number).position for number in range(3)]
@@ -929,9 +927,9 @@ class Busy:
         return BusyFile(file, self._write) if name.endswith(".seg") else file
 
 
-def test_a_write_between_two_looks_of_a_reader_is_no_damage(disk: CrashDisk) -> None:
-    """Twice after each time that it reads something: then the second record vouches for the first,
-    of which the reader has seen zeros.
+def test_a_write_between_two_reads_of_a_file_is_not_damage(disk: CrashDisk) -> None:
+    """Two records follow each read, so that the second proves the first one durable, which the
+    reader has seen as zeros.
     """
     with opened(disk, segment_bytes=1 << 20) as engine:
         engine.send("t", b"x")
@@ -950,8 +948,8 @@ def test_a_write_between_two_looks_of_a_reader_is_no_damage(disk: CrashDisk) -> 
             assert journal.visible_to > 0
 
 
-def test_a_reader_waits_for_the_first_message_for_its_timeout(disk: CrashDisk) -> None:
-    """By a clock that lets the time of each wait pass at once: in one of them a message comes."""
+def test_a_reader_waits_for_the_first_message_until_its_timeout(disk: CrashDisk) -> None:
+    """The clock lets the time of each wait pass at once. A message comes during one of them."""
     clock = FakeClock()
 
     class Waking(FakeClock):
@@ -979,7 +977,7 @@ def test_a_reader_waits_for_the_first_message_for_its_timeout(disk: CrashDisk) -
                 reader.read_batch("t", timeout="1")  # type: ignore[arg-type]
 
 
-def test_a_close_that_was_interrupted_is_finished_by_the_next_one(tmp_path: Path) -> None:
+def test_an_interrupted_close_is_finished_by_the_next_one(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "shop") as engine:
         engine.send("t", b"x")
     interrupts = 0

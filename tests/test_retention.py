@@ -44,7 +44,7 @@ def first_of(engine: Engine, topic: str = "t") -> int:
     return engine.queues(topic)[0].first
 
 
-def test_by_bytes_the_oldest_segments_go() -> None:
+def test_retain_bytes_drops_the_oldest_segments() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
         send(engine, 60)
@@ -63,7 +63,7 @@ def test_by_bytes_the_oldest_segments_go() -> None:
         assert engine.send("t", b"").offset == 60
 
 
-def test_by_age_the_oldest_segments_go_when_their_newest_message_is_old_enough() -> None:
+def test_retain_seconds_drops_segments_whose_newest_message_is_old() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock, retain_seconds=100) as engine:
         send(engine, 8)
@@ -79,8 +79,8 @@ def test_by_age_the_oldest_segments_go_when_their_newest_message_is_old_enough()
     check(disk)
 
 
-def test_a_segment_without_messages_is_as_old_as_what_is_in_it() -> None:
-    """An outcome decided a moment ago can be asked for, though nothing was sent beside it."""
+def test_a_segment_without_messages_is_as_old_as_its_records() -> None:
+    """A recent outcome stays known, though no message was sent beside it."""
     clock = FakeClock()
     with opened(CrashDisk(), clock, retain_seconds=100) as engine:
         for number in range(30):
@@ -114,7 +114,7 @@ def test_a_dropped_offset_raises_with_the_first_offset_that_is_left() -> None:
 
 
 def test_an_unused_queue_keeps_its_offsets() -> None:
-    """All its messages are gone; the next one goes on where it was."""
+    """All its messages are gone, and the next one continues the offsets."""
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
         send(engine, 3, "quiet")
@@ -134,7 +134,7 @@ def test_an_unused_queue_keeps_its_offsets() -> None:
     check(disk)
 
 
-def test_outcomes_go_with_their_segment_and_the_error_says_from_where_they_are_known() -> None:
+def test_outcomes_are_dropped_with_their_segment() -> None:
     with opened(CrashDisk(), retain_bytes=KEEP) as engine:
         with engine.transaction(tx_id="T") as tx:
             tx.send("t", b"")
@@ -191,8 +191,8 @@ def test_messages_that_a_group_has_not_acked_are_kept_and_stats_name_it() -> Non
     check(disk)
 
 
-def test_unacked_messages_are_kept_in_each_queue_of_a_topic_that_a_group_takes_from() -> None:
-    """Also after a crash, when nobody knows any more that it looked at a queue without acking."""
+def test_unacked_messages_are_kept_in_each_queue_of_a_groups_topic() -> None:
+    """This holds after a crash too, when it is lost that a group polled without an ack."""
     disk = CrashDisk()
     with (
         opened(disk, queues=2, checkpoint_bytes=1_000_000) as engine,
@@ -214,8 +214,8 @@ def test_unacked_messages_are_kept_in_each_queue_of_a_topic_that_a_group_takes_f
     check(killed)
 
 
-def test_a_group_that_has_acked_nothing_and_has_nothing_in_hand_keeps_nothing() -> None:
-    """A name with a slip in it, once: neither now nor after a restart."""
+def test_a_group_without_acks_and_with_nothing_in_hand_keeps_nothing() -> None:
+    """Such is a group whose name was misspelt once. It keeps nothing now nor after a restart."""
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
         send(engine, 1)
@@ -236,7 +236,7 @@ def test_a_group_that_has_acked_nothing_and_has_nothing_in_hand_keeps_nothing() 
     check(disk)
 
 
-def test_unread_messages_are_not_kept_if_the_options_say_so() -> None:
+def test_with_keep_unread_false_unread_messages_are_dropped() -> None:
     with (
         opened(CrashDisk(), retain_bytes=KEEP, keep_unread=False) as engine,
         engine.consumer("t", group="billing") as consumer,
@@ -266,7 +266,7 @@ def test_a_pinned_segment_is_kept_and_stats_name_the_export() -> None:
 
 
 def test_the_segment_that_a_checkpoint_replays_from_is_kept() -> None:
-    """A crash at any moment finds all that its checkpoint speaks of."""
+    """A crash at any moment finds every segment that its checkpoint names."""
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192, checkpoint_bytes=1 << 20) as engine:
         for number in range(40):
@@ -281,7 +281,7 @@ def test_the_segment_that_a_checkpoint_replays_from_is_kept() -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_acks_topics_and_offsets_outlive_their_segments(checkpoints: bool) -> None:
+def test_acks_topics_and_offsets_survive_dropped_segments(checkpoints: bool) -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP, topic_queues={"t": 3}) as engine:
         for queue in range(3):
@@ -363,7 +363,7 @@ def assert_the_same_after_a_restart(disk: CrashDisk, engine: Engine) -> None:
 
 
 def test_carried_acks_are_bounded_by_the_stored_messages() -> None:
-    """Gaps go with the messages in them: they neither grow without end nor stop retention."""
+    """Gaps between acks are dropped with their messages, so they do not grow for ever."""
     disk = CrashDisk()
     with opened(disk, **UNREAD_GOES) as engine:
         for _ in range(20):
@@ -388,8 +388,8 @@ def test_carried_acks_are_bounded_by_the_stored_messages() -> None:
     check(disk)
 
 
-def test_a_group_that_begins_after_a_retention_is_done_when_it_has_acked_the_rest() -> None:
-    """In the very engine, after a restart, and if nothing is dropped any more."""
+def test_a_group_that_begins_after_a_retention_can_ack_everything() -> None:
+    """This holds in the same engine, after a restart, and if nothing is dropped any more."""
     disk = CrashDisk()
     with opened(disk, **UNREAD_GOES) as engine:
         send(engine, 60)
@@ -407,8 +407,8 @@ def test_a_group_that_begins_after_a_retention_is_done_when_it_has_acked_the_res
         assert engine.groups() == expected
 
 
-def test_every_moment_of_retention_is_found_again_and_a_reader_follows() -> None:
-    """Groups that begin early or late, that go on, stop or only look, and acks of what is gone."""
+def test_every_moment_of_retention_survives_a_restart() -> None:
+    """A reader sees the same. Groups begin early or late, stop, only poll, or ack late."""
     disk = CrashDisk()
     with (
         opened(disk, **UNREAD_GOES) as engine,
@@ -442,7 +442,7 @@ def test_every_moment_of_retention_is_found_again_and_a_reader_follows() -> None
 
 
 def test_a_group_of_dropped_messages_keeps_no_segment() -> None:
-    """Nor does it end one: who acked what is gone goes on to keep what it has not acked."""
+    """A group that acked dropped messages still keeps those that it has not acked."""
     disk = CrashDisk()
     with opened(disk, **UNREAD_GOES) as engine:
         send(engine, 1)
@@ -509,7 +509,7 @@ def append_stale_state(engine: Engine) -> None:
 
 
 def test_stale_acks_in_a_state_of_an_older_fmq_are_dropped_by_replay() -> None:
-    """By a running engine, a recovery and a reader, to the same."""
+    """A running engine, a recovery and a reader all get the same result."""
     disk = CrashDisk()
     with opened(disk, **UNREAD_GOES) as engine:
         send(engine, 60)
@@ -545,8 +545,8 @@ def test_stale_acks_in_a_checkpoint_of_an_older_fmq_are_dropped_when_it_is_read(
 # --- crashes --------------------------------------------------------------------------------------
 
 
-def test_a_crash_at_any_step_of_retention_takes_nothing_away() -> None:
-    """Stop the power at every operation of a send that drops segments, and look at every state."""
+def test_a_crash_at_any_step_of_retention_loses_no_message() -> None:
+    """Stop the power at every operation of a send that drops segments, and check every state."""
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
         sent = 0
@@ -597,7 +597,7 @@ def segments_in(files: dict[str, bytes]) -> list[str]:
     return [name for name in files if name.endswith(".seg")]
 
 
-def test_a_missing_segment_above_the_floor_is_never_taken_for_retention() -> None:
+def test_a_missing_segment_above_the_floor_is_damage() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=KEEP) as engine:
         send(engine, 60)
@@ -609,7 +609,7 @@ def test_a_missing_segment_above_the_floor_is_never_taken_for_retention() -> Non
 
 
 def test_on_a_full_disk_retention_makes_room() -> None:
-    """However full the segment being written is: a spare is set aside for the STATE."""
+    """This holds even if the current segment is full: a spare is set aside for the STATE."""
     disk, clock = FaultDisk(CrashDisk()), FakeClock()
     with opened(disk, clock, retain_seconds=60, keep_unread=False) as engine:
         send(engine, 60)
@@ -668,10 +668,10 @@ def test_retention_makes_room_on_a_disk_without_room_for_a_file() -> None:
     check(left)
 
 
-def test_a_crash_where_retention_dropped_without_a_checkpoint_loses_nothing_more() -> None:
-    """At each operation from the full disk on, whatever the power cut leaves of it.
+def test_a_crash_after_a_drop_without_a_checkpoint_loses_nothing() -> None:
+    """Crash at each operation from the full disk on, and open every state.
 
-    The newest checkpoint is that from before, and the STATE behind it tells what was dropped.
+    The newest checkpoint is an older one, and the STATE after it says what was dropped.
     """
     disk, clock = CrashDisk(), FakeClock()
     faulty = FaultDisk(disk)
@@ -694,8 +694,8 @@ def test_a_crash_where_retention_dropped_without_a_checkpoint_loses_nothing_more
     assert len(floors) == 2, "some crashed before and some behind the point of no return"
 
 
-def test_a_retention_that_fails_after_its_state_is_tried_again_without_another_state() -> None:
-    """A STATE a second would fill the journal while nobody sends."""
+def test_a_retry_of_retention_writes_no_second_state() -> None:
+    """A STATE a second would fill the journal while no messages are sent."""
     disk, clock = FaultDisk(CrashDisk()), FakeClock()
     with opened(disk, clock, retain_seconds=60, checkpoint_bytes=100_000) as engine:
         send(engine, 20)
@@ -715,8 +715,8 @@ def test_a_retention_that_fails_after_its_state_is_tried_again_without_another_s
     check(disk)
 
 
-def test_messages_with_times_ahead_are_kept_and_stats_say_so() -> None:
-    """Times never go back, so all that follows is as late, until the clock is, too."""
+def test_messages_with_times_in_the_future_are_kept_and_reported() -> None:
+    """Times never go back, so later messages get the same time until the clock has reached it."""
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock, retain_seconds=100) as engine:
         clock.set_wall_clock(clock.time_us() + 3600 * 1_000_000)
@@ -735,8 +735,8 @@ def test_messages_with_times_ahead_are_kept_and_stats_say_so() -> None:
     check(disk)
 
 
-def test_by_age_segments_go_also_where_nothing_is_published() -> None:
-    """What was rolled back is as old as what the next segment begins with."""
+def test_by_age_segments_are_dropped_even_if_nothing_is_published() -> None:
+    """A rolled back transaction is as old as the beginning of the next segment."""
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock, retain_seconds=60) as engine:
         for number in range(30):
@@ -752,8 +752,8 @@ def test_by_age_segments_go_also_where_nothing_is_published() -> None:
     check(disk)
 
 
-def test_retention_does_not_make_room_with_what_was_reserved_for_decisions() -> None:
-    """Where there was no room for a spare of its own, either."""
+def test_retention_never_takes_room_reserved_for_decisions() -> None:
+    """This holds even if there was no room for a spare of its own."""
     disk, clock = FaultDisk(CrashDisk()), FakeClock()
     with opened(disk, clock) as engine:
         send(engine, 30)
@@ -779,7 +779,7 @@ def test_retention_does_not_make_room_with_what_was_reserved_for_decisions() -> 
     check(disk)
 
 
-def test_an_engine_opened_over_its_limit_drops_without_a_send() -> None:
+def test_an_engine_opened_over_its_limit_drops_segments_by_itself() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         send(engine, 60)
@@ -795,7 +795,7 @@ def test_an_engine_opened_over_its_limit_drops_without_a_send() -> None:
 
 
 def test_few_files_are_open_at_once_however_many_segments_are_dropped() -> None:
-    """A limit that is set for the first time may concern more than a process may have open."""
+    """A new limit may drop more segments than a process may have open files."""
 
     class Counted(FaultDisk):
         """Knows how many files are open, and how many were."""

@@ -32,10 +32,10 @@ def drop_the_oldest(disk: Disk, clock: FakeClock) -> None:
         (lambda reader: reader.read("t"), OffsetGone),
     ],
 )
-def test_a_segment_dropped_during_a_look_is_gone_and_not_damaged(
+def test_a_segment_dropped_during_a_read_is_gone_and_not_damaged(
     look: Callable[[ReadOnlyEngine], object], gone: type[Exception]
 ) -> None:
-    """Before any line of the look, that which asks for news included."""
+    """Drop it before any line of the call, its refresh included."""
     found = set()
     for lines in at_each_line(lambda at: Lines(read_only_engine, at)):
         disk, clock = CrashDisk(), FakeClock()

@@ -118,7 +118,7 @@ def lines_of(act: Act) -> int:
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: str(call.__name__))
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: str(act.__name__))
 def test_a_call_of_a_signal_handler_is_served_or_refused(act: Act, call: Act) -> None:
-    """Whatever line of another call it meets, it does not hang, and that call goes on."""
+    """It does not hang at any line of the interrupted call, and that call goes on."""
     lines = lines_of(act)
     refused = served = 0
     for at in draw(range(lines), TRIALS_MAX, f"{act.__name__} {call.__name__}"):
@@ -145,8 +145,8 @@ def test_a_call_of_a_signal_handler_is_served_or_refused(act: Act, call: Act) ->
     assert refused + served > 0, "nothing was tried"
 
 
-def test_nested_that_leaves_the_handler_is_no_refusal_of_the_interrupted_call() -> None:
-    """Half of what that call planned may stand in memory by then, or its bytes on the disk."""
+def test_nested_raised_through_a_call_does_not_leave_half_of_it() -> None:
+    """Half of the plan may be in memory then, or its bytes on the disk."""
     for at in draw(range(200), TRIALS_MAX):
         disk = CrashDisk()
         engine = begin(disk)
@@ -272,10 +272,10 @@ def everything(engine: fmq.Engine) -> list[int]:
 @pytest.mark.parametrize(
     "drop", [drop_a_consumer, drop_a_transaction], ids=lambda drop: drop.__name__
 )
-def test_a_delivery_that_the_garbage_collector_drops_inside_a_call_is_redelivered_at_once(
+def test_a_delivery_dropped_by_the_garbage_collector_is_redelivered(
     drop: Callable[[fmq.Engine, fmq.Consumer], None], act: Act
 ) -> None:
-    """The collector runs wherever something is made, also while a call has the engine's lock."""
+    """The collector may run in any call, also while that has the engine's lock."""
     lines = lines_of(act)
     gc.disable()
     try:
@@ -322,11 +322,13 @@ print("ok", len(told) > 0)
 
 
 @pytest.mark.parametrize("mode", ["always", "interval"])
-def test_a_real_handler_that_closes_the_engine_ends_the_program(tmp_path: Path, mode: str) -> None:
+def test_a_signal_handler_that_closes_the_engine_ends_the_program(
+    tmp_path: Path, mode: str
+) -> None:
     assert run(SIGNALLED, tmp_path / "d", mode) == "ok True"
 
 
-def test_a_handler_may_close_an_engine_while_its_thread_waits_for_messages(tmp_path: Path) -> None:
+def test_a_signal_handler_may_close_an_engine_during_a_poll(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d") as engine, engine.consumer("t", group="g") as consumer:
         before = signal.signal(signal.SIGALRM, lambda *_: engine.close())
         try:

@@ -63,7 +63,7 @@ def with_topics(count: int) -> fmq.Engine:
 
 
 def test_close_visits_only_topics_with_a_waiting_reader() -> None:
-    """To wake all who wait it walked over all topics, and for each over all before it."""
+    """Visiting all topics took time in proportion to their square."""
     woken = []
     for count in (500, 1000):
         engine = with_topics(count)
@@ -83,7 +83,7 @@ def test_close_visits_only_topics_with_a_waiting_reader() -> None:
     assert woken[0] == woken[1], f"{woken} topics were taken off the list of those to be woken"
 
 
-def test_closing_takes_steps_in_proportion_to_the_topics() -> None:
+def test_a_close_takes_steps_in_proportion_to_the_topics() -> None:
     few, more, most = (steps(with_topics(count).close) for count in (400, 800, 1600))
     assert most - more < 2.5 * (more - few)
 
@@ -96,7 +96,7 @@ def prepared(engine: fmq.Engine, count: int) -> None:
 
 
 def test_a_list_of_the_undecided_is_made_outside_the_lock() -> None:
-    """Under it nothing is done for each of them, however many there are."""
+    """Under the lock nothing is done for each transaction, however many there are."""
     found = []
     for count in (10, 200):
         with opened() as engine:
@@ -113,8 +113,8 @@ def test_a_list_of_the_undecided_is_made_outside_the_lock() -> None:
     assert found[0] == found[1], f"{found} steps under the lock"
 
 
-def test_the_first_list_of_the_undecided_is_made_outside_the_lock_too() -> None:
-    """Nobody has asked about any of them yet."""
+def test_the_first_list_of_the_undecided_is_made_outside_the_lock() -> None:
+    """No call has asked about any of them yet."""
     found = []
     for count in (10, 200):
         with opened() as engine:
@@ -133,7 +133,7 @@ SHOWS: dict[str, Callable[[fmq.Engine], object]] = {
 
 @pytest.mark.parametrize("what", SHOWS)
 def test_stats_are_counted_outside_the_lock(what: str) -> None:
-    """However many queues there are, and how many transactions were decided."""
+    """This holds for any number of queues and of decided transactions."""
     found = []
     for count in (8, 400):
         with opened(topic_queues={"t": count}) as engine:
@@ -146,8 +146,8 @@ def test_stats_are_counted_outside_the_lock(what: str) -> None:
     assert found[0] == found[1], f"{found} steps under the lock"
 
 
-def test_groups_are_looked_at_one_queue_at_a_time() -> None:
-    """Between two of them others have the lock."""
+def test_groups_locks_the_engine_for_one_queue_at_a_time() -> None:
+    """Between two queues other threads can have the lock."""
     longest = []
     for count in (8, 400):
         with opened(topic_queues={"t": count}) as engine:
@@ -186,14 +186,14 @@ def steps_of_a_poll(queues: int, busy: int, timeout: float = 0.0) -> int:
 
 @pytest.mark.parametrize("timeout", [0.0, 1.0])
 @pytest.mark.parametrize("busy", [0, 1, 8])
-def test_an_idle_poll_looks_at_no_queue_that_it_has_found_idle(busy: int, timeout: float) -> None:
-    """However many queues the topic has, also where some are in the hands of consumers."""
+def test_an_idle_poll_visits_no_queue_that_it_found_idle(busy: int, timeout: float) -> None:
+    """This holds for any number of queues, also if consumers hold messages of some."""
     few, many = (steps_of_a_poll(queues, busy, timeout) for queues in (8, 512))
     assert few == many, f"{few} steps with 8 queues and {many} with 512"
 
 
-def test_a_message_in_any_queue_ends_that_it_is_idle() -> None:
-    """Each group gets it, whether it had looked before or not."""
+def test_a_message_in_any_queue_is_delivered_after_empty_polls() -> None:
+    """Each group gets it, whether it had polled before or not."""
     with (
         opened(topic_queues={"t": 64}) as engine,
         engine.consumer("t", group="g") as one,
@@ -216,7 +216,7 @@ def test_a_message_in_any_queue_ends_that_it_is_idle() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_unacked_messages_of_each_queue_are_redelivered(seed: int) -> None:
-    """Sends, releases, leases that end and transactions that roll back, in any order."""
+    """Send, release, let leases end and roll transactions back, in any order."""
     random, clock = Random(seed), FakeClock()
     options = fmq.Options(topic_queues={"t": 16, "u": 3})
     with fmq.open("d", options, disk=CrashDisk(), clock=clock, background=False) as engine:

@@ -52,8 +52,8 @@ def run(script: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
-def test_on_macos_opening_for_writing_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    """Nothing is made; each call says the same, not only the first."""
+def test_on_macos_opening_for_writing_is_refused(tmp_path: Path) -> None:
+    """Nothing is made. Each call says the same, not only the first."""
     for call in ("fmq.open('shop')", "fmq.open('shop'); fmq.open('shop')"):
         said = run(MACOS + CALL.format(call=call), tmp_path)
         assert said.startswith("darwin fmq writes on Linux only, and this is darwin. Nothing was")
@@ -72,7 +72,7 @@ with fmq.open("shop", read_only=True) as engine:
     assert run(MACOS + read, tmp_path) == "[b'one', b'two']"
 
 
-def test_on_macos_tests_run_on_the_disk_in_memory(tmp_path: Path) -> None:
+def test_on_macos_an_engine_runs_on_a_disk_in_memory(tmp_path: Path) -> None:
     send = """
 from fmq.testing import CrashDisk
 with fmq.open("shop", disk=CrashDisk()) as engine:
@@ -81,7 +81,7 @@ with fmq.open("shop", disk=CrashDisk()) as engine:
     assert run(MACOS + send, tmp_path) == "0"
 
 
-def test_on_windows_fmq_is_imported_and_nothing_is_opened_or_read(tmp_path: Path) -> None:
+def test_on_windows_fmq_can_be_imported_and_opens_nothing(tmp_path: Path) -> None:
     """Each call says the same, not only the first."""
     for call in ("fmq.open('shop')", "fmq.open('shop', read_only=True)", "fmq.check('shop')"):
         said = run(WINDOWS + CALL.format(call=call) * 2, tmp_path)

@@ -134,7 +134,7 @@ class Work:
 
 
 @pytest.mark.parametrize("sync", ["always", "interval", "never"])
-def test_eight_threads_get_what_they_were_promised(tmp_path: Path, sync: Any) -> None:
+def test_sends_transactions_and_acks_of_eight_threads_are_kept(tmp_path: Path, sync: Any) -> None:
     with fmq.open(tmp_path / "d", Options(sync=sync, **OPTIONS)) as engine:
         work = Work(engine)
         work.sent.append((engine.send("t", b"first", queue=0), [b"first"]))
@@ -177,8 +177,8 @@ def own_threads() -> set[str]:
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_an_engines_threads_end_with_it(failing: bool) -> None:
-    """Also where the disk failed in a sync that several waited for: each of them is told."""
+def test_an_engines_threads_end_at_its_close(failing: bool) -> None:
+    """This holds after a disk failure too: each thread that waited gets EngineFailed."""
     disk = FaultDisk(CrashDisk())
     assert own_threads() == set()
     engine = fmq.open("d", Options(segment_bytes=64 * 1024), disk=disk)
@@ -221,9 +221,9 @@ with fmq.open(sys.argv[1]) as engine:
 def test_an_opening_that_cannot_start_threads_leaves_nothing_open(
     tmp_path: Path, there_are: str
 ) -> None:
-    """Above all no thread that runs chores in a directory that is not ours any more.
+    """Above all it leaves no thread that runs chores in a directory that is not ours any more.
 
-    Method: let the memory of the process have room for the stacks of so many threads.
+    Method: limit the memory of the process to the stacks of some threads.
     """
     assert run(FEW_THREADS, tmp_path / "d", there_are) == "1"
 
@@ -235,7 +235,7 @@ def test_an_engine_without_threads_has_none(tmp_path: Path) -> None:
         assert engine.queues("t")[0].next == 4
 
 
-def test_of_many_decisions_at_once_one_wins_and_all_agree(tmp_path: Path) -> None:
+def test_of_many_concurrent_decisions_one_wins_and_all_agree(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", Options(segment_bytes=1 << 20)) as engine:
         for number in range(20):
             tx = engine.transaction(tx_id=f"T{number}")
@@ -254,8 +254,8 @@ def test_of_many_decisions_at_once_one_wins_and_all_agree(tmp_path: Path) -> Non
             assert set(states) == {engine.outcome(tx.tx_id).state}
 
 
-def test_close_waits_for_calls_that_run_and_refuses_the_rest(tmp_path: Path) -> None:
-    """Every send either was refused as closed or is there after opening again."""
+def test_close_waits_for_running_calls_and_refuses_later_ones(tmp_path: Path) -> None:
+    """Every send is refused as closed, or is there after opening again."""
     for number in range(10):
         engine = fmq.open(tmp_path / "d", Options(segment_bytes=64 * 1024))
         started = engine.stats().messages
@@ -286,7 +286,7 @@ def test_close_waits_for_calls_that_run_and_refuses_the_rest(tmp_path: Path) -> 
 
 
 def test_close_waits_for_running_reads(tmp_path: Path) -> None:
-    """A reader gets its messages or Closed, never an error of a file that was closed below it."""
+    """A read gets its messages or Closed, never an error of a closed file."""
     with fmq.open(tmp_path / "d", Options(segment_bytes=64 * 1024)) as engine:
         for _ in range(20):
             engine.send_many("t", [b"x" * 1000] * 30)
@@ -357,7 +357,7 @@ def test_a_message_wakes_waiting_reads(tmp_path: Path) -> None:
         assert time.monotonic() - began < 30
 
 
-def test_two_consumers_never_have_one_lease(tmp_path: Path) -> None:
+def test_consumers_of_a_group_never_get_the_same_message(tmp_path: Path) -> None:
     with fmq.open(tmp_path / "d", Options(segment_bytes=1 << 20)) as engine:
         engine.send_many("t", [b"x"] * 500)
         got: list[int] = []
@@ -373,7 +373,7 @@ def test_two_consumers_never_have_one_lease(tmp_path: Path) -> None:
         assert sorted(got) == list(range(500))
 
 
-def test_many_prepare_at_once_however_often_the_interpreter_switches(tmp_path: Path) -> None:
+def test_many_threads_can_prepare_with_frequent_thread_switches(tmp_path: Path) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

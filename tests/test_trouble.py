@@ -44,7 +44,7 @@ def in_trouble(engine: Engine, word: str) -> None:
     assert len(bodies(engine, "other")) >= 40
 
 
-def test_an_undecided_transaction_that_cannot_be_read_to_be_written_again() -> None:
+def test_damage_of_an_undecided_transaction_stops_no_checkpoint() -> None:
     disk = CrashDisk()
     with opened(disk, relocate_bytes=4096) as engine:
         tx = engine.transaction(tx_id="T")
@@ -59,10 +59,10 @@ def test_an_undecided_transaction_that_cannot_be_read_to_be_written_again() -> N
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT])
-def test_an_undecided_transaction_that_the_machine_does_not_let_be_read_stops_no_checkpoint(
+def test_an_undecided_transaction_not_let_be_read_stops_no_checkpoint(
     number: int,
 ) -> None:
-    """Else what a crash leaves to be replayed grew with every message from then on."""
+    """Otherwise every message would make the next replay longer."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
         tx = engine.transaction(tx_id="T")
@@ -83,7 +83,7 @@ def test_an_undecided_transaction_that_the_machine_does_not_let_be_read_stops_no
         assert engine.undecided()[0].position > 8192
 
 
-def test_a_damaged_segment_that_retention_would_drop() -> None:
+def test_retention_stops_at_a_damaged_segment_and_reports_trouble() -> None:
     disk, clock = CrashDisk(), FakeClock()
     with opened(disk, clock) as engine:
         for _ in range(3):
@@ -100,7 +100,7 @@ def test_a_damaged_segment_that_retention_would_drop() -> None:
             engine.read("t")
 
 
-def test_a_segment_that_retention_would_drop_and_cannot_read() -> None:
+def test_a_segment_that_retention_cannot_read_is_reported_as_trouble() -> None:
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
         for _ in range(3):
@@ -112,7 +112,7 @@ def test_a_segment_that_retention_would_drop_and_cannot_read() -> None:
         in_trouble(engine, "retention cannot go on")
 
 
-def test_a_state_that_fits_no_segment_leaves_retention_undone_and_nothing_else() -> None:
+def test_a_state_that_fits_no_segment_stops_only_retention() -> None:
     disk = CrashDisk()
     with opened(disk, retain_bytes=8192) as engine:
         for number in range(120):
@@ -127,8 +127,8 @@ def test_a_state_that_fits_no_segment_leaves_retention_undone_and_nothing_else()
         assert engine.stats().first_position > 0
 
 
-def test_locks_of_segments_are_released_when_one_more_cannot_be_had() -> None:
-    """Else retention would wait for ever, for an export that is its own."""
+def test_retention_releases_its_locks_if_it_cannot_get_them_all() -> None:
+    """Otherwise it would wait for ever for its own locks, as for an export."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
         for _ in range(8):
@@ -146,7 +146,7 @@ def test_locks_of_segments_are_released_when_one_more_cannot_be_had() -> None:
 @pytest.mark.parametrize(
     ("number", "error"), [(errno.ENOSPC, StorageFull), (errno.EIO, Unreadable)]
 )
-def test_a_checkpoint_that_cannot_be_written_is_a_typed_error(
+def test_a_checkpoint_that_cannot_be_written_raises_a_typed_error(
     number: int, error: type[Exception]
 ) -> None:
     disk = FaultDisk(CrashDisk())
@@ -162,7 +162,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_typed_error(
 
 
 @pytest.mark.parametrize("check_after", [1e17, float("inf"), float("nan"), -1, 2**63])
-def test_a_time_that_no_record_can_hold_is_refused_before_the_transaction_begins(
+def test_a_check_after_that_no_record_can_hold_is_refused_at_once(
     check_after: float,
 ) -> None:
     with opened(CrashDisk()) as engine:
@@ -180,7 +180,7 @@ def test_a_time_that_no_record_can_hold_is_refused_before_the_transaction_begins
     ],
 )
 @pytest.mark.parametrize("acks", [False, True])
-def test_a_prepared_transaction_can_be_decided_however_mixed_its_messages_are(
+def test_a_prepared_transaction_with_mixed_messages_can_be_decided(
     decide: Callable[[Engine], object], acks: bool
 ) -> None:
     """One message with key, tag and headers makes all others of its run larger."""
@@ -226,7 +226,7 @@ def test_no_setting_and_no_full_disk_refuses_a_decision(
 
 @pytest.mark.parametrize("names", ["*/checkpoint.*", "*.spare", "*.part", "*.idx"])
 @pytest.mark.parametrize("operation", ["open", "read"])
-def test_an_unreadable_derived_file_does_not_keep_a_directory_from_opening(
+def test_an_unreadable_derived_file_does_not_prevent_opening(
     operation: Literal["open", "read"], names: str
 ) -> None:
     disk = FaultDisk(CrashDisk())
@@ -242,8 +242,8 @@ def test_an_unreadable_derived_file_does_not_keep_a_directory_from_opening(
         assert bodies(engine, "t") == [*expected, b"next"]
 
 
-def test_a_close_that_was_interrupted_anywhere_can_be_gone_on_with(tmp_path: Path) -> None:
-    """At any line of it: the second call lets go of all, and of nothing that is another's."""
+def test_a_close_that_was_interrupted_anywhere_can_be_repeated(tmp_path: Path) -> None:
+    """Interrupt at any line. The second call releases everything, and no file of another owner."""
     directory = tmp_path / "d"
     for interrupt in at_each_line(Interrupt):
         engine = fmq.open(directory, Options(segment_bytes=4096))
@@ -260,8 +260,8 @@ def test_a_close_that_was_interrupted_anywhere_can_be_gone_on_with(tmp_path: Pat
     assert interrupt.count > 50
 
 
-def test_a_close_beside_another_close_returns_when_both_are_done(tmp_path: Path) -> None:
-    """The directory is free for the next engine, whichever of the two calls has returned."""
+def test_a_second_close_returns_only_when_the_first_is_done(tmp_path: Path) -> None:
+    """So the directory is free for the next engine after either call."""
     entered, go_on = Event(), Event()
 
     class Slow:
@@ -297,7 +297,7 @@ def test_a_close_beside_another_close_returns_when_both_are_done(tmp_path: Path)
     engine.close()
 
 
-def test_a_copy_that_a_full_disk_cut_short_is_not_kept() -> None:
+def test_an_incomplete_copy_on_a_full_disk_is_not_kept() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
         engine.send("t", b"1")
@@ -318,8 +318,8 @@ def test_a_copy_that_a_full_disk_cut_short_is_not_kept() -> None:
     assert len(folder.names()) == 1
 
 
-def test_damaged_is_no_failure_of_the_engine() -> None:
-    """The error of a damaged place is that call's alone."""
+def test_a_damaged_place_does_not_fail_the_engine() -> None:
+    """Only the call that reads it raises."""
     disk = CrashDisk()
     with opened(disk) as engine:
         engine.send("t", b"x" * 1000)
@@ -336,7 +336,7 @@ def test_damaged_is_no_failure_of_the_engine() -> None:
 def test_a_segment_that_cannot_be_read_and_has_no_index_hides_no_other(
     operation: Literal["open", "read"], number: int
 ) -> None:
-    """Nor itself, once it can be read again."""
+    """It is readable again once the disk is."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
         for _ in range(4):
@@ -358,10 +358,10 @@ def test_a_segment_that_cannot_be_read_and_has_no_index_hides_no_other(
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_too_many_open_files_at_a_roll_refuse_what_was_called_and_nothing_else(
+def test_too_many_open_files_at_a_roll_refuse_only_that_call(
     number: int,
 ) -> None:
-    """It is not the disk that refuses, and what refuses it today may not in a moment."""
+    """The disk works, and files may be free again in a moment."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
         tx = engine.transaction(tx_id="T")
@@ -387,8 +387,8 @@ def test_too_many_open_files_at_a_roll_refuse_what_was_called_and_nothing_else(
         assert len(bodies(engine, "u")) == sent + 1
 
 
-def test_no_first_send_meets_too_many_open_files() -> None:
-    """What is written is open since the engine is: opening is refused, and nothing else."""
+def test_the_first_send_opens_no_file() -> None:
+    """The current segment is open already. With too many open files, opening is refused."""
     disk = FaultDisk(CrashDisk())
     with opened(disk) as engine:
         engine.send("t", b"1")
@@ -405,8 +405,8 @@ def test_no_first_send_meets_too_many_open_files() -> None:
         assert bodies(engine, "t") == [b"1", b"2"]
 
 
-def test_an_opening_that_is_refused_leaves_no_file_open(tmp_path: Path) -> None:
-    """Whichever of its files cannot be opened: a spare of the last life may be open by then."""
+def test_a_refused_opening_leaves_no_file_open(tmp_path: Path) -> None:
+    """Any of its files may be the one that cannot be opened. A spare may be open by then."""
     with fmq.open(tmp_path, Options(segment_bytes=4096), background=False) as engine:
         fill(engine, "t")
     assert [*tmp_path.glob("*.spare")]
@@ -430,7 +430,7 @@ def length_of_trace(call: Callable[[], object]) -> int:
 
 
 def test_a_repeated_error_does_not_carry_earlier_tracebacks() -> None:
-    """Each trace would keep what the callers had in their hands, as long as the engine lives."""
+    """Each traceback would keep the callers' objects as long as the engine lives."""
     disk = CrashDisk()
     with opened(disk) as engine:
         for _ in range(3):
@@ -465,7 +465,7 @@ def test_a_repeated_error_does_not_carry_earlier_tracebacks() -> None:
 
 
 @pytest.mark.parametrize("operation", ["mkdir", "create", "directory sync"])
-def test_a_full_disk_met_while_a_directory_is_begun_is_called_full(operation: Any) -> None:
+def test_a_full_disk_at_the_first_opening_raises_storage_full(operation: Any) -> None:
     disk = FaultDisk(CrashDisk())
     disk.fail(operation, error=errno.ENOSPC)
     with pytest.raises(StorageFull, match="no room"):
@@ -487,8 +487,8 @@ def test_the_error_of_a_failed_engine_names_the_file(tmp_path: Path) -> None:
             engine.send("t", b"2")
 
 
-def test_a_time_beyond_every_calendar_is_shown_as_the_last_there_is() -> None:
-    """From a clock that was wrong: what was sent meanwhile can still be read and decided."""
+def test_a_time_beyond_the_calendar_is_shown_as_the_last_datetime() -> None:
+    """A wrong clock gave it. Messages sent then can still be read and decided."""
     disk = CrashDisk()
     with opened(disk, clock=FakeClock(10**18)) as engine:
         engine.send("t", b"1")

@@ -580,7 +580,7 @@ REFUSALS: dict[str, Refusal] = {
     ("kind", "call"), [(kind, call) for kind, row in REFUSALS.items() for call in row.calls]
 )
 def test_a_value_of_the_wrong_kind_is_refused_by_name(place: Place, kind: str, call: str) -> None:
-    """Each value by each call that takes it; `place` finds that nothing was changed."""
+    """Pass each value to each call that takes it. `place` checks that nothing was changed."""
     values, error, words, calls = REFUSALS[kind]
     for value in values:
         with pytest.raises(error, match=words):
@@ -598,13 +598,13 @@ def test_a_refused_send_in_transaction_leaves_its_id_free(engine: Engine) -> Non
 
 
 @pytest.mark.parametrize("name", ALL_WAITS)
-def test_any_real_number_is_a_wait(place: Place, name: str) -> None:
+def test_any_real_number_is_accepted_as_a_timeout(place: Place, name: str) -> None:
     numbers = 0, -1, 1, np.int8(0), np.uint8(200), np.float32(0.5), Fraction(1, 3), -math.inf
     for seconds in numbers:
         ALL_WAITS[name](place, seconds)
 
 
-def test_a_timeout_beyond_all_floats_is_for_ever(engine: Engine) -> None:
+def test_a_timeout_beyond_all_floats_is_infinite(engine: Engine) -> None:
     for seconds in (10**400, math.inf):
         assert len(engine.read("t", timeout=seconds)) == 1
         assert len(engine.consumer("t", group="g").poll(timeout=seconds)) == 1
@@ -612,7 +612,7 @@ def test_a_timeout_beyond_all_floats_is_for_ever(engine: Engine) -> None:
         assert engine.read("empty", timeout=-seconds) == []
 
 
-def test_numbers_of_numpy_are_seconds(engine: Engine) -> None:
+def test_numbers_of_numpy_are_accepted_as_seconds(engine: Engine) -> None:
     """An int8 has no room for the milliseconds."""
     one: Any = np.int8(1)
     assert engine.transaction(check_after=one)._buffer.check_after_ms == 1000
@@ -626,8 +626,8 @@ def both_of(place: Place) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     "kind", [np.uint8, np.int8, np.int64, bool], ids=lambda kind: kind.__name__
 )
-def test_ints_of_others_become_ours(place: Place, kind: Any) -> None:
-    """A numpy.uint8 would overflow at the first sum, and no JSON takes a numpy.int64."""
+def test_ints_of_other_libraries_become_plain_ints(place: Place, kind: Any) -> None:
+    """A numpy.uint8 would overflow at the first sum, and JSON takes no numpy.int64."""
     with opened(CrashDisk()) as many:
         many.send_many("u", [b"%d" % number for number in range(300)])
         last: Any = kind(200) if kind is np.uint8 else kind(1)
@@ -643,16 +643,16 @@ def test_ints_of_others_become_ours(place: Place, kind: Any) -> None:
         assert len(one.read("t", limit=kind(1))) == 1
 
 
-def test_ints_of_others_are_no_options() -> None:
-    """Options are written down, compared and shown: there an int is an int."""
+def test_ints_of_other_libraries_are_refused_as_options() -> None:
+    """Options are stored, compared and shown, and must be plain ints there."""
     size: Any = np.int64(4096)
     for name in ("queues", "transactions_max", "segment_bytes"):
         with pytest.raises(BadOption, match="a whole number, an int"):
             fmq.Options(**{name: size})
 
 
-def test_a_queue_beyond_those_of_the_topic(place: Place) -> None:
-    """Nothing will ever come there; to a topic that is not there yet something may."""
+def test_reading_a_queue_that_the_topic_does_not_have_is_refused(place: Place) -> None:
+    """No message can ever come there. A topic that does not exist yet may get any queue."""
     for one in both_of(place):
         for call in (one.read, one.read_batch):
             with pytest.raises(BadName, match="has queues 0 to 0"):
@@ -665,8 +665,8 @@ def test_a_queue_beyond_those_of_the_topic(place: Place) -> None:
         place.engine.read("t", queue=99, timeout=math.inf)
 
 
-def test_an_unknown_name_has_nothing(engine: Engine) -> None:
-    """A producer without a name is "", in what asks and in what sends."""
+def test_an_unknown_name_gives_an_empty_result(engine: Engine) -> None:
+    """The producer "" is one without a name, for questions as for sends."""
     assert engine.feedback.ask("", wait=0) == []
     assert engine.feedback.ask([], wait=0) == []
     engine.checker("")(lambda question: "unknown")
@@ -674,7 +674,7 @@ def test_an_unknown_name_has_nothing(engine: Engine) -> None:
     assert engine.queues("nothing") == []
 
 
-def test_a_reason_that_is_no_text_counts_as_no_answer(engine: Engine) -> None:
+def test_an_answer_with_a_reason_that_is_not_text_does_not_count(engine: Engine) -> None:
     tx = engine.transaction(tx_id="T", check_after=0)
     tx.prepare()
     (question,) = engine.feedback.ask_about("T")
@@ -687,14 +687,14 @@ def test_a_reason_that_is_no_text_counts_as_no_answer(engine: Engine) -> None:
     assert (outcome.asked, outcome.reason) == (1, "so be it")
 
 
-def test_a_limit_of_nothing_reads_nothing(place: Place) -> None:
+def test_a_limit_of_zero_reads_nothing(place: Place) -> None:
     for one in both_of(place):
         assert one.read("t", limit=0) == []
 
 
-def test_a_checker_is_handed_back(engine: Engine) -> None:
+def test_the_decorator_checker_returns_the_function(engine: Engine) -> None:
     assert engine.checker("p")(check_nothing) is check_nothing
 
 
-def test_no_databases_at_all_are_a_mapping(tmp_path: Path) -> None:
+def test_an_empty_mapping_is_accepted_for_resolve(tmp_path: Path) -> None:
     fmq.open(tmp_path / "other", resolve={}).close()
