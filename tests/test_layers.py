@@ -161,7 +161,7 @@ def test_files_and_time_are_used_only_through_their_modules(module: str) -> None
 
 
 def test_importing_fmq_loads_nothing_heavy() -> None:
-    """`import fmq` loads none of NOT_LOADED_BY_FMQ; seen in an interpreter of its own."""
+    """In an interpreter of its own, `import fmq` loads none of NOT_LOADED_BY_FMQ."""
     script = "import sys; before = set(sys.modules); import fmq; print(*set(sys.modules) - before)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

@@ -170,7 +170,7 @@ def test_p4_all_messages_of_a_transaction_become_visible_together_or_never() -> 
 
 
 def test_p5_a_prepared_transaction_waits_for_its_decision() -> None:
-    """P5. Over restarts; deciding twice is safe; the opposite and a wrong seal are refused."""
+    """P5. It survives restarts. Deciding twice is safe, the opposite or a wrong seal is refused."""
     disk = CrashDisk()
     with opened(disk) as engine:
         tx = engine.transaction(tx_id="order-42")
@@ -335,7 +335,7 @@ def test_p11_a_full_disk_refuses_messages_and_never_a_decision() -> None:
 
 
 def test_p12_one_process_writes_and_a_fork_is_refused(tmp_path: Path) -> None:
-    """P12. The second engine is told who has the directory; a forked child gets Forked."""
+    """P12. The second engine gets Locked with the holder's name, a forked child gets Forked."""
     with fmq.open(tmp_path / "shop") as engine:
         with pytest.raises(Locked, match=f"process {os.getpid()}"):
             fmq.open(tmp_path / "shop")

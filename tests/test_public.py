@@ -179,7 +179,7 @@ def own_docstring(value: object) -> str:
 
 
 def test_every_public_method_that_takes_an_argument_has_a_docstring() -> None:
-    """What a property says its name says; what a call does must be said."""
+    """The name of a property says what it is. What a call does must be written down."""
     missing = [
         f"{name}.{method}"
         for name, value in public_objects()
@@ -323,7 +323,7 @@ def test_importing_fmq_imports_no_module_of_the_command() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_each_example_runs_by_itself(example: Path, tmp_path: Path) -> None:
-    """In an empty directory, without a warning, and leaving nothing behind."""
+    """It runs in an empty directory, without a warning, and leaves no file."""
     done = run(["-W", "error", str(example)], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

@@ -666,8 +666,8 @@ def test_a_retention_that_no_checkpoint_knows_is_not_damage(rounds: int) -> None
 
 
 def test_a_retention_that_recovery_finishes_is_not_damage() -> None:
-    """Method: kill the writer at every operation of a retention, and open a reader before recovery
-    removes what the STATE says was dropped, and another behind it.
+    """Method: kill the writer at every operation of a retention. Open one reader before recovery
+    removes what the STATE says was dropped, and another one after it.
     """
     clock = FakeClock()
     keeping = {"checkpoint_bytes": 1 << 40, "checkpoint_idle_seconds": 1e9}

@@ -64,10 +64,10 @@ def live(folder: Path, using: str, step: int) -> None:
 def test_a_process_that_is_killed_leaves_both_or_neither(
     database: Database, tmp_path: Path
 ) -> None:
-    """At every step of a block, as it begins and as it has ended; then life goes on.
+    """Kill it at every step of a block, its begin and end included. The next process goes on.
 
-    Many processes, one after the other, on one directory and one database. Each is forked without
-    threads and connections; after its death the alias is asked what became of its order.
+    Many processes run one after the other on one directory and one database. Each is forked
+    without threads and connections. After its death the alias is asked about its order.
     """
     using = point_at(database)
     cut = set()

@@ -98,7 +98,8 @@ def database(url: str) -> Iterator[Engine]:
 def test_a_process_that_is_killed_leaves_both_or_neither(
     database: Engine, url: str, tmp_path: Path, way: Way
 ) -> None:
-    """At every statement, before it and after it, and on both sides of COMMIT; then life goes on.
+    """Kill it before and after every statement, and on both sides of COMMIT. The next process goes
+    on.
 
     The parent has no thread and no connection when it forks.
     """

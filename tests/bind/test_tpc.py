@@ -154,7 +154,7 @@ def database(address: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def test_killed_at_each_step_a_global_transaction_is_in_both_stores_or_in_neither(
+def test_after_a_kill_a_global_transaction_is_in_both_stores_or_none(
     database: psycopg.Connection[Any], address: str, tmp_path: Path
 ) -> None:
     """A coordinator of PostgreSQL and fmq is killed at each step.

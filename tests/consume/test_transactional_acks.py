@@ -200,7 +200,7 @@ def test_a_roll_back_before_prepare_gives_the_delivery_back_to_its_consumer() ->
         assert offsets(consumer) == [1, 2]
 
 
-def test_a_lease_that_begins_anew_after_a_roll_back_ends() -> None:
+def test_a_lease_that_restarts_at_a_rollback_ends() -> None:
     clock = FakeClock()
     with (
         started(CrashDisk(), clock) as engine,

@@ -31,7 +31,7 @@ DECISIONS = [("commit", "committed"), ("rollback", "rolled back")]
 def test_an_answer_decides_and_is_recorded_with_its_reason(
     clock: FakeClock, decision: Any, state: str
 ) -> None:
-    """Also after a restart. A commit shows the messages, a roll back does not."""
+    """A commit shows the messages, a roll back does not. A restart changes neither."""
     disk = CrashDisk()
     engine = opened(disk, clock)
     prepared(engine, "T")

@@ -118,7 +118,7 @@ def test_a_question_describes_its_transaction(clock: FakeClock) -> None:
 
 
 def test_only_undecided_transactions_are_asked_about(clock: FakeClock) -> None:
-    """Neither open ones nor any that were committed or rolled back, by any caller."""
+    """Open transactions are not, nor are those that any caller committed or rolled back."""
     with opened_with(clock) as engine:
         engine.transaction(tx_id="open", producer="p").send("orders", b"1")
         prepared(engine, "committed").commit()

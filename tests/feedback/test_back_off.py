@@ -87,7 +87,7 @@ def test_a_question_has_the_number_of_its_answers(clock: FakeClock) -> None:
 
 
 def test_with_ask_the_question_is_asked_for_ever(clock: FakeClock) -> None:
-    """Whatever the maximum of answers is."""
+    """The maximum of answers does not count."""
     with opened(CrashDisk(), clock, on_undecided="ask", check_answers_max=3) as engine:
         prepared(engine, "T")
         answer_unknown(engine, 20, clock)

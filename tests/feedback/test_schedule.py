@@ -213,7 +213,7 @@ def entries_of(schedule: Schedule) -> int:
 
 
 def test_a_decided_transaction_leaves_no_entry() -> None:
-    """Also if a call asked for it before."""
+    """This holds even if a call asked for it before."""
     schedule = Schedule(OPTIONS, b"seed", never_deciding)
     schedule.add(entry(1, "p", "a"), 60.0)
     for tx in range(2, 2000):

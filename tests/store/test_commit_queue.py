@@ -262,7 +262,7 @@ def test_engine_failed_says_what_went_wrong_and_what_to_do(share: Share) -> None
 def test_a_failure_at_any_step_of_a_roll_ends_the_engine(
     share: Share, operation: Operation, names: str, synced: bool
 ) -> None:
-    """Four notes fill a segment; the fifth needs the next one."""
+    """Four notes fill a segment. The fifth needs the next one."""
     faults = FaultDisk(CrashDisk())
     shared = share(faults, synced=synced)
     shared.send("0", size=900)

@@ -74,7 +74,7 @@ def test_appends_planned_together_are_written_together() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_append_spans_two_segments(seed: int) -> None:
-    """Appends of random size fill segment after segment; each lies in one, and none is lost."""
+    """Appends of random size fill several segments. Each lies in one, and none is lost."""
     random = Random(seed)
     disk = CrashDisk()
     journal = make_journal(disk)

@@ -21,11 +21,11 @@ def whole(request: pytest.FixtureRequest) -> Whole:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_strict_refuses_or_gives_exactly_the_right_rows(whole: Whole, seed: int) -> None:
-    """Whatever file is damaged wherever, an error names it, or every row is there and right.
+def test_strict_mode_raises_or_gives_exactly_the_right_rows(whole: Whole, seed: int) -> None:
+    """Whichever file is damaged, an error names it, or all rows are there and right.
 
-    Only what a kill left behind the last checkpoint may have been damaged: then that is left for
-    the engine to decide.
+    After a kill, damage of the only proof that the last append was durable may change what is said
+    of that append: the engine decides about it.
     """
     refused = 0
     for wound, files in wounds(whole, seed, 60):

@@ -24,7 +24,7 @@ from tests.small import CrashDisk, check, fill, flip, opened, remove, segments
 def test_an_outcome_counts_published_messages_and_prepared_bytes(
     decision: Decision, messages: int
 ) -> None:
-    """So a transaction that was rolled back has bytes and no messages, also after a restart."""
+    """A transaction that was rolled back has bytes and no messages, also after a restart."""
     disk = CrashDisk()
     with opened(disk) as engine:
         tx = engine.transaction(tx_id="T")

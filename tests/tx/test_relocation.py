@@ -70,8 +70,8 @@ def test_an_old_undecided_transaction_is_relocated_and_can_be_decided(
     check(disk)
 
 
-def test_relocation_bounds_how_far_back_an_undecided_one_lies() -> None:
-    """So restart time and disk use are bounded, whatever a lost producer leaves behind."""
+def test_relocation_bounds_the_distance_of_undecided_transactions() -> None:
+    """Restart time and disk use stay bounded, whatever a lost producer leaves behind."""
     with opened(CrashDisk(), **FAR) as engine:
         prepared(engine)
         for _ in range(40):

@@ -51,6 +51,6 @@ def test_a_step_that_is_not_in_the_table_is_refused(state: State, kind: Kind) ->
 
 
 def test_no_step_follows_a_decision() -> None:
-    """So a decision never changes."""
+    """A decision never changes."""
     decided = {State.COMMITTED, State.ROLLED_BACK}
     assert not [step for step in NEXT if step[0] in decided]
