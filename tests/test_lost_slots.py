@@ -214,8 +214,8 @@ def test_a_reader_raises_when_slots_are_lost_after_the_writer_closed() -> None:
         assert bodies(reader, "t") == [*SENT, b"more"]
 
 
-def test_opening_removes_or_replaces_unusable_slots() -> None:
-    """So a later kill is not confused with lost slots."""
+def test_after_one_opening_no_unusable_slot_refuses_a_reader() -> None:
+    """A later kill is not taken for a loss of slots."""
     disk = at_rest("always")
     flipped(disk)
     opened(disk).close()

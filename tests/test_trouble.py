@@ -44,7 +44,7 @@ def in_trouble(engine: Engine, word: str) -> None:
     assert len(bodies(engine, "other")) >= 40
 
 
-def test_damage_of_an_undecided_transaction_stops_no_checkpoint() -> None:
+def test_a_damaged_undecided_transaction_is_reported_as_trouble() -> None:
     disk = CrashDisk()
     with opened(disk, relocate_bytes=4096) as engine:
         tx = engine.transaction(tx_id="T")

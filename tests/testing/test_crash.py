@@ -107,7 +107,7 @@ def state(engine: fmq.Engine, tx_id: str) -> str:
         return "unknown"
 
 
-def test_a_told_message_that_was_not_synced_is_found() -> None:
+def test_a_message_reported_before_it_is_durable_is_found() -> None:
     """A send with sync=False may be lost, though the customer was told of it."""
 
     def workload(engine: fmq.Engine, world: World) -> None:
