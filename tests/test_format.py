@@ -39,9 +39,9 @@ def test_the_numbers_of_the_kinds_have_not_changed() -> None:
 
 
 def test_the_magics_and_versions_have_not_changed() -> None:
-    assert (record.MAGIC, record.FORMAT) == (b"fmq\x01", 1)
-    assert (segment.MAGIC, segment.FORMAT) == (b"fmqS", 1)
-    assert (index_blocks.MAGIC, index_blocks.FORMAT) == (b"fmqI", 1)
+    assert (record.MAGIC, record.FORMAT) == (b"fmq\x02", 2)
+    assert (segment.MAGIC, segment.FORMAT) == (b"fmqS", 2)
+    assert (index_blocks.MAGIC, index_blocks.FORMAT) == (b"fmqI", 2)
     assert (checkpoint.MAGIC, checkpoint.FORMAT) == (b"fmqC", 1)
 
 
@@ -146,6 +146,11 @@ PREPARE_BYTES = (
     "00000000 01000000 02000000 03000000 00000000 00010203 04050607 08090a0b "
     "0c0d0e0f ffffffff ffffffff 01000000 01017054 01010000 67740100 00000000 "
     "00000200 00000000 00000000 00000000"
+)
+
+
+FIRST_PREPARE_FRONT = bytes.fromhex(
+    "666d7101 a133b835 8a000000 8a000000 40000000 00000000 00000000 00000000 02810000"
 )
 
 
