@@ -173,8 +173,8 @@ def test_golden_directories_have_every_kind_and_column(version: str) -> None:
 
 @golden
 def test_each_golden_record_is_encoded_to_the_same_bytes(version: str, life: str) -> None:
-    """So decoding loses nothing. The encoder is that of the journal. It writes a record of the first
-    version as one of the newest, which has the same fields.
+    """So decoding loses nothing. The encoder is that of the journal, which writes a record of the
+    first version as one of the newest.
     """
     place = DATA / version / life
     seen = set()

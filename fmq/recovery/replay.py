@@ -17,6 +17,7 @@ from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import BadIndex, decode_blocks
 from fmq.store.kinds import Carryover, Record
+from fmq.store.record import BadRecord
 from fmq.store.scan import Finding, Scan, ScanEnd, durable_beyond, end_of
 from fmq.store.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
 from fmq.tx.apply import apply, apply_to_index, collect, floor_of
@@ -231,7 +232,7 @@ class Replay:
             if position >= self._index_from and segment.base == ledger.index.base:
                 apply_to_index(ledger.index, append)
             return
-        except IllegalStep as error:
+        except (IllegalStep, BadRecord) as error:
             reason = f"a sound record in a wrong place: {error}"
         except (ValueError, RecursionError) as error:
             reason = f"a STATE of an unknown shape: {error}"

@@ -17,11 +17,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
+from typing import NamedTuple
 
 from fmq.store.record import BadRecord
 
 COLUMN = Struct("<BI")
 SIZE = Struct("<I")
+REQUEST = 1  # the number of a column: which request of a client the record carries out
+REQUEST_COLUMN = Struct("<16sQH")
+WAITING_MAX = 1023
+
+
+class Request(NamedTuple):
+    """A request of a client in another process, which may come a second time.
+
+    `sequence` is the number of its first message, or its own if it has none. The client has no
+    answer yet to the `waiting` sequences before it.
+    """
+
+    client: bytes
+    sequence: int
+    waiting: int
+
+
+def extension_of(request: Request) -> bytes:
+    """Return the extension of the record that carries out `request`."""
+    return encode_extension({REQUEST: REQUEST_COLUMN.pack(*request)})
+
+
+def request_in(extension: bytes) -> Request | None:
+    """Return the request that an extension names; None if it names none. Raises BadRecord."""
+    column = decode_extension(extension).get(REQUEST)
+    if column is None:
+        return None
+    if len(column) != REQUEST_COLUMN.size:
+        raise BadRecord(f"a request of {len(column)} bytes")
+    return Request(*REQUEST_COLUMN.unpack(column))
 
 
 def encode_extension(columns: Mapping[int, bytes]) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from zlib import crc32
 
 from fmq.store.content import Content, encode_bodies, encode_items, in_records
+from fmq.store.extension import extension_of
 from fmq.store.kinds import COMMIT, TX_MESSAGE, Acks, Decided, Kind, Marks, Prepare, Record, Run
 from fmq.store.segment import Segment
 from fmq.tx.buffer import TransactionBuffer
@@ -52,6 +53,8 @@ def one_phase(transaction: TransactionBuffer, runs: list[Run]) -> list[Record]:
         sum([run.raw_bytes for run in runs]),
         seal_of(runs),
     )
+    if transaction.request is not None:
+        commit.extension = extension_of(transaction.request)
     acks = [Acks(transaction.acks, 0)] if transaction.acks else []
     marks = [Marks(transaction.marks.changes(), 0)] if transaction.marks else []
     return [*runs, *acks, *marks, commit]
@@ -72,6 +75,8 @@ def prepare_of(transaction: TransactionBuffer, runs: list[Run]) -> Prepare:
     )
     prepare.bound = transaction.bound
     prepare.marks = transaction.marks.changes()
+    if transaction.request is not None:
+        prepare.extension = extension_of(transaction.request)
     return prepare
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from fmq.message import Mark, Origin
 from fmq.options import QUEUES_MAX
+from fmq.store.extension import request_in
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import (
     COMMIT,
@@ -49,6 +50,8 @@ def apply(ledger: Ledger, append: Sequence[Record], step: Step | None = None) ->
     """
     for record in append:
         kind = record.kind
+        if record.extension:
+            _extension(ledger, record)
         if kind in OUTSIDE:
             OUTSIDE[kind](ledger, record)
         elif step is None:
@@ -331,6 +334,13 @@ def _state(ledger: Ledger, state: Carryover) -> None:
                 )
     ledger.carry(carried)
     ledger.unsettled = False
+
+
+def _extension(ledger: Ledger, record: Record) -> None:
+    """Note the request of a client that `record` carries out, if it names one."""
+    request = request_in(record.extension)
+    if request is not None:
+        ledger.requests.note(request, record)
 
 
 def topic_applied(ledger: Ledger, made: TopicMade) -> None:

@@ -11,6 +11,7 @@ from weakref import finalize
 from fmq.errors import WrongState
 from fmq.message import Body, Message
 from fmq.store.content import as_bytes, copied_headers, split_bodies
+from fmq.store.extension import Request
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
 from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
@@ -76,6 +77,7 @@ class TransactionBuffer:
         self.producer = producer
         self.check_after_ms = check_after_ms
         self.named = named
+        self.request: Request | None = None  # of a client in another process
         self.bound = False  # whether a database has a marker if it committed (see fmq.bind)
         self.number = 0  # the position of its first record, once it is written
         self.phase = OPEN

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from fmq.options import QUEUES_MAX
+from fmq.tx.requests import CLIENT_BYTES
 
 NUMBER_MAX = 1 << 63
 
@@ -59,6 +60,8 @@ def check_carried(state: Any) -> dict[str, Any]:
             check_number("a queue's end", after, check_number("a queue's first", first))
     for ack in check_list("acks", state.get("acks")):
         _check_ack(ack)
+    for request in check_list("requests", state.get("requests", [])):
+        _check_requests(request)
     marks = state.get("marks", {})  # an older fmq carried none
     if type(marks) is not dict:
         raise ValueError(f"marks are {str(marks)[:40]}")
@@ -69,6 +72,23 @@ def check_carried(state: Any) -> dict[str, Any]:
         if type(data) is not str or bytes.fromhex(data).hex() != data:
             raise ValueError(f"a mark's data is {str(data)[:40]}")
     return state
+
+
+def _check_requests(client: Any) -> None:
+    name, last, last_us, done = check_list("a client", client, 4)
+    if len(bytes.fromhex(check_text("a client", name))) != CLIENT_BYTES:
+        raise ValueError(f"a client is {name[:40]}")
+    check_number("a sequence", last, 0, 1 << 64)
+    check_number("a client's time", last_us)
+    for each in check_list("requests", done):
+        first, count, position, topic, queue, offset = check_list("a request", each, 6)
+        check_number("a request's first", first, 0, 1 << 64)
+        check_number("a request's count", count, 1)
+        check_number("a request's position", position)
+        check_number("a request's offset", offset)
+        check_number("a request's queue", queue, 0, QUEUES_MAX)
+        if type(topic) is not str:
+            raise ValueError(f"a request's topic is {str(topic)[:40]}")
 
 
 def _check_ack(ack: Any) -> None:

@@ -16,6 +16,7 @@ from fmq.store.index import LaneKey, SegmentIndex
 from fmq.store.kinds import AckRange, Prepare, Run
 from fmq.store.latest_run import LatestRun
 from fmq.tx.acks import AckSet
+from fmq.tx.requests import Requests
 from fmq.tx.state import State
 
 
@@ -121,6 +122,7 @@ class Ledger:
         self.groups: set[str] = set()
         self.marks: dict[str, Mark] = {}
         self.held_marks: dict[str, int] = {}  # those that an undecided transaction changes: its tx
+        self.requests = Requests()
         self.listener: Listener | None = None  # None in a replay
         self.index = SegmentIndex(base)
         self.sealed: list[
@@ -224,6 +226,7 @@ class Ledger:
                 for key, acked in sorted(self.acked.items())
                 if not acked.is_empty  # of a group that has polled and not acked
             ],
+            "requests": self.requests.carried(),
             "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
         }
 
@@ -245,6 +248,7 @@ class Ledger:
             acked.add(0, floor)
             for first, end in ranges:
                 acked.add(first, end)
+        self.requests.carry(state.get("requests", []))
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))
         # Of all groups, also those that `state` does not name: an older fmq left ranges below the

@@ -1,0 +1,103 @@
+"""Which requests of clients were carried out, so that none is carried out twice.
+
+A client in another process may lose its connection and not know what became of its requests. It
+sends them again with the same sequences. What was carried out is answered from here. A client says
+with each request how many of those before it have no answer yet; what came before those is
+forgotten, and so is a client that has sent nothing for an hour.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any, NamedTuple
+
+from fmq.store.extension import Request
+from fmq.store.kinds import Record, Run
+
+FORGOTTEN_AFTER_US = 3600 * 1_000_000
+CLIENT_BYTES = 16
+
+
+class Done(NamedTuple):
+    """A record that carries out the requests from `first` on, one for each of its messages.
+
+    A request that has no messages of its own, as a COMMIT, counts as one and has no topic.
+    """
+
+    first: int
+    requests: int
+    position: int
+    topic: str
+    queue: int
+    offset: int
+
+
+class KnownClient:
+    """A client, and its requests to which it may have no answer."""
+
+    __slots__ = ("done", "last", "last_us")
+
+    def __init__(self) -> None:
+        self.last = -1  # the largest sequence
+        self.last_us = 0  # when it was
+        self.done: deque[Done] = deque()
+
+
+class Requests:
+    """The requests that the journal has, by client, the longest silent client first."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[bytes, KnownClient] = OrderedDict()
+
+    def note(self, request: Request, record: Record) -> None:
+        """Note that `record` carries out `request`."""
+        known = self._clients.get(request.client)
+        if known is None:
+            known = self._clients[request.client] = KnownClient()
+        self._clients.move_to_end(request.client)
+        done, oldest = known.done, request.sequence - request.waiting
+        while done and done[0].first + done[0].requests <= oldest:
+            done.popleft()
+        count, place = 1, ("", 0, 0)
+        if isinstance(record, Run):
+            count, place = record.count, (record.topic, record.queue, record.offset)
+        done.append(Done(request.sequence, count, record.position, *place))
+        known.last = max(known.last, request.sequence + count - 1)
+        known.last_us = record.time_us
+        self._forget_silent(record.time_us)
+
+    def _forget_silent(self, now_us: int) -> None:
+        while True:
+            client, known = next(iter(self._clients.items()))
+            if now_us - known.last_us <= FORGOTTEN_AFTER_US:
+                return
+            del self._clients[client]
+
+    def find(self, client: bytes, sequence: int) -> Done | None:
+        """Return what carried out the request; None if it was not carried out."""
+        known = self._clients.get(client)
+        if known is None or sequence > known.last:
+            return None
+        for done in known.done:
+            if done.first <= sequence < done.first + done.requests:
+                return done
+        return None
+
+    def carried(self) -> list[list[Any]]:
+        """Return all for the JSON of a checkpoint or a STATE record."""
+        return [
+            [client.hex(), known.last, known.last_us, [list(done) for done in known.done]]
+            for client, known in self._clients.items()
+        ]
+
+    def carry(self, carried: list[list[Any]]) -> None:
+        """Take over what `carried` returned at an earlier time."""
+        for text, last, last_us, done in carried:
+            client = bytes.fromhex(text)
+            known = self._clients.get(client)
+            if known is None or known.last_us <= last_us:
+                known = self._clients[client] = KnownClient()
+                known.last, known.last_us = last, last_us
+                known.done.extend(Done(*each) for each in done)
+        by_time = sorted(self._clients.items(), key=lambda item: item[1].last_us)
+        self._clients = OrderedDict(by_time)

@@ -1,0 +1,142 @@
+"""What was carried out for a client is known after a restart, so that it is not done twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fmq.engine import Engine
+from fmq.store.content import encode_bodies
+from fmq.store.extension import WAITING_MAX, Request, extension_of, request_in
+from fmq.store.journal import Append
+from fmq.store.kinds import MESSAGE, Run
+from fmq.store.record import BadRecord
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
+from fmq.tx.carryover import check_carried
+from fmq.tx.requests import FORGOTTEN_AFTER_US, Done, Requests
+from fmq.tx.transaction import Transaction
+from tests.small import opened
+
+A, B = b"a" * 16, b"b" * 16
+
+
+def send(engine: Engine, request: Request, count: int = 1) -> Run:
+    """What the server does with a frame that has `count` bodies."""
+    run = Run(MESSAGE, "t", 0, 0, count, 0)
+    run.content = encode_bodies([b"x"] * count, None)
+    run.extension = extension_of(request)
+    parts = inside(engine)
+    parts.commit_queue.run(parts.writer.send, Append([run]))
+    return run
+
+
+def found(engine: Engine, client: bytes, sequence: int) -> Done | None:
+    return inside(engine).ledger.requests.find(client, sequence)
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(0, (1 << 64) - 1), st.integers(0, 1023))
+def test_a_request_comes_back_as_it_was(client: bytes, sequence: int, waiting: int) -> None:
+    request = Request(client, sequence, waiting)
+    assert request_in(extension_of(request)) == request
+
+
+def test_a_request_is_found_after_a_crash() -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        run = send(engine, Request(A, 5, 0), 3)
+        for sequence in (5, 6, 7):
+            assert found(engine, A, sequence) == Done(5, 3, run.position, "t", 0, 0)
+        killed = disk.after_kill()
+    with opened(killed) as engine:
+        assert found(engine, A, 7) == Done(5, 3, run.position, "t", 0, 0)
+        for client, sequence in ((A, 4), (A, 8), (B, 5)):
+            assert found(engine, client, sequence) is None
+
+
+def test_what_the_client_has_an_answer_to_is_forgotten() -> None:
+    with opened(CrashDisk()) as engine:
+        for sequence in range(10):
+            send(engine, Request(A, sequence, min(sequence, 3)))
+        assert [found(engine, A, n) is not None for n in range(10)] == [False] * 6 + [True] * 4
+
+
+def test_requests_outlive_a_checkpoint_and_their_segments() -> None:
+    disk = CrashDisk()
+    with opened(disk, retain_bytes=8192) as engine:
+        run = send(engine, Request(A, 0, 0))
+        for _ in range(40):
+            engine.send("t", bytes(1000))
+        assert engine.stats().first_position > run.position
+        killed = disk.after_kill()
+    for state in (killed, disk):
+        with opened(state) as engine:
+            assert found(engine, A, 0) == Done(0, 1, run.position, "t", 0, 0)
+
+
+@pytest.mark.parametrize("two_phases", [False, True])
+def test_a_transaction_carries_out_one_request(two_phases: bool) -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        tx: Transaction = inside(engine).manager.begin("T", None, None)
+        buffer = tx._buffer
+        buffer.send("t", b"x", None, None, None, None)
+        buffer.request = Request(A, 7, 0)
+        manager = inside(engine).manager
+        (manager.prepare if two_phases else manager.commit_at_once)(buffer)
+        killed = disk.after_kill()
+        if two_phases:
+            engine.decide("T", "rollback")
+    with opened(killed) as engine:
+        done = found(engine, A, 7)
+        assert done is not None
+        assert (done.first, done.requests, done.topic) == (7, 1, "")
+
+
+def test_a_client_that_is_silent_for_an_hour_is_forgotten() -> None:
+    clock = FakeClock()
+    with opened(CrashDisk(), clock) as engine:
+        send(engine, Request(A, 0, 0))
+        clock.advance(FORGOTTEN_AFTER_US / 1e6)
+        send(engine, Request(B, 0, 0))
+        assert found(engine, A, 0) is not None
+        clock.advance(1)
+        send(engine, Request(B, 1, 0))
+        assert found(engine, A, 0) is None
+        assert found(engine, B, 1) is not None
+
+
+def test_as_many_requests_are_known_as_a_client_may_wait_for() -> None:
+    requests = Requests()
+    run = Run(MESSAGE, "t", 0, 0, 1, 0)
+    for sequence in range(5000):
+        requests.note(Request(A, sequence, min(sequence, WAITING_MAX)), run)
+    assert sum(requests.find(A, n) is not None for n in range(5000)) == WAITING_MAX + 1
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        ["00", 0, 0, []],
+        ["zz" * 16, 0, 0, []],
+        ["00" * 16, -1, 0, []],
+        ["00" * 16, 0, 0, [[0, 1, 2, "t", 0]]],
+        ["00" * 16, 0, 0, [[0, 0, 2, "t", 0, 0]]],
+        ["00" * 16, 0, 0, [[0, 1, 2, None, 0, 0]]],
+        None,
+    ],
+)
+def test_carried_requests_of_another_shape_are_refused(client: Any) -> None:
+    state = {"floor": 0, "last_us": 0, "topics": {}, "acks": [], "requests": [client]}
+    with pytest.raises(ValueError):  # noqa: PT011
+        check_carried(state)
+
+
+def test_a_request_of_another_size_is_refused() -> None:
+    from fmq.store.extension import REQUEST, encode_extension
+
+    with pytest.raises(BadRecord, match="a request of 3 bytes"):
+        request_in(encode_extension({REQUEST: b"abc"}))
