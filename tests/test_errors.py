@@ -187,6 +187,7 @@ SAMPLES: dict[str, Any] = {
     "str | None": None,
     "dict[str, str]": {"checkpoint.0": "it is missing"},
     "int": 7,
+    "int | None": 7,
     "object": "thing",
     "OSError": OSError(errno.EIO, "broken", "a.seg"),
     "BaseException": ValueError("why"),
@@ -194,6 +195,7 @@ SAMPLES: dict[str, Any] = {
     "Damaged": fmq.errors.Damaged("a.seg", 7, "torn"),
     "Outcome": OUTCOME,
     "Outcome | None": OUTCOME,
+    "Mark | None": fmq.Mark(7, b"data"),
 }
 
 
