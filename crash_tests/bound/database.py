@@ -50,7 +50,7 @@ class SteppingSqlite(sqlite3.Connection):
     stage: Stage
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        if statement != STATEMENTS.mark:
+        if statement != STATEMENTS.insert:
             return super().execute(statement, *values)
         with self.stage.marking():
             return super().execute(statement, *values)

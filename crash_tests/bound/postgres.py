@@ -21,7 +21,7 @@ class SteppingPostgres(psycopg.Connection[Any]):
     stage: Stage
 
     def execute(self, query: Query, *arguments: Any, **options: Any) -> psycopg.Cursor[Any]:
-        if query != STATEMENTS.mark:
+        if query != STATEMENTS.insert:
             return super().execute(query, *arguments, **options)
         with self.stage.marking():
             return super().execute(query, *arguments, **options)

@@ -11,8 +11,8 @@ from enum import StrEnum
 class Step(StrEnum):
     """Where a transaction is, or who asks about it."""
 
-    UNMARKED = "before mark"
-    MARKED = "after mark"
+    UNMARKED = "before marker"
+    MARKED = "after marker"
     PREPARING = "inside prepare"
     PREPARED = "after prepare"
     COMMITTING = "inside the database's commit"
@@ -72,12 +72,12 @@ class Stage:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the order under way has its mark, so that the next commit is the one."""
+        """Whether the order under way has its marker, so that the next commit is the one."""
         return self._latest in (Step.MARKED, Step.PREPARING)
 
     @contextlib.contextmanager
     def marking(self) -> Iterator[None]:
-        """The mark is set in here."""
+        """The marker is inserted in here."""
         self.reached(Step.UNMARKED)
         yield
         self.reached(Step.MARKED)
@@ -89,7 +89,7 @@ class Stage:
             self._at(step)
 
     def committing(self, commit: Callable[[], None]) -> None:
-        """`commit` of a connection; if the order under way has its mark, it is the one."""
+        """`commit` of a connection; if the order under way has its marker, it is the one."""
         if not self.is_marked:
             commit()
             return

@@ -44,7 +44,7 @@ def bound(shop: Shop, order: str) -> None:
 
 
 def two_commits(shop: Shop, order: str) -> None:
-    """Without a mark: first the one, then the other."""
+    """Without a marker: first the one, then the other."""
     shop.database.insert(shop.connection, order)
     shop.connection.commit()
     shop.stage.reached(Step.COMMITTED)
@@ -60,7 +60,7 @@ def rolled_back_if_it_raised(shop: Shop, order: str) -> None:
     binding.begin()
     shop.database.insert(shop.connection, order)
     shop.send(tx, order)
-    binding.mark(shop.engine.feedback.store, order)
+    binding.insert_marker(shop.engine.feedback.store, order)
     tx.prepare()
     try:
         binding.commit()

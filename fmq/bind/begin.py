@@ -54,7 +54,7 @@ def _introduce(
     connection: Any,
     bridge: Any = None,
 ) -> tuple[Binding, str]:
-    """Return the binding of `connection`, and where in its database the producer's marks lie.
+    """Return the binding of `connection`, and where in its database the producer's markers lie.
 
     The first time, the database and the checkers learn of each other.
     """

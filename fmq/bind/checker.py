@@ -25,7 +25,7 @@ def checker_of(address: object) -> Callable[[Question], Answer]:
 def for_bound_only(checker: Checker) -> Checker:
     """Return a checker that asks `checker` about bound transactions alone.
 
-    Others have no mark, so the absence of one proves nothing. The answer is "unknown" for them,
+    Others have no marker, so the absence of one proves nothing. The answer is "unknown" for them,
     and while the database cannot be reached.
     """
 

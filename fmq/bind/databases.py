@@ -91,7 +91,7 @@ class Databases:
 
     def _answer(self, database: ProducerDatabase, question: Question) -> Answer:
         if not question.bound:
-            return "unknown"  # it never has a mark, so the absence of one proves nothing
+            return "unknown"  # it never has a marker, so the absence of one proves nothing
         try:
             answer = database.database.check(question)
         except Exception as error:

@@ -34,18 +34,18 @@ class Statements:
         text: str = "{}",
         source: str = "",
         unless_there: str = "ON CONFLICT DO NOTHING",
-        marked: str = "",
+        returning: str = "",
     ) -> None:
         """Write the statements with the given pieces of SQL.
 
         `time` converts seconds since 1970, `seconds` a number of seconds, `text` a column of text.
-        `source` selects from no table. `marked` makes the mark return when its transaction began
-        and in which schema the mark lies.
+        `source` selects from no table. `returning` makes the insertion return when its transaction
+        began and in which schema the marker lies.
         """
         begin = f"INSERT INTO {table} (store_id, tx_id, state, deadline"
-        self.mark = (
+        self.insert = (
             f"{begin}) SELECT :store, :tx_id, 'C', {time.format(':deadline')}"
-            f"{source} WHERE {now} < {time.format(':deadline')}{marked}"
+            f"{source} WHERE {now} < {time.format(':deadline')}{returning}"
         )
         self.look = f"SELECT state FROM {table} WHERE {KEY}"
         self.seen = f"UPDATE {table} SET checked_at = {now} WHERE {KEY}"
@@ -119,7 +119,7 @@ def purge(
 class Beginning(NamedTuple):
     """What a bound transaction notes when it begins."""
 
-    deadline: int  # no mark may be inserted later
+    deadline: int  # no marker may be inserted later
     began: str  # PostgreSQL's time of beginning, which identifies the transaction; else ""
     loss: str  # how the database may lose commits as it is set, or ""
 
@@ -228,7 +228,7 @@ POSTGRES = Dialect(
         "clock_timestamp()",
         time="to_timestamp({})",
         seconds="{} * interval '1 s'",
-        marked=f" RETURNING {POSTGRES_BEGAN}, ({POSTGRES_SCHEMA}{TABLE}.tableoid)",
+        returning=f" RETURNING {POSTGRES_BEGAN}, ({POSTGRES_SCHEMA}{TABLE}.tableoid)",
     ),
     (f"SET lock_timeout = '{BUSY_MS}ms'", "SET synchronous_commit = on"),
     _begin_postgres,

@@ -109,7 +109,7 @@ def made_with_autocommit(database: str, autocommit: bool) -> BindError:
 
 
 def in_pipeline(database: str) -> BindError:
-    """Return the error of a connection in a pipeline, where the mark could fail only later."""
+    """Return the error of a connection in a pipeline, where the marker could fail only later."""
     return BindError(
         f"{database}: this connection is in a pipeline, which holds back what each statement did. "
         "Nothing was begun; begin the pipeline inside of the block, and end it there."
@@ -117,10 +117,10 @@ def in_pipeline(database: str) -> BindError:
 
 
 def mark_in_other_schema(database: str, producer: str) -> BindError:
-    """Return the error of a mark that went into the marker table of another schema."""
+    """Return the error of a marker that went into the marker table of another schema."""
     return BindError(
         f"{database}: the search_path leads to the fmq_tx of another schema than that in which "
-        f"producer {producer!r} is known, where the checkers look for its marks. The database's "
+        f"producer {producer!r} is known, where the checkers look for its markers. The database's "
         "transaction and the messages were rolled back; give each schema a producer of its own, "
         "or only one of them the table."
     )

@@ -45,7 +45,7 @@ class Binding(Database, Protocol):
     def begin(self) -> str:
         """Begin the database's transaction. Return a warning if its commits may be lost, or ""."""
 
-    def mark(self, store: str, tx_id: str) -> str:
+    def insert_marker(self, store: str, tx_id: str) -> str:
         """Insert the marker as the last statement, and return where it lies, as `register` does.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.

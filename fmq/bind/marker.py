@@ -40,8 +40,9 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
 );
 """,
     "mysql": f"""\
--- fmq binds it through SQLAlchemy; its guide has the statements that mark and that ask. They were
--- run on MariaDB 10.11, and on MySQL (8.0.16 or newer) never. innodb_flush_log_at_trx_commit = 1.
+-- fmq binds it through SQLAlchemy; its guide has the statements that insert a marker and that ask.
+-- They were run on MariaDB 10.11, and on MySQL (8.0.16 or newer) never.
+-- innodb_flush_log_at_trx_commit = 1.
 CREATE TABLE IF NOT EXISTS {TABLE} (
   store_id   CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,  -- an engine's directory
   tx_id      VARBINARY(260) NOT NULL,  -- bytes: as text 'A' may equal 'a', and 'a ' does 'a'

@@ -94,7 +94,7 @@ class PostgresBinding:
         self._beginning = POSTGRES.begin(execute, self.path)
         return self._beginning.loss
 
-    def mark(self, store: str, tx_id: str) -> str:
+    def insert_marker(self, store: str, tx_id: str) -> str:
         """Insert the marker as the last statement, and return the schema that it went to.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
@@ -105,14 +105,14 @@ class PostgresBinding:
         values = key_of(store, tx_id) | {"deadline": self._beginning.deadline}
         try:
             with self._checking_table():
-                cursor = connection.execute(STATEMENTS.mark, values)
+                cursor = connection.execute(STATEMENTS.insert, values)
             cursor.row_factory = tuple_row
-            marked = cursor.fetchone()
+            inserted = cursor.fetchone()
         except errors.UniqueViolation:
             raise Fenced(tx_id, RULED_OUT) from None
-        if marked is None:
+        if inserted is None:
             raise Fenced(tx_id, TOO_OLD)
-        began, schema = marked
+        began, schema = inserted
         if began != self._beginning.began:
             raise transaction_ended(self.path, tx_id)
         return str(schema)

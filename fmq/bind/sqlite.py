@@ -67,7 +67,7 @@ class SqliteBinding:
         connection.execute(f"SAVEPOINT {BLOCK_SAVEPOINT}")
         return beginning.loss
 
-    def mark(self, store: str, tx_id: str) -> str:
+    def insert_marker(self, store: str, tx_id: str) -> str:
         """Insert the marker as the last statement. Return "", as there are no schemas.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
@@ -82,10 +82,10 @@ class SqliteBinding:
         values = key_of(store, tx_id) | {"deadline": self._deadline}
         try:
             with self._checking_table():
-                marked = connection.execute(STATEMENTS.mark, values).rowcount
+                inserted = connection.execute(STATEMENTS.insert, values).rowcount
         except sqlite3.IntegrityError:
             raise Fenced(tx_id, RULED_OUT) from None
-        if marked != 1:
+        if inserted != 1:
             raise Fenced(tx_id, TOO_OLD)
         return ""
 

@@ -1,9 +1,9 @@
 """A transaction that commits if, and only if, the user's database does.
 
-The order of the four steps is what makes it safe. *Mark* is the last statement of the database's
-transaction. *Prepare* makes the messages durable, sealed and undecided. *Commit* is that of the
-database. *Confirm* makes the messages visible. After a crash between any two steps, a checker reads
-from the mark what to decide.
+The order of the four steps is what makes it safe. The *marker* is the last statement of the
+database's transaction. *Prepare* makes the messages durable, sealed and undecided. *Commit* is that
+of the database. *Confirm* makes the messages visible. After a crash between any two steps, a
+checker reads from the marker what to decide.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BoundTransaction(Transaction):
     ) -> BoundTransaction:
         """Tie this transaction to `binding`, and return it.
 
-        `place` is where the checker looks for the mark. `on_commit` is called after the commit.
+        `place` is where the checker looks for the marker. `on_commit` is called after the commit.
         """
         self._buffer.bound = True
         self._on_commit = on_commit
@@ -122,10 +122,10 @@ class BoundTransaction(Transaction):
             warnings.warn(loss, DurabilityWarning, stacklevel=3)
 
     def seal(self) -> None:
-        """Mark the database's transaction, and prepare. Rolls both back if that fails."""
+        """Insert the marker, and prepare. Rolls both back if that fails."""
         self._buffer.require(Phase.OPEN, "prepare")
         try:
-            if self._binding.mark(self._feedback.store, self.tx_id) != self._place:
+            if self._binding.insert_marker(self._feedback.store, self.tx_id) != self._place:
                 raise mark_in_other_schema(self._binding.path, self.producer)
             super().prepare()
         except BaseException:
@@ -169,7 +169,7 @@ class BoundTransaction(Transaction):
     def give_up(self) -> None:
         """Roll both back, while the database's commit has not begun.
 
-        If that fails after the prepare, a checker rolls back later, as no mark was committed.
+        If that fails after the prepare, a checker rolls back later, as no marker was committed.
         """
         try:
             self._binding.rollback()

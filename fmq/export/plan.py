@@ -12,7 +12,7 @@ from fmq.table.schema import schema_of
 from fmq.table.selection import EVERYTHING
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import Split
-from fmq.table.stream import ReadMark, go_on
+from fmq.table.stream import ReadPoint, go_on
 
 CHUNK_BYTES = 4 << 30
 TOPIC = schema_of("messages", ["topic"], fleet=False)
@@ -81,7 +81,7 @@ def plan(
 
 def _gap(journal: Snapshot, start: int) -> Gap | None:
     """Return what was dropped after `start`, if anything was."""
-    lost = go_on(journal, ReadMark(start), journal.visible_to, skip=True).skipped_bytes
+    lost = go_on(journal, ReadPoint(start), journal.visible_to, skip=True).skipped_bytes
     return Gap(journal.path, start, start + lost) if start and lost else None
 
 

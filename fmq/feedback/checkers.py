@@ -20,10 +20,10 @@ JOIN_SECONDS = 5.0  # how long a close waits for a checker that runs
 
 
 class BoundDatabase(NamedTuple):
-    """The database that a producer is bound to, and where in it the producer's marks are."""
+    """The database that a producer is bound to, and where in it the producer's markers are."""
 
     path: str
-    marks: str
+    markers: str
 
 
 class Checkers:
@@ -84,8 +84,8 @@ class Checkers:
                 self._add(producer, checker)
 
     def place_of(self, producer: str) -> str:
-        """Return where in its database the marks of a bound producer are."""
-        return self._bound[producer].marks
+        """Return where in its database the markers of a bound producer are."""
+        return self._bound[producer].markers
 
     def has_bound(self, producer: str) -> bool:
         """Return whether an undecided transaction of `producer` is bound to a database."""

@@ -28,4 +28,4 @@ class Question:
     answers: int
     """How many answers were "unknown" so far."""
     bound: bool = False
-    """Whether it was bound to a database, which has a mark if it committed."""
+    """Whether it was bound to a database, which has a marker if it committed."""

@@ -30,10 +30,10 @@ from fmq.table.errors import Outrun, Overtaken
 from fmq.table.fleet import see_all
 from fmq.table.read import read_split
 from fmq.table.snapshot import Snapshot
-from fmq.table.stream import BatchRoom, ReadMark, batch_end, go_on
+from fmq.table.stream import BatchRoom, ReadPoint, batch_end, go_on
 
 Offset = dict[str, dict[str, int]]
-Marks = dict[str, ReadMark]
+Points = dict[str, ReadPoint]
 ATTEMPTS = 5
 LOG = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._options.from_latest
         return as_offset(
             {
-                store: ReadMark(journal.visible_to) if latest else beginning(journal)
+                store: ReadPoint(journal.visible_to) if latest else beginning(journal)
                 for store, journal in self._look().items()
             }
         )
@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = {store: journal.visible_to for store, journal in self._look().items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        marks, room = as_marks(start), self._room(limit)
+        points, room = as_points(start), self._room(limit)
         stores = list(self._look())
         # Who comes first may take all the room, so each does in turn.
         self._turn += 1
@@ -88,16 +88,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stop = self._visible_to(store)
             if self._targets is not None:
                 stop = min(stop, self._targets.get(store, 0))
-            if store in marks:
-                marks[store] = self._advanced(store, marks[store], stop, room)
+            if store in points:
+                points[store] = self._advanced(store, points[store], stop, room)
             elif stop:
                 # Its rows come with the next batch, which then knows where to begin.
-                marks[store] = beginning(self._seen[store])
-        return as_offset(marks)
+                points[store] = beginning(self._seen[store])
+        return as_offset(points)
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         seen = self._seen or self._look()
-        return as_offset({store: ReadMark(journal.visible_to) for store, journal in seen.items()})
+        return as_offset({store: ReadPoint(journal.visible_to) for store, journal in seen.items()})
 
     def _look(self) -> dict[str, Snapshot]:
         """The journals as they are now, by store."""
@@ -119,17 +119,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return BatchRoom(self._options.records_max, size)
         return BatchRoom()
 
-    def _advanced(self, store: str, mark: ReadMark, stop: int, room: BatchRoom) -> ReadMark:
-        """Return how far a batch goes in one journal from `mark` on, at `stop` at the latest."""
+    def _advanced(self, store: str, point: ReadPoint, stop: int, room: BatchRoom) -> ReadPoint:
+        """Return how far a batch goes in one journal from `point` on, at `stop` at the latest."""
         if missed := self._skipped.pop(store, 0):
             # By itself, as what an offset counts beside going on is the gap at its front.
-            return mark._replace(skipped_bytes=mark.skipped_bytes + missed)
+            return point._replace(skipped_bytes=point.skipped_bytes + missed)
         for _ in range(ATTEMPTS):
             journal = self._seen.get(store)
-            if journal is None or stop <= mark.position:
+            if journal is None or stop <= point.position:
                 break
             try:
-                found = self._behind_gap(journal, mark, stop)
+                found = self._behind_gap(journal, point, stop)
                 end = batch_end(
                     journal, found.position, stop, room, permissive=self._options.permissive
                 )
@@ -139,16 +139,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._look()  # dropped a moment ago, and now it can be told what that was
             else:
                 return found._replace(position=end)
-        return mark
+        return point
 
-    def _behind_gap(self, journal: Snapshot, mark: ReadMark, stop: int) -> ReadMark:
-        found = go_on(journal, mark, stop, skip=self._options.skip_gaps)
-        if found.skipped_bytes > mark.skipped_bytes:
+    def _behind_gap(self, journal: Snapshot, point: ReadPoint, stop: int) -> ReadPoint:
+        found = go_on(journal, point, stop, skip=self._options.skip_gaps)
+        if found.skipped_bytes > point.skipped_bytes:
             LOG.warning(
                 "%s: retention dropped the journal from position %d up to %d before this stream "
                 "read it; it goes on behind the gap, as onGap=skip says",
                 journal.path,
-                mark.position,
+                point.position,
                 found.position,
             )
         return found
@@ -156,16 +156,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what is in it ----------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        before, after = as_marks(start), as_marks(end)
+        before, after = as_points(start), as_points(end)
         found = list[InputPartition]()
         self._look()
-        for store, mark in after.items():
-            begin = before.get(store, mark)
-            if begin.position < mark.position:
-                found += self._parts(store, begin, mark)
+        for store, point in after.items():
+            begin = before.get(store, point)
+            if begin.position < point.position:
+                found += self._parts(store, begin, point)
         return found
 
-    def _parts(self, store: str, begin: ReadMark, end: ReadMark) -> list[SparkPart]:
+    def _parts(self, store: str, begin: ReadPoint, end: ReadPoint) -> list[SparkPart]:
         journal = self._seen.get(store)
         if journal is None:
             raise NotAStore(
@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         # The gap that the offset tells of lies at the front.
         told = begin.position + end.skipped_bytes - begin.skipped_bytes
-        found = self._behind_gap(journal, ReadMark(told), end.position)
+        found = self._behind_gap(journal, ReadPoint(told), end.position)
         if found.skipped_bytes:
             self._skipped[store] = self._skipped.get(store, 0) + found.skipped_bytes
         splits = journal.splits(
@@ -213,15 +213,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
 
-def beginning(journal: Snapshot) -> ReadMark:
+def beginning(journal: Snapshot) -> ReadPoint:
     """Before all that is there."""
-    return ReadMark(journal.first)
+    return ReadPoint(journal.first)
 
 
-def as_offset(marks: Marks) -> Offset:
-    """The JSON of a checkpoint: equal marks give equal text."""
-    return {store: marks[store]._asdict() for store in sorted(marks)}
+def as_offset(points: Points) -> Offset:
+    """The JSON of a checkpoint: equal points give equal text."""
+    return {store: points[store]._asdict() for store in sorted(points)}
 
 
-def as_marks(offset: dict[str, Any]) -> Marks:
-    return {store: ReadMark(**said) for store, said in offset.items()}
+def as_points(offset: dict[str, Any]) -> Points:
+    return {store: ReadPoint(**said) for store, said in offset.items()}

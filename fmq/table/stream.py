@@ -22,7 +22,7 @@ from fmq.table.snapshot import Snapshot
 from fmq.table.split import opened
 
 
-class ReadMark(NamedTuple):
+class ReadPoint(NamedTuple):
     """How far a journal has been read."""
 
     position: int
@@ -58,20 +58,20 @@ class BatchRoom:
 
 
 def go_on(
-    journal: Snapshot, mark: ReadMark, stop: int, *, skip: bool, disk: Disk | None = None
-) -> ReadMark:
-    """Return where reading goes on after `mark`, at `stop` at the latest.
+    journal: Snapshot, point: ReadPoint, stop: int, *, skip: bool, disk: Disk | None = None
+) -> ReadPoint:
+    """Return where reading goes on after `point`, at `stop` at the latest.
 
     If retention has dropped that place, return the end of the gap if gaps may be skipped, or raise
     Outrun.
     """
-    if mark.position >= journal.first:
-        return mark
+    if point.position >= journal.first:
+        return point
     end = min(_dropped_to(journal, disk), stop)
-    lost = max(0, end - mark.position)
+    lost = max(0, end - point.position)
     if lost and not skip:
-        raise Outrun(journal.path, mark.position, end)
-    return ReadMark(min(journal.first, stop), mark.skipped_bytes + lost)
+        raise Outrun(journal.path, point.position, end)
+    return ReadPoint(min(journal.first, stop), point.skipped_bytes + lost)
 
 
 def _dropped_to(journal: Snapshot, disk: Disk | None) -> int:

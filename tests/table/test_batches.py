@@ -15,7 +15,7 @@ from fmq.table.errors import Outrun
 from fmq.table.selection import EVERYTHING
 from fmq.table.snapshot import Snapshot, see
 from fmq.table.split import opened as open_split
-from fmq.table.stream import BatchRoom, ReadMark, batch_end, go_on
+from fmq.table.stream import BatchRoom, ReadPoint, batch_end, go_on
 from fmq.testing import CrashDisk
 from fmq.tx.apply import apply_to_index
 from tests.small import check, content, opened, remove, segments
@@ -177,15 +177,15 @@ def test_finding_the_end_of_a_batch_reduces_its_room() -> None:
 def test_the_bounds_of_a_dropped_part_are_reported() -> None:
     disk, journal, first = overtaken()
     with pytest.raises(Outrun, match=r"position 64 up to \d+, [\d,]+ bytes, was dropped") as caught:
-        go_on(journal, ReadMark(64), journal.visible_to, skip=False, disk=disk)
+        go_on(journal, ReadPoint(64), journal.visible_to, skip=False, disk=disk)
     assert (caught.value.start, caught.value.end) == (64, first.end)
     assert "onGap=skip" in str(caught.value)
 
 
 def test_a_skipped_gap_is_counted_in_bytes() -> None:
     disk, journal, first = overtaken()
-    mark = go_on(journal, ReadMark(64, 5), journal.visible_to, skip=True, disk=disk)
-    assert mark == ReadMark(journal.first, 5 + first.end - 64)
+    mark = go_on(journal, ReadPoint(64, 5), journal.visible_to, skip=True, disk=disk)
+    assert mark == ReadPoint(journal.first, 5 + first.end - 64)
     assert go_on(journal, mark, journal.visible_to, skip=False, disk=disk) == mark
 
 
@@ -193,17 +193,17 @@ def test_a_segment_that_was_read_to_its_end_leaves_no_gap() -> None:
     """Nothing lies between the end of its data and the next segment."""
     disk, journal, first = overtaken()
     assert first.end < journal.first
-    mark = go_on(journal, ReadMark(first.end), journal.visible_to, skip=False, disk=disk)
-    assert mark == ReadMark(journal.first)
+    mark = go_on(journal, ReadPoint(first.end), journal.visible_to, skip=False, disk=disk)
+    assert mark == ReadPoint(journal.first)
 
 
 def test_a_gap_is_skipped_only_up_to_the_end_of_the_read() -> None:
     disk, journal, first = overtaken()
     stop = first.begin
-    mark = go_on(journal, ReadMark(64), stop, skip=True, disk=disk)
-    assert mark == ReadMark(stop, stop - 64)
+    mark = go_on(journal, ReadPoint(64), stop, skip=True, disk=disk)
+    assert mark == ReadPoint(stop, stop - 64)
     mark = go_on(journal, mark, journal.visible_to, skip=True, disk=disk)
-    assert mark == ReadMark(journal.first, first.end - 64)
+    assert mark == ReadPoint(journal.first, first.end - 64)
 
 
 def overtaken() -> tuple[CrashDisk, Snapshot, Append]:

@@ -63,7 +63,7 @@ class DjangoBinding:
             self.leave()
             raise
 
-    def mark(self, store: str, tx_id: str) -> str:
+    def insert_marker(self, store: str, tx_id: str) -> str:
         """Insert the marker as the last statement, and return where it lies.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
@@ -72,7 +72,7 @@ class DjangoBinding:
         # If a block inside failed, Django would roll back this one without an error.
         self._django.validate_no_broken_transaction()
         with self._django.wrap_database_errors:
-            return self._inner.mark(store, tx_id)
+            return self._inner.insert_marker(store, tx_id)
 
     def commit(self) -> None:
         """Commit the database's transaction."""

@@ -64,7 +64,7 @@ class SqlAlchemyBinding:
             self.leave()
             raise
 
-    def mark(self, store: str, tx_id: str) -> str:
+    def insert_marker(self, store: str, tx_id: str) -> str:
         """Insert the marker as the last statement, and return where it lies.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
@@ -75,8 +75,8 @@ class SqlAlchemyBinding:
         if isinstance(bound, Session):
             bound.flush()
         while nested := bound.get_nested_transaction():
-            nested.commit()  # the mark is at the outermost level
-        return self._marker.mark(_connection_of(bound), store, tx_id)
+            nested.commit()  # the marker is at the outermost level
+        return self._marker.insert_marker(_connection_of(bound), store, tx_id)
 
     def commit(self) -> None:
         """Commit. If that fails, remember whether the error proves a rollback."""
@@ -120,7 +120,7 @@ def _ask_whether_alive(session: Session) -> None:
 
 
 class TransactionMarker:
-    """Marks one transaction of SQLAlchemy's, which a block or its session begins and ends."""
+    """Inserts the marker of one transaction, which a block or its session begins and ends."""
 
     def __init__(self, database: SqlAlchemyDatabase) -> None:
         self.database = database
@@ -152,7 +152,7 @@ class TransactionMarker:
         return loss
 
     def note_beginning(self, connection: Connection) -> str:
-        """Note what the mark needs. Return a warning if commits may be lost, or "".
+        """Note what the marker needs. Return a warning if commits may be lost, or "".
 
         Raises BindError for a connection in autocommit.
         """
@@ -167,7 +167,7 @@ class TransactionMarker:
         self._beginning = dialect.begin(connection.exec_driver_sql, path)
         return self._beginning.loss
 
-    def mark(self, connection: Connection, store: str, tx_id: str) -> str:
+    def insert_marker(self, connection: Connection, store: str, tx_id: str) -> str:
         """Insert the marker as the last statement, and return where it lies."""
         if self._elsewhere:
             raise BindError(
@@ -179,10 +179,10 @@ class TransactionMarker:
             self._release_savepoint(connection, tx_id)
         self._root = connection.get_transaction()
         self._driver = _driver_of(connection)
-        mark = self.database.mark(connection, store, tx_id, self._beginning.deadline)
-        if mark.began != self._beginning.began:
+        inserted = self.database.insert_marker(connection, store, tx_id, self._beginning.deadline)
+        if inserted.began != self._beginning.began:
             raise transaction_ended(self.database.path, tx_id)
-        return mark.schema
+        return inserted.schema
 
     def _release_savepoint(self, connection: Connection, tx_id: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Mark, ask and purge in a database that an engine of SQLAlchemy reaches."""
+"""Insert a marker, ask and purge in a database that an engine of SQLAlchemy reaches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PATHS: WeakKeyDictionary[Engine, str] = WeakKeyDictionary()
 
 
 class MarkerPlace(NamedTuple):
-    """What PostgreSQL returns for a mark. The other dialects return nothing."""
+    """What PostgreSQL returns for a new marker. The other dialects return nothing."""
 
     began: str  # when its transaction began
     schema: str  # where it lies
@@ -111,21 +111,23 @@ class SqlAlchemyDatabase:
         with self._checking_table():
             return self.in_new_transaction(added)
 
-    def mark(self, connection: Connection, store: str, tx_id: str, deadline: int) -> MarkerPlace:
+    def insert_marker(
+        self, connection: Connection, store: str, tx_id: str, deadline: int
+    ) -> MarkerPlace:
         """Insert the marker as the last statement of the transaction, and return what it returns.
 
         Raises Fenced if a checker has ruled the transaction out, or the deadline is over.
         """
-        statement = text(self.dialect.statements.mark).bindparams(DEADLINE)
+        statement = text(self.dialect.statements.insert).bindparams(DEADLINE)
         values = key_of(store, tx_id) | {"deadline": deadline}
         try:
             with self._checking_table():
                 done = connection.execute(statement, values)
-                marked = done.rowcount
+                inserted = done.rowcount
                 returned = done.one_or_none() if done.returns_rows else None
         except IntegrityError:
             raise Fenced(tx_id, RULED_OUT) from None
-        if marked != 1:
+        if inserted != 1:
             raise Fenced(tx_id, TOO_OLD)
         return MarkerPlace(*returned) if returned else MarkerPlace("", "")
 

@@ -215,7 +215,9 @@ class _SessionMessages:
         self.tx: BoundTransaction | None = None
         self.drop_all: Callable[[], None] = lambda: None
         self.savepoints: dict[SessionTransaction, Callable[[], None]] = {}
-        self.failed = False  # a statement failed after the mark, so COMMIT's result proves nothing
+        self.failed = (
+            False  # a statement failed after the marker, so COMMIT's result proves nothing
+        )
         self.committed = False
         self.closing = False  # the commit has begun: a first message comes too late
 
@@ -256,10 +258,10 @@ class SessionBinding:
         self.check = marker.database.check
         self.purge = marker.database.purge
 
-    def mark(self, store: str, tx_id: str) -> str:
+    def insert_marker(self, store: str, tx_id: str) -> str:
         """Insert the marker as the last statement, and return where it lies."""
         self._session.flush()
-        return self._marker.mark(self._session.connection(), store, tx_id)
+        return self._marker.insert_marker(self._session.connection(), store, tx_id)
 
     def begin(self) -> NoReturn:
         """Raise BindError: there is no block."""

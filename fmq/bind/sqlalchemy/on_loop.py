@@ -31,8 +31,8 @@ class AsyncSqlAlchemyBinding:
     def begin(self) -> str:
         return str(self._on_loop(self._inner.begin))
 
-    def mark(self, store: str, tx_id: str) -> str:
-        return str(self._on_loop(partial(self._inner.mark, store, tx_id)))
+    def insert_marker(self, store: str, tx_id: str) -> str:
+        return str(self._on_loop(partial(self._inner.insert_marker, store, tx_id)))
 
     def commit(self) -> None:
         self._on_loop(self._inner.commit)
