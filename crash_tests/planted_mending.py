@@ -160,8 +160,8 @@ MENDING = (
     ),
     Mutant(
         "a prepare that is refused keeps what it has reserved",
-        "                self._reserve.give_back(prepare.reserved)\n                raise\n",
-        "                raise\n",
+        "            self._reserve.give_back(prepare.reserved)\n            raise\n",
+        "            raise\n",
         "--tier faults --workload relocation-of-large",
     ),
     Mutant(

@@ -10,6 +10,8 @@
     │   ├── CheckpointLost      a reader cannot know how much of the end was durable
     │   ├── NewerFormat         written by a newer fmq
     │   ├── Unreadable          a file that the machine does not let us open or read
+    │   ├── NotServed           no engine process answers
+    │   ├── OutcomeUnknown      an engine process has ended, and a call's outcome with it
     │   ├── StorageFull         no room: refused whole, before a byte was written
     │   └── EngineFailed        a write or sync failed: open the directory again
     ├── UsageError              the call cannot be served, and nothing was changed
@@ -249,6 +251,14 @@ ADVICE_ON_NEW = {  # for a new journal: there is nothing yet to copy or to read
     BROKEN_DISK: "The disk under it fails: the system's log says more. Take another disk.",
     ONLY_READ: "It may only be read there: take another place.",
 }
+
+
+class NotServed(StorageError):
+    """No process serves the directory, or none could be started."""
+
+
+class OutcomeUnknown(StorageError):
+    """The engine process ended before it answered, and no other one answered in time."""
 
 
 class StorageFull(StorageError):

@@ -38,6 +38,7 @@ from fmq.tx.manager import TransactionManager
 from fmq.tx.messages import Messages
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.reserve import size_of_all
+from fmq.tx.router import Router
 from fmq.tx.sender import Sender
 from fmq.tx.writer import Writer
 
@@ -108,12 +109,13 @@ class Parts:
         modes = {"synced": options.sync != "never", "waits": options.sync != "interval"}
         self.commit_queue = queue = CommitQueue(lock, journal, self._publish, **modes)
         self.writer = writer = Writer(lock, journal, queue, ledger, clock, options)
-        self.sender = Sender(writer)
+        router = Router(ledger.topics, options.queues_of, writer.frontier.has_topic)
+        self.router, self.sender = router, Sender(router, options)
         self.catalog = catalog = Catalog(directory, found.store, self._rebuild)
         self._fill_catalog()
         reader = Reader(files, journal.seed, options.read_ahead_bytes)
         outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
-        self.manager = TransactionManager(writer, outcomes, drawn, check_open, after)
+        self.manager = TransactionManager(writer, router, outcomes, drawn, check_open, after)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.groups = Groups(ledger)
         decisions, store = self.manager.decisions, found.store.hex()

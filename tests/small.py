@@ -10,7 +10,9 @@ from fmq import Engine, Message, Options
 from fmq.clock import Clock
 from fmq.disk import Disk
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
 from fmq.testing.shadow import Shadow
+from fmq.tx.messages import Wakeup
 
 SMALL: dict[str, Any] = {"segment_bytes": 4096}
 SHADOWS: list[Shadow] = []  # of the engines that the test has opened; conftest.py verifies them
@@ -30,6 +32,14 @@ def opened(disk: Disk, clock: Clock | None = None, **options: Any) -> Engine:
 def bodies(engine: Any, topic: str, queue: int = 0, offset: int = 0) -> list[Any]:
     """All bodies of a queue, from `offset` on."""
     return [message.body for message in engine.read(topic, queue=queue, offset=offset, limit=9999)]
+
+
+def listening(engine: Engine, *topics: str) -> Wakeup:
+    """A wakeup that waits for the next message of `topics`, as a poll does."""
+    messages, wakeup = inside(engine).messages, Wakeup()
+    with messages.lock:
+        messages.listen(topics, wakeup)
+    return wakeup
 
 
 def content(disk: Disk) -> dict[str, bytes]:

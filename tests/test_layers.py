@@ -24,7 +24,7 @@ GROUND = {
 STORE = GROUND | {"fmq.store"}
 TX = STORE | {"fmq.tx"}
 ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback"}
-ENGINE |= {"fmq.chores", "fmq.bind", "fmq.*"}
+ENGINE |= {"fmq.chores", "fmq.bind", "fmq.server", "fmq.remote", "fmq.*"}
 
 # Whoever lies in the row's place may import what lies in these. A package stands for all that
 # is in it; "fmq" is the public names alone, "fmq.*" any module directly in fmq.
@@ -43,11 +43,15 @@ MAY_IMPORT = {
     # Programs call these with their engine, and they call it as any program does.
     "fmq.bind.tpc": TX | {"fmq", "fmq.bind"},
     "fmq.posix": GROUND,
+    "fmq.wire": TX | {"fmq.recovery.recover", "fmq.feedback.question", "fmq.stats", "fmq.wire"},
+    "fmq.server": TX | {"fmq.consume", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
+    "fmq.remote": TX | {"fmq.consume", "fmq.feedback", "fmq.stats", "fmq.wire", "fmq.remote"},
     "fmq.*": ENGINE,
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},
     "fmq.testing.inside": TX
     | {"fmq.*", "fmq.recovery", "fmq.feedback"},  # the parts that tests of fmq look at
+    "fmq.testing.transport": {"fmq.engine", "fmq.server", "fmq.remote", "fmq.testing"},
     "fmq.testing.shadow": TX | {"fmq.engine", "fmq.testing"},  # it replays what an engine writes
     "fmq.export": STORE | {"fmq.table", "fmq.spark", "fmq.export"},
     "fmq.report": GROUND | {"fmq", "fmq.spark", "fmq.report", "fmq.cli.text"},

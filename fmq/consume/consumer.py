@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import isnan
+from math import inf, isnan
 from threading import get_ident
 from types import TracebackType
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 from weakref import finalize
 
 from fmq.consume.delivery import Delivery, DeliveryBatch
@@ -24,12 +24,21 @@ from fmq.store.batch import Batch
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
 from fmq.tx.ledger import Queue
-from fmq.tx.messages import Messages
+from fmq.tx.messages import Messages, Wakeup
 from fmq.tx.names import check_count, check_seconds
 from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
 C = TypeVar("C", Batch, list[Message])
+
+
+class Acking(NamedTuple):
+    """An ack of messages that `claim` holds, and its append."""
+
+    claim: Claim
+    first: int
+    end: int
+    append: Append
 
 
 class Consumer:
@@ -114,8 +123,8 @@ class Consumer:
                 if claim is None:
                     if now >= deadline:
                         return None
-                    wakeup = self._messages.listen(self._topics)
-                    until = self._look_again_at(now, deadline)
+                    wakeup = Wakeup()
+                    until = self._listen(wakeup, now, deadline)
             if claim is not None:
                 try:
                     return claim, self._read(claim, read)
@@ -125,16 +134,27 @@ class Consumer:
                 if not self._writer.dropped:  # else look again, which gives back their holds
                     clock.wait(wakeup.lock, until - now)
             finally:
-                self._messages.stop_listening(wakeup, self._topics)
+                self._stop_listening(wakeup)
             now = clock.monotonic()
 
-    def _look_again_at(self, now: float, deadline: float) -> float:
-        """Return when an empty poll looks again, even if no message wakes it. Under the lock."""
+    def _listen(self, wakeup: Callable[[], None], now: float, deadline: float) -> float:
+        """Have `wakeup` called when an empty poll may find something. Return when it looks again,
+        even if it is not. Under the lock.
+        """
+        self._messages.listen(self._topics, wakeup)
         until = min(deadline, self._groups.next_lease_end(self._group, self._topics))
         if self._groups.has_unleased(self._group, self._topics):
             # The end of a transaction by the garbage collector wakes no poll.
             until = min(until, now + self._lease_seconds)
         return until
+
+    def _listen_for(self, wakeup: Callable[[], None]) -> float:
+        """Have `wakeup` called when a poll may find something; return when to look anyway."""
+        with self._writer.commit_queue.lock:
+            return self._listen(wakeup, self._messages.clock.monotonic(), inf)
+
+    def _stop_listening(self, wakeup: Callable[[], None]) -> None:
+        self._messages.stop_listening(wakeup, self._topics)
 
     def _read(self, claim: Claim, read: Callable[[Queue, int, int], C]) -> C:
         """Read what was claimed. Give back what `read` does not return, or all if it raises."""
@@ -187,21 +207,25 @@ class Consumer:
     # --- what deliveries ask for ----------------------------------------------------------------
 
     def _ack(self, claim: Claim, first: int, end: int, sync: bool | None) -> None:
-        self._check()
-        writer = self._writer
-        ack_range = self._range(claim, first, end)
-
-        def plan(ack: Append) -> None:
-            writer.release_dropped()
-            if not claim.holds.is_held_by(first, end, claim):
-                self._refuse(claim, first)
-            writer.send(ack)
-            # Until the ack is durable, it holds the range itself. So neither the end of the lease
-            # nor that of the consumer redelivers it.
-            self._transfer(claim, first, end, ack)
-
-        writer.commit_queue.run(plan, Append([Acks((ack_range,), 0)]), sync)
+        acking = self._acking(claim, first, end)
+        self._writer.commit_queue.run(self._plan_ack, acking, sync)
         self._after()
+
+    def _acking(self, claim: Claim, first: int, end: int) -> Acking:
+        """Return what `_plan_ack` takes."""
+        self._check()
+        return Acking(claim, first, end, Append([Acks((self._range(claim, first, end),), 0)]))
+
+    def _plan_ack(self, acking: Acking) -> None:
+        """Plan an ack. Under the lock."""
+        claim, first, end, append = acking
+        self._writer.release_dropped()
+        if not claim.holds.is_held_by(first, end, claim):
+            self._refuse(claim, first)
+        self._writer.send(append)
+        # Until the ack is durable, it holds the range itself. So neither the end of the lease nor
+        # that of the consumer redelivers it.
+        self._transfer(claim, first, end, append)
 
     def _range(self, claim: Claim, first: int, end: int) -> AckRange:
         return AckRange(self._group, claim.queue.topic, claim.queue.number, first, end)
@@ -224,16 +248,16 @@ class Consumer:
         return self._writer.change(give_back)
 
     def _hold_for_transaction(
-        self, claim: Claim, first: int, end: int, writer: Writer, holder: object
+        self, claim: Claim, first: int, end: int, keeper: object, holder: object
     ) -> AckRange:
         self._check()
-        if writer is not self._writer:
+        if keeper is not self._writer:
             raise BadOption(
                 f"{claim.queue.topic}/{claim.queue.number} offset {first}: delivered by another "
                 "engine than the transaction's, which cannot ack it there. Nothing was changed; "
                 "consume and produce with one engine, or ack the delivery by itself."
             )
-        writer.change(partial(self._transfer, claim, first, end, holder))
+        self._writer.change(partial(self._transfer, claim, first, end, holder))
         return self._range(claim, first, end)
 
     def _transfer(self, claim: Claim, first: int, end: int, holder: object) -> None:

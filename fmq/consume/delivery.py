@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from fmq.consume.holds import Claim
 from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
-from fmq.tx.writer import Writer
 
 
 class DeliveredRange:
@@ -21,16 +19,16 @@ class DeliveredRange:
 
     __slots__ = ("_claim", "_consumer")
 
-    _claim: Claim
+    _claim: Any  # a Claim of this engine, or one of another process
     _consumer: Any  # the Consumer; its module imports this one
 
     @property
     def topic(self) -> str:
-        return self._claim.queue.topic
+        return self._claim.queue.topic  # type: ignore[no-any-return]
 
     @property
     def queue(self) -> int:
-        return self._claim.queue.number
+        return self._claim.queue.number  # type: ignore[no-any-return]
 
     @property
     def offset(self) -> int:
@@ -52,10 +50,10 @@ class DeliveredRange:
         """Give it back. The next poll of any consumer of the group redelivers it."""
         self._consumer._give_back(self._claim, *self._offsets())
 
-    def _hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
-        """Pass the hold to `holder`, without a deadline. Return the ack for `writer` to write."""
+    def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
+        """Pass the hold to `holder`, without a deadline. Return the ack to write."""
         what = self._claim, *self._offsets()
-        ack: AckRange = self._consumer._hold_for_transaction(*what, writer, holder)
+        ack: AckRange = self._consumer._hold_for_transaction(*what, keeper, holder)
         return ack
 
     def _end_hold_for_transaction(self, holder: object) -> None:
@@ -71,7 +69,7 @@ class Delivery(DeliveredRange):
     def __init__(
         self,
         consumer: Any = None,
-        claim: Claim | None = None,
+        claim: Any = None,
         message: Message | None = None,
     ) -> None:
         if claim is None or message is None:
@@ -124,7 +122,7 @@ class DeliveryBatch(DeliveredRange):
     def __init__(
         self,
         consumer: Any = None,
-        claim: Claim | None = None,
+        claim: Any = None,
         batch: Batch | None = None,
     ) -> None:
         if claim is None or batch is None:

@@ -36,6 +36,17 @@ Taken = tuple[int, bool, Pending]
 PENDING_BYTES_MAX = 8 << 20
 
 
+def waits(sync: bool | None, *, by_default: bool) -> bool:
+    """Return whether a call that was given this `sync` waits; raise TypeError."""
+    if sync is None:
+        return by_default
+    if sync is True or sync is False:
+        return sync
+    raise TypeError(
+        f"sync={sync!r}: is True, False or None, and a mode is for Options. Nothing was changed."
+    )
+
+
 class Callback:
     """A caller that is called once its append is durable, or the engine has failed."""
 
@@ -185,14 +196,7 @@ class CommitQueue:
 
     def waits(self, sync: bool | None) -> bool:
         """Return whether a call that was given this `sync` waits until what it wrote is durable."""
-        if sync is None:
-            return self._waits
-        if sync is True or sync is False:
-            return sync
-        raise TypeError(
-            f"sync={sync!r}: is True, False or None, and a mode is for Options. "
-            "Nothing was changed."
-        )
+        return waits(sync, by_default=self._waits)
 
     def refuse_nested(self, me: int) -> None:
         """Raise Nested if a signal handler makes this call inside of another one of the thread

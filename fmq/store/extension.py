@@ -24,20 +24,21 @@ from fmq.store.record import BadRecord
 COLUMN = Struct("<BI")
 SIZE = Struct("<I")
 REQUEST = 1  # the number of a column: which request of a client the record carries out
-REQUEST_COLUMN = Struct("<16sQH")
+REQUEST_COLUMN = Struct("<16sQHI")
 WAITING_MAX = 1023
 
 
 class Request(NamedTuple):
     """A request of a client in another process, which may come a second time.
 
-    `sequence` is the number of its first message, or its own if it has none. The client has no
-    answer yet to the `waiting` sequences before it.
+    The client has no answer yet to the `waiting` requests before it. A record may carry out several
+    requests of one message each; then `sequence` is that of the first.
     """
 
     client: bytes
     sequence: int
     waiting: int
+    requests: int = 1
 
 
 def extension_of(request: Request) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
@@ -16,8 +17,8 @@ from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
 from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
 from fmq.tx.marks import MarkBuffer
-from fmq.tx.names import check_name, no_text
-from fmq.tx.writer import Writer
+from fmq.tx.names import check_name
+from fmq.tx.router import Router
 
 NAME_BYTES = 4 * 2  # of each character of a topic's name, which may be written twice
 
@@ -35,10 +36,21 @@ class Phase(Enum):
 OPEN, IN_DOUBT = Phase.OPEN, Phase.IN_DOUBT
 
 
+class Keeper(Protocol):
+    """Guards what consumers and transactions hold."""
+
+    @property
+    def dropped(self) -> deque[Callable[[], object]]:
+        """Functions that release what a dropped transaction held; the next call calls them."""
+
+    def change(self, change: Callable[[], None]) -> None:
+        """Call `change` under the engine's lock."""
+
+
 class Ackable(Protocol):
     """A delivery, or a batch of deliveries, as a transaction sees it."""
 
-    def _hold_for_transaction(self, writer: Writer, holder: object) -> AckRange:
+    def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
         """Hold it for `holder` instead of its consumer, without a lease; return what to ack."""
 
     def _end_hold_for_transaction(self, holder: object) -> None:
@@ -61,7 +73,8 @@ class TransactionBuffer:
 
     def __init__(
         self,
-        writer: Writer,
+        keeper: Keeper,
+        router: Router,
         limits: Limits,
         tx_id: str,
         producer: str,
@@ -70,8 +83,8 @@ class TransactionBuffer:
         named: bool,
     ) -> None:
         """`named` says whether the user gave the id, and so may ask for it again."""
-        self._writer = writer
-        self._topics = writer.ledger.topics
+        self._keeper = keeper
+        self._router = router
         self._limits = limits
         self.tx_id = tx_id
         self.producer = producer
@@ -119,7 +132,7 @@ class TransactionBuffer:
         items, _ = split_bodies(bodies)
         if not items:
             self.require(OPEN, "send")
-            self._writer.check_target(topic, queue)
+            self._router.check_target(topic, queue)
         back = self._mark()
         try:
             for item in items:
@@ -144,13 +157,10 @@ class TransactionBuffer:
     ) -> None:
         if self.phase is not OPEN:
             self.refuse("send")
-        try:
-            known = self._topics.get(topic)
-        except TypeError:
-            raise no_text("topic", topic) from None
+        known = self._router.find(topic)
         topic = check_name("topic", topic) if known is None else known.name
         alone = queue is None and known is not None and len(known.queues) == 1
-        place = topic, 0 if alone else self._writer.choose_queue(topic, key, queue)
+        place = topic, 0 if alone else self._router.choose_queue(topic, key, queue)
         body = item if type(item) is bytes else item.body  # type: ignore[union-attr]
         if len(body) > self._limits.message_bytes_max:
             self._limits.refuse_message(len(body))
@@ -191,7 +201,7 @@ class TransactionBuffer:
         self._held.append(held)
         self._watch_over_acks()
         try:
-            size = self._add_ack(delivery._hold_for_transaction(self._writer, held[1]))
+            size = self._add_ack(delivery._hold_for_transaction(self._keeper, held[1]))
         except BaseException:
             self.give_back(len(self._held) - 1)
             raise
@@ -215,8 +225,12 @@ class TransactionBuffer:
         """Give all held deliveries back to their consumers, except the first `keep`."""
         held = self._held[keep:]
         if held:
-            self._writer.change(partial(_release, held))
+            self._keeper.change(partial(_release, held))
             del self._held[keep:]
+
+    def held(self) -> list[Ackable]:
+        """Return the deliveries that it acks."""
+        return [ackable for ackable, _ in self._held]
 
     def leave_acks_to_the_journal(self) -> None:
         """Hold no delivery any more: a ROLLBACK gives them back when it is applied."""
@@ -226,7 +240,7 @@ class TransactionBuffer:
         """See that the deliveries are given back if the transaction is dropped without an end."""
         if self._if_dropped is None and self._held:
             release = partial(_release, self._held)
-            self._if_dropped = finalize(self, self._writer.dropped.append, release)
+            self._if_dropped = finalize(self, self._keeper.dropped.append, release)
             self._if_dropped.atexit = False
 
     # --- marks ----------------------------------------------------------------------------------

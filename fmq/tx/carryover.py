@@ -81,11 +81,12 @@ def _check_requests(client: Any) -> None:
     check_number("a sequence", last, 0, 1 << 64)
     check_number("a client's time", last_us)
     for each in check_list("requests", done):
-        first, count, position, topic, queue, offset = check_list("a request", each, 6)
+        first, count, position, topic, queue, offset, messages = check_list("a request", each, 7)
         check_number("a request's first", first, 0, 1 << 64)
         check_number("a request's count", count, 1)
         check_number("a request's position", position)
         check_number("a request's offset", offset)
+        check_number("a request's messages", messages)
         check_number("a request's queue", queue, 0, QUEUES_MAX)
         if type(topic) is not str:
             raise ValueError(f"a request's topic is {str(topic)[:40]}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from threading import get_ident
+from typing import Protocol
 
 from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
 from fmq.message import Decision
@@ -16,7 +17,6 @@ from fmq.store.content import text_bytes
 from fmq.store.journal import Append
 from fmq.store.kinds import COMMIT, Decided, Kind
 from fmq.tx.appends import Ending, decision_on
-from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.ids import IdsInUse
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.limits import DECISION_BYTES_MAX, REASON_BYTES_MAX
@@ -27,6 +27,16 @@ from fmq.tx.reserve import Reserve, size_of_all
 from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Receipts
 from fmq.tx.writer import Writer
+
+
+class Numbered(Protocol):
+    """A prepared transaction, named so that no other one can be meant."""
+
+    @property
+    def tx_id(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
 
 
 class Decisions:
@@ -50,13 +60,13 @@ class Decisions:
         self._reserve = reserve
         self._kept = kept
 
-    def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
+    def commit_prepared(self, transaction: Numbered, sync: bool | None = None) -> Receipts:
         """Commit a prepared transaction, for its own handle; return how to get its receipts."""
         decided = self._decide(transaction.tx_id, COMMIT, sync, number=transaction.number)
         found = decided.runs if isinstance(decided, Ending) else decided.receipts
         return partial(receipts_of, found)
 
-    def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
+    def roll_back_prepared(self, transaction: Numbered, sync: bool | None = None) -> None:
         """Roll back a prepared transaction, for its own handle."""
         self._decide(transaction.tx_id, Kind.ROLLBACK, sync, number=transaction.number)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fmq.errors import BadOption, FmqError, TxIdInUse
 from fmq.store.journal import Append
-from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided
+from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided, Run
 from fmq.tx.appends import one_phase, prepare_of, preparing, runs_of
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.decisions import Decisions
@@ -23,6 +23,7 @@ from fmq.tx.outcomes import Outcomes
 from fmq.tx.prepared_bytes import PreparedBytes
 from fmq.tx.relocation import relocate_oldest
 from fmq.tx.reserve import Reserve, size_of_all
+from fmq.tx.router import Router
 from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Receipts, Transaction
 from fmq.tx.writer import Writer
@@ -31,12 +32,26 @@ T = TypeVar("T", bound=Transaction)
 CHECK_AFTER_MAX = 1_000_000_000  # seconds: some thirty years
 
 
+def in_ms(check_after: float | None) -> int:
+    """Return `check_after` in milliseconds, -1 for None; raise TypeError or BadOption."""
+    if check_after is None:
+        return -1
+    after = check_seconds("check_after", check_after)
+    if not 0 <= after <= CHECK_AFTER_MAX:
+        raise BadOption(
+            f"check_after={after:g}: must be from 0 to {CHECK_AFTER_MAX:,} seconds. "
+            "Nothing was changed."
+        )
+    return round(after * 1000)
+
+
 class TransactionManager:
     """The transactions of one engine."""
 
     def __init__(
         self,
         writer: Writer,
+        router: Router,
         outcomes: Outcomes,
         drawn: bytes,
         check_open: Callable[[], None],
@@ -46,6 +61,7 @@ class TransactionManager:
         end of each call of a transaction that has written.
         """
         self.writer = writer
+        self._router = router
         self.check_open = check_open
         self.after = after
         self._outcomes = outcomes
@@ -59,6 +75,11 @@ class TransactionManager:
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
         self._kept = PreparedBytes(options.reference_bytes_min)
         self.decisions = Decisions(writer, outcomes, self.in_use, self._reserve, self._kept)
+        self.commit_prepared = self.decisions.commit_prepared
+        self.roll_back_prepared = self.decisions.roll_back_prepared
+        self.outcome, self.make_durable = self.decisions.outcome, self.decisions.make_durable
+        self.waits, self.makes_durable = self._commit_queue.waits, writer.makes_durable
+        self.release = self.in_use.release
         for entry in self._ledger.undecided.values():
             entry.prepare.reserved = Reserve.needed_for(size_of_all([entry.prepare, *entry.runs]))
             self._reserve.remember(entry.prepare.reserved)
@@ -74,27 +95,35 @@ class TransactionManager:
         make: type[T] = Transaction,  # type: ignore[assignment]
     ) -> T:
         """Return a new transaction; raise TxIdInUse if its id is in use."""
+        return make(self, self.buffer_for(tx_id, producer, check_after))
+
+    def buffer_for(
+        self,
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+        *,
+        named: bool = True,
+    ) -> TransactionBuffer:
+        """Return the empty buffer of a new transaction; raise TxIdInUse if its id is in use.
+
+        Not `named` is an id that a client has drawn, so that no other transaction has it.
+        """
         if producer is not None:
             producer = check_name("producer", producer)
-        check_after_ms = -1
-        if check_after is not None:
-            after = check_seconds("check_after", check_after)
-            if not 0 <= after <= CHECK_AFTER_MAX:
-                raise BadOption(
-                    f"check_after={after:g}: must be from 0 to {CHECK_AFTER_MAX:,} seconds. "
-                    "Nothing was changed."
-                )
-            check_after_ms = round(after * 1000)
+        check_after_ms = in_ms(check_after)
         if tx_id is None:
-            made = self._ids.make(self.writer.clock.time_us())
-            return make(self, self._buffer(made, producer, check_after_ms, named=False))
-        tx_id = check_tx_id(tx_id)
+            tx_id, named = self._ids.make(self.writer.clock.time_us()), False
+        else:
+            tx_id = check_tx_id(tx_id)
+        buffer = self._buffer(tx_id, producer, check_after_ms, named=named)
+        if not named:
+            return buffer
         if self._ids.has_made(tx_id):
             raise TxIdInUse(
                 f"transaction {tx_id!r} is one that this engine has named itself; give another one "
                 "a name of its own"
             )
-        buffer = self._buffer(tx_id, producer, check_after_ms, named=True)
         with self._commit_queue.lock:
             self._commit_queue.check()
             self.in_use.hold(buffer)
@@ -103,13 +132,19 @@ class TransactionManager:
         except BaseException:
             self.in_use.release(buffer)
             raise
-        return make(self, buffer)
+        return buffer
 
     def _buffer(
         self, tx_id: str, producer: str | None, check_after_ms: int, *, named: bool
     ) -> TransactionBuffer:
         return TransactionBuffer(
-            self.writer, self.limits, tx_id, producer or "", check_after_ms, named=named
+            self.writer,
+            self._router,
+            self.limits,
+            tx_id,
+            producer or "",
+            check_after_ms,
+            named=named,
         )
 
     # --- one phase ------------------------------------------------------------------------------
@@ -118,12 +153,13 @@ class TransactionManager:
         """Write TX_MESSAGEs, ACK and COMMIT in one append; return how to get the receipts."""
         runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
         append = Append(one_phase(transaction, runs))
-        self._commit_queue.run(self._plan_at_once, (transaction, append), sync)
+        self._commit_queue.run(self.plan_commit, (transaction, append), sync)
         if transaction.named:
             self.in_use.release(transaction)
         return partial(receipts_of, runs)
 
-    def _plan_at_once(self, what: tuple[TransactionBuffer, Append]) -> None:
+    def plan_commit(self, what: tuple[TransactionBuffer, Append]) -> None:
+        """Plan the append that commits a transaction at once. Under the lock."""
         transaction, append = what
         self.in_use.check_unused(transaction.tx_id)
         self.writer.frontier.check_marks(transaction.marks)
@@ -147,33 +183,34 @@ class TransactionManager:
 
     def prepare(self, transaction: TransactionBuffer) -> None:
         """Write PREPARE and PRE_MESSAGEs in one append, durable in every mode."""
-        tx_id, writer, in_use = transaction.tx_id, self.writer, self.in_use
         runs = runs_of(PRE_MESSAGE, transaction, self._compress_bytes_min)
-        prepare = prepare_of(transaction, runs)
-        records: list[Any] = preparing(prepare, runs)
+        append = Append(preparing(prepare_of(transaction, runs), runs))
+        self._commit_queue.run(self.plan_prepare, (transaction, append), True)
+        self.in_use.release(transaction)
 
-        def plan(append: Append) -> None:
-            in_use.check_unused(tx_id)
-            writer.frontier.check_marks(transaction.marks)
-            self.limits.check_open(self._ledger, writer.frontier.preparing(), prepare)
-            prepare.reserved = Reserve.needed_for(append.size)
-            self._reserve.take(prepare.reserved)
-            try:
-                number = writer.place(append)
-            except FmqError:
-                self._reserve.give_back(prepare.reserved)
-                raise
-            transaction.planned()
-            prepare.tx, prepare.prepared_us = number, prepare.time_us
-            for record in records[1:]:
-                record.tx = number
-            writer.append(append)
-            self._kept.keep(prepare, runs, append.size)
-            transaction.number = number
-            writer.frontier.add_prepare(prepare)
-
-        self._commit_queue.run(plan, Append(records), True)
-        in_use.release(transaction)
+    def plan_prepare(self, what: tuple[TransactionBuffer, Append]) -> None:
+        """Plan the append that prepares a transaction. Under the lock."""
+        transaction, append = what
+        writer, (prepare, *rest) = self.writer, append.records
+        self.in_use.check_unused(transaction.tx_id)
+        writer.frontier.check_marks(transaction.marks)
+        self.limits.check_open(self._ledger, writer.frontier.preparing(), prepare)
+        prepare.reserved = Reserve.needed_for(append.size)
+        self._reserve.take(prepare.reserved)
+        try:
+            number = writer.place(append)
+        except FmqError:
+            self._reserve.give_back(prepare.reserved)
+            raise
+        transaction.planned()
+        prepare.tx, prepare.prepared_us = number, prepare.time_us
+        for record in rest:
+            record.tx = number
+        writer.append(append)
+        runs = [record for record in rest if type(record) is Run]
+        self._kept.keep(prepare, runs, append.size)
+        transaction.number = number
+        writer.frontier.add_prepare(prepare)
 
     def relocate_oldest(self) -> bool:
         """Relocate the oldest undecided transaction if it is too old; return whether it was."""

@@ -144,7 +144,8 @@ class Messages:
                 lane = self.ledger.queue(topic, queue)
                 if lane is not None and offset < lane.next:
                     left = 0.0
-                wakeup = self.listen((topic,))
+                wakeup = Wakeup()
+                self.listen((topic,), wakeup)
             try:
                 self.clock.wait(wakeup.lock, left)
             finally:
@@ -196,20 +197,20 @@ class Messages:
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def listen(self, topics: tuple[str, ...]) -> Wakeup:
-        """Return a wakeup for the next message of any of `topics`. Under the lock."""
-        wakeup = Wakeup()
+    def listen(self, topics: tuple[str, ...], wakeup: Callable[[], None]) -> None:
+        """Have `wakeup` called, at least once, at the next message of any of `topics`. Under the
+        lock.
+        """
         for name in topics:
             topic = self.ledger.topics.get(name)
             if topic is not None:
                 topic.waiting.append(wakeup)
             else:
                 self.ledger.awaited.setdefault(name, []).append(wakeup)
-        return wakeup
 
-    def stop_listening(self, wakeup: Wakeup, topics: tuple[str, ...]) -> None:
+    def stop_listening(self, wakeup: Callable[[], None], topics: tuple[str, ...]) -> None:
         """Remove `wakeup` from the lists of `topics`."""
-        if wakeup.woken and len(topics) == 1:
+        if isinstance(wakeup, Wakeup) and wakeup.woken and len(topics) == 1:
             return  # it was removed when it was woken
         with self.lock:
             for name in topics:

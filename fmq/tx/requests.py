@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 from fmq.store.extension import Request
 from fmq.store.kinds import Record, Run
+from fmq.store.record import BadRecord
 
 FORGOTTEN_AFTER_US = 3600 * 1_000_000
 CLIENT_BYTES = 16
 
 
 class Done(NamedTuple):
-    """A record that carries out the requests from `first` on, one for each of its messages.
+    """A record that carries out requests: one, or one for each of its messages.
 
-    A request that has no messages of its own, as a COMMIT, counts as one and has no topic.
+    A record without messages, as a COMMIT, has no topic.
     """
 
     first: int
@@ -30,6 +31,7 @@ class Done(NamedTuple):
     topic: str
     queue: int
     offset: int
+    messages: int
 
 
 class KnownClient:
@@ -50,7 +52,12 @@ class Requests:
         self._clients: OrderedDict[bytes, KnownClient] = OrderedDict()
 
     def note(self, request: Request, record: Record) -> None:
-        """Note that `record` carries out `request`."""
+        """Note that `record` carries out `request`. Raises BadRecord if it cannot."""
+        place = "", 0, 0, 0
+        if isinstance(record, Run):
+            place = record.topic, record.queue, record.offset, record.count
+        if request.requests not in (1, place[-1]):
+            raise BadRecord(f"{request.requests} requests in a record of {place[-1]} messages")
         known = self._clients.get(request.client)
         if known is None:
             known = self._clients[request.client] = KnownClient()
@@ -58,11 +65,8 @@ class Requests:
         done, oldest = known.done, request.sequence - request.waiting
         while done and done[0].first + done[0].requests <= oldest:
             done.popleft()
-        count, place = 1, ("", 0, 0)
-        if isinstance(record, Run):
-            count, place = record.count, (record.topic, record.queue, record.offset)
-        done.append(Done(request.sequence, count, record.position, *place))
-        known.last = max(known.last, request.sequence + count - 1)
+        done.append(Done(request.sequence, request.requests, record.position, *place))
+        known.last = max(known.last, request.sequence + request.requests - 1)
         known.last_us = record.time_us
         self._forget_silent(record.time_us)
 
@@ -73,15 +77,12 @@ class Requests:
                 return
             del self._clients[client]
 
-    def find(self, client: bytes, sequence: int) -> Done | None:
-        """Return what carried out the request; None if it was not carried out."""
+    def find(self, client: bytes, sequence: int) -> list[Done]:
+        """Return the records that carried out the request; none if it was not carried out."""
         known = self._clients.get(client)
         if known is None or sequence > known.last:
-            return None
-        for done in known.done:
-            if done.first <= sequence < done.first + done.requests:
-                return done
-        return None
+            return []
+        return [done for done in known.done if 0 <= sequence - done.first < done.requests]
 
     def carried(self) -> list[list[Any]]:
         """Return all for the JSON of a checkpoint or a STATE record."""

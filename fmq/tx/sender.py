@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from fmq.errors import TooLarge
 from fmq.message import Body, Message, Receipt
+from fmq.options import Options
 from fmq.store.content import (
     Content,
     as_bytes,
@@ -18,18 +19,17 @@ from fmq.store.content import (
 )
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, Record, Run
-from fmq.tx.names import check_name, check_producer, no_text
-from fmq.tx.writer import Writer
+from fmq.tx.names import check_name, check_producer
+from fmq.tx.router import Router
 
 
 class Sender:
     """Makes appends of bodies and Messages, with a run for each queue."""
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self._topics = writer.ledger.topics
-        self._compress_bytes_min = writer.options.compress_bytes_min
-        self._message_bytes_max = writer.options.message_bytes_max
+    def __init__(self, router: Router, options: Options) -> None:
+        self._router = router
+        self._compress_bytes_min = options.compress_bytes_min
+        self._message_bytes_max = options.message_bytes_max
 
     def one(
         self,
@@ -42,13 +42,10 @@ class Sender:
         producer: str | None,
     ) -> Append:
         """Return the append of one message."""
-        try:
-            known = self._topics.get(topic)
-        except TypeError:
-            raise no_text("topic", topic) from None
+        known = self._router.find(topic)
         topic = check_name("topic", topic) if known is None else known.name
         alone = queue is None and known is not None and len(known.queues) == 1
-        number = 0 if alone else self._writer.choose_queue(topic, key, queue)
+        number = 0 if alone else self._router.choose_queue(topic, key, queue)
         producer = "" if producer is None else check_producer(producer)
         if (
             key is None
@@ -67,11 +64,11 @@ class Sender:
         self, topic: str, bodies: Iterable[Body | Message], queue: int | None, producer: str | None
     ) -> Append | None:
         """Return the append of many messages, in order within each queue; None if it is of none."""
-        topic = self._writer.name_of(topic)
+        topic = self._router.name_of(topic)
         producer = "" if producer is None else check_producer(producer)
         items, plain = split_bodies(bodies)
         if not items:
-            self._writer.check_target(topic, queue)
+            self._router.check_target(topic, queue)
             return None
         contents = (self._of_bodies if plain else self._of_items)(topic, items, queue)
         return self._append(topic, producer, contents)
@@ -94,7 +91,7 @@ class Sender:
             size = max(len(as_bytes(body)) for body in bodies)
             if size > self._message_bytes_max:
                 self._refuse_size(size)
-        number = self._writer.choose_queue(topic, None, queue)
+        number = self._router.choose_queue(topic, None, queue)
         return [(number, content) for content in contents]
 
     def _of_items(
@@ -106,7 +103,7 @@ class Sender:
             size = len(as_bytes(message.body))
             if size > self._message_bytes_max:
                 self._refuse_size(size)
-            number = self._writer.choose_queue(topic, message.key, queue)
+            number = self._router.choose_queue(topic, message.key, queue)
             lanes.setdefault(number, []).append(message)
         return [
             (number, encode_messages(part, self._compress_bytes_min))

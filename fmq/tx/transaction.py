@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from fmq.errors import (
     AlreadyDecided,
     EngineFailed,
+    OutcomeUnknown,
     TransactionError,
     UnknownTransaction,
     add_note,
@@ -19,13 +20,47 @@ from fmq.results import Outcome
 from fmq.store.section import is_refusal
 from fmq.tx.buffer import IN_DOUBT, OPEN, Ackable, Phase, TransactionBuffer
 
-if TYPE_CHECKING:
-    from fmq.tx.manager import TransactionManager
-
 T = TypeVar("T")
 
 PREPARED, COMMITTED, ROLLED_BACK = Phase.PREPARED, Phase.COMMITTED, Phase.ROLLED_BACK
 Receipts = Callable[[], list[Receipt]]
+
+
+class Coordinator(Protocol):
+    """What takes the steps of transactions: a TransactionManager, here or in another process."""
+
+    def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
+        """Commit an open transaction in one append; return how to get its receipts."""
+
+    def prepare(self, transaction: TransactionBuffer) -> None:
+        """Make an open transaction durable and undecided."""
+
+    def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
+        """Commit a prepared transaction; return how to get its receipts."""
+
+    def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
+        """Roll back a prepared transaction."""
+
+    def release(self, transaction: TransactionBuffer) -> None:
+        """Let the id of an open transaction be used again."""
+
+    def outcome(self, tx_id: str, number: int = 0) -> Outcome:
+        """Return what became of a transaction."""
+
+    def waits(self, sync: bool | None) -> bool:
+        """Return whether a call that was given this `sync` waits for it; raise TypeError."""
+
+    def makes_durable(self, sync: bool | None) -> bool:
+        """Return whether a call that was given this `sync` is durable on its return."""
+
+    def make_durable(self, sync: bool | None) -> None:
+        """Make durable what was decided without waiting, if a call with this `sync` waits."""
+
+    def check_open(self) -> None:
+        """Raise if no question is answered any more."""
+
+    def after(self) -> None:
+        """Note the end of a call that has written."""
 
 
 class Transaction:
@@ -36,7 +71,7 @@ class Transaction:
     nothing about the user's database.
     """
 
-    def __init__(self, manager: TransactionManager, buffer: TransactionBuffer) -> None:
+    def __init__(self, manager: Coordinator, buffer: TransactionBuffer) -> None:
         self._manager = manager
         self._buffer = buffer
         self._was_prepared = False
@@ -133,7 +168,7 @@ class Transaction:
         if self.phase is OPEN:
             take = manager.commit_at_once
         elif self._is_undecided():
-            take = manager.decisions.commit_prepared
+            take = manager.commit_prepared
         elif self.phase is COMMITTED:
             self._wait_until_durable(sync)
             return
@@ -149,13 +184,13 @@ class Transaction:
         `sync` says, as that of `commit`, whether the roll back of a prepared one is waited for.
         """
         manager, buffer = self._manager, self._buffer
-        manager.writer.commit_queue.waits(sync)  # or a TypeError, in any phase
+        manager.waits(sync)  # or a TypeError, in any phase
         if self._is_undecided():
             self._sync = sync
-            self._step(ROLLED_BACK, partial(manager.decisions.roll_back_prepared, sync=sync))
+            self._step(ROLLED_BACK, partial(manager.roll_back_prepared, sync=sync))
             buffer.leave_acks_to_the_journal()
         elif self.phase is OPEN:
-            manager.in_use.release(buffer)
+            manager.release(buffer)
             buffer.phase = ROLLED_BACK
         elif self.phase is not ROLLED_BACK:
             self._refuse_decision("rollback")
@@ -172,10 +207,10 @@ class Transaction:
 
     def _wait_until_durable(self, sync: bool | None) -> None:
         """Make durable what an earlier call has decided without waiting, if this call waits."""
-        writer = self._manager.writer
-        writer.commit_queue.waits(sync)  # or a TypeError
-        if not writer.makes_durable(self._sync):
-            self._manager.decisions.make_durable(sync)
+        manager = self._manager
+        manager.waits(sync)  # or a TypeError
+        if not manager.makes_durable(self._sync):
+            manager.make_durable(sync)
             self._sync = sync
 
     def _step(self, after: Phase, take: Callable[[TransactionBuffer], T]) -> T:
@@ -188,7 +223,7 @@ class Transaction:
             buffer.phase = IN_DOUBT  # an open one is in doubt once its append is planned
         try:
             result = take(buffer)
-        except EngineFailed:
+        except (EngineFailed, OutcomeUnknown):
             raise
         except BaseException as error:
             if is_refusal(error):
@@ -213,7 +248,7 @@ class Transaction:
                 "it is in the journal"
             )
         try:
-            return manager.decisions.outcome(self.tx_id, self._buffer.number)
+            return manager.outcome(self.tx_id, self._buffer.number)
         except OSError:
             manager.check_open()  # it may have been closed meanwhile, and its files with it
             raise

@@ -6,7 +6,6 @@ the disk can fail.
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from collections.abc import Callable
 from threading import RLock, get_ident
@@ -15,13 +14,11 @@ from typing import TypeVar
 from fmq.clock import Clock
 from fmq.options import Options
 from fmq.store.commit_queue import CommitQueue
-from fmq.store.content import text_bytes
 from fmq.store.journal import Append, Journal, measure
 from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Run, TopicMade
 from fmq.tx.apply import Step
 from fmq.tx.frontier import Frontier
 from fmq.tx.ledger import Ledger
-from fmq.tx.names import as_index, check_name, no_queue, no_text
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -48,8 +45,7 @@ class Writer:
         self.options = options
         self.frontier = Frontier(ledger)
         self._changing = commit_queue.changing
-        self._topics, self._spares, self._time_us = ledger.topics, journal.spares, clock.time_us
-        self._turns: dict[str, int] = {}  # the queue that a topic's last message went to
+        self._spares, self._time_us = journal.spares, clock.time_us
         # Functions that release what a dropped transaction or consumer held. The garbage collector
         # may run inside of any call, with any lock held. So a finalizer only appends here, and the
         # next call that consumes calls them, under the lock.
@@ -67,44 +63,6 @@ class Writer:
             now = self.frontier.last_us
         self.frontier.last_us = now
         return now
-
-    def name_of(self, topic: str) -> str:
-        """Return the name of a topic, which may be new; raise TypeError or BadName."""
-        try:
-            known = self.ledger.topics.get(topic)
-        except TypeError:
-            raise no_text("topic", topic) from None
-        return check_name("topic", topic) if known is None else known.name
-
-    def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
-        """Return the queue for a message: the given one, that of its key, or the next in turn."""
-        try:
-            known = self.ledger.topics.get(topic)
-        except TypeError:
-            raise no_text("topic", topic) from None
-        if known is None:
-            check_name("topic", topic)
-        count = self.options.queues_of(topic) if known is None else len(known.queues)
-        if queue is not None:
-            queue = as_index("queue", queue)
-            if not 0 <= queue < count:
-                raise no_queue(topic, queue, count)
-            return queue
-        if count == 1:
-            return 0
-        if key is not None:
-            return zlib.crc32(text_bytes("key", key)) % count
-        if known is None and not self.frontier.has_topic(topic):
-            return 0
-        self._turns[topic] = turn = (self._turns.get(topic, 0) + 1) % count
-        return turn
-
-    def check_target(self, topic: str, queue: int | None) -> None:
-        """Raise what `choose_queue` would raise, for a call that sends no message."""
-        if queue is not None:
-            self.choose_queue(topic, None, queue)
-        else:
-            check_name("topic", topic)
 
     def change(self, change: Callable[[], T]) -> T:
         """Call `change` under the lock."""

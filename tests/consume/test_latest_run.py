@@ -14,6 +14,7 @@ from fmq.errors import OffsetGone
 from fmq.store.latest_run import LATEST_RUN_BYTES_MAX
 from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.inside import inside
+from tests.small import listening
 
 TEXTS = st.none() | st.sampled_from(["", "k", "käse"])
 HEADERS = st.none() | st.dictionaries(st.sampled_from("ab"), st.sampled_from(["", "x"]), max_size=2)
@@ -29,9 +30,7 @@ class Sleeper:
         self.engine = fmq.open("shop", options, disk=self.disk, clock=FakeClock(), background=False)
 
     def waking(self, send: Callable[[], Any]) -> None:
-        messages = inside(self.engine).messages
-        with messages.lock:
-            wakeup = messages.listen(("t",))
+        wakeup = listening(self.engine, "t")
         send()
         assert wakeup.woken
 

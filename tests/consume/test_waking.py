@@ -14,7 +14,7 @@ from fmq.clock import Waitable
 from fmq.errors import Closed
 from fmq.testing.inside import inside
 from tests.interrupts import Interrupt
-from tests.small import CrashDisk, FakeClock, opened
+from tests.small import CrashDisk, FakeClock, listening, opened
 from tests.store.lines import Lines, at_each_line
 
 
@@ -124,10 +124,8 @@ def test_a_new_topic_wakes_the_polls_that_still_wait_for_it(
     engine: Engine, clock: WhileWaiting
 ) -> None:
     """Another poll has stopped waiting for the same topic."""
-    messages = inside(engine).messages
-    with messages.lock:
-        one, other = messages.listen(("missing",)), messages.listen(("missing",))
-    messages.stop_listening(one, ("missing",))
+    one, other = listening(engine, "missing"), listening(engine, "missing")
+    inside(engine).messages.stop_listening(one, ("missing",))
     engine.send("missing", b"job")
     assert (one.woken, other.woken) == (False, True)
 
@@ -139,9 +137,9 @@ def test_an_interrupt_at_any_line_of_a_wake_leaves_no_poll_asleep() -> None:
         with opened(CrashDisk()) as engine:
             engine.send("t", b"job")
             messages = inside(engine).messages
-            wakeups = [messages.listen(("t",)) for _ in range(3)]
+            wakeups = [listening(engine, "t") for _ in range(3)]
             # And one for a topic that is not there, whose consumer is just being closed.
-            wakeups.append(messages.listen(("missing",)))
+            wakeups.append(listening(engine, "missing"))
             messages.ledger.arrived.update(("t", "missing"))
             try:
                 lines.run(messages.wake)
@@ -158,7 +156,7 @@ def test_an_interrupt_at_any_line_of_a_release_leaves_no_poll_asleep(end: str) -
         with opened(CrashDisk()) as engine:
             engine.send("t", b"job")
             consumer, delivery = held(engine)
-            wakeup = inside(engine).messages.listen(("t",))
+            wakeup = listening(engine, "t")
             with suppress(KeyboardInterrupt):
                 interrupt.run(delivery.release if end == "release" else consumer.close)
             if engine.stats().failure is not None:

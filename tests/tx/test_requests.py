@@ -34,34 +34,48 @@ def send(engine: Engine, request: Request, count: int = 1) -> Run:
     return run
 
 
-def found(engine: Engine, client: bytes, sequence: int) -> Done | None:
+def found(engine: Engine, client: bytes, sequence: int) -> list[Done]:
     return inside(engine).ledger.requests.find(client, sequence)
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(0, (1 << 64) - 1), st.integers(0, 1023))
 def test_a_request_comes_back_as_it_was(client: bytes, sequence: int, waiting: int) -> None:
-    request = Request(client, sequence, waiting)
+    request = Request(client, sequence, waiting, 1 + waiting)
     assert request_in(extension_of(request)) == request
 
 
 def test_a_request_is_found_after_a_crash() -> None:
     disk = CrashDisk()
     with opened(disk) as engine:
-        run = send(engine, Request(A, 5, 0), 3)
-        for sequence in (5, 6, 7):
-            assert found(engine, A, sequence) == Done(5, 3, run.position, "t", 0, 0)
+        joined = send(engine, Request(A, 5, 0, 3), 3)
+        alone = send(engine, Request(A, 8, 1), 3)
         killed = disk.after_kill()
     with opened(killed) as engine:
-        assert found(engine, A, 7) == Done(5, 3, run.position, "t", 0, 0)
-        for client, sequence in ((A, 4), (A, 8), (B, 5)):
-            assert found(engine, client, sequence) is None
+        for sequence in (5, 6, 7):
+            assert found(engine, A, sequence) == [Done(5, 3, joined.position, "t", 0, 0, 3)]
+        assert found(engine, A, 8) == [Done(8, 1, alone.position, "t", 0, 3, 3)]
+        for client, sequence in ((A, 4), (A, 9), (B, 5)):
+            assert found(engine, client, sequence) == []
+
+
+def test_a_record_carries_out_one_request_or_one_for_each_message() -> None:
+    requests, run = Requests(), Run(MESSAGE, "t", 0, 0, 3, 0)
+    with pytest.raises(BadRecord, match="2 requests in a record of 3 messages"):
+        requests.note(Request(A, 0, 0, 2), run)
+
+
+def test_the_records_of_one_request_are_found_together() -> None:
+    requests = Requests()
+    for queue in range(3):
+        requests.note(Request(A, 7, 0), Run(MESSAGE, "t", queue, 0, 2, 0))
+    assert [done.queue for done in requests.find(A, 7)] == [0, 1, 2]
 
 
 def test_what_the_client_has_an_answer_to_is_forgotten() -> None:
     with opened(CrashDisk()) as engine:
         for sequence in range(10):
             send(engine, Request(A, sequence, min(sequence, 3)))
-        assert [found(engine, A, n) is not None for n in range(10)] == [False] * 6 + [True] * 4
+        assert [bool(found(engine, A, n)) for n in range(10)] == [False] * 6 + [True] * 4
 
 
 def test_requests_outlive_a_checkpoint_and_their_segments() -> None:
@@ -74,7 +88,7 @@ def test_requests_outlive_a_checkpoint_and_their_segments() -> None:
         killed = disk.after_kill()
     for state in (killed, disk):
         with opened(state) as engine:
-            assert found(engine, A, 0) == Done(0, 1, run.position, "t", 0, 0)
+            assert found(engine, A, 0) == [Done(0, 1, run.position, "t", 0, 0, 1)]
 
 
 @pytest.mark.parametrize("two_phases", [False, True])
@@ -91,8 +105,7 @@ def test_a_transaction_carries_out_one_request(two_phases: bool) -> None:
         if two_phases:
             engine.decide("T", "rollback")
     with opened(killed) as engine:
-        done = found(engine, A, 7)
-        assert done is not None
+        (done,) = found(engine, A, 7)
         assert (done.first, done.requests, done.topic) == (7, 1, "")
 
 
@@ -102,11 +115,11 @@ def test_a_client_that_is_silent_for_an_hour_is_forgotten() -> None:
         send(engine, Request(A, 0, 0))
         clock.advance(FORGOTTEN_AFTER_US / 1e6)
         send(engine, Request(B, 0, 0))
-        assert found(engine, A, 0) is not None
+        assert found(engine, A, 0)
         clock.advance(1)
         send(engine, Request(B, 1, 0))
-        assert found(engine, A, 0) is None
-        assert found(engine, B, 1) is not None
+        assert not found(engine, A, 0)
+        assert found(engine, B, 1)
 
 
 def test_as_many_requests_are_known_as_a_client_may_wait_for() -> None:
@@ -114,7 +127,7 @@ def test_as_many_requests_are_known_as_a_client_may_wait_for() -> None:
     run = Run(MESSAGE, "t", 0, 0, 1, 0)
     for sequence in range(5000):
         requests.note(Request(A, sequence, min(sequence, WAITING_MAX)), run)
-    assert sum(requests.find(A, n) is not None for n in range(5000)) == WAITING_MAX + 1
+    assert sum(bool(requests.find(A, n)) for n in range(5000)) == WAITING_MAX + 1
 
 
 @pytest.mark.parametrize(
@@ -123,9 +136,9 @@ def test_as_many_requests_are_known_as_a_client_may_wait_for() -> None:
         ["00", 0, 0, []],
         ["zz" * 16, 0, 0, []],
         ["00" * 16, -1, 0, []],
-        ["00" * 16, 0, 0, [[0, 1, 2, "t", 0]]],
-        ["00" * 16, 0, 0, [[0, 0, 2, "t", 0, 0]]],
-        ["00" * 16, 0, 0, [[0, 1, 2, None, 0, 0]]],
+        ["00" * 16, 0, 0, [[0, 1, 2, "t", 0, 0]]],
+        ["00" * 16, 0, 0, [[0, 0, 2, "t", 0, 0, 1]]],
+        ["00" * 16, 0, 0, [[0, 1, 2, None, 0, 0, 1]]],
         None,
     ],
 )

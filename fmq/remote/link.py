@@ -1,0 +1,322 @@
+"""The connection of one client, shared by its threads, and made again when it breaks.
+
+A request keeps its bytes until its answer comes. If the connection breaks, the thread that reads
+makes another one, and sends again what has no answer. Requests that write have a sequence, by
+which the engine knows those that it has carried out.
+
+One thread at a time reads, for all that wait: it hands each answer to the thread that asked. When
+it has its own, another one that waits goes on reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
+
+from fmq.clock import Clock
+from fmq.errors import Closed, Forked, NotServed, OutcomeUnknown
+from fmq.options import Options
+from fmq.tx.requests import CLIENT_BYTES
+from fmq.wire.frames import AGAIN, FAILED, VERSION, BadFrame, Frame, Op, Splitter, frame
+from fmq.wire.values import decode_error, decode_values, encode_values
+
+FRAME_BYTES_MAX = (1 << 32) - 1  # the engine process is trusted: it has our messages
+PAUSE_MIN, PAUSE_MAX = 0.01, 0.25  # seconds between two attempts to connect
+WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE))
+
+
+class Wire(Protocol):
+    """A connection: bytes in both directions."""
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data`."""
+
+    def receive(self) -> bytes:
+        """Return the next bytes; none at the end of the connection."""
+
+    def close(self) -> None: ...
+
+
+class Line(NamedTuple):
+    """A connection, and what has arrived of its next answer."""
+
+    wire: Wire
+    splitter: Splitter
+
+
+class Hello(NamedTuple):
+    """What an engine process says of itself."""
+
+    version: int
+    store: str
+    incarnation: bytes
+    path: str
+    options: Options
+    append_bytes_max: int
+
+
+class Asked:
+    """A request that waits for its answer."""
+
+    __slots__ = ("answer", "error", "frame", "is_done", "sequence", "wake")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence  # of one that writes; else -1
+        self.frame = Frame(0, 0, 0, 0, b"")
+        self.answer = b""
+        self.error: Exception | None = None
+        self.is_done = False
+        self.wake = Lock()
+        self.wake.acquire()
+
+    def end(self, answer: bytes, error: Exception | None) -> None:
+        """Give the answer to the thread that waits."""
+        self.answer, self.error, self.is_done = answer, error, True
+        if self.wake.locked():
+            self.wake.release()
+
+
+class Link:
+    """Requests and answers of one client."""
+
+    def __init__(
+        self,
+        where: str,
+        dial: Callable[[], Wire],
+        draw: Callable[[int], bytes],
+        clock: Clock,
+        retry_for: float,
+        joined: Callable[[], list[tuple[int, bytes]]],
+    ) -> None:
+        """`dial` makes a connection or raises OSError, `draw` returns random bytes. `joined` are
+        the handles of the consumers and what each JOIN said, for a new connection.
+        """
+        self._where = where
+        self._dial = dial
+        self._draw = draw
+        self._clock = clock
+        self._retry_for = retry_for
+        self._joined = joined
+        self._closed: Closed | Forked | None = None
+        self.forked()
+        self.hello = Hello(VERSION, "", b"", "", Options(), 0)
+
+    def forked(self) -> None:
+        """Begin anew, as another client: this is the child of a fork. The parent's connection is
+        not touched.
+        """
+        self._lock = Lock()
+        self._client = self._draw(CLIENT_BYTES)
+        self._line: Line | None = None
+        self._asked: dict[int, Asked] = {}  # by request, in their order
+        self._writing: dict[int, None] = {}  # the sequences without an answer
+        self._next_request = 1  # 0 is that of a JOIN that is said again
+        self._next_sequence = 0
+        self._has_reader = False
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def call(self, name: str, *args: object, **named: object) -> Any:
+        """Return the result of a call by name."""
+        return decode_values(self.ask(Op.CALL, encode_values([name, [*args], named])))
+
+    def ask(self, op: Op, payload: bytes, *, handle: int = 0) -> bytes:
+        """Return the answer to a request that can be made twice without harm."""
+        return self._ask(op, lambda sequence, waiting: payload, handle)
+
+    def write(self, op: Op, encode: Callable[[int, int], bytes]) -> bytes:
+        """Return the answer to a request that is carried out once. `encode` makes its payload of
+        its sequence and of how many before it have no answer.
+        """
+        return self._ask(op, encode, 0)
+
+    def _ask(self, op: Op, encode: Callable[[int, int], bytes], handle: int) -> bytes:
+        with self._lock:
+            self.check()
+            line = self._line or self._connect()
+            sequence = waiting = -1
+            if op in WRITES:
+                sequence = self._next_sequence
+                waiting = sequence - next(iter(self._writing), sequence)
+            payload = encode(sequence, waiting)  # may refuse
+            asked = Asked(sequence)
+            number = self._next_request
+            self._next_request = number % 0xFFFF_FFFF + 1
+            asked.frame = Frame(op, 0, handle, number, payload)
+            self._asked[number] = asked
+            if sequence >= 0:
+                self._next_sequence += 1
+                self._writing[sequence] = None
+            try:
+                line.wire.send(frame(op, number, payload, handle=handle))
+            except BaseException as error:
+                self._break(line)
+                if not isinstance(error, OSError):
+                    self._forget(asked)
+                    raise
+        try:
+            self._wait(asked)
+        finally:
+            if not asked.is_done:
+                with self._lock:
+                    self._forget(asked)
+        if asked.error is not None:
+            raise asked.error
+        return asked.answer
+
+    def _forget(self, asked: Asked) -> None:
+        """Forget a request: it was answered, or its caller does not wait any more."""
+        self._asked.pop(asked.frame.request, None)
+        self._writing.pop(asked.sequence, None)
+
+    def check(self) -> None:
+        """Raise if the client is closed."""
+        if self._closed is not None:
+            raise self._closed.with_traceback(None)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _wait(self, asked: Asked) -> None:
+        """Return when `asked` is done, reading for all if no other thread does."""
+        while not asked.is_done:
+            with self._lock:
+                reads = not self._has_reader and not asked.is_done
+                self._has_reader = self._has_reader or reads
+            if not reads:
+                asked.wake.acquire()
+                continue
+            try:
+                self._read_until(asked)
+            finally:
+                with self._lock:
+                    self._has_reader = False
+                    for other in self._asked.values():
+                        if not other.is_done and other is not asked:
+                            if other.wake.locked():
+                                other.wake.release()  # to read
+                            break
+
+    def _read_until(self, asked: Asked) -> None:
+        while not asked.is_done:
+            line = self._line
+            if line is None:
+                with self._lock:
+                    self.check()
+                    line = self._line or self._connect()
+            try:
+                data = line.wire.receive()
+                for each in line.splitter.feed(data):
+                    self._take(each)
+            except (OSError, BadFrame):
+                data = b""
+            except BaseException:
+                self._break(line)  # an answer may be lost, and is asked for again
+                raise
+            if not data:
+                self._break(line)
+
+    def _take(self, answer: Frame) -> None:
+        with self._lock:
+            asked = self._asked.get(answer.request)
+            if asked is None or asked.frame.op != answer.op:
+                return  # its caller does not wait any more
+            self._forget(asked)
+        try:
+            error = decode_error(answer.payload) if answer.flags & FAILED else None
+            asked.end(answer.payload, error)
+        except BadFrame as problem:
+            asked.end(b"", NotServed(f"{self._where}: an answer that cannot be read: {problem}"))
+
+    def _break(self, line: Line) -> None:
+        """Drop a connection that cannot go on."""
+        if self._line is line:
+            self._line = None
+        line.wire.close()
+
+    # --- connecting -----------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Connect for the first time."""
+        with self._lock:
+            self._connect()
+
+    def _connect(self) -> Line:
+        """Connect, and send again what has no answer. Raises NotServed. Under the lock."""
+        deadline = self._clock.monotonic() + self._retry_for
+        pause = PAUSE_MIN
+        while True:
+            try:
+                self._line = self._greet()
+                return self._line
+            except OSError as error:
+                if self._clock.monotonic() + pause > deadline:
+                    raise self._give_up(error) from error
+            self._sleep(pause)
+            pause = min(2 * pause, PAUSE_MAX)
+
+    def _sleep(self, seconds: float) -> None:
+        held = Lock()
+        held.acquire()
+        self._clock.wait(held, seconds)
+
+    def _greet(self) -> Line:
+        wire = self._dial()
+        splitter = Splitter(FRAME_BYTES_MAX)
+        try:
+            wire.send(frame(Op.HELLO, 0, encode_values([VERSION, self._client])))
+            found: list[Frame] = []
+            while not found:
+                data = wire.receive()
+                if not data:
+                    raise ConnectionResetError("the engine process closed the connection")
+                found = splitter.feed(data)
+            (answer,) = found
+            if answer.flags & FAILED:
+                raise decode_error(answer.payload)
+            self.hello = Hello(*decode_values(answer.payload))
+            again = [frame(Op.JOIN, 0, said, handle=handle) for handle, said in self._joined()]
+            for asked in self._asked.values():
+                op, _, handle, number, payload = asked.frame
+                again.append(frame(op, number, payload, flags=AGAIN, handle=handle))
+            if again:
+                wire.send(b"".join(again))
+        except BaseException:
+            wire.close()
+            raise
+        return Line(wire, splitter)
+
+    def _give_up(self, error: OSError) -> NotServed:
+        """Return the error of a call, after giving one to each that waits."""
+        why = f"{self._where}: no engine process answered for {self._retry_for:g} s ({error})"
+        for asked in [*self._asked.values()]:
+            self._forget(asked)
+            asked.end(b"", self._unknown(asked, why))
+        return NotServed(
+            f"{why}. Nothing was changed by this call. Look at SERVER.log in the directory, or "
+            "start the process yourself: fmq serve DIRECTORY."
+        )
+
+    def _unknown(self, asked: Asked, why: str) -> Exception:
+        if asked.frame.op not in WRITES:
+            return NotServed(f"{why}. Ask again.")
+        return OutcomeUnknown(
+            f"{why}, so it is not known whether what this call wrote is durable. Nothing that was "
+            "acknowledged is lost. Ask once the directory is served again: engine.outcome(tx_id) "
+            "for a transaction, engine.read for messages."
+        )
+
+    # --- ending ---------------------------------------------------------------------------------
+
+    def close(self, refusal: Closed) -> None:
+        """Close the connection. Calls that wait get `refusal`."""
+        with self._lock:
+            if self._closed is not None:
+                return
+            self._closed = refusal
+            line, self._line = self._line, None
+            for asked in [*self._asked.values()]:
+                self._forget(asked)
+                asked.end(b"", refusal)
+        if line is not None:
+            line.wire.close()

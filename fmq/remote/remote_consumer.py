@@ -1,0 +1,205 @@
+"""A consumer whose group is kept by an engine process."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from math import isnan
+from types import TracebackType
+from typing import NamedTuple
+from weakref import finalize
+
+from fmq.consume.delivery import Delivery, DeliveryBatch
+from fmq.errors import BadOption, Closed, FmqError, LeaseLost
+from fmq.remote.link import Link
+from fmq.remote.remote_manager import RemoteKeeper
+from fmq.store.batch import Batch
+from fmq.store.commit_queue import waits
+from fmq.store.kinds import AckRange
+from fmq.tx.names import check_count, check_seconds
+from fmq.wire.batches import decode_batch
+from fmq.wire.claims import CLAIM, AckAsked, encode_ack
+from fmq.wire.frames import Op
+from fmq.wire.values import encode_values
+
+
+class RemoteQueue(NamedTuple):
+    """A queue, as a delivery names it."""
+
+    topic: str
+    number: int
+
+
+class RemoteClaim:
+    """What one poll took: the engine process knows it by a number."""
+
+    __slots__ = ("number", "queue", "spent")
+
+    def __init__(self, number: int, queue: RemoteQueue) -> None:
+        self.number = number
+        self.queue = queue
+        self.spent: set[int] = set()  # offsets that were acked, given back, or are in a transaction
+
+
+class RemoteConsumer:
+    """A member of a group. Safe for threads."""
+
+    def __init__(
+        self,
+        link: Link,
+        keeper: RemoteKeeper,
+        handles: dict[int, bytes],
+        handle: int,
+        topics: tuple[str, ...],
+        group: str,
+        lease_seconds: float,
+    ) -> None:
+        """`handles` are the consumers of the client, and what each JOIN says."""
+        self._link = link
+        self._keeper = keeper
+        self._handles = handles
+        self._handle = handle
+        self._topics = topics
+        self._group = group
+        self._lease_seconds = lease_seconds
+        self._closed = False
+        said = encode_values([[*topics], group, lease_seconds])
+        link.ask(Op.JOIN, said, handle=handle)
+        handles[handle] = said
+        self._if_dropped = finalize(
+            self, keeper.dropped.append, partial(_leave, link, handles, handle)
+        )
+        self._if_dropped.atexit = False
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics whose messages it shares."""
+        return self._topics
+
+    @property
+    def group(self) -> str:
+        """The group that it is a member of."""
+        return self._group
+
+    def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
+        """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
+        found = self._poll(limit, timeout)
+        if found is None:
+            return []
+        claim, batch = found
+        return [Delivery(self, claim, message) for message in batch.messages]
+
+    def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
+        """Return up to `limit` messages of one queue, to be acked together.
+
+        Return None if there is none for `timeout` seconds.
+        """
+        found = self._poll(limit, timeout)
+        return None if found is None else DeliveryBatch(self, *found)
+
+    def _poll(self, limit: int, timeout: float) -> tuple[RemoteClaim, Batch] | None:
+        if type(limit) is not int or limit < 1:
+            limit = check_count("limit", limit)
+        if type(timeout) is not float or isnan(timeout):
+            timeout = check_seconds("timeout", timeout)
+        self._check()
+        self._keeper.change(_nothing)
+        answer = self._link.ask(Op.POLL, encode_values([limit, timeout]), handle=self._handle)
+        if not answer:
+            return None
+        batch = decode_batch(answer, CLAIM.size)
+        (number,) = CLAIM.unpack_from(answer)
+        return RemoteClaim(number, RemoteQueue(batch.topic, batch.queue)), batch
+
+    # --- what deliveries ask for ----------------------------------------------------------------
+
+    def _ack(self, claim: RemoteClaim, first: int, end: int, sync: bool | None) -> None:
+        self._check()
+        waits(sync, by_default=True)  # or a TypeError
+        asked = AckAsked(claim.number, first, end, sync, *claim.queue)
+        self._ask(Op.ACK, encode_ack(asked), claim, first, end)
+
+    def _give_back(self, claim: RemoteClaim, first: int, end: int) -> None:
+        self._check()
+        self._ask(Op.RELEASE, encode_values([claim.number, first, end]), claim, first, end)
+
+    def _ask(self, op: Op, payload: bytes, claim: RemoteClaim, first: int, end: int) -> None:
+        """Have the range acked or given back, once."""
+        self._spend(claim, first, end)
+        try:
+            self._link.ask(op, payload, handle=self._handle)
+        except LeaseLost as error:
+            raise self._lost(claim, first) from error
+        except BaseException:
+            claim.spent.difference_update(range(first, end))
+            raise
+
+    def _hold_for_transaction(
+        self, claim: RemoteClaim, first: int, end: int, keeper: object, holder: object
+    ) -> AckRange:
+        self._check()
+        if keeper is not self._keeper:
+            raise BadOption(
+                f"{claim.queue.topic}/{claim.queue.number} offset {first}: delivered by another "
+                "engine than the transaction's, which cannot ack it there. Nothing was changed; "
+                "consume and produce with one engine, or ack the delivery by itself."
+            )
+        self._spend(claim, first, end)
+        return AckRange(self._group, *claim.queue, first, end)
+
+    def _take_back(self, claim: RemoteClaim, first: int, end: int, holder: object) -> None:
+        """Let the range be acked by another call. Under the keeper's lock."""
+        claim.spent.difference_update(range(first, end))
+
+    def _spend(self, claim: RemoteClaim, first: int, end: int) -> None:
+        """Note what becomes of the range; raise LeaseLost if that was done before."""
+        offsets = range(first, end)
+
+        def spend() -> None:
+            if not claim.spent.isdisjoint(offsets):
+                raise self._lost(claim, first)
+            claim.spent.update(offsets)
+
+        self._keeper.change(spend)
+
+    def _lost(self, claim: RemoteClaim, first: int) -> LeaseLost:
+        return LeaseLost(
+            f"{claim.queue.topic}/{claim.queue.number} offset {first}: no longer this consumer's. "
+            "It was acked before, given back, is part of a transaction, or its lease of "
+            f"{self._lease_seconds:g} s ended and it was redelivered. Nothing was changed; "
+            "if handling takes longer, ask for a longer lease."
+        )
+
+    def _check(self) -> None:
+        self._link.check()
+        if self._closed:
+            raise Closed("the consumer is closed; make another one with engine.consumer(...)")
+
+    def close(self) -> None:
+        """Leave the group. What is not acked is redelivered to the other members."""
+        if not self._closed:
+            self._closed = True
+            self._if_dropped.detach()
+            _leave(self._link, self._handles, self._handle)
+
+    def __enter__(self) -> RemoteConsumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _leave(link: Link, handles: dict[int, bytes], handle: int) -> None:
+    """Give back what a consumer holds. Raises nothing: an engine that is gone holds nothing."""
+    if handles.pop(handle, None) is not None:
+        with suppress(FmqError):
+            link.ask(Op.LEAVE, b"", handle=handle)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,271 @@
+"""An engine in another process: the calls of `Engine`, carried out by the process that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+from types import TracebackType
+from typing import NamedTuple
+
+from fmq.clock import Clock
+from fmq.errors import BadOption, Closed
+from fmq.message import Body, Decision, Mark, Message, Receipt
+from fmq.options import SECONDS_MAX, Options
+from fmq.remote.link import Link, Wire
+from fmq.remote.remote_consumer import RemoteConsumer
+from fmq.remote.remote_manager import RemoteManager
+from fmq.results import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
+from fmq.stats import Stats
+from fmq.store.batch import Batch
+from fmq.store.commit_queue import waits
+from fmq.store.journal import Append
+from fmq.tx.ids import DRAWN_BYTES
+from fmq.tx.messages import read_in_batches
+from fmq.tx.names import (
+    check_name,
+    check_names,
+    check_place,
+    check_seconds,
+    check_text,
+)
+from fmq.tx.router import Router
+from fmq.tx.sender import Sender
+from fmq.tx.transaction import Transaction
+from fmq.wire.batches import decode_batch
+from fmq.wire.frames import Op
+from fmq.wire.runs import encode_runs
+from fmq.wire.sends import SendAsked, decode_sent, encode_send
+from fmq.wire.values import encode_values
+
+HANDLES = 1 << 16
+
+
+class RemoteTopic(NamedTuple):
+    """A topic that the engine process has told about."""
+
+    name: str
+    queues: range
+
+
+class RemoteEngine:
+    """A directory that another process has open, made by `fmq.connect`. Safe for threads."""
+
+    def __init__(
+        self,
+        where: str,
+        dial: Callable[[], Wire],
+        draw: Callable[[int], bytes],
+        clock: Clock,
+        retry_for: float,
+    ) -> None:
+        """`dial` makes a connection or raises OSError, and `draw` returns random bytes."""
+        self._where = where
+        self._consumers: dict[int, bytes] = {}  # by handle: what each JOIN says
+        self._handles = count(1)
+        self._topics: dict[str, RemoteTopic] = {}
+        joined = self._joined
+        self._link = link = Link(where, dial, draw, clock, retry_for, joined)
+        link.connect()
+        self._router = router = Router(self._topics, self._queues_of, lambda _: True)
+        self._sender = Sender(router, link.hello.options)
+        self._manager = RemoteManager(link, router, clock, draw(DRAWN_BYTES))
+
+    def _joined(self) -> list[tuple[int, bytes]]:
+        self._topics.clear()  # the new process may have other options
+        return [*self._consumers.items()]
+
+    def _queues_of(self, topic: str) -> int:
+        queues: int = self._link.call("queues_of", topic)
+        self._topics[topic] = RemoteTopic(topic, range(queues))
+        return queues
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        queue: int | None = None,
+        producer: str | None = None,
+        sync: bool | None = None,
+    ) -> Receipt:
+        """Append one message, as `Engine.send` does."""
+        self._link.check()
+        append = self._sender.one(topic, body, key, tag, headers, queue, producer)
+        return self._send(append, sync)[0]
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        *,
+        queue: int | None = None,
+        producer: str | None = None,
+        sync: bool | None = None,
+    ) -> list[Receipt]:
+        """Append bodies or Messages, all or none of them. Return one receipt for each record."""
+        self._link.check()
+        append = self._sender.many(topic, bodies, queue, producer)
+        if append is None:
+            waits(sync, by_default=True)  # or a TypeError
+            return []
+        return self._send(append, sync)
+
+    def _send(self, append: Append, sync: bool | None) -> list[Receipt]:
+        waits(sync, by_default=True)  # or a TypeError
+        runs = append.records
+        messages, producer, topic = encode_runs(runs), runs[0].producer, runs[0].topic
+
+        def encode(sequence: int, waiting: int) -> bytes:
+            return encode_send(SendAsked(sequence, waiting, sync, producer), messages)
+
+        return decode_sent(topic, self._link.write(Op.SEND, encode))
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        *,
+        tx_id: str | None = None,
+        producer: str | None = None,
+        check_after: float | None = None,
+    ) -> Transaction:
+        """Return a new transaction over any topics. As a `with` block it commits at its end."""
+        self._link.check()
+        return self._manager.begin(tx_id, producer, check_after)
+
+    def outcome(self, tx_id: str) -> Outcome:
+        """Return whether a transaction is undecided, committed or rolled back, and why."""
+        found: Outcome = self._link.call("outcome", tx_id)
+        return found
+
+    def undecided(self) -> list[UndecidedTransaction]:
+        """Return the sealed transactions that wait for their decision, the oldest first."""
+        found: list[UndecidedTransaction] = self._link.call("undecided")
+        return found
+
+    def decide(
+        self,
+        tx_id: str,
+        decision: Decision,
+        *,
+        reason: str | None = None,
+        decided_by: str | None = None,
+        seal: str | None = None,
+        sync: bool | None = None,
+    ) -> Outcome:
+        """Commit or roll back an undecided transaction, in its producer's place."""
+        named = {"reason": reason, "decided_by": decided_by, "seal": seal, "sync": sync}
+        found: Outcome = self._link.call("decide", tx_id, decision, **named)
+        return found
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def read(
+        self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
+    ) -> list[Message]:
+        """Return the messages of `queue` from `offset`, at most `limit`; wait `timeout` seconds."""
+        self._link.check()
+        return read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
+
+    def read_batch(
+        self,
+        topic: str,
+        *,
+        queue: int = 0,
+        offset: int = 0,
+        limit: int = 1000,
+        timeout: float = 0.0,
+    ) -> Batch | None:
+        """Return the same as one Batch, which has the bodies; None if there are no messages."""
+        self._link.check()
+        queue, offset, limit = check_place(topic, queue, offset, limit)
+        timeout = check_seconds("timeout", timeout)
+        said = encode_values([topic, queue, offset, limit, timeout])
+        answer = self._link.ask(Op.READ, said)
+        return decode_batch(answer) if answer else None
+
+    def consumer(
+        self, topics: str | Iterable[str], *, group: str, lease_seconds: float | None = None
+    ) -> RemoteConsumer:
+        """Return a member of `group`, which shares the messages of `topics`."""
+        self._link.check()
+        names = check_names("topic", topics)
+        group = check_name("group", group)
+        if not names:
+            raise BadOption("topics: name at least one to consume from. Nothing was changed.")
+        lease = self._link.hello.options.lease_seconds
+        if lease_seconds is not None:
+            lease = check_seconds("lease_seconds", lease_seconds)
+            if not 0 < lease <= SECONDS_MAX:
+                raise BadOption(
+                    f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
+                    "Nothing was changed."
+                )
+        handle = next(each for each in self._handles if each % HANDLES not in self._consumers)
+        what = self._link, self._manager.keeper, self._consumers, handle % HANDLES
+        return RemoteConsumer(*what, names, group, lease)
+
+    def mark(self, name: str) -> Mark | None:
+        """Return the mark that a committed transaction has set under `name`; None without one."""
+        found: Mark | None = self._link.call("mark", check_text("mark", name))
+        return found
+
+    def queues(self, topic: str | None = None) -> list[QueueInfo]:
+        """Return all queues, or those of one topic, with their offsets at this instant."""
+        found: list[QueueInfo] = self._link.call("queues", topic)
+        return found
+
+    def groups(self, group: str | None = None) -> list[GroupInfo]:
+        """Return how far each group is, or one group, in each queue it has taken from."""
+        found: list[GroupInfo] = self._link.call("groups", group)
+        return found
+
+    # --- the engine itself ----------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        return self._link.hello.path
+
+    @property
+    def options(self) -> Options:
+        """Return a copy of the options that the engine was opened with."""
+        return replace(self._link.hello.options)
+
+    def sync(self) -> None:
+        """Make everything sent so far durable, whatever the sync mode."""
+        self._link.call("sync")
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint, from which recovery can start."""
+        self._link.call("checkpoint")
+
+    def stats(self) -> Stats:
+        """Return a snapshot of the engine."""
+        found: Stats = self._link.call("stats")
+        return found
+
+    def close(self) -> None:
+        """Close the connection. What consumers hold is given back."""
+        self._link.close(
+            Closed(f"{self._where}: the client is closed; fmq.connect() makes another")
+        )
+
+    def __enter__(self) -> RemoteEngine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<RemoteEngine {self._where}>"

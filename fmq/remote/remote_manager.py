@@ -1,0 +1,154 @@
+"""Transactions that are collected here and committed by an engine process."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import RLock
+from typing import Any, TypeVar
+
+from fmq.clock import Clock
+from fmq.message import Receipt
+from fmq.remote.link import Link
+from fmq.results import Outcome
+from fmq.store.commit_queue import waits
+from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
+from fmq.tx.appends import runs_of
+from fmq.tx.buffer import TransactionBuffer
+from fmq.tx.ids import TxIds
+from fmq.tx.limits import Limits
+from fmq.tx.manager import in_ms
+from fmq.tx.names import check_name, check_tx_id
+from fmq.tx.router import Router
+from fmq.tx.transaction import Receipts, Transaction
+from fmq.wire.frames import Op
+from fmq.wire.runs import encode_runs
+from fmq.wire.transactions import Collected, encode_collected
+from fmq.wire.values import decode_values
+
+T = TypeVar("T", bound=Transaction)
+
+
+class RemoteKeeper:
+    """Guards what the deliveries of one client are held for."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self.dropped: deque[Callable[[], object]] = deque()
+
+    def change(self, change: Callable[[], None]) -> None:
+        """Call `change` under the lock."""
+        with self._lock:
+            while self.dropped:
+                self.dropped.popleft()()
+            change()
+
+
+class RemoteManager:
+    """The transactions of one client."""
+
+    def __init__(self, link: Link, router: Router, clock: Clock, drawn: bytes) -> None:
+        """`drawn` are random bytes for ids."""
+        self._link = link
+        self._router = router
+        self._clock = clock
+        self._ids = TxIds(drawn)
+        self.keeper = RemoteKeeper()
+
+    def begin(
+        self,
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+        make: type[T] = Transaction,  # type: ignore[assignment]
+    ) -> T:
+        """Return a new transaction; raise TxIdInUse if its id is in use."""
+        if producer is not None:
+            producer = check_name("producer", producer)
+        check_after_ms = in_ms(check_after)
+        named = tx_id is not None
+        if tx_id is None:
+            tx_id = self._ids.make(self._clock.time_us())
+        else:
+            tx_id = check_tx_id(tx_id)
+            self._link.call("check_unused", tx_id)
+        hello = self._link.hello
+        limits = Limits(hello.options, hello.append_bytes_max)
+        names = tx_id, producer or "", check_after_ms
+        return make(self, TransactionBuffer(self.keeper, self._router, limits, *names, named=named))
+
+    # --- the steps of a transaction -------------------------------------------------------------
+
+    def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
+        """Have an open transaction committed; return how to get its receipts."""
+        self.waits(sync)  # or a TypeError
+        answer = self._write(Op.COMMIT, TX_MESSAGE, transaction, sync)
+        return lambda: decode_values(answer)
+
+    def prepare(self, transaction: TransactionBuffer) -> None:
+        """Have an open transaction made durable and undecided."""
+        answer = self._write(Op.PREPARE, PRE_MESSAGE, transaction, True)
+        transaction.number = decode_values(answer)
+
+    def _write(
+        self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None
+    ) -> bytes:
+        options = self._link.hello.options
+        messages = encode_runs(runs_of(kind, transaction, options.compress_bytes_min))
+        acks = [_place(each) for each in transaction.held()]
+        expected = transaction.marks.expected
+        marks = [[*change, expected.get(change.name)] for change in transaction.marks.changes()]
+        after = transaction.check_after_ms
+        what = (
+            *(transaction.tx_id, transaction.named, transaction.producer or None),
+            *(None if after < 0 else after / 1000, transaction.bound, acks, marks),
+        )
+
+        def encode(sequence: int, waiting: int) -> bytes:
+            return encode_collected(Collected(sequence, waiting, sync, *what), messages)
+
+        transaction.planned()
+        return self._link.write(op, encode)
+
+    def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
+        """Have a prepared transaction committed; return how to get its receipts."""
+        number = transaction.number
+        found: list[Receipt] = self._link.call("commit_prepared", transaction.tx_id, number, sync)
+        return lambda: found
+
+    def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
+        """Have a prepared transaction rolled back."""
+        self._link.call("roll_back_prepared", transaction.tx_id, transaction.number, sync)
+
+    def release(self, transaction: TransactionBuffer) -> None:
+        """Do nothing: an id is held by the engine process only while it writes."""
+
+    def outcome(self, tx_id: str, number: int = 0) -> Outcome:
+        """Return what became of a transaction."""
+        found: Outcome = self._link.call("outcome_of", tx_id, number)
+        return found
+
+    def waits(self, sync: bool | None) -> bool:
+        """Return whether a call that was given this `sync` waits for it; raise TypeError."""
+        return waits(sync, by_default=self._link.hello.options.sync != "interval")
+
+    def makes_durable(self, sync: bool | None) -> bool:
+        """Return whether a call that was given this `sync` is durable on its return."""
+        return self.waits(sync) and (sync is True or self._link.hello.options.sync == "always")
+
+    def make_durable(self, sync: bool | None) -> None:
+        """Make durable what was decided without waiting, if a call with this `sync` waits."""
+        if self.waits(sync):
+            self._link.call("sync")
+
+    def check_open(self) -> None:
+        """Raise if the client is closed."""
+        self._link.check()
+
+    def after(self) -> None:
+        """Do nothing: the engine process does its chores."""
+
+
+def _place(delivery: Any) -> list[int]:
+    """Return how a frame names a delivery: its consumer's handle, the claim, and its offsets."""
+    return [delivery._consumer._handle, delivery._claim.number, *delivery._offsets()]

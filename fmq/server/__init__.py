@@ -1,0 +1,1 @@
+"""The side of the engine: it serves clients in other processes."""

@@ -1,0 +1,75 @@
+"""What the sessions of one engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fmq.parts import Parts
+from fmq.server.turn import Turn, WriteOrder
+
+if TYPE_CHECKING:
+    from fmq.server.session import Session
+
+
+class Timer(Protocol):
+    """A call that was put off."""
+
+    def cancel(self) -> None: ...
+
+
+class Loop(Protocol):
+    """What calls back: an event loop of asyncio, or that of a test."""
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object: ...
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object: ...
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer: ...
+
+
+class Host:
+    """One engine, its clients, and the turn that collects what they write."""
+
+    def __init__(
+        self,
+        engine: Any,
+        parts: Parts,
+        loop: Loop,
+        incarnation: bytes,
+        after: Callable[[], None],
+    ) -> None:
+        """`incarnation` are random bytes, which no other process that serves has."""
+        self.engine = engine
+        self.parts = parts
+        self.loop = loop
+        self.incarnation = incarnation
+        self.turn = Turn(parts.commit_queue, after)
+        self.sessions: dict[bytes, Session] = {}  # by client
+        self._is_scheduled = False
+        self._dirty: set[Session] = set()  # those that have answers to send
+
+    def order(self, *what: Any) -> None:
+        """Have an order written at the end of this turn of the loop."""
+        self.turn.add(WriteOrder(*what))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_scheduled = False
+        self.commit()
+
+    def commit(self) -> None:
+        """Write what was ordered so far, and answer."""
+        self.turn.commit()
+        self.flush()
+
+    def answered(self, session: Session) -> None:
+        """Note that `session` has an answer to send."""
+        self._dirty.add(session)
+
+    def flush(self) -> None:
+        """Send all answers."""
+        while self._dirty:
+            self._dirty.pop().flush()

@@ -1,0 +1,177 @@
+"""The consumers of a client, and requests that wait until there is something to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from fmq.clock import Clock
+from fmq.consume.consumer import Consumer
+from fmq.consume.delivery import DeliveredRange
+from fmq.consume.holds import Claim
+from fmq.errors import FmqError, LeaseLost
+from fmq.server.host import Loop, Timer
+from fmq.wire.batches import encode_batch, fitting
+from fmq.wire.claims import CLAIM
+
+
+class ClaimedPart(DeliveredRange):
+    """A part of what a poll has handed to a client."""
+
+    __slots__ = ("_first_and_end",)
+
+    def __init__(self, consumer: Consumer, claim: Claim, first: int, end: int) -> None:
+        self._consumer = consumer
+        self._claim = claim
+        self._first_and_end = first, end
+
+    def _offsets(self) -> tuple[int, int]:
+        return self._first_and_end
+
+
+class Member:
+    """One consumer of a client, with the claims that the client may still ack."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._claims: dict[int, Claim] = {}
+        self._next = 0
+
+    @property
+    def group(self) -> str:
+        return self._consumer.group
+
+    def poll(self, limit: int) -> bytes | None:
+        """Return the bytes of a claim and its messages; None if there is nothing."""
+        delivered = self._consumer.poll_batch(limit=limit)
+        if delivered is None:
+            return None
+        claim, (_, end), batch = delivered._claim, delivered._offsets(), fitting(delivered._batch)
+        if batch.next < end:
+            self._consumer._try_give_back(claim, batch.next, end)
+        number = self._next
+        self._next = (number + 1) & 0xFFFF_FFFF
+        self._forget()
+        self._claims[number] = claim
+        return CLAIM.pack(number) + encode_batch(batch)
+
+    def _forget(self) -> None:
+        """Forget the claims of which nothing is held any more."""
+        if len(self._claims) % 64 == 63:
+            claims = self._claims.items()
+            self._claims = {number: claim for number, claim in claims if self._holds(claim)}
+
+    def _holds(self, claim: Claim) -> bool:
+        """Return whether `claim` holds any of its messages."""
+        return any(
+            claim.holds.is_held_by(at, at + 1, claim) for at in range(claim.first, claim.end)
+        )
+
+    def listen(self, notify: Callable[[], None]) -> float:
+        """Have `notify` called when a poll may find something; return when to look anyway."""
+        return self._consumer._listen_for(notify)
+
+    def stop(self, notify: Callable[[], None]) -> None:
+        """Do not call `notify` any more."""
+        self._consumer._stop_listening(notify)
+
+    def part(self, number: int, first: int, end: int) -> ClaimedPart:
+        """Return what a transaction can ack; raise LeaseLost."""
+        return ClaimedPart(self._consumer, self._claim(number, first), first, end)
+
+    def _claim(self, number: int, first: int) -> Claim:
+        claim = self._claims.get(number)
+        if claim is None:
+            raise LeaseLost(
+                f"offset {first}: was acked before, or its lease has ended and it is redelivered. "
+                "Nothing was changed."
+            )
+        return claim
+
+    def plan_ack(self, number: int, first: int, end: int) -> Callable[[], None]:
+        """Return the plan of an ack; raise LeaseLost."""
+        claim = self._claim(number, first)
+        return partial(self._consumer._plan_ack, self._consumer._acking(claim, first, end))
+
+    def release(self, number: int, first: int, end: int) -> None:
+        """Give messages back; raise LeaseLost."""
+        self._consumer._give_back(self._claim(number, first), first, end)
+
+    def leave(self) -> None:
+        """Give everything back: the client is gone."""
+        self._claims.clear()
+        with suppress(FmqError):  # the engine has closed, and holds nothing
+            self._consumer.close()
+
+
+class Waiting:
+    """A request that is answered as soon as there is something, or at its end."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        timeout: float,
+        look: Callable[[], bytes | None],
+        listen: Callable[[Callable[[], None]], float],
+        stop: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`look` returns an answer or None. `listen` has its argument called when it is worth to
+        look again, and returns when to do so anyway; `stop` undoes that.
+        """
+        self._loop = loop
+        self._clock = clock
+        self._deadline = clock.monotonic() + timeout
+        self._look = look
+        self._listen = listen
+        self._stop = stop
+        self._timer: Timer | None = None
+        self._end: Callable[[bytes | None, Exception | None], None] | None = None
+        self._is_listening = False
+
+    def begin(self, end: Callable[[bytes | None, Exception | None], None]) -> None:
+        """Look, and call `end` once, with the answer or an error."""
+        self._end = end
+        self._again()
+
+    def notify(self) -> None:
+        """Look again, soon. From any thread, under the engine's lock."""
+        self._loop.call_soon_threadsafe(self._again)
+
+    def _again(self) -> None:
+        if self._end is None:
+            return
+        self._quiet()
+        try:
+            found = self._look()
+            if found is None and (now := self._clock.monotonic()) < self._deadline:
+                until = min(self._deadline, self._listen(self.notify))
+                self._is_listening = True
+                found = self._look()  # it may have come before there was a listener
+                if found is None:
+                    self._timer = self._loop.call_later(max(until - now, 0.0), self._again)
+                    return
+        except (FmqError, TypeError) as error:
+            self._finish(None, error)
+            return
+        self._finish(found, None)
+
+    def _finish(self, found: bytes | None, error: Exception | None) -> None:
+        end = self._end
+        self.cancel()
+        if end is not None:
+            end(found, error)
+
+    def _quiet(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_listening:
+            self._is_listening = False
+            self._stop(self.notify)
+
+    def cancel(self) -> None:
+        """Do nothing more."""
+        self._quiet()
+        self._end = None

@@ -1,0 +1,138 @@
+"""Connections in memory: clients and an engine that serves them, in one thread, without sockets.
+
+A client that waits for an answer runs the loop of the server until there is one. So a test decides
+in which order things happen, and where a stream is cut.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from fmq.engine import Engine
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.server.host import Host
+from fmq.server.session import Session
+from fmq.testing.fake_clock import FakeClock
+from fmq.testing.inside import inside
+
+RETRY_FOR = 30.0
+
+
+class FakeTimer:
+    """A call that was put off."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call: Callable[[], object] | None = call
+
+    def cancel(self) -> None:
+        """Do not make the call."""
+        self.call = None
+
+
+class FakeLoop:
+    """Implements the Loop of a server, by a clock that a test moves."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self._soon: deque[Callable[[], object]] = deque()
+        self._later: list[tuple[float, int, FakeTimer]] = []
+        self._numbers = count()
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
+        """Call it at the next step."""
+        self._soon.append(lambda: callback(*args))
+        return None
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> FakeTimer:
+        """Call it once the clock has moved on by `delay` seconds."""
+        timer = FakeTimer(lambda: callback(*args))
+        heappush(self._later, (self._clock.monotonic() + delay, next(self._numbers), timer))
+        return timer
+
+    def step(self) -> bool:
+        """Make one call; if there is none, move the clock to the next. Return False without any."""
+        if self._soon:
+            self._soon.popleft()()
+            return True
+        while self._later:
+            when, _, timer = heappop(self._later)
+            if timer.call is not None:
+                self._clock.advance(max(0.0, when - self._clock.monotonic()))
+                timer.call()
+                return True
+        return False
+
+    def run(self) -> None:
+        """Make all calls that are due now."""
+        while self._soon:
+            self._soon.popleft()()
+
+
+class MemoryWire:
+    """Implements Wire: the client's end of a connection to a session."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        self._server = server
+        self._arrived: deque[bytes] = deque()
+        self._is_open = True
+        host = server.host
+        if host is None:
+            raise ConnectionRefusedError("no engine serves")
+        self._session = Session(host, self._arrived.append, self._cut)
+
+    def _cut(self) -> None:
+        self._is_open = False
+
+    def send(self, data: bytes) -> None:
+        """Hand `data` to the session."""
+        if not self._is_open:
+            raise BrokenPipeError("the connection was cut")
+        self._server.deliver(self._session, data)
+
+    def receive(self) -> bytes:
+        """Run the server until there is an answer."""
+        while not self._arrived:
+            if not self._is_open or self._server.host is None:
+                return b""
+            assert self._server.loop.step(), "no answer will ever come"
+        return self._arrived.popleft()
+
+    def close(self) -> None:
+        """End the connection, as the death of the client would."""
+        self._is_open = False
+        self._session.ended()
+
+
+class MemoryServer:
+    """An engine with sessions, and the clients that a test connects to it."""
+
+    def __init__(self, engine: Engine, clock: FakeClock) -> None:
+        self.loop = FakeLoop(clock)
+        self._clock = clock
+        self._drawn = count(1)
+        self.host: Host | None = None
+        self.serve(engine)
+
+    def draw(self, size: int) -> bytes:
+        """Return bytes that no other call returns."""
+        return next(self._drawn).to_bytes(size, "little")
+
+    def serve(self, engine: Engine) -> None:
+        """Serve `engine` from now on: another process has begun."""
+        parts = inside(engine)
+        self.host = Host(engine, parts, self.loop, self.draw(8), engine._after)
+
+    def deliver(self, session: Session, data: bytes) -> None:
+        """Hand bytes of a client to its session. A test may cut them here."""
+        session.received(data)
+
+    def connect(self) -> RemoteEngine:
+        """Return a client."""
+        where = "the engine in memory"
+        return RemoteEngine(where, lambda: MemoryWire(self), self.draw, self._clock, RETRY_FOR)

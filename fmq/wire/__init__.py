@@ -1,0 +1,1 @@
+"""What a client and the engine process say to each other: frames, values and messages as bytes."""

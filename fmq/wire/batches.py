@@ -1,0 +1,91 @@
+"""Batches of messages in an answer: where they come from, and one run that holds them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+
+from fmq.message import Message, Origin
+from fmq.store.batch import Batch, messages_of
+from fmq.store.columns import BadColumns, Columns
+from fmq.store.content import Content, encode_bodies, encode_messages
+from fmq.store.kinds import MESSAGE, Run
+from fmq.wire.frames import BadFrame
+from fmq.wire.runs import decode_runs, encode_runs
+from fmq.wire.values import decode_values, encode_values
+
+SIZE = Struct("<I")
+ANSWER_BYTES_MAX = 4 << 20  # of bodies; a single message may be larger
+
+
+class ReceivedRuns:
+    """The runs of a batch that came over a connection. Its places are numbers of its origins."""
+
+    def __init__(
+        self, columns: Columns, first: int, origins: Sequence[Origin], counts: Sequence[int]
+    ) -> None:
+        self._columns = columns
+        self._first = first
+        self._origins = origins
+        self.counts = counts
+
+    @property
+    def places(self) -> Sequence[int]:
+        return range(len(self._origins))
+
+    def messages(
+        self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
+    ) -> list[Message]:
+        """Return `bodies` as messages from the offset `low` on."""
+        return messages_of(self._columns, bodies, self._origins[place], self._first, low)
+
+
+def fitting(batch: Batch) -> Batch:
+    """Return as much of `batch` as one answer may hold: at least one message."""
+    size = 0
+    for count, body in enumerate(batch.bodies):
+        size += len(body)
+        if count and size > ANSWER_BYTES_MAX:
+            return batch.part(batch.offset, count)
+    return batch
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """Return the bytes of a batch."""
+    messages = batch.messages
+    origins = []
+    for origin, alike in groupby(messages, lambda message: message.origin):
+        assert origin is not None
+        origins.append([len(list(alike)), *origin[2:]])
+    if any(each.key is not None or each.tag is not None or each.headers for each in messages):
+        content: Content = encode_messages(messages, None)
+    else:
+        content = encode_bodies(batch.bodies, None)
+    origin_values = encode_values([batch.offset, origins])
+    run = Run(MESSAGE, batch.topic, batch.queue, 0, content.count, 0, content=content)
+    return b"".join((SIZE.pack(len(origin_values)), origin_values, encode_runs((run,))))
+
+
+def decode_batch(data: bytes, at: int = 0) -> Batch:
+    """Return the batch whose bytes begin at `data[at]`. Raises BadFrame."""
+    try:
+        (size,) = SIZE.unpack_from(data, at)
+        at += SIZE.size
+        offset, found = decode_values(data[at : at + size])
+        (run,) = decode_runs(data, at + size, MESSAGE, "", 1 << 32)
+        content: Any = run.content
+        origins = [Origin(run.topic, run.queue, *where) for _, *where in found]
+        columns = Columns(
+            content.count, content.flags, content.columns, content.bodies, content.raw_bytes
+        )
+        counts = [count for count, *_ in found]
+        runs = ReceivedRuns(columns, offset, origins, counts)
+        bodies = columns.bodies()
+        if sum(counts) != len(bodies):
+            raise BadFrame("the origins of a batch are not those of its messages")
+        return Batch(run.topic, run.queue, offset, bodies, offset, [runs], 0)
+    except (StructError, ValueError, TypeError, BadColumns) as error:
+        raise BadFrame(f"a batch that cannot be read: {error}") from None

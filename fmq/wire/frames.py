@@ -1,0 +1,106 @@
+"""Frames: what goes over a connection in both directions, cut out of a stream of bytes.
+
+    offset  size  field
+         0     4  size      of the payload, in bytes
+         4     1  op        what is asked; an answer repeats it
+         5     1  flags     AGAIN, or FAILED in an answer
+         6     2  handle    of a consumer; else 0
+         8     4  request   a number that the client chooses; its answer repeats it
+        12     *  the payload
+
+All numbers are little-endian. Answers come in any order.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+HEAD = Struct("<IBBHI")
+AGAIN = 1  # the client has sent the request before, and does not know what became of it
+FAILED = 1  # the answer is an error
+VERSION = 1
+HELLO_BYTES_MAX = 64 * 1024
+
+
+class Op(IntEnum):
+    """What a client asks for."""
+
+    HELLO = 1
+    SEND = 2
+    COMMIT = 3
+    PREPARE = 4
+    CALL = 5  # by name, with values: what is not called often
+    READ = 6
+    JOIN = 7
+    POLL = 8
+    ACK = 9
+    RELEASE = 10
+    LEAVE = 11
+    ASK = 12
+
+
+class BadFrame(Exception):
+    """The bytes of the other side break the rules; the connection cannot go on."""
+
+
+class Frame(NamedTuple):
+    """One request or answer."""
+
+    op: int
+    flags: int
+    handle: int
+    request: int
+    payload: bytes
+
+
+def frame(op: int, request: int, *payload: bytes, flags: int = 0, handle: int = 0) -> bytes:
+    """Return the bytes of one frame."""
+    size = sum(map(len, payload))
+    return b"".join((HEAD.pack(size, op, flags, handle, request), *payload))
+
+
+class Splitter:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self, bytes_max: int) -> None:
+        """A payload larger than `bytes_max` is refused before its bytes are kept."""
+        self.bytes_max = bytes_max
+        self._kept = bytearray()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no frame has begun that is not whole yet."""
+        return not self._kept
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that are whole with `data`. Raises BadFrame."""
+        kept = self._kept
+        if kept:
+            kept += data
+            data = bytes(kept) if len(kept) >= self._wanted(kept) else b""
+            if not data:
+                return []
+            kept.clear()
+        found, at, end = [], 0, len(data)
+        while end - at >= HEAD.size:
+            size, op, flags, handle, request = HEAD.unpack_from(data, at)
+            if size > self.bytes_max:
+                raise BadFrame(f"a frame of {size:,} bytes, and {self.bytes_max:,} are the limit")
+            start = at + HEAD.size
+            if start + size > end:
+                break
+            at = start + size
+            found.append(Frame(op, flags, handle, request, data[start:at]))
+        kept += data[at:]
+        return found
+
+    def _wanted(self, kept: bytearray) -> int:
+        """Return how many bytes the first frame has. Raises BadFrame."""
+        if len(kept) < HEAD.size:
+            return HEAD.size
+        size = int(HEAD.unpack_from(kept)[0])
+        if size > self.bytes_max:
+            raise BadFrame(f"a frame of {size:,} bytes, and {self.bytes_max:,} are the limit")
+        return HEAD.size + size

@@ -1,0 +1,101 @@
+"""Messages in a frame: runs of one queue each, as columns and bodies that a record can take.
+
+offset  size  field
+     0     1  size of the topic
+     1     1  flags of the content, as in a record
+     2     2  queue
+     4     4  count of messages
+     8     4  size of the columns
+    12     4  size of the bodies
+    16     4  size of the bodies, once decompressed
+    20     4  CRC-32 of the bodies
+    24     *  topic, columns, bodies; then the next run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as StructError
+from zlib import crc32
+
+from fmq.errors import BadName, TooLarge
+from fmq.store.columns import CARRIED, COMPRESSED, LENGTHS, BadColumns, Columns
+from fmq.store.content import RECORD_MESSAGES_MAX, Content
+from fmq.store.kinds import Kind, Run
+from fmq.store.record import utf8
+from fmq.tx.names import check_name
+from fmq.wire.frames import BadFrame
+
+RUN = Struct("<BBHIIIII")
+
+
+def encode_runs(runs: Iterable[Run]) -> bytes:
+    """Return the bytes of runs that have no place yet."""
+    parts: list[bytes] = []
+    for run in runs:
+        content = run.content
+        assert content is not None
+        name, columns, bodies = utf8(run.topic), content.columns, content.bodies
+        sizes = len(columns), len(bodies), content.raw_bytes
+        head = RUN.pack(
+            len(name), content.flags, run.queue, content.count, *sizes, content.bodies_crc
+        )
+        parts += (head, name, columns, bodies)
+    return b"".join(parts)
+
+
+def decode_runs(
+    data: bytes, at: int, kind: Kind, producer: str, message_bytes_max: int, tx_id: str = ""
+) -> list[Run]:
+    """Return the runs that begin at `data[at]`, as records of `kind`.
+
+    Every message was looked at, so that each can be read once it is written. Raises BadFrame, or
+    TooLarge for a message of more than `message_bytes_max`.
+    """
+    runs = []
+    try:
+        while at < len(data):
+            names, flags, queue, count, columns, bodies, raw_bytes, crc = RUN.unpack_from(data, at)
+            at += RUN.size
+            end = at + names + columns + bodies
+            if end > len(data):
+                raise BadFrame("a run is cut short")
+            topic = check_name("topic", data[at : at + names].decode())
+            at += names
+            content = Content(
+                count, flags, data[at : at + columns], data[at + columns : end], crc, raw_bytes
+            )
+            _check(content, message_bytes_max)
+            run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer)
+            run.content, run.raw_bytes = content, raw_bytes
+            run.bodies_crc, run.columns_crc = crc, crc32(content.columns) if columns else 0
+            runs.append(run)
+            at = end
+    except (StructError, UnicodeDecodeError, BadName, BadColumns) as error:
+        raise BadFrame(f"a run that cannot be read: {error}") from None
+    return runs
+
+
+def _check(content: Content, message_bytes_max: int) -> None:
+    count, flags, bodies = content.count, content.flags, content.bodies
+    if crc32(bodies) != content.bodies_crc:
+        raise BadFrame("the bodies of a run do not have their checksum")
+    if not 0 < count <= RECORD_MESSAGES_MAX or flags & ~(CARRIED | COMPRESSED | LENGTHS):
+        raise BadFrame(f"a run of {count} messages with the flags {flags}")
+    if content.columns and not flags & (CARRIED | LENGTHS):
+        raise BadFrame("a run with columns that no flag names")
+    size = len(bodies)
+    if flags:
+        columns = Columns(count, flags, content.columns, bodies, content.raw_bytes)
+        columns.check()
+        size = sum(sizes := [*map(len, columns.bodies())])
+        size_max = max(sizes)
+    else:
+        size_max, rest = divmod(size, count)
+        if rest:
+            raise BadFrame(f"{size} bytes of bodies are not {count} of equal length")
+    if size != content.raw_bytes:
+        raise BadFrame(f"{size} bytes of bodies, and the run says {content.raw_bytes}")
+    if size_max > message_bytes_max:
+        raise TooLarge("a message in bytes", size_max, message_bytes_max, "message_bytes_max")

@@ -1,0 +1,51 @@
+"""The frames of a send: what a client asks, and its receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import NamedTuple
+
+from fmq.message import Receipt
+from fmq.store.record import utf8
+from fmq.tx.names import check_producer
+from fmq.wire.claims import SYNCS
+
+SEND = Struct("<QHBB")  # sequence, requests that wait, sync, size of the producer's name
+SENT = Struct("<IQQI")  # queue, offset, position, count
+
+
+class SendAsked(NamedTuple):
+    """What a SEND says before its messages."""
+
+    sequence: int
+    waiting: int
+    sync: bool | None
+    producer: str
+
+
+def encode_send(asked: SendAsked, messages: bytes) -> bytes:
+    """Return the payload of a SEND."""
+    sequence, waiting, sync, producer = asked
+    name = utf8(producer) if producer else b""
+    return SEND.pack(sequence, waiting, SYNCS.index(sync), len(name)) + name + messages
+
+
+def decode_send(payload: bytes) -> tuple[SendAsked, int]:
+    """Return what a payload says, and where its messages begin. Raises ValueError, or BadName."""
+    sequence, waiting, sync, size = SEND.unpack_from(payload)
+    end = SEND.size + size
+    if sync >= len(SYNCS):
+        raise ValueError(f"a SEND with sync {sync}")
+    producer = check_producer(payload[SEND.size : end].decode()) if size else ""
+    return SendAsked(sequence, waiting, SYNCS[sync], producer), end
+
+
+def encode_sent(receipts: Iterable[tuple[int, int, int, int]]) -> bytes:
+    """Return the payload of an answer: queue, offset, position and count of each record."""
+    return b"".join([SENT.pack(*each) for each in receipts])
+
+
+def decode_sent(topic: str, payload: bytes) -> list[Receipt]:
+    """Return the receipts of an answer."""
+    return [Receipt(topic, *each) for each in SENT.iter_unpack(payload)]

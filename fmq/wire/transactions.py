@@ -1,0 +1,47 @@
+"""A transaction that a client has collected, as the payload of one frame.
+
+It is a u32, the size of the values; the values as JSON; the messages as runs.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, NamedTuple
+
+from fmq.wire.frames import BadFrame
+from fmq.wire.values import decode_values, encode_values
+
+SIZE = Struct("<I")
+
+
+class Collected(NamedTuple):
+    """What a frame says of a transaction, besides its messages."""
+
+    sequence: int
+    waiting: int
+    sync: bool | None
+    tx_id: str
+    is_named: bool
+    producer: str | None
+    check_after: float | None
+    is_bound: bool
+    acks: list[list[int]]
+    """For each delivery: the consumer's handle, the claim, and its offsets."""
+    marks: list[list[Any]]
+    """For each mark: name, value, data, and the value that is expected before."""
+
+
+def encode_collected(collected: Collected, messages: bytes) -> bytes:
+    """Return the payload for a transaction and its messages."""
+    values = encode_values([*collected])
+    return b"".join((SIZE.pack(len(values)), values, messages))
+
+
+def decode_collected(payload: bytes) -> tuple[Collected, bytes]:
+    """Return what a payload says, and its messages. Raises BadFrame."""
+    (size,) = SIZE.unpack_from(payload)
+    at = SIZE.size + size
+    values = decode_values(payload[SIZE.size : at])
+    if not isinstance(values, list) or len(values) != len(Collected._fields):
+        raise BadFrame("a transaction with other fields")
+    return Collected(*values), payload[at:]

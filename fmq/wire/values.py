@@ -1,0 +1,132 @@
+"""Values as JSON: arguments, results and errors of the calls that are not made often.
+
+Texts, numbers, None and lists are as in JSON. All else is an object with one member, the name of
+its kind: {"bytes": "6162"}, {"Receipt": ["orders", 0, 7, 4096, 1]}. Only the kinds below are
+known, so nothing that another process sends makes an object of another class.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from typing import Any
+
+from fmq import errors
+from fmq.clock import as_datetime, as_us
+from fmq.errors import FmqError
+from fmq.feedback.question import Question
+from fmq.message import Mark, Receipt
+from fmq.options import Options
+from fmq.recovery.recover import RecoveryReport
+from fmq.results import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
+from fmq.stats import Kept, Stats
+from fmq.wire.frames import BadFrame
+
+KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(GroupInfo, Kept, Mark, Options, Outcome, Question, QueueInfo, Receipt),
+        *(RecoveryReport, Stats, UndecidedTransaction),
+    )
+}
+ERRORS: dict[str, type[Exception]] = {
+    **{
+        name: kind
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, FmqError)
+    },
+    "TypeError": TypeError,
+    "ValueError": ValueError,
+}
+
+
+def encode_values(value: object) -> bytes:
+    """Return `value` as JSON."""
+    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def decode_values(data: bytes) -> Any:
+    """Return the value that `encode_values` was given. Raises BadFrame."""
+    try:
+        return _value(json.loads(data.decode("utf-8", "surrogatepass")))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BadFrame(f"values that cannot be read: {error!r:.200}") from None
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    kind = type(value).__name__
+    if type(value) is list:
+        return [*map(_plain, value)]
+    if type(value) is tuple:
+        return {"tuple": [*map(_plain, value)]}
+    if isinstance(value, Mapping):
+        return {"dict": [[_plain(name), _plain(each)] for name, each in value.items()]}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": bytes(value).hex()}
+    if isinstance(value, datetime):
+        return {"datetime": as_us(value)}
+    if KINDS.get(kind) is not type(value):
+        raise TypeError(f"{kind} does not go over a connection")
+    if is_dataclass(value):
+        return {kind: [_plain(getattr(value, each.name)) for each in fields(value)]}
+    assert isinstance(value, tuple)
+    return {kind: [*map(_plain, value)]}
+
+
+def _value(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return [*map(_value, plain)]
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, inside),) = plain.items()
+    if kind == "bytes":
+        return bytes.fromhex(inside)
+    if kind == "datetime":
+        return as_datetime(inside)
+    if not isinstance(inside, list):
+        raise TypeError(f"{kind} is no list")
+    if kind == "dict":
+        return {_value(name): _value(each) for name, each in inside}
+    values = [*map(_value, inside)]
+    if kind == "tuple":
+        return tuple(values)
+    made: Callable[..., Any] = KINDS[kind]
+    if is_dataclass(KINDS[kind]):
+        names = [each.name for each in fields(KINDS[kind])]
+        return made(**dict(zip(names, values, strict=True)))
+    return made(*values)
+
+
+def encode_error(error: Exception) -> bytes:
+    """Return `error` as JSON: its kind, its text, and those of its attributes that are values."""
+    kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in ERRORS), None)
+    if kind is None or not error.args or not isinstance(error.args[0], str):
+        return encode_values(["FmqError", f"{type(error).__name__}: {error}", {}])
+    attributes = {}
+    for name, value in vars(error).items():
+        try:
+            _plain(value)
+        except TypeError:
+            continue
+        attributes[name] = value
+    return encode_values([kind, error.args[0], attributes])
+
+
+def decode_error(data: bytes) -> Exception:
+    """Return the error that `encode_error` was given. Raises BadFrame."""
+    found = decode_values(data)
+    try:
+        kind, text, attributes = found
+        made: Callable[..., Exception] = ERRORS[kind].__new__
+        error = made(ERRORS[kind])
+        error.args = (text,)
+        error.__dict__.update(attributes)
+    except (ValueError, TypeError, KeyError) as problem:
+        raise BadFrame(f"an error that cannot be read: {problem!r:.200}") from None
+    return error

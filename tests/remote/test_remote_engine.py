@@ -1,0 +1,124 @@
+"""A client of an engine process has the calls of the engine, with the same effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fmq import Engine, Message
+from fmq.errors import LeaseLost, TxIdInUse
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.transport import MemoryServer
+from tests.small import bodies, opened
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def engine(clock: FakeClock) -> Iterator[Engine]:
+    with opened(CrashDisk(), clock, topic_queues={"wide": 4}) as engine:
+        yield engine
+
+
+@pytest.fixture
+def server(engine: Engine, clock: FakeClock) -> MemoryServer:
+    return MemoryServer(engine, clock)
+
+
+@pytest.fixture
+def client(server: MemoryServer) -> RemoteEngine:
+    return server.connect()
+
+
+def test_a_client_sends_what_the_engine_reads(engine: Engine, client: RemoteEngine) -> None:
+    receipt = client.send("t", b"one", key="k", tag="g", headers={"a": "b"}, producer="p")
+    (message,) = engine.read("t")
+    assert message[:4] == (b"one", "k", "g", {"a": "b"})
+    assert (message.producer, message.position) == ("p", receipt.position)
+    assert client.read("t") == [message]
+
+
+def test_many_messages_go_to_the_queues_of_their_keys(engine: Engine, client: RemoteEngine) -> None:
+    messages = [Message(b"%d" % n, key=f"k{n}") for n in range(20)]
+    remote = client.send_many("wide", messages)
+    local = engine.send_many("wide", messages)
+    assert [(each.queue, each.count) for each in remote] == [(r.queue, r.count) for r in local]
+    for queue in range(4):
+        assert bodies(client, "wide", queue) == bodies(engine, "wide", queue)
+
+
+def test_a_transaction_of_a_client_is_visible_as_a_whole(
+    engine: Engine, client: RemoteEngine
+) -> None:
+    with client.transaction(tx_id="T", producer="p") as tx:
+        tx.send("orders", b"1")
+        tx.send("emails", b"2", key="k")
+        tx.mark("place", 7, b"data")
+        assert bodies(engine, "orders") == []
+    assert bodies(engine, "orders") == [b"1"]
+    assert bodies(client, "emails") == [b"2"]
+    assert client.mark("place") == engine.mark("place") == (7, b"data")
+    assert client.outcome("T") == engine.outcome("T")
+    assert [receipt.topic for receipt in tx.commit()] == ["orders", "emails"]
+    with pytest.raises(TxIdInUse):
+        client.transaction(tx_id="T")
+
+
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+def test_a_client_prepares_and_decides(engine: Engine, client: RemoteEngine, decision: str) -> None:
+    tx = client.transaction(tx_id="T", check_after=5.0)
+    tx.send("t", b"1")
+    tx.prepare()
+    (undecided,) = client.undecided()
+    assert [undecided] == engine.undecided()
+    getattr(tx, decision)()
+    assert tx.outcome() == engine.outcome("T")
+    assert bodies(engine, "t") == [b"1"] * (decision == "commit")
+
+
+def test_a_consumer_of_a_client_acks_by_itself_and_in_a_transaction(
+    engine: Engine, client: RemoteEngine
+) -> None:
+    engine.send_many("t", [b"1", b"2", b"3"])
+    with client.consumer("t", group="g") as consumer:
+        one, two, three = consumer.poll()
+        one.ack()
+        with pytest.raises(LeaseLost):
+            one.ack()
+        with client.transaction() as tx:
+            tx.ack(two)
+            tx.send("u", two.body)
+        three.release()
+        (again,) = consumer.poll()
+        assert again.body == b"3"
+        (info,) = client.groups("g")
+        assert (info.acked_below, info.unread) == (2, 1)
+
+
+def test_a_poll_and_a_read_wait_for_a_message(
+    engine: Engine, server: MemoryServer, client: RemoteEngine, clock: FakeClock
+) -> None:
+    consumer = client.consumer("t", group="g")
+    server.loop.call_later(3.0, engine.send, "t", b"1")
+    assert consumer.poll(timeout=1.0) == []
+    before = clock.monotonic()
+    assert [each.body for each in consumer.poll(timeout=5.0)] == [b"1"]
+    assert clock.monotonic() - before < 3.0
+    server.loop.call_later(3.0, engine.send, "u", b"2")
+    assert client.read("u", timeout=5.0)[0].body == b"2"
+
+
+def test_what_a_client_holds_is_given_back_when_it_dies(
+    engine: Engine, server: MemoryServer, client: RemoteEngine
+) -> None:
+    engine.send("t", b"1")
+    assert len(client.consumer("t", group="g").poll()) == 1
+    survivor = server.connect().consumer("t", group="g")
+    assert survivor.poll() == []
+    client.close()
+    assert [each.body for each in survivor.poll()] == [b"1"]
