@@ -148,6 +148,16 @@ class Consumer:
             until = min(until, now + self._lease_seconds)
         return until
 
+    def _claim_again(self, topic: str, number: int, first: int, end: int) -> list[Claim]:
+        """Claim messages that this member has had before, unless they are another's now."""
+        queue = self._messages.ledger.queue(topic, number)
+        if queue is None or topic not in self._topics:
+            return []
+        first, end = max(first, queue.first), min(end, queue.next)
+        deadline = self._messages.clock.monotonic() + self._lease_seconds
+        what = self._group, queue, first, end, self._member, deadline
+        return self._writer.change(lambda: self._groups.claim_again(*what))
+
     def _listen_for(self, wakeup: Callable[[], None]) -> float:
         """Have `wakeup` called when a poll may find something; return when to look anyway."""
         with self._writer.commit_queue.lock:

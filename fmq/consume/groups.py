@@ -8,7 +8,7 @@ from bisect import bisect_left
 from fmq.consume.holds import Claim, QueueHolds
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.store.kinds import AckRange
-from fmq.tx.ledger import GroupKey, Ledger
+from fmq.tx.ledger import GroupKey, Ledger, Queue
 
 Topics = tuple[str, ...]
 
@@ -102,6 +102,14 @@ class Groups:
                     queue.idle.append(ready.add)
                 ready.remove_idle(i, holds.earliest_deadline)
         return None
+
+    def claim_again(
+        self, group: str, queue: Queue, first: int, end: int, member: object, deadline: float
+    ) -> list[Claim]:
+        """Claim a range that `member` has had before: what is neither acked nor another's."""
+        holds = self._holds_of(group, queue.topic, queue.number)
+        claims = [Claim(member, queue, holds, *part) for part in holds.unacked(first, end)]
+        return [each for each in claims if holds.hold_again(each.first, each.end, each, deadline)]
 
     def next_lease_end(self, group: str, topics: Topics) -> float:
         """Return when the next lease in these topics ends, or an earlier time.

@@ -104,6 +104,28 @@ class QueueHolds:
             self.earliest_deadline = deadline
         self._holds.add(Hold(first, end, owner, deadline))
 
+    def hold_again(self, first: int, end: int, owner: object, deadline: float) -> bool:
+        """Hold a range that is not acked, and that `owner` has held before.
+
+        Return False, and change nothing, if any of it has an owner.
+        """
+        if self._pieces(first, end):
+            return False
+        given_back = self._given_back
+        for start, stop in [*given_back.items()]:
+            if start < end and first < stop:
+                del given_back[start]
+                if start < first:
+                    given_back[start] = first
+                if end < stop:
+                    given_back[end] = stop
+        self.hold(first, end, owner, deadline)
+        return True
+
+    def unacked(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of a range that are not acked."""
+        return [*self._acked.gaps(first, end)]
+
     def reserve(self, first: int, end: int, owner: object) -> None:
         """Hold a range for a transaction that was undecided when the engine was opened."""
         self._ready.unleased.add(self)

@@ -33,12 +33,36 @@ class RemoteQueue(NamedTuple):
 class RemoteClaim:
     """What one poll took: the engine process knows it by a number."""
 
-    __slots__ = ("number", "queue", "spent")
+    __slots__ = ("done", "end", "first", "number", "queue", "spent")
 
-    def __init__(self, number: int, queue: RemoteQueue) -> None:
+    def __init__(self, number: int, queue: RemoteQueue, first: int, end: int) -> None:
         self.number = number
         self.queue = queue
+        self.first = first
+        self.end = end
         self.spent: set[int] = set()  # offsets that were acked, given back, or are in a transaction
+        self.done: set[int] = set()  # those of which the engine process knows that
+
+
+class Membership:
+    """A member of a group, as another engine process has to know it if this one dies."""
+
+    def __init__(self, topics: tuple[str, ...], group: str, lease_seconds: float) -> None:
+        self.topics = topics
+        self.group = group
+        self.lease_seconds = lease_seconds
+        self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
+
+    def said(self) -> bytes:
+        """Return the payload of a JOIN."""
+        claims = []
+        for claim in self.claims.values():
+            at = claim.first
+            for offset in (*sorted(claim.done), claim.end):
+                if at < offset:
+                    claims.append([claim.number, *claim.queue, at, offset])
+                at = offset + 1
+        return encode_values([[*self.topics], self.group, self.lease_seconds, claims])
 
 
 class RemoteConsumer:
@@ -48,38 +72,32 @@ class RemoteConsumer:
         self,
         link: Link,
         keeper: RemoteKeeper,
-        handles: dict[int, bytes],
+        members: dict[int, Membership],
         handle: int,
-        topics: tuple[str, ...],
-        group: str,
-        lease_seconds: float,
+        membership: Membership,
     ) -> None:
-        """`handles` are the consumers of the client, and what each JOIN says."""
+        """`members` are those of the client, by handle."""
         self._link = link
         self._keeper = keeper
-        self._handles = handles
         self._handle = handle
-        self._topics = topics
-        self._group = group
-        self._lease_seconds = lease_seconds
+        self._members = members
+        self._membership = membership
         self._closed = False
-        said = encode_values([[*topics], group, lease_seconds])
-        link.ask(Op.JOIN, said, handle=handle)
-        handles[handle] = said
-        self._if_dropped = finalize(
-            self, keeper.dropped.append, partial(_leave, link, handles, handle)
-        )
+        link.ask(Op.JOIN, membership.said(), handle=handle)
+        members[handle] = membership
+        leave = partial(_leave, link, members, handle)
+        self._if_dropped = finalize(self, keeper.dropped.append, leave)
         self._if_dropped.atexit = False
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics whose messages it shares."""
-        return self._topics
+        return self._membership.topics
 
     @property
     def group(self) -> str:
         """The group that it is a member of."""
-        return self._group
+        return self._membership.group
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
@@ -109,7 +127,10 @@ class RemoteConsumer:
             return None
         batch = decode_batch(answer, CLAIM.size)
         (number,) = CLAIM.unpack_from(answer)
-        return RemoteClaim(number, RemoteQueue(batch.topic, batch.queue)), batch
+        queue = RemoteQueue(batch.topic, batch.queue)
+        claim = RemoteClaim(number, queue, batch.offset, batch.next)
+        self._membership.claims[number] = claim
+        return claim, batch
 
     # --- what deliveries ask for ----------------------------------------------------------------
 
@@ -133,6 +154,13 @@ class RemoteConsumer:
         except BaseException:
             claim.spent.difference_update(range(first, end))
             raise
+        self._done(claim, first, end)
+
+    def _done(self, claim: RemoteClaim, first: int, end: int) -> None:
+        """Note that the engine process has carried out an ack, or what gives messages back."""
+        claim.done.update(range(first, end))
+        if len(claim.done) == claim.end - claim.first:
+            self._membership.claims.pop(claim.number, None)
 
     def _hold_for_transaction(
         self, claim: RemoteClaim, first: int, end: int, keeper: object, holder: object
@@ -145,7 +173,7 @@ class RemoteConsumer:
                 "consume and produce with one engine, or ack the delivery by itself."
             )
         self._spend(claim, first, end)
-        return AckRange(self._group, *claim.queue, first, end)
+        return AckRange(self._membership.group, *claim.queue, first, end)
 
     def _take_back(self, claim: RemoteClaim, first: int, end: int, holder: object) -> None:
         """Let the range be acked by another call. Under the keeper's lock."""
@@ -166,8 +194,8 @@ class RemoteConsumer:
         return LeaseLost(
             f"{claim.queue.topic}/{claim.queue.number} offset {first}: no longer this consumer's. "
             "It was acked before, given back, is part of a transaction, or its lease of "
-            f"{self._lease_seconds:g} s ended and it was redelivered. Nothing was changed; "
-            "if handling takes longer, ask for a longer lease."
+            f"{self._membership.lease_seconds:g} s ended and it was redelivered. Nothing was "
+            "changed; if handling takes longer, ask for a longer lease."
         )
 
     def _check(self) -> None:
@@ -180,7 +208,7 @@ class RemoteConsumer:
         if not self._closed:
             self._closed = True
             self._if_dropped.detach()
-            _leave(self._link, self._handles, self._handle)
+            _leave(self._link, self._members, self._handle)
 
     def __enter__(self) -> RemoteConsumer:
         return self
@@ -194,9 +222,9 @@ class RemoteConsumer:
         self.close()
 
 
-def _leave(link: Link, handles: dict[int, bytes], handle: int) -> None:
+def _leave(link: Link, members: dict[int, Membership], handle: int) -> None:
     """Give back what a consumer holds. Raises nothing: an engine that is gone holds nothing."""
-    if handles.pop(handle, None) is not None:
+    if members.pop(handle, None) is not None:
         with suppress(FmqError):
             link.ask(Op.LEAVE, b"", handle=handle)
 

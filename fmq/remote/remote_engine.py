@@ -13,7 +13,7 @@ from fmq.errors import BadOption, Closed
 from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import SECONDS_MAX, Options
 from fmq.remote.link import Link, Wire
-from fmq.remote.remote_consumer import RemoteConsumer
+from fmq.remote.remote_consumer import Membership, RemoteConsumer
 from fmq.remote.remote_manager import RemoteManager
 from fmq.results import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.stats import Stats
@@ -61,7 +61,7 @@ class RemoteEngine:
     ) -> None:
         """`dial` makes a connection or raises OSError, and `draw` returns random bytes."""
         self._where = where
-        self._consumers: dict[int, bytes] = {}  # by handle: what each JOIN says
+        self._members: dict[int, Membership] = {}  # by handle
         self._handles = count(1)
         self._topics: dict[str, RemoteTopic] = {}
         joined = self._joined
@@ -73,7 +73,7 @@ class RemoteEngine:
 
     def _joined(self) -> list[tuple[int, bytes]]:
         self._topics.clear()  # the new process may have other options
-        return [*self._consumers.items()]
+        return [(handle, member.said()) for handle, member in [*self._members.items()]]
 
     def _queues_of(self, topic: str) -> int:
         queues: int = self._link.call("queues_of", topic)
@@ -207,9 +207,9 @@ class RemoteEngine:
                     f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
                     "Nothing was changed."
                 )
-        handle = next(each for each in self._handles if each % HANDLES not in self._consumers)
-        what = self._link, self._manager.keeper, self._consumers, handle % HANDLES
-        return RemoteConsumer(*what, names, group, lease)
+        handle = next(each for each in self._handles if each % HANDLES not in self._members)
+        what = self._link, self._manager.keeper, self._members, handle % HANDLES
+        return RemoteConsumer(*what, Membership(names, group, lease))
 
     def mark(self, name: str) -> Mark | None:
         """Return the mark that a committed transaction has set under `name`; None without one."""

@@ -95,7 +95,8 @@ class RemoteManager:
     ) -> bytes:
         options = self._link.hello.options
         messages = encode_runs(runs_of(kind, transaction, options.compress_bytes_min))
-        acks = [_place(each) for each in transaction.held()]
+        deliveries: list[Any] = transaction.held()
+        acks = [_place(each) for each in deliveries]
         expected = transaction.marks.expected
         marks = [[*change, expected.get(change.name)] for change in transaction.marks.changes()]
         after = transaction.check_after_ms
@@ -108,7 +109,10 @@ class RemoteManager:
             return encode_collected(Collected(sequence, waiting, sync, *what), messages)
 
         transaction.planned()
-        return self._link.write(op, encode)
+        answer = self._link.write(op, encode)
+        for each in deliveries:
+            each._consumer._done(each._claim, *each._offsets())
+        return answer
 
     def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """Have a prepared transaction committed; return how to get its receipts."""

@@ -35,7 +35,7 @@ class Member:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, list[Claim]] = {}
         self._next = 0
 
     @property
@@ -53,20 +53,20 @@ class Member:
         number = self._next
         self._next = (number + 1) & 0xFFFF_FFFF
         self._forget()
-        self._claims[number] = claim
+        self._claims[number] = [claim]
         return CLAIM.pack(number) + encode_batch(batch)
+
+    def claim_again(self, number: int, topic: str, queue: int, first: int, end: int) -> None:
+        """Claim what the client says that it has, if no other member has it now."""
+        claims = self._consumer._claim_again(topic, queue, first, end)
+        self._claims.setdefault(number, []).extend(claims)
+        self._next = max(self._next, (number + 1) & 0xFFFF_FFFF)
 
     def _forget(self) -> None:
         """Forget the claims of which nothing is held any more."""
         if len(self._claims) % 64 == 63:
-            claims = self._claims.items()
-            self._claims = {number: claim for number, claim in claims if self._holds(claim)}
-
-    def _holds(self, claim: Claim) -> bool:
-        """Return whether `claim` holds any of its messages."""
-        return any(
-            claim.holds.is_held_by(at, at + 1, claim) for at in range(claim.first, claim.end)
-        )
+            kept = ((number, [*filter(_holds, claims)]) for number, claims in self._claims.items())
+            self._claims = {number: claims for number, claims in kept if claims}
 
     def listen(self, notify: Callable[[], None]) -> float:
         """Have `notify` called when a poll may find something; return when to look anyway."""
@@ -81,13 +81,13 @@ class Member:
         return ClaimedPart(self._consumer, self._claim(number, first), first, end)
 
     def _claim(self, number: int, first: int) -> Claim:
-        claim = self._claims.get(number)
-        if claim is None:
-            raise LeaseLost(
-                f"offset {first}: was acked before, or its lease has ended and it is redelivered. "
-                "Nothing was changed."
-            )
-        return claim
+        for claim in self._claims.get(number, ()):
+            if claim.first <= first < claim.end:
+                return claim
+        raise LeaseLost(
+            f"offset {first}: was acked before, or its lease has ended and it is redelivered. "
+            "Nothing was changed."
+        )
 
     def plan_ack(self, number: int, first: int, end: int) -> Callable[[], None]:
         """Return the plan of an ack; raise LeaseLost."""
@@ -103,6 +103,11 @@ class Member:
         self._claims.clear()
         with suppress(FmqError):  # the engine has closed, and holds nothing
             self._consumer.close()
+
+
+def _holds(claim: Claim) -> bool:
+    """Return whether `claim` holds any of its messages."""
+    return any(claim.holds.is_held_by(at, at + 1, claim) for at in range(claim.first, claim.end))
 
 
 class Waiting:

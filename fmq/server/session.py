@@ -338,12 +338,14 @@ class Session:
         return member
 
     def _on_join(self, asked: Frame) -> None:
-        topics, group, lease = decode_values(asked.payload)
+        topics, group, lease, claims = decode_values(asked.payload)
         consumer = self._host.engine.consumer(topics, group=group, lease_seconds=lease)
         old = self._members.pop(asked.handle, None)
         if old is not None:
             old.leave()
-        self._members[asked.handle] = Member(consumer)
+        self._members[asked.handle] = member = Member(consumer)
+        for claim in claims:
+            member.claim_again(*claim)
         self._answer(asked)
 
     def _on_poll(self, asked: Frame) -> None:

@@ -1,0 +1,148 @@
+"""A request is carried out once, wherever the connection breaks and whoever dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fmq import Engine
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.server.session import Session
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.transport import MemoryServer
+from tests.small import bodies, check, opened
+
+Work = Callable[[RemoteEngine], Any]
+
+
+def send(client: RemoteEngine) -> Any:
+    return client.send("t", b"1")
+
+
+def send_many(client: RemoteEngine) -> Any:
+    return client.send_many("wide", [b"1", b"2", b"3"], queue=2)
+
+
+def commit(client: RemoteEngine) -> Any:
+    with client.transaction(tx_id="T") as tx:
+        tx.send("t", b"1")
+        tx.send("u", b"2")
+        tx.mark("m", 1, expect=-1)
+    return tx.commit()
+
+
+def two_phases(client: RemoteEngine) -> Any:
+    with client.transaction() as tx:
+        tx.send("t", b"1")
+        tx.prepare()
+    return tx.commit()
+
+
+def consume(client: RemoteEngine) -> Any:
+    client.send("t", b"1")
+    with client.consumer("t", group="g") as consumer:
+        for delivery in consumer.poll():
+            delivery.ack()
+    return client.groups("g")
+
+
+WORKS = [send, send_many, commit, two_phases, consume]
+
+
+class Cutter(MemoryServer):
+    """Cuts one stream of bytes at one place: those that arrive, or those that are answered."""
+
+    def __init__(self, engine: Engine, clock: FakeClock, at: int, where: str) -> None:
+        self.left = at  # of the pieces of data until the cut
+        self.where = where
+        super().__init__(engine, clock)
+
+    def deliver(self, session: Session, data: bytes) -> None:
+        self.left -= 1
+        if self.left:
+            super().deliver(session, data)
+            return
+        kept = {"first": data[:1], "half": data[: len(data) // 2], "last": data[:-1]}
+        if self.where == "answer":
+            session._send = lambda _: None  # carried out, and the answer is lost
+            super().deliver(session, data)
+            self.loop.run()
+        else:
+            super().deliver(session, kept[self.where])
+        session.ended()
+        session._close()
+
+
+@pytest.mark.parametrize("where", ["first", "half", "last", "answer"])
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.__name__)
+def test_a_request_is_carried_out_once_wherever_the_stream_is_cut(work: Work, where: str) -> None:
+    expected, at = None, 0
+    while True:
+        clock = FakeClock()
+        with opened(CrashDisk(), clock, topic_queues={"wide": 3}) as engine:
+            server = Cutter(engine, clock, at, where)
+            client = server.connect()
+            work(client)
+            found = {topic: bodies(engine, topic) for topic in ("t", "u")}
+            found["wide"] = bodies(engine, "wide", 2)
+            expected = expected or found
+            assert found == expected, at
+            if server.left > 0 and at:
+                break
+        at += 1
+    assert at > 3
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.__name__)
+def test_a_request_is_carried_out_once_if_the_engine_process_is_killed(work: Work) -> None:
+    """It is killed before each piece of data, or after what that led to was written."""
+    for answered in (False, True):
+        expected, at = None, 0
+        while True:
+            disk, clock = CrashDisk(), FakeClock()
+            server = Killed(disk, clock, at, answered=answered)
+            client = server.connect()
+            work(client)
+            with server.engine as engine:
+                found = {topic: bodies(engine, topic) for topic in ("t", "u")}
+                found["wide"] = bodies(engine, "wide", 2)
+            check(server.disk)
+            expected = expected or found
+            assert found == expected, at
+            if server.left > 0 and at:
+                break
+            at += 1
+        assert at > 3
+
+
+class Killed(MemoryServer):
+    """A server that is killed once, and whose successor opens what the kill has left."""
+
+    def __init__(self, disk: CrashDisk, clock: FakeClock, at: int, *, answered: bool) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.left = at
+        self.answered = answered
+        self.engine = self._opened()
+        super().__init__(self.engine, clock)
+
+    def _opened(self) -> Engine:
+        return opened(self.disk, self.clock, topic_queues={"wide": 3})
+
+    def deliver(self, session: Session, data: bytes) -> None:
+        self.left -= 1
+        if self.left:
+            super().deliver(session, data)
+            return
+        if self.answered:
+            session._send = lambda _: None
+            super().deliver(session, data)
+            self.loop.run()
+        session._has_ended = True
+        session._close()
+        self.disk, dead = self.disk.after_kill(), self.engine
+        self.engine = self._opened()
+        dead.close()  # which changes nothing of what the kill has left
+        self.serve(self.engine)
