@@ -23,7 +23,11 @@ from fmq.message import Mark, Message, Origin, Receipt
 from fmq.options import Options
 from fmq.read_only_engine import ReadOnlyEngine
 from fmq.recovery.recover import RecoveryReport
+from fmq.remote.connecting import connect
+from fmq.remote.remote_consumer import RemoteConsumer
+from fmq.remote.remote_engine import RemoteEngine
 from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.server.serving import Serving
 from fmq.startup import open
 from fmq.stats import Kept, Stats
 from fmq.store.batch import Batch
@@ -55,13 +59,17 @@ __all__ = [
     "ReadOnlyEngine",
     "Receipt",
     "RecoveryReport",
+    "RemoteConsumer",
+    "RemoteEngine",
     "Report",
     "RollBack",
+    "Serving",
     "Settled",
     "Stats",
     "Transaction",
     "UndecidedTransaction",
     "check",
+    "connect",
     "errors",
     "open",
 ]

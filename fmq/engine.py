@@ -27,8 +27,11 @@ from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import SECONDS_MAX, Options
 from fmq.parts import Parts
+from fmq.processes import absolute
 from fmq.recovery.recover import Claimed
 from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.server.host import Host
+from fmq.server.serving import Serving
 from fmq.shutdown import (
     Closing,
     drain,
@@ -70,6 +73,8 @@ class Engine:
         self._background = background
         self._thread: ChoreThread | None = None
         self._committer: Committer | None = None
+        self._serving: Serving | None = None
+        self._drawn = drawn
         self._unlock = claim.unlock
         calls = self._check, self._check_open, self._after
         self._parts = parts = Parts(directory, claim.found, options, clock, drawn, *calls)
@@ -400,6 +405,21 @@ class Engine:
         except OSError as error:
             raise no_checkpoint(self._path, error) from error
 
+    def serve(self) -> Serving:
+        """Let other processes use the directory, by `fmq.connect`, until what this returns, or the
+        engine, is closed. A thread serves them, through a socket in the directory.
+        """
+        self._check()
+        if not self._background:
+            raise BadOption(
+                "an engine with background=False has no threads, so it cannot serve. Nothing was "
+                "changed; open it with background=True, as it is by default."
+            )
+        if self._serving is None or self._serving.has_ended:
+            make = partial(Host, self, self._parts, incarnation=self._drawn, after=self._after)
+            self._serving = Serving(absolute(self._path), make)
+        return self._serving
+
     def stats(self) -> Stats:
         """Return a snapshot of the engine."""
         if isinstance(self._refusal, Forked):
@@ -497,6 +517,8 @@ class Engine:
                 self._parts.wake_all()
 
         steps: list[Callable[[], None]] = [wake, self._checkers.stop]
+        if self._serving is not None:
+            steps.insert(0, self._serving.close)
         if self._databases is not None:
             steps.append(self._databases.stop)
         if self._thread is not None:
@@ -516,6 +538,8 @@ class Engine:
         free_locks(self._parts)
         self._closing = Closing()  # a thread that was closing it is missing here
         self._thread = self._committer = None
+        if self._serving is not None:
+            self._serving._forked()
         self._release()
 
     def __enter__(self) -> Engine:

@@ -113,9 +113,17 @@ DROPPED = " One that was dropped without close() has it until its process ends."
 class Locked(StorageError):
     """Another engine, here or in another process, has this directory open."""
 
-    def __init__(self, path: str, holder: str, *, here: bool = False, closed: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        holder: str,
+        *,
+        here: bool = False,
+        closed: bool = False,
+        served: bool | None = None,
+    ) -> None:
         """`here` says that the holder is the process itself, `closed` that it had the directory
-        open while it was read, and has no longer.
+        open while it was read, and has no longer, `served=False` that a client wants to connect.
         """
         who = f"this process ({holder})" if here else holder
         if closed:
@@ -124,10 +132,17 @@ class Locked(StorageError):
                 "nothing. Nothing was changed. Call again while no engine has it open, or for a "
                 "copy."
             )
+        elif served is False:
+            text = (
+                f"{path}: {who} has it open and lets no other process in. Nothing was changed. "
+                "Call engine.serve() there, or use fmq.connect there, too: then any number of "
+                "processes can share the directory."
+            )
         else:
             text = (
                 f"{path}: already open for writing by {who}. One engine writes at a time, and "
-                "nothing was changed. Close the other one, or look with "
+                "nothing was changed. Use fmq.connect(path) in both processes to share it, close "
+                "the other one, or look with "
                 f"fmq.open(path, read_only=True).{DROPPED if here else ''}"
             )
         super().__init__(text)

@@ -26,8 +26,13 @@ LOCK = "LOCK"
 LOCK_BYTES = 200  # more than is ever written in it
 LOCK_BEGINS = b"process "
 QUARANTINE = "quarantine"
+SOCKET, SOCKET_NEW = "SOCKET", "SOCKET.new"  # where the process that serves the directory listens
+STARTING = "STARTING"  # locked while a client starts that process
+SERVER_LOG = "SERVER.log"  # what that process has to say
+OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG}
 FAILED = "FAILED"  # made after a failed write; recovery removes it when it has made a copy
-BEFORE_THE_FIRST = {LOCK, segment_name(0, ".new")}  # the only names before the first segment
+# The only names before the first segment.
+BEFORE_THE_FIRST = {LOCK, segment_name(0, ".new"), *OF_THE_SERVER}
 SUFFIXES = (".seg", ".idx", ".part", ".new", ".copy")
 
 
@@ -85,7 +90,11 @@ def _is_foreign_lock(directory: Directory, layout: Layout) -> bool:
 
 
 def _ours(name: str) -> bool:
-    if is_spare(name) or is_unproven(name) or name in (LOCK, QUARANTINE, FAILED, *SLOTS):
+    if (
+        is_spare(name)
+        or is_unproven(name)
+        or name in (LOCK, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
+    ):
         return True
     return belongs(name) and name.endswith(SUFFIXES)
 

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 from fmq.clock import Clock
-from fmq.errors import Closed, Forked, NotServed, OutcomeUnknown
+from fmq.errors import Closed, FmqError, Forked, NotServed, OutcomeUnknown
 from fmq.options import Options
 from fmq.tx.requests import CLIENT_BYTES
 from fmq.wire.frames import AGAIN, FAILED, VERSION, BadFrame, Frame, Op, Splitter, frame
@@ -56,6 +56,13 @@ class Hello(NamedTuple):
     append_bytes_max: int
 
 
+def sleep(clock: Clock, seconds: float) -> None:
+    """Return after `seconds`."""
+    held = Lock()
+    held.acquire()
+    clock.wait(held, seconds)
+
+
 class Asked:
     """A request that waits for its answer."""
 
@@ -88,9 +95,11 @@ class Link:
         clock: Clock,
         retry_for: float,
         joined: Callable[[], list[tuple[int, bytes]]],
+        explain: Callable[[], FmqError | None],
     ) -> None:
         """`dial` makes a connection or raises OSError, `draw` returns random bytes. `joined` are
-        the handles of the consumers and what each JOIN said, for a new connection.
+        the handles of the consumers and what each JOIN said, for a new connection. `explain`
+        returns a better error than NotServed, if there is one.
         """
         self._where = where
         self._dial = dial
@@ -98,6 +107,7 @@ class Link:
         self._clock = clock
         self._retry_for = retry_for
         self._joined = joined
+        self._explain = explain
         self._closed: Closed | Forked | None = None
         self.forked()
         self.hello = Hello(VERSION, "", b"", "", Options(), 0)
@@ -252,13 +262,8 @@ class Link:
             except OSError as error:
                 if self._clock.monotonic() + pause > deadline:
                     raise self._give_up(error) from error
-            self._sleep(pause)
+            sleep(self._clock, pause)
             pause = min(2 * pause, PAUSE_MAX)
-
-    def _sleep(self, seconds: float) -> None:
-        held = Lock()
-        held.acquire()
-        self._clock.wait(held, seconds)
 
     def _greet(self) -> Line:
         wire = self._dial()
@@ -286,13 +291,13 @@ class Link:
             raise
         return Line(wire, splitter)
 
-    def _give_up(self, error: OSError) -> NotServed:
+    def _give_up(self, error: OSError) -> FmqError:
         """Return the error of a call, after giving one to each that waits."""
         why = f"{self._where}: no engine process answered for {self._retry_for:g} s ({error})"
         for asked in [*self._asked.values()]:
             self._forget(asked)
             asked.end(b"", self._unknown(asked, why))
-        return NotServed(
+        return self._explain() or NotServed(
             f"{why}. Nothing was changed by this call. Look at SERVER.log in the directory, or "
             "start the process yourself: fmq serve DIRECTORY."
         )

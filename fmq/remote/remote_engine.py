@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from fmq.clock import Clock
-from fmq.errors import BadOption, Closed
+from fmq.errors import BadOption, Closed, FmqError
 from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import SECONDS_MAX, Options
 from fmq.remote.link import Link, Wire
@@ -58,14 +58,17 @@ class RemoteEngine:
         draw: Callable[[int], bytes],
         clock: Clock,
         retry_for: float,
+        explain: Callable[[], FmqError | None] = lambda: None,
     ) -> None:
-        """`dial` makes a connection or raises OSError, and `draw` returns random bytes."""
+        """`dial` makes a connection or raises OSError, and `draw` returns random bytes. `explain`
+        says why there is no connection, if it knows.
+        """
         self._where = where
         self._members: dict[int, Membership] = {}  # by handle
         self._handles = count(1)
         self._topics: dict[str, RemoteTopic] = {}
         joined = self._joined
-        self._link = link = Link(where, dial, draw, clock, retry_for, joined)
+        self._link = link = Link(where, dial, draw, clock, retry_for, joined, explain)
         link.connect()
         self._router = router = Router(self._topics, self._queues_of, lambda _: True)
         self._sender = Sender(router, link.hello.options)

@@ -46,6 +46,7 @@ class Host:
         self.incarnation = incarnation
         self.turn = Turn(parts.commit_queue, after)
         self.sessions: dict[bytes, Session] = {}  # by client
+        self.failed: Callable[[], object] = lambda: None  # called when the engine has failed
         self._is_scheduled = False
         self._dirty: set[Session] = set()  # those that have answers to send
 
@@ -64,6 +65,8 @@ class Host:
         """Write what was ordered so far, and answer."""
         self.turn.commit()
         self.flush()
+        if self.parts.commit_queue.broken():
+            self.failed()
 
     def answered(self, session: Session) -> None:
         """Note that `session` has an answer to send."""

@@ -1,0 +1,172 @@
+"""The door to other processes: the socket of a directory, and starting a process that serves it.
+
+Below the directory are `SOCKET`, `STARTING`, which is locked while a client starts a process, and
+`SERVER.log`, where that process writes what it has to say.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from fmq.recovery.layout import SERVER_LOG, SOCKET, SOCKET_NEW, STARTING
+
+BACKLOG = 1024
+PEER = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
+
+
+@contextmanager
+def _short(path: str, name: str) -> Iterator[str]:
+    """Yield a path of `name` in the directory `path` that is short enough for a socket."""
+    folder = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{name}"
+    finally:
+        os.close(folder)
+
+
+def listen_in(path: str) -> socket.socket:
+    """Return a socket that listens in the directory `path`, for its owner alone.
+
+    It takes the place of one that a dead process has left. Only who has the lock calls it.
+    """
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        with _short(path, SOCKET_NEW) as new, _short(path, SOCKET) as name:
+            with suppress(FileNotFoundError):
+                os.unlink(new)
+            made.bind(new)
+            os.chmod(new, 0o600)
+            made.listen(BACKLOG)
+            os.rename(new, name)
+    except BaseException:
+        made.close()
+        raise
+    made.setblocking(False)
+    return made
+
+
+def stop_listening(path: str) -> None:
+    """Remove the socket of the directory `path`. Only who has the lock calls it."""
+    with suppress(OSError):
+        os.unlink(os.path.join(path, SOCKET))
+
+
+def connect_to(path: str, name: str = SOCKET) -> socket.socket:
+    """Return a socket that is connected to the process that serves the directory `path`."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        with _short(path, name) as short:
+            made.connect(short)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def forget_socket(made: socket.socket) -> None:
+    """Close this process's copy of a socket; the other copies go on."""
+    with suppress(OSError):
+        os.close(made.fileno())
+
+
+def peer_uid(made: socket.socket) -> int:
+    """Return the user at the other end of a Unix socket."""
+    _, uid, _ = PEER.unpack(made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+    return int(uid)
+
+
+def is_allowed(uid: int, path: str) -> bool:
+    """Return whether this user may use the directory `path` through its socket."""
+    return uid in (os.geteuid(), os.stat(path).st_uid, 0)
+
+
+def owns(path: str) -> bool:
+    """Return whether this process's user owns the directory `path`."""
+    return os.stat(path).st_uid == os.geteuid()
+
+
+@contextmanager
+def starting(path: str, wait: Callable[[float], None]) -> Iterator[bool]:
+    """Lock the right to start a process; yield whether it was free at once.
+
+    `wait` sleeps between two attempts, or raises at the end of its patience.
+    """
+    file = os.open(
+        os.path.join(path, STARTING), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    at_once = True
+    try:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                    raise
+                at_once = False
+                wait(0.01)
+        yield at_once
+    finally:
+        os.close(file)
+
+
+def python() -> str | None:
+    """Return the path of a Python that can start a process; None if there is none."""
+    for each in (sys.executable, os.path.join(sys.prefix, "bin", "python3")):
+        name = os.path.basename(each or "")
+        if name.startswith(("python", "pypy")) and os.access(each, os.X_OK):
+            return each
+    return None
+
+
+def start(path: str, program: str, arguments: list[str]) -> Callable[[], int | None]:
+    """Start a process that outlives this one, with its output in SERVER.log of `path`.
+
+    Return a function that returns its exit code, or None while it runs.
+    """
+    import subprocess  # here: slow to import, and most clients start nothing
+
+    log = os.open(
+        os.path.join(path, SERVER_LOG),
+        os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW,
+        0o600,
+    )
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        child = subprocess.Popen(
+            [program, "-m", "fmq", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,
+            close_fds=True,
+        )
+        return child.poll
+    finally:
+        os.close(log)
+
+
+def make_directory(path: str) -> None:
+    """Make the directory `path`, for its owner alone, if it is missing."""
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+
+
+def absolute(path: str) -> str:
+    """Return `path` from the root on."""
+    return os.path.abspath(path)
+
+
+def process_id() -> int:
+    """Return the number of this process."""
+    return os.getpid()

@@ -1,0 +1,157 @@
+"""`fmq.connect`: a path becomes a client of the process that serves the directory."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from contextlib import suppress
+from dataclasses import asdict, fields
+from functools import partial
+
+from fmq.clock import Clock, SystemClock
+from fmq.errors import FmqError, Locked
+from fmq.options import Options
+from fmq.posix import RealDisk
+from fmq.processes import (
+    absolute,
+    connect_to,
+    make_directory,
+    owns,
+    python,
+    start,
+    starting,
+)
+from fmq.recovery.layout import LOCK, SERVER_LOG
+from fmq.remote.link import sleep
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.startup import PathLike, text_of
+from fmq.tx.names import check_seconds
+
+RECEIVE_BYTES = 1 << 18
+START_SECONDS = 10.0  # how long a process may take until it serves
+LOOK_SECONDS = 0.005
+logger = logging.getLogger("fmq.remote")
+
+
+class SocketWire:
+    """Implements Wire with a socket."""
+
+    def __init__(self, made: socket.socket) -> None:
+        self._socket = made
+        self.send = made.sendall
+        self.receive = partial(made.recv, RECEIVE_BYTES)
+
+    def close(self) -> None:
+        """End the connection; a thread that receives gets the end of it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+class Dialer:
+    """Connects to the process that serves a directory, and starts one if there is none."""
+
+    def __init__(self, path: str, options: Options | None, clock: Clock, *, starts: bool) -> None:
+        self._path = path
+        self._options = options
+        self._clock = clock
+        self._starts = starts
+
+    def dial(self) -> SocketWire:
+        """Return a connection; raise OSError."""
+        try:
+            return SocketWire(connect_to(self._path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            if not self._starts:
+                raise
+        make_directory(self._path)
+        if not owns(self._path):
+            raise PermissionError(f"{self._path} belongs to another user, who has to serve it")
+        deadline = self._clock.monotonic() + START_SECONDS
+
+        def wait(seconds: float) -> None:
+            if self._clock.monotonic() > deadline:
+                raise TimeoutError(f"another process is starting one for {START_SECONDS:g} s")
+            sleep(self._clock, seconds)
+
+        with starting(self._path, wait):
+            with suppress(OSError):
+                return SocketWire(connect_to(self._path))
+            return self._start(deadline)
+
+    def _start(self, deadline: float) -> SocketWire:
+        program = python()
+        if program is None:
+            raise FileNotFoundError("there is no Python here that could start a process")
+        arguments = ["serve", self._path, "--on-demand"]
+        if self._options is not None:
+            arguments += ["--options", json.dumps(_changed(self._options))]
+        exit_code = start(self._path, program, arguments)
+        while True:
+            code = exit_code()
+            try:
+                return SocketWire(connect_to(self._path))
+            except OSError as error:
+                if code is not None:
+                    raise ChildProcessError(
+                        f"the process that was started has ended with {code}: see "
+                        f"{self._path}/{SERVER_LOG}"
+                    ) from error
+                if self._clock.monotonic() > deadline:
+                    raise
+            sleep(self._clock, LOOK_SECONDS)
+
+    def explain(self) -> FmqError | None:
+        """Return the error of a directory that another process has open and does not serve."""
+        with suppress(OSError, FmqError):
+            directory = RealDisk().directory(self._path, make=False)
+            try:
+                locked = directory.locked_by(LOCK)
+            finally:
+                directory.close()
+            if locked is not None:
+                return Locked(self._path, locked.holder, served=False)
+        return None
+
+
+def _changed(options: Options) -> dict[str, object]:
+    """Return the options that differ from the defaults."""
+    default = asdict(Options())
+    return {name: value for name, value in asdict(options).items() if value != default[name]}
+
+
+def connect(
+    path: str | PathLike,
+    options: Options | None = None,
+    *,
+    start: bool = True,
+    retry_for: float = 30.0,
+    clock: Clock | None = None,
+) -> RemoteEngine:
+    """Return a client of the process that serves the directory at `path`.
+
+    Any number of processes may connect. If none serves the directory, and `start` allows it, one
+    is started, with `options`; it ends by itself a minute after the last client. If it dies, the
+    next call of any client starts another one, and nothing is lost or done twice. A call raises
+    NotServed or OutcomeUnknown after `retry_for` seconds without an answer.
+    """
+    where = absolute(text_of(path))
+    clock = clock or SystemClock()
+    retry_for = check_seconds("retry_for", retry_for)
+    dialer = Dialer(where, options, clock, starts=start)
+    engine = RemoteEngine(where, dialer.dial, RealDisk().random, clock, retry_for, dialer.explain)
+    if options is not None:
+        _log_other_options(where, options, engine.options)
+    return engine
+
+
+def _log_other_options(path: str, wanted: Options, found: Options) -> None:
+    names = [each.name for each in fields(Options)]
+    other = {
+        name: getattr(found, name)
+        for name in names
+        if getattr(wanted, name) != getattr(found, name)
+    }
+    if other:
+        logger.warning("%s: is served with other options than those of this call: %r", path, other)

@@ -1,0 +1,44 @@
+"""What `engine.serve()` returns: other processes may use the directory until it is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fmq.server.host import Host
+
+
+class Serving:
+    """The socket of a directory, and the thread that serves the clients there."""
+
+    def __init__(self, path: str, make_host: Callable[[Any], Host]) -> None:
+        """`make_host` gets the event loop of the thread."""
+        from fmq.server.listener import SocketListener  # here: asyncio is slow to import
+
+        self._listener = SocketListener(path, make_host)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it serves no more: it was closed, or the engine has failed."""
+        return self._listener.has_ended.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether it has ended, after `seconds` at the latest."""
+        return self._listener.has_ended.wait(seconds)
+
+    def quiet_seconds(self) -> float:
+        """Return for how long no client has been connected."""
+        return self._listener.quiet_seconds()
+
+    def close(self) -> None:
+        """Answer what was asked, and let no process in any more. The engine stays open."""
+        self._listener.close()
+
+    def _forked(self) -> None:
+        self._listener.forked()
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
