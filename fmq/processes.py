@@ -14,10 +14,12 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from fmq.recovery.layout import SERVER_LOG, SOCKET, SOCKET_NEW, STARTING
 
 BACKLOG = 1024
+_started: list[Any] = []  # processes of this one that may still run, kept so that they are reaped
 PEER = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
 
 
@@ -133,6 +135,8 @@ def start(path: str, program: str, arguments: list[str]) -> Callable[[], int | N
     """
     import subprocess  # here: slow to import, and most clients start nothing
 
+    _started[:] = [each for each in _started if each.poll() is None]
+
     log = os.open(
         os.path.join(path, SERVER_LOG),
         os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW,
@@ -151,6 +155,7 @@ def start(path: str, program: str, arguments: list[str]) -> Callable[[], int | N
             start_new_session=True,
             close_fds=True,
         )
+        _started.append(child)
         return child.poll
     finally:
         os.close(log)

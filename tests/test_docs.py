@@ -189,7 +189,9 @@ def test_every_option_of_the_data_source_is_documented() -> None:
 
 
 MAPPED = (
-    *("fmq/wire", "fmq/server", "fmq/remote"),
+    "fmq/wire",
+    "fmq/server",
+    "fmq/remote",
     "fmq",
     "fmq/chores",
     "fmq/store",

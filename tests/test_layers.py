@@ -47,7 +47,8 @@ MAY_IMPORT = {
     "fmq.server": TX
     | {"fmq.processes"}
     | {"fmq.consume", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
-    "fmq.remote": TX | {"fmq.consume", "fmq.feedback", "fmq.stats", "fmq.wire", "fmq.remote"},
+    "fmq.remote": TX
+    | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"},
     "fmq.remote.connecting": GROUND
     | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.startup"}
     | {"fmq.tx.names"},

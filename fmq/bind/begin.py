@@ -11,12 +11,12 @@ from fmq.bind.interface import Binding
 from fmq.bind.transaction import BoundTransaction
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.service import Feedback
-from fmq.tx.manager import TransactionManager
 from fmq.tx.names import check_producer
+from fmq.tx.transaction import Beginner
 
 
 def begin_bound(
-    manager: TransactionManager,
+    manager: Beginner,
     feedback: Feedback,
     checkers: Checkers,
     databases: Databases,

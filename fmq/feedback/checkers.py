@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fmq.clock import Clock
 from fmq.errors import BadOption
 from fmq.feedback.answers import Checker, check_callable
+from fmq.feedback.asking import Questions
 from fmq.feedback.loop import CheckLoop
-from fmq.feedback.open_questions import OpenQuestions
 from fmq.feedback.service import Feedback
 from fmq.feedback.settle import settle
 from fmq.results import Settled
@@ -30,7 +30,7 @@ class Checkers:
     """At most one checker for each producer, asked by threads of the engine."""
 
     def __init__(
-        self, feedback: Feedback, questions: OpenQuestions, clock: Clock, threads: int
+        self, feedback: Feedback, questions: Questions[Any], clock: Clock, threads: int
     ) -> None:
         """With no `threads`, only `settle` asks."""
         self._feedback = feedback

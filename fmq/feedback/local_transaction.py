@@ -8,7 +8,7 @@ from typing import Any
 
 from fmq.errors import BadOption, FmqError, RollBack, add_note
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
-from fmq.feedback.open_questions import OpenQuestions
+from fmq.feedback.asking import Questions
 from fmq.message import Body, Message
 from fmq.results import Outcome
 from fmq.tx.buffer import Phase
@@ -22,7 +22,7 @@ def send_with(
     tx: Transaction,
     messages: Iterable[tuple[str, Body | Message]],
     local: Local,
-    questions: OpenQuestions,
+    questions: Questions[Any],
 ) -> Outcome:
     """Prepare `messages`, call `local`, decide by its answer, and return the outcome.
 
@@ -76,7 +76,7 @@ def _pairs(messages: object) -> Iterator[tuple[str, Any]]:
         yield pair[0], pair[1]
 
 
-def _ask_about(tx: Transaction, questions: OpenQuestions) -> None:
+def _ask_about(tx: Transaction, questions: Questions[Any]) -> None:
     """Have the checker asked at once, unless the transaction is decided or the engine has ended."""
     with suppress(FmqError):
         questions.make_due(tx.tx_id)

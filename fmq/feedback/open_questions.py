@@ -6,7 +6,7 @@ This module turns what the ledger says into Questions, under the engine's lock. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from fmq.tx.decisions import Decisions
 from fmq.tx.ledger import Entry, seal_text
 from fmq.tx.messages import Messages, Wakeup
 from fmq.tx.outcomes import undecided_view
+from fmq.tx.state import State
 
 
 class Baseline(NamedTuple):
@@ -29,6 +30,18 @@ class Baseline(NamedTuple):
 
     question: OpenQuestion
     tries: int
+
+    @property
+    def tx_id(self) -> str:
+        return self.question.tx_id
+
+    @property
+    def producer(self) -> str:
+        return self.question.producer
+
+    @property
+    def parked(self) -> bool:
+        return self.question.parked
 
     @property
     def has_ended(self) -> bool:
@@ -115,6 +128,24 @@ class OpenQuestions:
                 with self._lock, self._changing:
                     self._waiters.remove_due(wakeup)
             now = self._clock.monotonic()
+
+    def listen(self, wakeup: DueWakeup) -> float:
+        """Wake `wakeup` when a question under its keys is due; return when one is due anyway."""
+        with self._lock, self._changing:
+            self._check()
+            until = self._schedule.next_due(wakeup.keys)
+            self._waiters.wait_for_due(wakeup, until)
+            return until
+
+    def stop_listening(self, wakeup: DueWakeup) -> None:
+        """Do not wake `wakeup` any more."""
+        with self._lock, self._changing:
+            self._waiters.remove_due(wakeup)
+
+    def find_tries(self, tx: int) -> int | None:
+        """Return how often the question about a transaction was tried; None if it is decided."""
+        with self._lock:
+            return self._schedule.find(tx).tries if self._schedule.has(tx) else None
 
     def take_one(self, tx_id: str) -> list[Question]:
         """Return the question about one transaction, even if it is leased; none if decided."""
@@ -267,6 +298,15 @@ class OpenQuestions:
         with self._lock, self._changing:
             self._check()
             return baseline.has_ended
+
+    def became(self, baselines: Sequence[Baseline]) -> list[State | None]:
+        """Return the state of each now; None if it is undecided and no try has ended since."""
+        found: list[State | None] = []
+        for each in baselines:
+            state = each.question.entry.state
+            unasked = state is State.UNDECIDED and each.question.tries == each.tries
+            found.append(None if unasked else state)
+        return found
 
     def wait_for_end(self, baseline: Baseline, keys: list[Key], seconds: float) -> None:
         """Wait until any question ends or one under `keys` is due, at most `seconds`.

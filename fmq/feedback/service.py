@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
 from fmq.errors import AlreadyDecided, BadOption, UnknownTransaction
 from fmq.feedback.answers import ANSWERS, Answer, is_answer
-from fmq.feedback.open_questions import OpenQuestions
+from fmq.feedback.asking import Decider, Questions
 from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key
 from fmq.options import Options
 from fmq.results import Outcome
-from fmq.tx.decisions import Decisions, check_reason
+from fmq.tx.decisions import check_reason
 from fmq.tx.names import check_count, check_names, check_seconds, check_tx_id
 
 
@@ -26,8 +27,8 @@ class Feedback:
 
     def __init__(
         self,
-        questions: OpenQuestions,
-        decisions: Decisions,
+        questions: Questions[Any],
+        decisions: Decider,
         options: Options,
         store: str,
         after: Callable[[], None],

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from fmq.clock import Clock
 from fmq.feedback.answers import Checker
+from fmq.feedback.asking import B, Questions
 from fmq.feedback.loop import CheckLoop
-from fmq.feedback.open_questions import Baseline, OpenQuestions
 from fmq.feedback.schedule import Key
 from fmq.feedback.service import Feedback
 from fmq.results import Settled
@@ -16,7 +16,7 @@ from fmq.tx.state import State
 
 def settle(
     feedback: Feedback,
-    questions: OpenQuestions,
+    questions: Questions[B],
     checkers: Mapping[str, Checker],
     clock: Clock,
     timeout: float,
@@ -29,29 +29,19 @@ def settle(
     everything = questions.make_all_due(checkers)
     keys: list[Key] = [(producer, None) for producer in checkers]
     loop = CheckLoop(feedback, checkers, limit=1, pause=0.0, clock=clock, gave_up=questions.end_try)
-    left = [
-        each
-        for each in everything
-        if each.question.producer in checkers and not each.question.parked
-    ]
+    left = [each for each in everything if each.producer in checkers and not each.parked]
     while left and (seconds := deadline - clock.monotonic()) > 0:
         if questions.has_ended(left[-1]):
             left.pop()
         elif not loop.once(wait=0.0):
             questions.wait_for_end(left[-1], keys, seconds)  # another thread asks about it
     questions.finish_decisions()
-    return _report(everything)
-
-
-def _report(everything: list[Baseline]) -> Settled:
     found: dict[State | None, list[str]] = {
         State.COMMITTED: [],
         State.ROLLED_BACK: [],
         State.UNDECIDED: [],
         None: [],  # not asked about
     }
-    for each in everything:
-        state = each.question.entry.state
-        unasked = state is State.UNDECIDED and each.question.tries == each.tries
-        found[None if unasked else state].append(each.question.tx_id)
+    for each, state in zip(everything, questions.became(everything), strict=True):
+        found[state].append(each.tx_id)
     return Settled(*map(tuple, found.values()))

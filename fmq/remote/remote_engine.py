@@ -6,16 +6,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fmq.bind.begin import begin_bound
+from fmq.bind.databases import Databases
+from fmq.bind.drivers import database_at
 from fmq.clock import Clock
 from fmq.errors import BadOption, Closed, FmqError
+from fmq.feedback.answers import Answer, Checker, check_callable
+from fmq.feedback.checkers import Checkers
+from fmq.feedback.local_transaction import send_with
+from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import SECONDS_MAX, Options
 from fmq.remote.link import Link, Wire
 from fmq.remote.remote_consumer import Membership, RemoteConsumer
 from fmq.remote.remote_manager import RemoteManager
-from fmq.results import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
+from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
+from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
 from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.commit_queue import waits
@@ -73,6 +81,14 @@ class RemoteEngine:
         self._router = router = Router(self._topics, self._queues_of, lambda _: True)
         self._sender = Sender(router, link.hello.options)
         self._manager = RemoteManager(link, router, clock, draw(DRAWN_BYTES))
+        self._clock = clock
+        self._decisions = decisions = RemoteDecisions(link)
+        self._questions = questions = RemoteQuestions(link, clock)
+        hello = link.hello
+        self._feedback = Feedback(questions, decisions, hello.options, hello.store, lambda: None)
+        threads = hello.options.checker_threads
+        self._checkers = Checkers(self._feedback, questions, clock, threads)
+        self._databases: Databases | None = None
 
     def _joined(self) -> list[tuple[int, bytes]]:
         self._topics.clear()  # the new process may have other options
@@ -137,10 +153,69 @@ class RemoteEngine:
         tx_id: str | None = None,
         producer: str | None = None,
         check_after: float | None = None,
+        bind: Any = None,
     ) -> Transaction:
-        """Return a new transaction over any topics. As a `with` block it commits at its end."""
+        """Return a new transaction over any topics. As a `with` block it commits at its end.
+
+        With `bind`, a connection to this process's database, both commit, or neither does.
+        """
         self._link.check()
-        return self._manager.begin(tx_id, producer, check_after)
+        if bind is None:
+            return self._manager.begin(tx_id, producer, check_after)
+        databases = self._with_databases()
+        names = tx_id, "" if producer is None else producer
+        what = self._manager, self._feedback, self._checkers, databases, bind
+        return begin_bound(*what, *names, check_after, strict=self.options.strict_bind)
+
+    def _with_databases(self) -> Databases:
+        """Return the databases that producers are bound to. The first call makes the object."""
+        with self._checkers.lock:
+            if self._databases is None:
+                self._databases = Databases(self, self._clock, background=True)
+            return self._databases
+
+    def _resolve(self, addresses: Mapping[str, object]) -> None:
+        """Ask the databases at `addresses` what became of their producers' transactions."""
+        databases = self._with_databases()
+        for producer, address in addresses.items():
+            self.checker(producer)(databases.add_configured(producer, database_at(address)))
+        self.settle()
+        databases.start()
+
+    @property
+    def feedback(self) -> Feedback:
+        """Return the feedback service, where producers take questions and answer them."""
+        return self._feedback
+
+    def checker(self, producer: str) -> Callable[[Checker], Checker]:
+        """Register the decorated function as a checker for the transactions of `producer`.
+
+        Threads of this process ask it, about what any process has prepared.
+        """
+        self._link.check()
+        return self._checkers.decorator(producer)
+
+    def settle(self, *, timeout: float = 30.0) -> Settled:
+        """Ask the registered checkers about all that is undecided now. Return what came of it."""
+        self._link.check()
+        return self._checkers.settle(check_seconds("timeout", timeout))
+
+    def send_in_transaction(
+        self,
+        messages: Iterable[tuple[str, Body | Message]],
+        local: Callable[[Transaction], Answer],
+        *,
+        producer: str | None = None,
+        tx_id: str | None = None,
+        check_after: float | None = None,
+    ) -> Outcome:
+        """Prepare `messages`, pairs of topic and body, call `local`, and decide as it answers.
+
+        `local` returns "commit", "rollback" or "unknown". If it raises, the checker is asked later.
+        """
+        check_callable("local", local)
+        tx = self.transaction(tx_id=tx_id, producer=producer, check_after=check_after)
+        return send_with(tx, messages, local, self._questions)
 
     def outcome(self, tx_id: str) -> Outcome:
         """Return whether a transaction is undecided, committed or rolled back, and why."""
@@ -163,9 +238,10 @@ class RemoteEngine:
         sync: bool | None = None,
     ) -> Outcome:
         """Commit or roll back an undecided transaction, in its producer's place."""
-        named = {"reason": reason, "decided_by": decided_by, "seal": seal, "sync": sync}
-        found: Outcome = self._link.call("decide", tx_id, decision, **named)
-        return found
+        why, by = reason or "", decided_by or ""
+        return self._decisions.decide(
+            tx_id, decision, reason=why, decided_by=by, seal=seal, sync=sync
+        )
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -255,9 +331,11 @@ class RemoteEngine:
 
     def close(self) -> None:
         """Close the connection. What consumers hold is given back."""
-        self._link.close(
-            Closed(f"{self._where}: the client is closed; fmq.connect() makes another")
-        )
+        again = "fmq.connect() makes another one"
+        self._link.close(Closed(f"{self._where}: the client is closed; {again}"))
+        self._checkers.stop()
+        if self._databases is not None:
+            self._databases.stop()
 
     def __enter__(self) -> RemoteEngine:
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -11,6 +11,8 @@ from fmq.consume.consumer import Consumer
 from fmq.consume.delivery import DeliveredRange
 from fmq.consume.holds import Claim
 from fmq.errors import FmqError, LeaseLost
+from fmq.feedback.schedule import Key
+from fmq.feedback.waiters import DueWakeup
 from fmq.server.host import Loop, Timer
 from fmq.wire.batches import encode_batch, fitting
 from fmq.wire.claims import CLAIM
@@ -108,6 +110,20 @@ class Member:
 def _holds(claim: Claim) -> bool:
     """Return whether `claim` holds any of its messages."""
     return any(claim.holds.is_held_by(at, at + 1, claim) for at in range(claim.first, claim.end))
+
+
+class DueNotice(DueWakeup):
+    """Tells a request that waits that a question is due."""
+
+    __slots__ = ("_notify",)
+
+    def __init__(self, keys: Iterable[Key], notify: Callable[[], None]) -> None:
+        super().__init__(keys)
+        self._notify = notify
+
+    def __call__(self) -> None:
+        """Tell it. Under the engine's lock."""
+        self._notify()
 
 
 class Waiting:

@@ -13,7 +13,7 @@ from struct import error as StructError
 from fmq.errors import BadOption, FmqError, LeaseLost
 from fmq.server.calls import CALLS
 from fmq.server.host import Host
-from fmq.server.members import Member, Waiting
+from fmq.server.members import DueNotice, Member, Waiting
 from fmq.server.received import append_of, begin
 from fmq.store.extension import Request, extension_of
 from fmq.store.journal import Append
@@ -71,6 +71,7 @@ class Session:
             Op.ACK: self._on_ack,
             Op.RELEASE: self._on_release,
             Op.LEAVE: self._on_leave,
+            Op.ASK: self._on_ask,
         }
 
     @property
@@ -327,6 +328,24 @@ class Session:
 
         self._waiting.add(waiting)
         waiting.begin(end)
+
+    def _on_ask(self, asked: Frame) -> None:
+        keys, limit, wait = decode_values(asked.payload)
+        questions, wanted = self._parts.questions, [(each[0], each[1]) for each in keys]
+        notices: list[DueNotice] = []
+
+        def look() -> bytes | None:
+            found = questions.take(wanted, limit, 0.0)
+            return encode_values(found) if found else None
+
+        def listen(notify: Callable[[], None]) -> float:
+            notices.append(DueNotice(wanted, notify))
+            return questions.listen(notices[-1])
+
+        def stop(notify: Callable[[], None]) -> None:
+            questions.stop_listening(notices.pop())
+
+        self._wait(asked, wait, look, listen, stop)
 
     def _member(self, handle: int) -> Member:
         member = self._members.get(handle)

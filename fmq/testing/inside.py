@@ -46,7 +46,7 @@ def locks_of(engine: Engine | ReadOnlyEngine) -> list[Any]:
 
 def schedule_of(engine: Engine) -> Schedule:
     """Return when which undecided transaction is asked about. Take the engine's lock first."""
-    return engine.feedback._questions._schedule
+    return engine._parts.questions._schedule
 
 
 def end_as_killed(engine: Engine) -> None:

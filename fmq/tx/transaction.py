@@ -305,3 +305,19 @@ class Transaction:
 
     def __repr__(self) -> str:
         return f"<Transaction {self.tx_id} {self.phase.value}, {self.messages} messages>"
+
+
+B = TypeVar("B", bound=Transaction)
+
+
+class Beginner(Coordinator, Protocol):
+    """What begins transactions, besides taking their steps."""
+
+    def begin(
+        self,
+        tx_id: str | None,
+        producer: str | None,
+        check_after: float | None,
+        make: type[B] = ...,
+    ) -> B:
+        """Return a new transaction; raise TxIdInUse if its id is in use."""

@@ -16,6 +16,7 @@ import pytest
 from fmq import Engine
 from fmq.errors import Closed, EngineFailed
 from fmq.testing import CrashDisk, FaultDisk
+from fmq.testing.inside import inside
 from tests.feedback.asking import Call, Counter, WatchedClock, ask, asked, asked_one, ids, prepared
 from tests.small import opened
 
@@ -40,7 +41,7 @@ def waiting(engine: Engine, clock: WatchedClock, *args: Any, **more: Any) -> Ite
     clock.until_a_thread_waits()
     yield call
     call.ended()
-    assert engine.feedback._questions._waiters._for_due == {}, "a call that has ended is woken"
+    assert inside(engine).questions._waiters._for_due == {}, "a call that has ended is woken"
 
 
 def test_a_new_question_that_is_due_wakes_a_waiting_call(

@@ -1,0 +1,90 @@
+"""What the feedback service asks for: open questions and decisions, here or in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Protocol, TypeVar
+
+from fmq.feedback.question import Question
+from fmq.feedback.schedule import Key
+from fmq.message import Decision
+from fmq.results import Outcome
+from fmq.tx.state import State
+
+
+class Watched(Protocol):
+    """A transaction that was undecided at some moment."""
+
+    @property
+    def tx_id(self) -> str: ...
+
+    @property
+    def producer(self) -> str: ...
+
+    @property
+    def parked(self) -> bool: ...
+
+
+B = TypeVar("B", bound=Watched)
+
+
+class Questions(Protocol[B]):
+    """The open questions of an engine."""
+
+    def take(self, keys: list[Key], limit: int, wait: float) -> list[Question]:
+        """Return up to `limit` questions under `keys`, as soon as one is due."""
+
+    def take_one(self, tx_id: str) -> list[Question]:
+        """Return the question about one transaction, even if it is leased; none if decided."""
+
+    def count_decision(self, asked: Question) -> None:
+        """Count an answer that decides."""
+
+    def count_unknown(self, asked: Question) -> bool:
+        """Count an answer "unknown". Return True after the last that is allowed."""
+
+    def end_try(self, asked: Question) -> None:
+        """End a try whose checker failed."""
+
+    def make_due(self, tx_id: str) -> None:
+        """Make one question due now."""
+
+    def has_bound(self, producer: str) -> bool:
+        """Return whether an undecided transaction of `producer` is bound to a database."""
+
+    def release_waiting(self) -> None:
+        """Make every waiting call of this process return."""
+
+    def make_all_due(self, producers: Container[str]) -> list[B]:
+        """Make every question to `producers` due that is neither leased nor parked; return all."""
+
+    def has_ended(self, baseline: B) -> bool:
+        """Return whether a try has ended since."""
+
+    def wait_for_end(self, baseline: B, keys: list[Key], seconds: float) -> None:
+        """Wait until any question ends or one under `keys` is due, at most `seconds`."""
+
+    def finish_decisions(self) -> None:
+        """Wait for the decisions that are on their way."""
+
+    def became(self, baselines: Sequence[B]) -> list[State | None]:
+        """Return the state of each now; None if it is undecided and no try has ended since."""
+
+
+class Decider(Protocol):
+    """What writes decisions."""
+
+    def decide(
+        self,
+        tx_id: str,
+        decision: Decision,
+        *,
+        reason: str = "",
+        decided_by: str = "",
+        seal: str | None = None,
+        sync: bool | None = None,
+    ) -> Outcome:
+        """Commit or roll back a transaction, or find that it was decided so."""
+
+    def refuse_nested(self) -> None:
+        """Raise Nested if a signal handler makes this call inside of another call."""

@@ -1,0 +1,121 @@
+"""The open questions of an engine process, as the feedback service of a client asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from fmq.clock import Clock
+from fmq.feedback.question import Question
+from fmq.feedback.schedule import Key
+from fmq.message import Decision
+from fmq.remote.link import Link, sleep
+from fmq.results import Outcome
+from fmq.tx.state import State
+from fmq.wire.frames import Op
+from fmq.wire.values import decode_values, encode_values
+
+LOOK_SECONDS = 0.05
+
+
+class RemoteBaseline(NamedTuple):
+    """A transaction that was undecided, and how often its question had been tried."""
+
+    tx_id: str
+    tx: int
+    producer: str
+    parked: bool
+    tries: int
+
+
+class RemoteQuestions:
+    """Implements Questions, by calls of an engine process."""
+
+    def __init__(self, link: Link, clock: Clock) -> None:
+        self._link = link
+        self._clock = clock
+
+    def take(self, keys: list[Key], limit: int, wait: float) -> list[Question]:
+        """Return up to `limit` questions under `keys`, as soon as one is due."""
+        answer = self._link.ask(Op.ASK, encode_values([[*map(list, keys)], limit, wait]))
+        return decode_values(answer) if answer else []
+
+    def take_one(self, tx_id: str) -> list[Question]:
+        """Return the question about one transaction, even if it is leased; none if decided."""
+        found: list[Question] = self._link.call("take_one", tx_id)
+        return found
+
+    def count_decision(self, asked: Question) -> None:
+        """Count an answer that decides."""
+        self._link.call("count_decision", asked)
+
+    def count_unknown(self, asked: Question) -> bool:
+        """Count an answer "unknown". Return True after the last that is allowed."""
+        return bool(self._link.call("count_unknown", asked))
+
+    def end_try(self, asked: Question) -> None:
+        """End a try whose checker failed."""
+        self._link.call("end_try", asked)
+
+    def make_due(self, tx_id: str) -> None:
+        """Make one question due now."""
+        self._link.call("make_due", tx_id)
+
+    def has_bound(self, producer: str) -> bool:
+        """Return whether an undecided transaction of `producer` is bound to a database."""
+        return bool(self._link.call("has_bound", producer))
+
+    def release_waiting(self) -> None:
+        """Do nothing: a call that waits returns after a few seconds."""
+
+    def make_all_due(self, producers: Container[str]) -> list[RemoteBaseline]:
+        """Make every question to `producers` due that is neither leased nor parked; return all."""
+        names: Any = producers
+        return self._baselines(self._link.call("make_all_due", [*names]))
+
+    @staticmethod
+    def _baselines(found: Iterable[Sequence[Any]]) -> list[RemoteBaseline]:
+        return [RemoteBaseline(*each) for each in found]
+
+    def has_ended(self, baseline: RemoteBaseline) -> bool:
+        """Return whether a try has ended since."""
+        return self.became([baseline]) != [None]
+
+    def wait_for_end(self, baseline: RemoteBaseline, keys: list[Key], seconds: float) -> None:
+        """Wait a little: another process asks about it."""
+        sleep(self._clock, min(seconds, LOOK_SECONDS))
+
+    def finish_decisions(self) -> None:
+        """Wait for the decisions that are on their way."""
+        self._link.call("finish_decisions")
+
+    def became(self, baselines: Sequence[RemoteBaseline]) -> list[State | None]:
+        """Return the state of each now; None if it is undecided and no try has ended since."""
+        asked = [[each.tx_id, each.tx, each.tries] for each in baselines]
+        states: list[str | None] = self._link.call("became", asked)
+        return [None if each is None else State[each] for each in states]
+
+
+class RemoteDecisions:
+    """Implements Decider, by calls of an engine process."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def decide(
+        self,
+        tx_id: str,
+        decision: Decision,
+        *,
+        reason: str = "",
+        decided_by: str = "",
+        seal: str | None = None,
+        sync: bool | None = None,
+    ) -> Outcome:
+        """Commit or roll back a transaction, or find that it was decided so."""
+        named = {"reason": reason, "decided_by": decided_by, "seal": seal, "sync": sync}
+        found: Outcome = self._link.call("decide", tx_id, decision, **named)
+        return found
+
+    def refuse_nested(self) -> None:
+        """Do nothing: a signal handler may use another connection."""
