@@ -18,15 +18,19 @@ SMALL: dict[str, Any] = {"segment_bytes": 4096}
 SHADOWS: list[Shadow] = []  # of the engines that the test has opened; conftest.py verifies them
 
 
+# What stands between a test and each engine that it opens: the last of these, if there is one.
+BETWEEN: list[Callable[[Engine, FakeClock], Any]] = []
+
+
 def opened(disk: Disk, clock: Clock | None = None, **options: Any) -> Engine:
     """The engine of the directory `data` on `disk`: small segments, no thread of its own.
 
     A shadow replays whatever it writes, and compares.
     """
-    chosen = Options(**{**SMALL, **options})
-    engine = fmq.open("data", chosen, disk=disk, clock=clock or FakeClock(), background=False)
+    chosen, clock = Options(**{**SMALL, **options}), clock or FakeClock()
+    engine = fmq.open("data", chosen, disk=disk, clock=clock, background=False)
     SHADOWS.append(Shadow(engine))
-    return engine
+    return BETWEEN[-1](engine, clock) if BETWEEN else engine  # type: ignore[arg-type]
 
 
 def bodies(engine: Any, topic: str, queue: int = 0, offset: int = 0) -> list[Any]:

@@ -142,11 +142,6 @@ class OpenQuestions:
         with self._lock, self._changing:
             self._waiters.remove_due(wakeup)
 
-    def find_tries(self, tx: int) -> int | None:
-        """Return how often the question about a transaction was tried; None if it is decided."""
-        with self._lock:
-            return self._schedule.find(tx).tries if self._schedule.has(tx) else None
-
     def take_one(self, tx_id: str) -> list[Question]:
         """Return the question about one transaction, even if it is leased; none if decided."""
         with self._lock, self._changing:

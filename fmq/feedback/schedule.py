@@ -176,11 +176,6 @@ class Schedule:
         self._index_new()
         return self._open[tx]
 
-    def has(self, tx: int) -> bool:
-        """Return whether the transaction with this number is undecided."""
-        self._index_new()
-        return tx in self._open
-
     def snapshot(self) -> Snapshot:
         """Return all questions unsorted, for `in_order`. This is all that needs the lock."""
         return [*self._open.values()], [*self._new.values()]

@@ -11,12 +11,13 @@ it has its own, another one that waits goes on reading.
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
+from threading import Lock, RLock, get_ident
 from typing import Any, NamedTuple, Protocol
 
 from fmq.clock import Clock
-from fmq.errors import Closed, FmqError, Forked, NotServed, OutcomeUnknown
+from fmq.errors import Closed, FmqError, Forked, Nested, NotServed, OutcomeUnknown
 from fmq.options import Options
+from fmq.store.section import is_mine
 from fmq.tx.requests import CLIENT_BYTES
 from fmq.wire.frames import AGAIN, FAILED, VERSION, BadFrame, Frame, Op, Splitter, frame
 from fmq.wire.values import decode_error, decode_values, encode_values
@@ -116,14 +117,14 @@ class Link:
         """Begin anew, as another client: this is the child of a fork. The parent's connection is
         not touched.
         """
-        self._lock = Lock()
+        self._lock = RLock()  # which knows its owner; no call takes it twice
         self._client = self._draw(CLIENT_BYTES)
         self._line: Line | None = None
         self._asked: dict[int, Asked] = {}  # by request, in their order
         self._writing: dict[int, None] = {}  # the sequences without an answer
         self._next_request = 1  # 0 is that of a JOIN that is said again
         self._next_sequence = 0
-        self._has_reader = False
+        self._reader = 0  # the thread that reads; 0: none
 
     # --- asking ---------------------------------------------------------------------------------
 
@@ -142,6 +143,8 @@ class Link:
         return self._ask(op, encode, 0)
 
     def _ask(self, op: Op, encode: Callable[[int, int], bytes], handle: int) -> bytes:
+        if self._reader == get_ident() or is_mine(self._lock):
+            raise Nested  # called by a signal handler inside of another call of this thread
         with self._lock:
             self.check()
             line = self._line or self._connect()
@@ -191,8 +194,9 @@ class Link:
         """Return when `asked` is done, reading for all if no other thread does."""
         while not asked.is_done:
             with self._lock:
-                reads = not self._has_reader and not asked.is_done
-                self._has_reader = self._has_reader or reads
+                reads = not self._reader and not asked.is_done
+                if reads:
+                    self._reader = get_ident()
             if not reads:
                 asked.wake.acquire()
                 continue
@@ -200,7 +204,7 @@ class Link:
                 self._read_until(asked)
             finally:
                 with self._lock:
-                    self._has_reader = False
+                    self._reader = 0
                     for other in self._asked.values():
                         if not other.is_done and other is not asked:
                             if other.wake.locked():

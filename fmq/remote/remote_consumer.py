@@ -33,7 +33,7 @@ class RemoteQueue(NamedTuple):
 class RemoteClaim:
     """What one poll took: the engine process knows it by a number."""
 
-    __slots__ = ("done", "end", "first", "number", "queue", "spent")
+    __slots__ = ("done", "end", "first", "held", "number", "queue", "spent")
 
     def __init__(self, number: int, queue: RemoteQueue, first: int, end: int) -> None:
         self.number = number
@@ -41,6 +41,7 @@ class RemoteClaim:
         self.first = first
         self.end = end
         self.spent: set[int] = set()  # offsets that were acked, given back, or are in a transaction
+        self.held: dict[tuple[int, int], object] = {}  # for a transaction, by their offsets
         self.done: set[int] = set()  # those of which the engine process knows that
 
 
@@ -173,11 +174,27 @@ class RemoteConsumer:
                 "consume and produce with one engine, or ack the delivery by itself."
             )
         self._spend(claim, first, end)
+        try:
+            self._hold(Op.HOLD, claim, first, end)
+        except BaseException as error:
+            claim.spent.difference_update(range(first, end))
+            if isinstance(error, LeaseLost):
+                raise self._lost(claim, first) from error
+            raise
+        claim.held[first, end] = holder
         return AckRange(self._membership.group, *claim.queue, first, end)
 
     def _take_back(self, claim: RemoteClaim, first: int, end: int, holder: object) -> None:
-        """Let the range be acked by another call. Under the keeper's lock."""
+        """Let the range be acked by another call, if `holder` holds it. Under the keeper's lock."""
+        if claim.held.get((first, end)) is not holder:
+            return
+        del claim.held[first, end]
         claim.spent.difference_update(range(first, end))
+        with suppress(FmqError):  # an engine process that is gone holds nothing
+            self._hold(Op.END_HOLD, claim, first, end)
+
+    def _hold(self, op: Op, claim: RemoteClaim, first: int, end: int) -> None:
+        self._link.ask(op, encode_values([claim.number, first, end]), handle=self._handle)
 
     def _spend(self, claim: RemoteClaim, first: int, end: int) -> None:
         """Note what becomes of the range; raise LeaseLost if that was done before."""

@@ -67,9 +67,11 @@ class RemoteEngine:
         clock: Clock,
         retry_for: float,
         explain: Callable[[], FmqError | None] = lambda: None,
+        *,
+        background: bool = True,
     ) -> None:
         """`dial` makes a connection or raises OSError, and `draw` returns random bytes. `explain`
-        says why there is no connection, if it knows.
+        says why there is no connection, if it knows. Without `background` no thread asks checkers.
         """
         self._where = where
         self._members: dict[int, Membership] = {}  # by handle
@@ -86,7 +88,8 @@ class RemoteEngine:
         self._questions = questions = RemoteQuestions(link, clock)
         hello = link.hello
         self._feedback = Feedback(questions, decisions, hello.options, hello.store, lambda: None)
-        threads = hello.options.checker_threads
+        threads = hello.options.checker_threads if background else 0
+        self._background = background
         self._checkers = Checkers(self._feedback, questions, clock, threads)
         self._databases: Databases | None = None
 
@@ -171,7 +174,7 @@ class RemoteEngine:
         """Return the databases that producers are bound to. The first call makes the object."""
         with self._checkers.lock:
             if self._databases is None:
-                self._databases = Databases(self, self._clock, background=True)
+                self._databases = Databases(self, self._clock, background=self._background)
             return self._databases
 
     def _resolve(self, addresses: Mapping[str, object]) -> None:
@@ -331,8 +334,8 @@ class RemoteEngine:
 
     def close(self) -> None:
         """Close the connection. What consumers hold is given back."""
-        again = "fmq.connect() makes another one"
-        self._link.close(Closed(f"{self._where}: the client is closed; {again}"))
+        again = "fmq.connect() connects again"
+        self._link.close(Closed(f"{self._where}: the engine is closed; {again}"))
         self._checkers.stop()
         if self._databases is not None:
             self._databases.stop()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from threading import RLock
 from typing import Any, TypeVar
+from weakref import finalize
 
 from fmq.clock import Clock
+from fmq.errors import FmqError
 from fmq.message import Receipt
 from fmq.remote.link import Link
 from fmq.results import Outcome
@@ -24,7 +28,7 @@ from fmq.tx.transaction import Receipts, Transaction
 from fmq.wire.frames import Op
 from fmq.wire.runs import encode_runs
 from fmq.wire.transactions import Collected, encode_collected
-from fmq.wire.values import decode_values
+from fmq.wire.values import decode_values, encode_values
 
 T = TypeVar("T", bound=Transaction)
 
@@ -66,16 +70,25 @@ class RemoteManager:
         if producer is not None:
             producer = check_name("producer", producer)
         check_after_ms = in_ms(check_after)
+        self.keeper.change(lambda: None)  # which releases what dropped transactions held
         named = tx_id is not None
         if tx_id is None:
             tx_id = self._ids.make(self._clock.time_us())
         else:
             tx_id = check_tx_id(tx_id)
-            self._link.call("check_unused", tx_id)
+            self._link.ask(Op.TAKE_ID, encode_values([tx_id]))
         hello = self._link.hello
         limits = Limits(hello.options, hello.append_bytes_max)
         names = tx_id, producer or "", check_after_ms
-        return make(self, TransactionBuffer(self.keeper, self._router, limits, *names, named=named))
+        buffer = TransactionBuffer(self.keeper, self._router, limits, *names, named=named)
+        if named:
+            release = partial(self._release_id, tx_id)
+            finalize(buffer, self.keeper.dropped.append, release).atexit = False
+        return make(self, buffer)
+
+    def _release_id(self, tx_id: str) -> None:
+        with suppress(FmqError):  # a process that is gone holds no id
+            self._link.ask(Op.RELEASE_ID, encode_values([tx_id]))
 
     # --- the steps of a transaction -------------------------------------------------------------
 
@@ -125,7 +138,9 @@ class RemoteManager:
         self._link.call("roll_back_prepared", transaction.tx_id, transaction.number, sync)
 
     def release(self, transaction: TransactionBuffer) -> None:
-        """Do nothing: an id is held by the engine process only while it writes."""
+        """Let the id of an open transaction be used again."""
+        if transaction.named:
+            self._release_id(transaction.tx_id)
 
     def outcome(self, tx_id: str, number: int = 0) -> Outcome:
         """Return what became of a transaction."""

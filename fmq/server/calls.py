@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from fmq.message import Receipt
 from fmq.server.host import Host
-from fmq.tx.state import State
 
 Call = Callable[..., object]
 
@@ -45,12 +44,6 @@ def _outcome_of(host: Host, tx_id: str, number: int) -> object:
     return host.parts.manager.decisions.outcome(tx_id, number)
 
 
-def _check_unused(host: Host, tx_id: str) -> None:
-    """Raise TxIdInUse if the id that a user has chosen is in use."""
-    manager = host.parts.manager
-    manager.in_use.release(manager.buffer_for(tx_id, None, None))
-
-
 def _of_questions(name: str) -> Call:
     def call(host: Host, *args: Any) -> object:
         return getattr(host.parts.questions, name)(*args)
@@ -61,6 +54,7 @@ def _of_questions(name: str) -> Call:
 def _make_all_due(host: Host, producers: list[str]) -> list[object]:
     """Return a baseline of each transaction that is undecided."""
     found = host.parts.questions.make_all_due(producers)
+    host.watch(found)
     return [
         [each.tx_id, each.question.entry.tx, each.producer, each.parked, each.tries]
         for each in found
@@ -71,20 +65,16 @@ def _became(host: Host, asked: list[list[Any]]) -> list[str | None]:
     """Return the state of each transaction; None if no try has ended since its baseline."""
     found: list[str | None] = []
     for tx_id, tx, tries in asked:
-        now = host.parts.questions.find_tries(tx)
-        if now is not None:
-            found.append(None if now == tries else State.UNDECIDED.name)
+        watched = host.watched.get(tx)
+        if watched is None:  # the process that was asked before has ended
+            now = host.engine.outcome(tx_id).state
+            found.append(None if now == "undecided" else now.upper().replace(" ", "_"))
         else:
-            outcome = host.parts.manager.decisions.outcome(tx_id, tx)
-            found.append(STATES[outcome.state].name)
+            (state,) = host.parts.questions.became([watched._replace(tries=tries)])
+            found.append(None if state is None else state.name)
     return found
 
 
-STATES = {
-    "committed": State.COMMITTED,
-    "rolled back": State.ROLLED_BACK,
-    "undecided": State.UNDECIDED,
-}
 CALLS: dict[str, Call] = {
     **{
         name: _of_engine(name)
@@ -101,7 +91,6 @@ CALLS: dict[str, Call] = {
         )
     },
     "became": _became,
-    "check_unused": _check_unused,
     "commit_prepared": _commit_prepared,
     "make_all_due": _make_all_due,
     "outcome_of": _outcome_of,

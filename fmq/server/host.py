@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fmq.feedback.open_questions import Baseline
 from fmq.parts import Parts
 from fmq.server.turn import Turn, WriteOrder
 
@@ -45,10 +46,16 @@ class Host:
         self.loop = loop
         self.incarnation = incarnation
         self.turn = Turn(parts.commit_queue, after)
+        self.watched: dict[int, Baseline] = {}  # what clients settle, by the transaction's number
         self.sessions: dict[bytes, Session] = {}  # by client
         self.failed: Callable[[], object] = lambda: None  # called when the engine has failed
         self._is_scheduled = False
         self._dirty: set[Session] = set()  # those that have answers to send
+
+    def watch(self, baselines: Iterable[Baseline]) -> None:
+        """Remember what a client settles, and forget what was decided before."""
+        left = {tx: each for tx, each in self.watched.items() if not each.question.is_decided}
+        self.watched = {**left, **{each.question.entry.tx: each for each in baselines}}
 
     def order(self, *what: Any) -> None:
         """Have an order written at the end of this turn of the loop."""

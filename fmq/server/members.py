@@ -14,30 +14,51 @@ from fmq.errors import FmqError, LeaseLost
 from fmq.feedback.schedule import Key
 from fmq.feedback.waiters import DueWakeup
 from fmq.server.host import Loop, Timer
+from fmq.store.kinds import AckRange
+from fmq.tx.writer import Writer
 from fmq.wire.batches import encode_batch, fitting
 from fmq.wire.claims import CLAIM
 
 
 class ClaimedPart(DeliveredRange):
-    """A part of what a poll has handed to a client."""
+    """A part of what a poll has handed to a client, for a transaction to ack."""
 
-    __slots__ = ("_first_and_end",)
+    __slots__ = ("_first_and_end", "_holder")
 
     def __init__(self, consumer: Consumer, claim: Claim, first: int, end: int) -> None:
         self._consumer = consumer
         self._claim = claim
         self._first_and_end = first, end
+        self._holder: object = None  # who holds it for a transaction that the client collects
 
     def _offsets(self) -> tuple[int, int]:
         return self._first_and_end
+
+    def hold(self, keeper: object) -> None:
+        """Hold it, without a lease, for a transaction that the client collects."""
+        holder = object()
+        self._hold_for_transaction(keeper, holder)
+        self._holder = holder
+
+    def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
+        if self._holder is not None:
+            self._end_hold_for_transaction(self._holder)
+            self._holder = None
+        return super()._hold_for_transaction(keeper, holder)
+
+    def end_hold(self) -> None:
+        """Give it back to its consumer. Under the engine's lock."""
+        self._end_hold_for_transaction(self._holder)
 
 
 class Member:
     """One consumer of a client, with the claims that the client may still ack."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, writer: Writer) -> None:
         self._consumer = consumer
+        self._writer = writer
         self._claims: dict[int, list[Claim]] = {}
+        self._held: dict[tuple[int, int, int], ClaimedPart] = {}  # by claim, first and end
         self._next = 0
 
     @property
@@ -80,7 +101,20 @@ class Member:
 
     def part(self, number: int, first: int, end: int) -> ClaimedPart:
         """Return what a transaction can ack; raise LeaseLost."""
-        return ClaimedPart(self._consumer, self._claim(number, first), first, end)
+        held = self._held.pop((number, first, end), None)
+        return held or ClaimedPart(self._consumer, self._claim(number, first), first, end)
+
+    def hold(self, number: int, first: int, end: int) -> None:
+        """Hold messages for a transaction that the client collects; raise LeaseLost."""
+        part = ClaimedPart(self._consumer, self._claim(number, first), first, end)
+        part.hold(self._writer)
+        self._held[number, first, end] = part
+
+    def end_hold(self, number: int, first: int, end: int) -> None:
+        """Give back what a transaction of the client does not ack."""
+        part = self._held.pop((number, first, end), None)
+        if part is not None:
+            self._writer.change(part.end_hold)
 
     def _claim(self, number: int, first: int) -> Claim:
         for claim in self._claims.get(number, ()):
@@ -105,6 +139,8 @@ class Member:
         self._claims.clear()
         with suppress(FmqError):  # the engine has closed, and holds nothing
             self._consumer.close()
+            for number, first, end in [*self._held]:
+                self.end_hold(number, first, end)
 
 
 def _holds(claim: Claim) -> bool:

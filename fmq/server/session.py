@@ -58,6 +58,7 @@ class Session:
         self._client = b""
         self._answers: list[bytes] = []
         self._members: dict[int, Member] = {}
+        self._open: dict[str, TransactionBuffer] = {}  # holds the ids of open transactions
         self._waiting: set[Waiting] = set()
         self._has_ended = False
         self._serves: dict[int, Callable[[Frame], None]] = {
@@ -72,6 +73,10 @@ class Session:
             Op.RELEASE: self._on_release,
             Op.LEAVE: self._on_leave,
             Op.ASK: self._on_ask,
+            Op.HOLD: self._on_hold,
+            Op.END_HOLD: self._on_end_hold,
+            Op.TAKE_ID: self._on_take_id,
+            Op.RELEASE_ID: self._on_release_id,
         }
 
     @property
@@ -109,6 +114,8 @@ class Session:
         for member in self._members.values():
             member.leave()
         self._members.clear()
+        for tx_id in [*self._open]:
+            self._release_id(tx_id)
 
     def refuse(self, why: str) -> None:
         """Answer with an error that belongs to no request, and close."""
@@ -255,6 +262,7 @@ class Session:
     ) -> tuple[TransactionBuffer, Append]:
         """Return a transaction that holds the deliveries it acks, and its append."""
         self._host.commit()  # in the order in which the client has asked
+        self._release_id(collected.tx_id)
         buffer = begin(collected, self._parts)
         try:
             for handle, claim, first, end in collected.acks:
@@ -272,6 +280,23 @@ class Session:
     def _undone(self, asked: Frame, buffer: TransactionBuffer, error: Exception) -> None:
         self._give_up(buffer)
         self._fail(asked, error)
+
+    def _on_take_id(self, asked: Frame) -> None:
+        (tx_id,) = decode_values(asked.payload)
+        self._host.commit()
+        self._open[tx_id] = self._parts.manager.buffer_for(tx_id, None, None)
+        self._answer(asked)
+
+    def _on_release_id(self, asked: Frame) -> None:
+        (tx_id,) = decode_values(asked.payload)
+        self._release_id(tx_id)
+        self._answer(asked)
+
+    def _release_id(self, tx_id: str) -> None:
+        """Let an id that the client has taken be used: by itself now, or by others."""
+        held = self._open.pop(tx_id, None)
+        if held is not None:
+            self._parts.manager.release(held)
 
     # --- calls by name --------------------------------------------------------------------------
 
@@ -362,7 +387,7 @@ class Session:
         old = self._members.pop(asked.handle, None)
         if old is not None:
             old.leave()
-        self._members[asked.handle] = member = Member(consumer)
+        self._members[asked.handle] = member = Member(consumer, self._parts.writer)
         for claim in claims:
             member.claim_again(*claim)
         self._answer(asked)
@@ -391,6 +416,18 @@ class Session:
         claim, first, end = decode_values(asked.payload)
         self._host.commit()
         self._member(asked.handle).release(claim, first, end)
+        self._answer(asked)
+
+    def _on_hold(self, asked: Frame) -> None:
+        claim, first, end = decode_values(asked.payload)
+        self._host.commit()
+        self._member(asked.handle).hold(claim, first, end)
+        self._answer(asked)
+
+    def _on_end_hold(self, asked: Frame) -> None:
+        claim, first, end = decode_values(asked.payload)
+        self._host.commit()
+        self._member(asked.handle).end_hold(claim, first, end)
         self._answer(asked)
 
     def _on_leave(self, asked: Frame) -> None:

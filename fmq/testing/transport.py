@@ -16,7 +16,7 @@ from fmq.engine import Engine
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.host import Host
 from fmq.server.session import Session
-from fmq.testing.fake_clock import FakeClock
+from fmq.testing.fake_clock import TICK_SECONDS, FakeClock
 from fmq.testing.inside import inside
 
 RETRY_FOR = 30.0
@@ -63,7 +63,7 @@ class FakeLoop:
         while self._later:
             when, _, timer = heappop(self._later)
             if timer.call is not None:
-                self._clock.advance(max(0.0, when - self._clock.monotonic()))
+                self._clock.advance(max(TICK_SECONDS, when - self._clock.monotonic()))
                 timer.call()
                 return True
         return False
@@ -135,4 +135,6 @@ class MemoryServer:
     def connect(self) -> RemoteEngine:
         """Return a client."""
         where = "the engine in memory"
-        return RemoteEngine(where, lambda: MemoryWire(self), self.draw, self._clock, RETRY_FOR)
+        return RemoteEngine(
+            where, lambda: MemoryWire(self), self.draw, self._clock, RETRY_FOR, background=False
+        )

@@ -39,6 +39,10 @@ class Op(IntEnum):
     RELEASE = 10
     LEAVE = 11
     ASK = 12
+    HOLD = 13
+    END_HOLD = 14
+    TAKE_ID = 15
+    RELEASE_ID = 16
 
 
 class BadFrame(Exception):

@@ -71,6 +71,17 @@ def test_messages_are_sent_when_their_session_commits(
     assert engine.undecided() == []
 
 
+def test_a_mark_alone_is_set_when_its_session_commits(
+    engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
+) -> None:
+    with sessions.begin() as session:
+        outbox.of(session).mark("place", 7)
+        session.add(Order(name="one"))
+        assert engine.mark("place") is None
+    assert engine.mark("place") == (7, b"")
+    assert rows(database) == ["one"]
+
+
 def test_messages_of_a_session_that_does_not_commit_are_dropped(
     engine: fmq.Engine, database: Engine, sessions: Sessions, outbox: Outbox
 ) -> None:

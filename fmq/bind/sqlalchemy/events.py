@@ -292,7 +292,7 @@ def _nothing() -> None:
 
 
 def _sends(tx: Transaction) -> bool:
-    return bool(tx.messages or tx._buffer.acks)
+    return bool(tx.messages or tx._buffer.acks or tx._buffer.marks)
 
 
 def _flush(session: Session) -> None:
