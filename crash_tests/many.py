@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from multiprocessing import get_context
 from typing import NamedTuple
@@ -95,8 +96,12 @@ class Explorers:
         )
 
 
+@cache
 def spare_the_collector() -> None:
-    """Let it look at what is new, and less often: most that is made goes without it."""
+    """Let it look at what is new, and less often: most that is made goes without it.
+
+    Once in a process: what is garbage when it is called is kept for ever.
+    """
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)
 
