@@ -328,7 +328,7 @@ class RemoteEngine:
         self._link.call("checkpoint")
 
     def stats(self) -> Stats:
-        """Return a snapshot of the engine."""
+        """Return a snapshot of the engine, which is in another process."""
         found: Stats = self._link.call("stats")
         return found
 
