@@ -125,9 +125,6 @@ class Run:
         finally:
             if self.engine is not None and not self._has_power():
                 abandon(self.engine)
-            # What weakref knows of a consumer leads to the disk, and so to this run: a circle that
-            # the garbage collector cannot see.
-            self.disk.watch(None)
         return True
 
     def _step(self, kind: str, *arguments: object) -> None:
@@ -190,7 +187,6 @@ class Run:
         self.disk = old.after_kill(crash_at=left)
         self.past.append(old)
         old.stop()
-        old.watch(None)
         self.disk.watch(self._before_operation)
         if self.followers:
             self.unfollow()

@@ -7,7 +7,6 @@ Below the directory are `SOCKET`, `STARTING`, which is locked while a client sta
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 import struct
@@ -17,6 +16,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from fmq.recovery.layout import SERVER_LOG, SOCKET, SOCKET_NEW, STARTING
+
+with suppress(ImportError):  # Windows: `import fmq` works, and no directory can be opened
+    import fcntl
 
 BACKLOG = 1024
 _started: list[Any] = []  # processes of this one that may still run, kept so that they are reaped
