@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from threading import TIMEOUT_MAX
+from threading import TIMEOUT_MAX, Lock
 from typing import Protocol
 
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -50,6 +50,13 @@ class SystemClock:
         if timeout is None or timeout > TIMEOUT_MAX:
             return lock.acquire()
         return lock.acquire(True, max(0.0, timeout))
+
+
+def sleep(clock: Clock, seconds: float) -> None:
+    """Return after `seconds`."""
+    never_released = Lock()
+    never_released.acquire()
+    clock.wait(never_released, seconds)
 
 
 def as_datetime(time_us: int) -> datetime:

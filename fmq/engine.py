@@ -17,7 +17,7 @@ from fmq.bind.transaction import BoundTransaction
 from fmq.chores.checkpointer import no_checkpoint
 from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock
-from fmq.consume.consumer import Consumer
+from fmq.consume.consumer import Consumer, check_membership
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
@@ -25,7 +25,7 @@ from fmq.feedback.checkers import Checkers
 from fmq.feedback.local_transaction import send_with
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Mark, Message, Receipt
-from fmq.options import SECONDS_MAX, Options
+from fmq.options import Options
 from fmq.parts import Parts
 from fmq.processes import absolute
 from fmq.recovery.recover import Claimed
@@ -45,7 +45,7 @@ from fmq.store.batch import Batch
 from fmq.store.committer import Committer
 from fmq.store.section import is_mine
 from fmq.tx.messages import read_in_batches
-from fmq.tx.names import check_name, check_names, check_place, check_seconds, check_text
+from fmq.tx.names import check_place, check_seconds, check_text
 from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Transaction
 
@@ -334,27 +334,10 @@ class Engine:
         A new group begins with the oldest messages.
         """
         self._check()
-        names = check_names("topic", topics)
-        group = check_name("group", group)
-        if not names:
-            raise BadOption("topics: name at least one to consume from. Nothing was changed.")
-        lease = self._options.lease_seconds
-        if lease_seconds is not None:
-            lease = check_seconds("lease_seconds", lease_seconds)
-            if not 0 < lease <= SECONDS_MAX:
-                raise BadOption(
-                    f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
-                    "Nothing was changed."
-                )
+        asked = check_membership(topics, group, lease_seconds, self._options)
+        parts = self._parts
         return Consumer(
-            self._parts.messages,
-            self._parts.groups,
-            self._writer,
-            self._check,
-            names,
-            group,
-            lease,
-            self._after,
+            parts.messages, parts.groups, self._writer, self._check, *asked, self._after
         )
 
     def mark(self, name: str) -> Mark | None:

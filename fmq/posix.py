@@ -13,9 +13,8 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Sequence
-from threading import Lock
 
-from fmq.clock import SystemClock
+from fmq.clock import SystemClock, sleep
 from fmq.disk import Buffer
 from fmq.errors import (
     Locked,
@@ -388,9 +387,7 @@ def _flock_alone(fd: int) -> bool:
         if not _flock(fd, fcntl.LOCK_SH):
             return False
         _flock(fd, fcntl.LOCK_UN)
-        never_released = Lock()
-        never_released.acquire()
-        SystemClock.wait(never_released, LOOK_SECONDS)
+        sleep(SystemClock(), LOOK_SECONDS)
     return False
 
 

@@ -62,12 +62,12 @@ def stop_listening(path: str) -> None:
         os.unlink(os.path.join(path, SOCKET))
 
 
-def connect_to(path: str, name: str = SOCKET) -> socket.socket:
+def connect_to(path: str) -> socket.socket:
     """Return a socket that is connected to the process that serves the directory `path`."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        with _short(path, name) as short:
-            made.connect(short)
+        with _short(path, SOCKET) as name:
+            made.connect(name)
     except BaseException:
         made.close()
         raise
@@ -97,15 +97,14 @@ def owns(path: str) -> bool:
 
 
 @contextmanager
-def starting(path: str, wait: Callable[[float], None]) -> Iterator[bool]:
-    """Lock the right to start a process; yield whether it was free at once.
+def starting(path: str, wait: Callable[[float], None]) -> Iterator[None]:
+    """Lock the right to start a process.
 
     `wait` sleeps between two attempts, or raises at the end of its patience.
     """
     file = os.open(
         os.path.join(path, STARTING), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
     )
-    at_once = True
     try:
         while True:
             try:
@@ -114,9 +113,8 @@ def starting(path: str, wait: Callable[[float], None]) -> Iterator[bool]:
             except OSError as error:
                 if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
                     raise
-                at_once = False
                 wait(0.01)
-        yield at_once
+        yield
     finally:
         os.close(file)
 
@@ -172,8 +170,3 @@ def make_directory(path: str) -> None:
 def absolute(path: str) -> str:
     """Return `path` from the root on."""
     return os.path.abspath(path)
-
-
-def process_id() -> int:
-    """Return the number of this process."""
-    return os.getpid()

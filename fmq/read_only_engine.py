@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TypeVar
 
-from fmq.clock import Clock
+from fmq.clock import Clock, sleep
 from fmq.disk import Directory
 from fmq.errors import (
     Closed,
@@ -130,9 +130,7 @@ class ReadOnlyEngine:
             if found is not None or left <= 0:
                 return found
             # Another process cannot wake this reader, so it sleeps and looks again.
-            never_released = threading.Lock()
-            never_released.acquire()
-            self._clock.wait(never_released, min(left, LOOK_SECONDS))
+            sleep(self._clock, min(left, LOOK_SECONDS))
 
     def _look_for(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
         self._check_open()

@@ -7,7 +7,7 @@ transaction instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf, isnan
 from threading import get_ident
@@ -15,21 +15,43 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn, TypeVar
 from weakref import finalize
 
-from fmq.consume.delivery import Delivery, DeliveryBatch
+from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
 from fmq.consume.groups import Groups
 from fmq.consume.holds import Claim
-from fmq.errors import BadOption, Closed, Damaged, LeaseLost, NewerFormat, OffsetGone
+from fmq.errors import BadOption, Closed, Damaged, NewerFormat, OffsetGone
 from fmq.message import Message
+from fmq.options import SECONDS_MAX, Options
 from fmq.store.batch import Batch
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages, Wakeup
-from fmq.tx.names import check_count, check_seconds
+from fmq.tx.names import check_count, check_name, check_names, check_seconds
 from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
 C = TypeVar("C", Batch, list[Message])
+
+
+def check_membership(
+    topics: str | Iterable[str], group: str, lease_seconds: float | None, options: Options
+) -> tuple[tuple[str, ...], str, float]:
+    """Return the topics, the group and the lease of a consumer; raise TypeError or what refuses
+    them.
+    """
+    names = check_names("topic", topics)
+    group = check_name("group", group)
+    if not names:
+        raise BadOption("topics: name at least one to consume from. Nothing was changed.")
+    if lease_seconds is None:
+        return names, group, options.lease_seconds
+    lease = check_seconds("lease_seconds", lease_seconds)
+    if not 0 < lease <= SECONDS_MAX:
+        raise BadOption(
+            f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
+            "Nothing was changed."
+        )
+    return names, group, lease
 
 
 class Acking(NamedTuple):
@@ -262,11 +284,7 @@ class Consumer:
     ) -> AckRange:
         self._check()
         if keeper is not self._writer:
-            raise BadOption(
-                f"{claim.queue.topic}/{claim.queue.number} offset {first}: delivered by another "
-                "engine than the transaction's, which cannot ack it there. Nothing was changed; "
-                "consume and produce with one engine, or ack the delivery by itself."
-            )
+            raise of_another_engine(claim.queue.topic, claim.queue.number, first)
         self._writer.change(partial(self._transfer, claim, first, end, holder))
         return self._range(claim, first, end)
 
@@ -296,12 +314,7 @@ class Consumer:
         self._messages.wake()
 
     def _refuse(self, claim: Claim, first: int) -> NoReturn:
-        raise LeaseLost(
-            f"{claim.queue.topic}/{claim.queue.number} offset {first}: no longer this consumer's. "
-            "It was acked before, given back, is part of a transaction, or its lease of "
-            f"{self._lease_seconds:g} s ended and it was redelivered. Nothing was changed; "
-            "if handling takes longer, ask for a longer lease."
-        )
+        raise lost(claim.queue.topic, claim.queue.number, first, self._lease_seconds)
 
     def _check(self) -> None:
         self._check_engine()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from fmq.errors import BadOption, LeaseLost
 from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
@@ -147,3 +148,22 @@ class DeliveryBatch(DeliveredRange):
 
     def __repr__(self) -> str:
         return f"<DeliveryBatch {self.topic}/{self.queue} offset {self.offset}, {len(self)}>"
+
+
+def lost(topic: str, queue: int, offset: int, lease_seconds: float) -> LeaseLost:
+    """Return the error for a message that its consumer does not hold any more."""
+    return LeaseLost(
+        f"{topic}/{queue} offset {offset}: no longer this consumer's. "
+        "It was acked before, given back, is part of a transaction, or its lease of "
+        f"{lease_seconds:g} s ended and it was redelivered. Nothing was changed; "
+        "if handling takes longer, ask for a longer lease."
+    )
+
+
+def of_another_engine(topic: str, queue: int, offset: int) -> BadOption:
+    """Return the error for a message that a transaction of another engine shall ack."""
+    return BadOption(
+        f"{topic}/{queue} offset {offset}: delivered by another "
+        "engine than the transaction's, which cannot ack it there. Nothing was changed; "
+        "consume and produce with one engine, or ack the delivery by itself."
+    )

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
 
-from fmq.clock import Clock, SystemClock
+from fmq.clock import Clock, SystemClock, sleep
 from fmq.errors import FmqError, Locked
 from fmq.options import Options
 from fmq.posix import RealDisk
@@ -23,7 +23,6 @@ from fmq.processes import (
     starting,
 )
 from fmq.recovery.layout import LOCK, SERVER_LOG
-from fmq.remote.link import sleep
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.startup import PathLike, text_of
 from fmq.tx.names import check_seconds

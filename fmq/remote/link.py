@@ -14,7 +14,7 @@ from collections.abc import Callable
 from threading import Lock, RLock, get_ident
 from typing import Any, NamedTuple, Protocol
 
-from fmq.clock import Clock
+from fmq.clock import Clock, sleep
 from fmq.errors import Closed, FmqError, Forked, Nested, NotServed, OutcomeUnknown
 from fmq.options import Options
 from fmq.store.section import is_mine
@@ -55,13 +55,6 @@ class Hello(NamedTuple):
     path: str
     options: Options
     append_bytes_max: int
-
-
-def sleep(clock: Clock, seconds: float) -> None:
-    """Return after `seconds`."""
-    held = Lock()
-    held.acquire()
-    clock.wait(held, seconds)
 
 
 class Asked:

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import NamedTuple
 from weakref import finalize
 
-from fmq.consume.delivery import Delivery, DeliveryBatch
-from fmq.errors import BadOption, Closed, FmqError, LeaseLost
+from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
+from fmq.errors import Closed, FmqError, LeaseLost
 from fmq.remote.link import Link
 from fmq.remote.remote_manager import RemoteKeeper
 from fmq.store.batch import Batch
@@ -168,11 +168,7 @@ class RemoteConsumer:
     ) -> AckRange:
         self._check()
         if keeper is not self._keeper:
-            raise BadOption(
-                f"{claim.queue.topic}/{claim.queue.number} offset {first}: delivered by another "
-                "engine than the transaction's, which cannot ack it there. Nothing was changed; "
-                "consume and produce with one engine, or ack the delivery by itself."
-            )
+            raise of_another_engine(*claim.queue, first)
         self._spend(claim, first, end)
         try:
             self._hold(Op.HOLD, claim, first, end)
@@ -208,12 +204,7 @@ class RemoteConsumer:
         self._keeper.change(spend)
 
     def _lost(self, claim: RemoteClaim, first: int) -> LeaseLost:
-        return LeaseLost(
-            f"{claim.queue.topic}/{claim.queue.number} offset {first}: no longer this consumer's. "
-            "It was acked before, given back, is part of a transaction, or its lease of "
-            f"{self._membership.lease_seconds:g} s ended and it was redelivered. Nothing was "
-            "changed; if handling takes longer, ask for a longer lease."
-        )
+        return lost(*claim.queue, first, self._membership.lease_seconds)
 
     def _check(self) -> None:
         self._link.check()

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
-from fmq.bind.drivers import database_at
 from fmq.clock import Clock
-from fmq.errors import BadOption, Closed, FmqError
+from fmq.consume.consumer import check_membership
+from fmq.errors import Closed, FmqError
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local_transaction import send_with
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Mark, Message, Receipt
-from fmq.options import SECONDS_MAX, Options
+from fmq.options import Options
 from fmq.remote.link import Link, Wire
 from fmq.remote.remote_consumer import Membership, RemoteConsumer
 from fmq.remote.remote_manager import RemoteManager
@@ -31,8 +31,6 @@ from fmq.store.journal import Append
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import (
-    check_name,
-    check_names,
     check_place,
     check_seconds,
     check_text,
@@ -177,14 +175,6 @@ class RemoteEngine:
                 self._databases = Databases(self, self._clock, background=self._background)
             return self._databases
 
-    def _resolve(self, addresses: Mapping[str, object]) -> None:
-        """Ask the databases at `addresses` what became of their producers' transactions."""
-        databases = self._with_databases()
-        for producer, address in addresses.items():
-            self.checker(producer)(databases.add_configured(producer, database_at(address)))
-        self.settle()
-        databases.start()
-
     @property
     def feedback(self) -> Feedback:
         """Return the feedback service, where producers take questions and answer them."""
@@ -277,21 +267,10 @@ class RemoteEngine:
     ) -> RemoteConsumer:
         """Return a member of `group`, which shares the messages of `topics`."""
         self._link.check()
-        names = check_names("topic", topics)
-        group = check_name("group", group)
-        if not names:
-            raise BadOption("topics: name at least one to consume from. Nothing was changed.")
-        lease = self._link.hello.options.lease_seconds
-        if lease_seconds is not None:
-            lease = check_seconds("lease_seconds", lease_seconds)
-            if not 0 < lease <= SECONDS_MAX:
-                raise BadOption(
-                    f"lease_seconds={lease:g}: must be more than 0, and at most a hundred years. "
-                    "Nothing was changed."
-                )
+        asked = check_membership(topics, group, lease_seconds, self._link.hello.options)
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
-        return RemoteConsumer(*what, Membership(names, group, lease))
+        return RemoteConsumer(*what, Membership(*asked))
 
     def mark(self, name: str) -> Mark | None:
         """Return the mark that a committed transaction has set under `name`; None without one."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
-from fmq.clock import Clock
+from fmq.clock import Clock, sleep
 from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key
 from fmq.message import Decision
-from fmq.remote.link import Link, sleep
+from fmq.remote.link import Link
 from fmq.results import Outcome
 from fmq.tx.state import State
 from fmq.wire.frames import Op
@@ -71,10 +71,7 @@ class RemoteQuestions:
     def make_all_due(self, producers: Container[str]) -> list[RemoteBaseline]:
         """Make every question to `producers` due that is neither leased nor parked; return all."""
         names: Any = producers
-        return self._baselines(self._link.call("make_all_due", [*names]))
-
-    @staticmethod
-    def _baselines(found: Iterable[Sequence[Any]]) -> list[RemoteBaseline]:
+        found: list[list[Any]] = self._link.call("make_all_due", [*names])
         return [RemoteBaseline(*each) for each in found]
 
     def has_ended(self, baseline: RemoteBaseline) -> bool:

@@ -57,9 +57,9 @@ class Host:
         left = {tx: each for tx, each in self.watched.items() if not each.question.is_decided}
         self.watched = {**left, **{each.question.entry.tx: each for each in baselines}}
 
-    def order(self, *what: Any) -> None:
+    def order(self, order: WriteOrder) -> None:
         """Have an order written at the end of this turn of the loop."""
-        self.turn.add(WriteOrder(*what))
+        self.turn.add(order)
         if not self._is_scheduled:
             self._is_scheduled = True
             self.loop.call_soon(self._end_turn)

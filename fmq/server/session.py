@@ -15,6 +15,7 @@ from fmq.server.calls import CALLS
 from fmq.server.host import Host
 from fmq.server.members import DueNotice, Member, Waiting
 from fmq.server.received import append_of, begin
+from fmq.server.turn import WriteOrder
 from fmq.store.extension import Request, extension_of
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind
@@ -192,7 +193,8 @@ class Session:
         sync: bool | None,
         refused: Callable[[Exception], None] | None = None,
     ) -> None:
-        self._host.order(plan, done, refused or partial(self._fail, asked), sync)
+        refused = refused or partial(self._fail, asked)
+        self._host.order(WriteOrder(plan, done, refused, sync))
 
     def _done_before(self, asked: Frame, sequence: int) -> list[Done]:
         """Return what has carried out a request that the client repeats."""

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from fmq.errors import FmqError
 from fmq.store.commit_queue import CommitQueue
-from fmq.store.section import is_refusal
 
 
 class WriteOrder(NamedTuple):
@@ -30,9 +29,6 @@ class Turn:
         self._commit_queue = commit_queue
         self._after = after
         self._orders: list[WriteOrder] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._orders)
 
     def add(self, order: WriteOrder) -> None:
         """Have `order` written by the next `commit`."""
@@ -60,17 +56,5 @@ class Turn:
 
     def _plan(self, orders: list[WriteOrder]) -> list[Exception | None]:
         """Plan each order; return its refusal, or None. Under the lock."""
-        changing, changed = self._commit_queue.changing, False
-        refusals: list[Exception | None] = []
-        for order in orders:
-            changing.changed = False
-            try:
-                order.plan()
-                refusals.append(None)
-            except Exception as error:
-                if changing.changed or not is_refusal(error):
-                    raise  # in the middle of a change: the engine ends
-                refusals.append(error)
-            changed = changed or changing.changed
-        changing.changed = changed
-        return refusals
+        refusal_of = self._commit_queue.changing.refusal_of
+        return [refusal_of(order.plan) for order in orders]

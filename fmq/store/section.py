@@ -43,6 +43,22 @@ class Section:
     def __enter__(self) -> None:
         self.changed = False
 
+    def refusal_of(self, change: Callable[[], object]) -> Exception | None:
+        """Call `change`, one of several changes of the block. Return its refusal, or None.
+
+        A refusal leaves the changes before it as they are. Any other exception is raised.
+        """
+        changed, self.changed = self.changed, False
+        try:
+            change()
+        except Exception as error:
+            if self.changed or not is_refusal(error):
+                raise
+            return error
+        finally:
+            self.changed = self.changed or changed
+        return None
+
     def __exit__(
         self,
         kind: type[BaseException] | None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from struct import Struct
-from struct import error as StructError
 from typing import Any
 
 from fmq.message import Message, Origin
@@ -15,9 +13,8 @@ from fmq.store.content import Content, encode_bodies, encode_messages
 from fmq.store.kinds import MESSAGE, Run
 from fmq.wire.frames import BadFrame
 from fmq.wire.runs import decode_runs, encode_runs
-from fmq.wire.values import decode_values, encode_values
+from fmq.wire.values import decode_front, encode_front
 
-SIZE = Struct("<I")
 ANSWER_BYTES_MAX = 4 << 20  # of bodies; a single message may be larger
 
 
@@ -64,18 +61,15 @@ def encode_batch(batch: Batch) -> bytes:
         content: Content = encode_messages(messages, None)
     else:
         content = encode_bodies(batch.bodies, None)
-    origin_values = encode_values([batch.offset, origins])
     run = Run(MESSAGE, batch.topic, batch.queue, 0, content.count, 0, content=content)
-    return b"".join((SIZE.pack(len(origin_values)), origin_values, encode_runs((run,))))
+    return encode_front([batch.offset, origins], encode_runs((run,)))
 
 
 def decode_batch(data: bytes, at: int = 0) -> Batch:
     """Return the batch whose bytes begin at `data[at]`. Raises BadFrame."""
     try:
-        (size,) = SIZE.unpack_from(data, at)
-        at += SIZE.size
-        offset, found = decode_values(data[at : at + size])
-        (run,) = decode_runs(data, at + size, MESSAGE, "", 1 << 32)
+        (offset, found), at = decode_front(data, at)
+        (run,) = decode_runs(data, at, MESSAGE, "", 1 << 32)
         content: Any = run.content
         origins = [Origin(run.topic, run.queue, *where) for _, *where in found]
         columns = Columns(
@@ -87,5 +81,5 @@ def decode_batch(data: bytes, at: int = 0) -> Batch:
         if sum(counts) != len(bodies):
             raise BadFrame("the origins of a batch are not those of its messages")
         return Batch(run.topic, run.queue, offset, bodies, offset, [runs], 0)
-    except (StructError, ValueError, TypeError, BadColumns) as error:
+    except (ValueError, TypeError, BadColumns) as error:
         raise BadFrame(f"a batch that cannot be read: {error}") from None

@@ -5,13 +5,10 @@ It is a u32, the size of the values; the values as JSON; the messages as runs.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Any, NamedTuple
 
 from fmq.wire.frames import BadFrame
-from fmq.wire.values import decode_values, encode_values
-
-SIZE = Struct("<I")
+from fmq.wire.values import decode_front, encode_front
 
 
 class Collected(NamedTuple):
@@ -33,15 +30,12 @@ class Collected(NamedTuple):
 
 def encode_collected(collected: Collected, messages: bytes) -> bytes:
     """Return the payload for a transaction and its messages."""
-    values = encode_values([*collected])
-    return b"".join((SIZE.pack(len(values)), values, messages))
+    return encode_front([*collected], messages)
 
 
 def decode_collected(payload: bytes) -> tuple[Collected, bytes]:
     """Return what a payload says, and its messages. Raises BadFrame."""
-    (size,) = SIZE.unpack_from(payload)
-    at = SIZE.size + size
-    values = decode_values(payload[SIZE.size : at])
+    values, at = decode_front(payload)
     if not isinstance(values, list) or len(values) != len(Collected._fields):
         raise BadFrame("a transaction with other fields")
     return Collected(*values), payload[at:]

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from struct import Struct
+from struct import error as StructError
 from typing import Any
 
 from fmq import errors
@@ -40,6 +42,8 @@ ERRORS: dict[str, type[Exception]] = {
     "TypeError": TypeError,
     "ValueError": ValueError,
 }
+
+SIZE = Struct("<I")
 
 
 def encode_values(value: object) -> bytes:
@@ -101,6 +105,22 @@ def _value(plain: Any) -> Any:
         names = [each.name for each in fields(KINDS[kind])]
         return made(**dict(zip(names, values, strict=True)))
     return made(*values)
+
+
+def encode_front(value: object, rest: bytes) -> bytes:
+    """Return a payload: a u32, the size of the values; `value` as JSON; the rest."""
+    values = encode_values(value)
+    return b"".join((SIZE.pack(len(values)), values, rest))
+
+
+def decode_front(payload: bytes, at: int = 0) -> tuple[Any, int]:
+    """Return the value that a payload has at `at`, and where its rest begins. Raises BadFrame."""
+    try:
+        (size,) = SIZE.unpack_from(payload, at)
+    except StructError as error:
+        raise BadFrame(f"values that are cut short: {error}") from None
+    at += SIZE.size
+    return decode_values(payload[at : at + size]), at + size
 
 
 def encode_error(error: Exception) -> bytes:
