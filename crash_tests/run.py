@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakMethod
 
 from crash_tests.carry_on import look_again, plain
 from crash_tests.engines import PATH, abandon, open_engine, options_of, rules_of
@@ -90,7 +91,19 @@ class Run:
             follower.close()
         self.followers = []
 
-    def _before_operation(self, _: str) -> None:
+    def _watch_disk(self) -> None:
+        """The disk must not keep this run: whoever leaves a killed engine's consumers to the
+        collector would keep both for ever.
+        """
+        before = WeakMethod(self._before_operation)
+
+        def before_operation(_: str) -> None:
+            if (method := before()) is not None:
+                method()
+
+        self.disk.watch(before_operation)
+
+    def _before_operation(self) -> None:
         self._operations_left -= 1
         if self._operations_left < 0:
             self.disk.stop()
@@ -102,7 +115,7 @@ class Run:
 
     def go(self, between: Callable[[Run], None] | None = None) -> bool:
         """Run to the end, or until the power fails; whether it reached the end."""
-        self.disk.watch(self._before_operation)
+        self._watch_disk()
         try:
             self.open()
             for at, step in enumerate(self.workload.steps, self.first_step):
@@ -187,7 +200,7 @@ class Run:
         self.disk = old.after_kill(crash_at=left)
         self.past.append(old)
         old.stop()
-        self.disk.watch(self._before_operation)
+        self._watch_disk()
         if self.followers:
             self.unfollow()
             self.follow()
