@@ -5,25 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Protocol, overload
+from functools import partial
+from typing import Literal, overload
 
 from fmq.clock import Clock, SystemClock
 from fmq.disk import Directory, Disk, is_full
 from fmq.engine import Engine
-from fmq.errors import BadName, StorageFull, Unreadable
+from fmq.errors import StorageFull, Unreadable
 from fmq.options import Options
+from fmq.path import PathLike, text_of
 from fmq.posix import RealDisk
 from fmq.read_only_engine import ReadOnlyEngine
 from fmq.recovery.recover import claim
+from fmq.remote.giving_way import when_let_go
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.ledger import Topic
-from fmq.tx.names import check_name, check_producer
-
-
-class PathLike(Protocol):
-    """A path that is not a str, such as pathlib's."""
-
-    def __fspath__(self) -> str: ...
+from fmq.tx.names import check_name, check_producer, check_seconds
 
 
 @overload
@@ -36,6 +33,7 @@ def open(
     clock: Clock | None = ...,
     background: bool = ...,
     resolve: Mapping[str, object] | None = ...,
+    timeout: float = ...,
 ) -> Engine: ...
 @overload
 def open(
@@ -56,6 +54,7 @@ def open(
     disk: Disk | None = ...,
     clock: Clock | None = ...,
     background: bool = ...,
+    timeout: float = ...,
 ) -> Engine | ReadOnlyEngine: ...
 def open(
     path: str | PathLike,
@@ -66,10 +65,12 @@ def open(
     clock: Clock | None = None,
     background: bool = True,
     resolve: Mapping[str, object] | None = None,
+    timeout: float = 0.0,
 ) -> Engine | ReadOnlyEngine:
     """Open the directory at `path`, and make it if it is missing. Recovery needs no other call.
 
-    One engine writes at a time: a second one gets Locked. With `read_only` the engine takes no
+    One engine writes at a time: a second one gets Locked, after `timeout` seconds. A process that
+    `fmq.connect` has started gives way to one that waits. With `read_only` the engine takes no
     lock, writes nothing, and follows a live engine up to what is durable. `disk` and `clock` are
     the doors to the machine; tests hand in others. Without `background` the engine has no threads
     and does its chores at the end of its calls. `resolve` names a database for each producer that
@@ -80,6 +81,7 @@ def open(
     options = _checked(options)
     _check_flag("read_only", read_only)
     _check_flag("background", background)
+    timeout = check_seconds("timeout", timeout)
     if resolve is not None:
         _check_resolve(resolve, read_only=read_only)
     if disk is None:
@@ -99,7 +101,9 @@ def open(
         try:
             if read_only:
                 return ReadOnlyEngine(where, directory, options, clock)
-            engine = _open(where, directory, options, clock, disk, background=background)
+            what = where, directory, options, clock, disk
+            open_now = partial(_open, *what, background=background)
+            engine = when_let_go(where, open_now, clock, timeout) if timeout else open_now()
         except BaseException:
             directory.close()
             raise
@@ -119,23 +123,6 @@ def open(
             engine.close()
             raise
     return engine
-
-
-def text_of(path: object) -> str:
-    """Return `path` as a str. Raises TypeError for bytes and non-paths, BadName for bad text."""
-    text = path if isinstance(path, str) else getattr(path, "__fspath__", lambda: None)()
-    if not isinstance(text, str):
-        raise TypeError(
-            f"{path!r}: a path is a str or has a __fspath__ that gives one, as pathlib's have. "
-            "Nothing was opened."
-        )
-    try:
-        text.encode("utf-8", "surrogateescape")  # as Python decodes names that are not UTF-8
-    except UnicodeEncodeError:
-        raise BadName(f"path {text!r}: not text that the machine can write") from None
-    if "\0" in text:
-        raise BadName(f"path {text!r}: no path has a zero byte")
-    return text
 
 
 def check_door(what: str, door: object, *methods: str) -> None:

@@ -15,6 +15,7 @@ from itertools import chain
 
 from fmq.disk import Directory, Disk, File
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
+from fmq.path import PathLike, text_of
 from fmq.posix import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
@@ -24,7 +25,7 @@ from fmq.recovery.lost_slots import doubt
 from fmq.recovery.mend import tail_bytes
 from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
-from fmq.startup import PathLike, check_door, text_of
+from fmq.startup import check_door
 from fmq.store.catalog import SUFFIX
 from fmq.store.columns import BadColumns
 from fmq.store.decoding import columns_of

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 # What every layer may know: values, errors and the two doors to the machine.
 GROUND = {
-    *("fmq.errors", "fmq.message", "fmq.results", "fmq.options"),
+    *("fmq.errors", "fmq.message", "fmq.results", "fmq.options", "fmq.path"),
     *("fmq.clock", "fmq.disk", "fmq.mounts"),
 }
 STORE = GROUND | {"fmq.store"}
@@ -50,8 +50,8 @@ MAY_IMPORT = {
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"},
     "fmq.remote.connecting": GROUND
-    | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.startup"}
-    | {"fmq.tx.names"},
+    | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.tx.names"},
+    "fmq.remote.giving_way": GROUND | {"fmq.remote", "fmq.posix", "fmq.processes"},
     "fmq.*": ENGINE,
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},

@@ -15,6 +15,7 @@ from fmq.cli.output import Output, note
 
 QUIET_SECONDS = 60.0
 LOOK_SECONDS = 1.0
+LET_GO_SECONDS = 10.0  # how long another process may take to let go of the directory
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -42,13 +43,16 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     try:
-        engine = fmq.open(chosen.directory, _options(chosen.options))
+        timeout = 0.0 if chosen.on_demand else LET_GO_SECONDS
+        engine = fmq.open(chosen.directory, _options(chosen.options), timeout=timeout)
     except fmq.errors.Locked as error:
         if chosen.on_demand:
             return FINE  # another process was faster
         raise error
     with engine:
         with engine.serve() as server:
+            if chosen.on_demand:
+                server.gives_way(ended.set)
             while not ended.wait(LOOK_SECONDS):
                 if server.has_ended:
                     break

@@ -12,6 +12,7 @@ from functools import partial
 from fmq.clock import Clock, SystemClock, sleep
 from fmq.errors import FmqError, Locked
 from fmq.options import Options
+from fmq.path import PathLike, text_of
 from fmq.posix import RealDisk
 from fmq.processes import (
     absolute,
@@ -24,7 +25,6 @@ from fmq.processes import (
 )
 from fmq.recovery.layout import LOCK, SERVER_LOG
 from fmq.remote.remote_engine import RemoteEngine
-from fmq.startup import PathLike, text_of
 from fmq.tx.names import check_seconds
 
 RECEIVE_BYTES = 1 << 18
@@ -77,6 +77,9 @@ class Dialer:
         with starting(self._path, wait):
             with suppress(OSError):
                 return SocketWire(connect_to(self._path))
+            locked = self.explain()
+            if locked is not None:
+                raise ConnectionRefusedError(str(locked))  # it may serve soon, or let go
             return self._start(deadline)
 
     def _start(self, deadline: float) -> SocketWire:

@@ -91,6 +91,7 @@ CALLS: dict[str, Call] = {
         )
     },
     "became": _became,
+    "give_way": lambda host: host.give_way(),
     "commit_prepared": _commit_prepared,
     "make_all_due": _make_all_due,
     "outcome_of": _outcome_of,

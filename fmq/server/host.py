@@ -49,6 +49,7 @@ class Host:
         self.watched: dict[int, Baseline] = {}  # what clients settle, by the transaction's number
         self.sessions: dict[bytes, Session] = {}  # by client
         self.failed: Callable[[], object] = lambda: None  # called when the engine has failed
+        self.give_way: Callable[[], bool] = lambda: False  # ends the process if it is on demand
         self._is_scheduled = False
         self._dirty: set[Session] = set()  # those that have answers to send
 

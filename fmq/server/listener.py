@@ -19,6 +19,7 @@ FRAME_SECONDS = 30.0  # for the rest of a frame that has begun
 UNREAD_BYTES_MAX = 8 << 20  # of answers; then the client is not read any more
 UNREAD_BYTES_CUT = 64 << 20
 JOIN_SECONDS = 10.0
+ANSWER_SECONDS = 1.0  # how long a client may take at the end to read its answers
 logger = logging.getLogger("fmq.server")
 
 
@@ -104,9 +105,15 @@ class ClientSocket(asyncio.Protocol):
         return made
 
     def close(self) -> None:
-        """End the connection, once all answers are sent."""
-        assert self._transport is not None
+        """Give back what the client held, and end the connection once all answers are sent."""
+        assert self._transport is not None and self._session is not None
+        self._session.ended()
         self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        assert self._transport is not None
+        self._transport.abort()
 
 
 class SocketListener:
@@ -123,6 +130,7 @@ class SocketListener:
         self.failure: BaseException | None = None
         self._quiet_since = self.loop.time()
         self._stopping: asyncio.Event = asyncio.Event()
+        self._left = asyncio.Event()  # a connection has ended
         self._socket = listen_in(path)
         self._thread = Thread(target=self._run, name="fmq server", daemon=True)
         self._thread.start()
@@ -138,6 +146,7 @@ class SocketListener:
     def lost(self, connection: ClientSocket) -> None:
         """Forget a connection that has ended."""
         self.connections.discard(connection)
+        self._left.set()
         self._quiet_since = self.loop.time()
 
     def quiet_seconds(self) -> float:
@@ -167,6 +176,13 @@ class SocketListener:
             self.host.commit()
             for connection in [*self.connections]:
                 connection.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    while self.connections:
+                        self._left.clear()
+                        await self._left.wait()
+            for connection in [*self.connections]:
+                connection.abort()
             await asyncio.sleep(0)
 
     def close(self) -> None:
@@ -176,6 +192,15 @@ class SocketListener:
             with suppress(RuntimeError):  # the loop has just ended by itself
                 self.loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(JOIN_SECONDS)
+
+    def gives_way(self, end: Callable[[], None]) -> None:
+        """Have `end` called when another process waits for the directory."""
+
+        def give_way() -> bool:
+            end()
+            return True
+
+        self.host.give_way = give_way
 
     def forked(self) -> None:
         """Close this process's copies of the sockets: it is the child of a fork."""

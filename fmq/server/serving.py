@@ -30,6 +30,10 @@ class Serving:
         """Return for how long no client has been connected."""
         return self._listener.quiet_seconds()
 
+    def gives_way(self, end: Callable[[], None]) -> None:
+        """Have `end` called when another process waits for the directory, by `timeout=`."""
+        self._listener.gives_way(end)
+
     def close(self) -> None:
         """Answer what was asked, and let no process in any more. The engine stays open."""
         self._listener.close()

@@ -128,3 +128,54 @@ def test_options_count_for_the_call_that_starts_the_process(
         with fmq.connect(path, fmq.Options(queues=5)) as second:
             assert second.options.queues == 3
     assert "queues" in caplog.text
+
+
+def test_a_server_on_demand_gives_way_to_an_opener_that_waits(path: Path) -> None:
+    """Its clients go on with the new owner once that serves."""
+    with fmq.connect(path) as client:
+        assert client.send("t", b"0").offset == 0
+        with pytest.raises(Locked, match="timeout="):
+            fmq.open(path)
+        with fmq.open(path, timeout=20) as engine:
+            assert engine.send("t", b"1").offset == 1
+            with pytest.raises(Locked, match="lets no other process in"):
+                fmq.connect(path, retry_for=0)
+            with engine.serve():
+                assert client.send("t", b"2").offset == 2
+    with fmq.open(path, timeout=20) as engine:
+        assert [each.body for each in engine.read("t")] == [b"0", b"1", b"2"]
+
+
+def test_an_opener_that_waits_gets_locked_at_the_end(tmp_path: Path) -> None:
+    """An engine that no client has started does not give way."""
+    with fmq.open(tmp_path) as engine, engine.serve():
+        with pytest.raises(Locked):
+            fmq.open(tmp_path, timeout=0.1)
+        with fmq.connect(tmp_path) as client:
+            assert client.send("t", b"0").offset == 0
+    with fmq.open(tmp_path, timeout=0.1) as engine:
+        assert engine.queues("t")[0].next == 1
+
+
+def test_a_server_in_the_foreground_takes_over(path: Path) -> None:
+    with fmq.connect(path) as client:
+        client.send("t", b"0")
+        (old,) = servers(path)
+        command = [sys.executable, "-m", "fmq", "serve", str(path)]
+        with subprocess.Popen(command, cwd=ROOT) as process:
+            while old in servers(path):
+                client.send("t", b"1")
+            client.send("t", b"2")
+            assert servers(path) == [process.pid]
+            process.terminate()
+        assert process.returncode == 0
+
+
+def test_what_a_client_holds_is_given_back_when_serving_ends(tmp_path: Path) -> None:
+    with fmq.open(tmp_path) as engine:
+        engine.send("t", b"0")
+        with engine.serve(), fmq.connect(tmp_path, retry_for=0) as client:
+            taken = client.consumer("t", group="g").poll(limit=1)
+            assert len(taken) == 1
+            assert engine.consumer("t", group="g").poll() == []
+        assert len(engine.consumer("t", group="g").poll()) == 1

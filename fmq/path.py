@@ -1,0 +1,30 @@
+"""A path to a directory, as a caller gives it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fmq.errors import BadName
+
+
+class PathLike(Protocol):
+    """A path that is not a str, such as pathlib's."""
+
+    def __fspath__(self) -> str: ...
+
+
+def text_of(path: object) -> str:
+    """Return `path` as a str. Raises TypeError for bytes and non-paths, BadName for bad text."""
+    text = path if isinstance(path, str) else getattr(path, "__fspath__", lambda: None)()
+    if not isinstance(text, str):
+        raise TypeError(
+            f"{path!r}: a path is a str or has a __fspath__ that gives one, as pathlib's have. "
+            "Nothing was opened."
+        )
+    try:
+        text.encode("utf-8", "surrogateescape")  # as Python decodes names that are not UTF-8
+    except UnicodeEncodeError:
+        raise BadName(f"path {text!r}: not text that the machine can write") from None
+    if "\0" in text:
+        raise BadName(f"path {text!r}: no path has a zero byte")
+    return text
