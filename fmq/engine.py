@@ -12,7 +12,6 @@ from typing import Any, overload
 
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
-from fmq.bind.drivers import database_at
 from fmq.bind.transaction import BoundTransaction
 from fmq.chores.checkpointer import no_checkpoint
 from fmq.chores.thread import ChoreThread
@@ -213,11 +212,7 @@ class Engine:
 
     def _resolve(self, addresses: Mapping[str, object]) -> None:
         """Ask the databases at `addresses` what became of their producers' transactions."""
-        databases = self._with_databases()
-        for producer, address in addresses.items():
-            self.checker(producer)(databases.add_configured(producer, database_at(address)))
-        self.settle()
-        databases.start()
+        self._with_databases().resolve(addresses)
 
     def outcome(self, tx_id: str) -> Outcome:
         """Return whether a transaction is undecided, committed or rolled back, and why."""

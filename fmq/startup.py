@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, overload
 
+from fmq.bind.databases import check_resolve
 from fmq.clock import Clock, SystemClock
 from fmq.disk import Directory, Disk, is_full
 from fmq.engine import Engine
@@ -20,7 +21,7 @@ from fmq.recovery.recover import claim
 from fmq.remote.giving_way import when_let_go
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.ledger import Topic
-from fmq.tx.names import check_name, check_producer, check_seconds
+from fmq.tx.names import check_name, check_seconds
 
 
 @overload
@@ -149,13 +150,7 @@ def _check_resolve(resolve: object, *, read_only: bool) -> None:
             "resolve= decides what a crash left, and read_only=True writes nothing. Nothing was "
             "opened; leave one of them out."
         )
-    if not isinstance(resolve, Mapping):
-        raise TypeError(
-            f"resolve={resolve!r}: is a mapping of producers to their databases, as in "
-            '{"shop": "sqlite:///shop.db"}. Nothing was opened.'
-        )
-    for producer in resolve:
-        check_producer(producer)
+    check_resolve(resolve)
 
 
 def _checked(options: Options | None) -> Options:

@@ -1,4 +1,4 @@
-"""`fmq.check`: verifying a directory that no engine has open, without writing.
+"""`fmq.check`: verifying a directory, without writing.
 
 It reads every segment from its first byte to its last, applies every record to an empty ledger, and
 compares the result with the indexes and the checkpoint. So it finds all that a running engine would
@@ -19,7 +19,7 @@ from fmq.path import PathLike, text_of
 from fmq.posix import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import Checkpoint
-from fmq.recovery.layout import known_segments, look
+from fmq.recovery.layout import Layout, known_segments, look, read_header
 from fmq.recovery.lock_check import at_rest
 from fmq.recovery.lost_slots import doubt
 from fmq.recovery.mend import tail_bytes
@@ -71,11 +71,13 @@ class Report:
         return not self.problems
 
 
-def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
+def check(path: str | PathLike, *, sealed: bool = False, disk: Disk | None = None) -> Report:
     """Verify the directory at `path`, and return a report with all problems.
 
     Raises Locked if an engine has it open, or had it open meanwhile. An engine does not wait for
-    the check. Raises NotAStore if no journal was ever begun there.
+    the check. With `sealed` only the segments that are full, and their indexes, are checked, each
+    by itself; an engine may have the directory open. Raises NotAStore if no journal was ever begun
+    there.
     """
     where = text_of(path)
     if disk is None:
@@ -89,6 +91,8 @@ def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
                 look(
                     directory
                 )  # before the lock: nothing is locked in a directory that is not fmq's
+            if sealed:
+                return _check_sealed(where, directory)
             with at_rest(directory):
                 return _check(where, directory)
         finally:
@@ -97,22 +101,51 @@ def check(path: str | PathLike, *, disk: Disk | None = None) -> Report:
         raise Unreadable(where, error) from error
 
 
-def _check(where: str, directory: Directory) -> Report:
+def _check_sealed(where: str, directory: Directory) -> Report:
+    """Check what no engine writes to any more. Retention may remove it meanwhile."""
     try:
-        layout = look(directory)
-    except Damaged as error:
+        layout = _journal_in(where, directory)
+        store = read_header(directory, layout.bases[-1]).store
+        segments = known_segments(directory, layout, None)
+    except (Damaged, NewerFormat) as error:
         return Report(where, problems=(_problem_of(error),))
+    problems: list[Problem] = []
+    checked: list[Segment] = []
+    for segment in segments[:-1]:
+        with suppress(FileNotFoundError):
+            problems += _check_segment(directory, segment, store)
+            problems += _check_index(directory, segment, store, None)
+            checked.append(segment)
+    return Report(
+        path=where,
+        segments=len(checked),
+        bytes=sum(segment.end - segment.base for segment in checked),
+        problems=tuple(problems),
+    )
+
+
+def _journal_in(where: str, directory: Directory) -> Layout:
+    layout = look(directory)
     if layout.fresh:
         raise NotAStore(
             f"{where}: no journal was ever begun here, so there is nothing to verify. Name the "
             "directory that a program gives to fmq.open(); perhaps it is not mounted."
         )
+    return layout
+
+
+def _check(where: str, directory: Directory) -> Report:
+    try:
+        layout = _journal_in(where, directory)
+    except Damaged as error:
+        return Report(where, problems=(_problem_of(error),))
     problems: list[Problem] = []
     try:
         replay = begin(directory, layout)
         store = replay.store
         segments = known_segments(directory, layout, None)
-        problems += _check_segments(directory, segments, store)
+        for segment in segments[:-1]:  # so damage in one does not hide another's
+            problems += _check_segment(directory, segment, store)
         full = Replay(directory, store, zlib.crc32(store), segments, None)
         full.run()
         replay.run()
@@ -147,25 +180,22 @@ def _problem_of(error: FmqError) -> Problem:
     return Problem(getattr(error, "file", ""), getattr(error, "position", 0), str(error))
 
 
-def _check_segments(
-    directory: Directory, segments: list[Segment], store: bytes
-) -> Iterator[Problem]:
-    """Check each sealed segment by itself, so that damage in one does not hide another's."""
-    for segment in segments[:-1]:
-        file = directory.open(segment.name)
-        try:
-            start = segment.base + HEADER_BYTES
-            seed = zlib.crc32(store)
-            scan = Scan(file, segment.base, segment.end, start, seed, 0, start)
-            yield from _check_contents(file, segment, scan)
-        finally:
-            file.close()
-        ending = scan.ending
-        assert ending is not None
-        if ending.finding is not Finding.END:
-            yield Problem(segment.name, ending.position, ending.reason)
-        elif scan.chain != segment.chain:
-            yield Problem(segment.name, segment.base, OTHER_RECORDS)
+def _check_segment(directory: Directory, segment: Segment, store: bytes) -> Iterator[Problem]:
+    """Check a sealed segment by itself."""
+    file = directory.open(segment.name)
+    try:
+        start = segment.base + HEADER_BYTES
+        seed = zlib.crc32(store)
+        scan = Scan(file, segment.base, segment.end, start, seed, 0, start)
+        yield from _check_contents(file, segment, scan)
+    finally:
+        file.close()
+    ending = scan.ending
+    assert ending is not None
+    if ending.finding is not Finding.END:
+        yield Problem(segment.name, ending.position, ending.reason)
+    elif scan.chain != segment.chain:
+        yield Problem(segment.name, segment.base, OTHER_RECORDS)
 
 
 def _check_last(directory: Directory, segment: Segment, store: bytes) -> Iterator[Problem]:
@@ -276,23 +306,32 @@ def _check_indexes(
     directory: Directory, segments: list[Segment], full: Replay, store: bytes
 ) -> Iterator[Problem]:
     """Check each index against its segment. A missing index is built when it is needed."""
-    names = set(directory.names())
     rebuilt = {index.base: index for index in full.ledger.sealed}
     for segment in segments[:-1]:
-        name = segment_name(segment.base, SUFFIX)
-        if name not in names or segment.base not in rebuilt:
-            continue
-        try:
-            file = directory.open(name)
-            try:
-                index = index_in(file, store, segment.base, segment.chain)
-            finally:
-                file.close()
-        except (BadIndex, OSError) as error:
-            yield Problem(name, segment.base, f"{error}; it will be built again when it is needed")
-            continue
-        if not _same(index, rebuilt[segment.base]):
-            yield Problem(name, segment.base, "does not say what its segment says")
+        if segment.base in rebuilt:
+            yield from _check_index(directory, segment, store, rebuilt[segment.base])
+
+
+def _check_index(
+    directory: Directory, segment: Segment, store: bytes, expected: SegmentIndex | None
+) -> Iterator[Problem]:
+    name = segment_name(segment.base, SUFFIX)
+    try:
+        file = directory.open(name)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield Problem(name, segment.base, f"{error}; it will be built again when it is needed")
+        return
+    try:
+        index = index_in(file, store, segment.base, segment.chain)
+    except (BadIndex, OSError) as error:
+        yield Problem(name, segment.base, f"{error}; it will be built again when it is needed")
+        return
+    finally:
+        file.close()
+    if expected is not None and not _same(index, expected):
+        yield Problem(name, segment.base, "does not say what its segment says")
 
 
 def _same(index: SegmentIndex, other: SegmentIndex) -> bool:

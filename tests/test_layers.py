@@ -50,7 +50,8 @@ MAY_IMPORT = {
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"},
     "fmq.remote.connecting": GROUND
-    | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.tx.names"},
+    | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.tx.names"}
+    | {"fmq.bind.databases"},
     "fmq.remote.giving_way": GROUND | {"fmq.remote", "fmq.posix", "fmq.processes"},
     "fmq.*": ENGINE,
     "fmq": ENGINE,

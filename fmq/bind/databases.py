@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from fmq.bind.drivers import database_at
 from fmq.bind.errors import NoMarkerTable, Unreachable
 from fmq.bind.interface import Database, DecisionSource
 from fmq.bind.maintenance import purge_markers
@@ -22,12 +23,24 @@ from fmq.clock import Clock
 from fmq.errors import EngineFailed, UsageError
 from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.question import Question
+from fmq.tx.names import check_producer
 
 DAY_SECONDS = 86400.0
 RETRY_SECONDS = 5.0  # after something failed
 BLOCKS_BETWEEN_PURGES = 1000
 JOIN_SECONDS = 5.0
 LOG = logging.getLogger("fmq.bind")
+
+
+def check_resolve(resolve: object) -> None:
+    """Raise unless `resolve` names a database for each of some producers."""
+    if not isinstance(resolve, Mapping):
+        raise TypeError(
+            f"resolve={resolve!r}: is a mapping of producers to their databases, as in "
+            '{"shop": "sqlite:///shop.db"}. Nothing was opened.'
+        )
+    for producer in resolve:
+        check_producer(producer)
 
 
 class ProducerDatabase:
@@ -70,6 +83,14 @@ class Databases:
         self._wake = threading.Lock()
         self._wake.acquire()
         self._stopped = False
+
+    def resolve(self, addresses: Mapping[str, object]) -> None:
+        """Ask the databases at `addresses` what became of their producers' transactions."""
+        for producer, address in addresses.items():
+            checker = self.add_configured(producer, database_at(address))
+            self._engine.checker(producer)(checker)
+        self._engine.settle()
+        self.start()
 
     def add_configured(self, producer: str, database: Database) -> Checker:
         """Return a checker that asks a database of `resolve=`, and purge that each day."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from fmq.feedback.answers import Answer
+from fmq.feedback.answers import Answer, Checker
 from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
 from fmq.results import UndecidedTransaction
@@ -84,10 +84,14 @@ class TransactionFactory(Protocol):
 
 
 class DecisionSource(Protocol):
-    """An engine, as far as a purge needs one."""
+    """An engine, as far as its databases need one."""
 
     @property
     def feedback(self) -> Feedback: ...
+
+    def checker(self, producer: str) -> Callable[[Checker], Checker]: ...
+
+    def settle(self) -> object: ...
 
     def sync(self) -> None: ...
 

@@ -6,6 +6,7 @@ import argparse
 import getpass
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -79,7 +80,7 @@ def run_decide(args: argparse.Namespace, output: Output) -> int:
     with visit(args.dir):
         pass  # fmq.open would make a directory of a mistyped name
     by = args.by or _who()
-    with fmq.open(args.dir, background=False) as engine:
+    with _writing(args.dir) as engine:
         outcome = engine.decide(
             args.tx_id, args.decision, reason=args.reason, decided_by=by, seal=args.seal
         )
@@ -97,6 +98,13 @@ def run_decide(args: argparse.Namespace, output: Output) -> int:
 def _look(path: str) -> fmq.ReadOnlyEngine:
     with visit(path):
         return fmq.open(path, read_only=True)
+
+
+def _writing(path: str) -> fmq.Engine | fmq.RemoteEngine:
+    """Return an engine that writes: that of the process that serves the directory, or our own."""
+    with suppress(fmq.errors.NotServed):
+        return fmq.connect(path, start=False, retry_for=0.0)
+    return fmq.open(path, background=False)
 
 
 def _who() -> str:

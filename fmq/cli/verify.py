@@ -17,11 +17,16 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         "verify", parents=[common], help="prove a directory sound", description=__doc__
     )
     parser.add_argument("dir", metavar="DIR")
+    parser.add_argument(
+        "--sealed",
+        action="store_true",
+        help="only the segments that are full, also while an engine has the directory open",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    report = fmq.check(args.dir)
+    report = fmq.check(args.dir, sealed=args.sealed)
     facts = asdict(report)
     facts.pop("problems")  # a line each, below
     verdict = "sound" if report.ok else "not sound"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
 
+from fmq.bind.databases import check_resolve
 from fmq.clock import Clock, SystemClock, sleep
 from fmq.errors import FmqError, Locked
 from fmq.options import Options
@@ -130,14 +132,18 @@ def connect(
     start: bool = True,
     retry_for: float = 30.0,
     clock: Clock | None = None,
+    resolve: Mapping[str, object] | None = None,
 ) -> RemoteEngine:
     """Return a client of the process that serves the directory at `path`.
 
     Any number of processes may connect. If none serves the directory, and `start` allows it, one
     is started, with `options`; it ends by itself a minute after the last client. If it dies, the
     next call of any client starts another one, and nothing is lost or done twice. A call raises
-    NotServed or OutcomeUnknown after `retry_for` seconds without an answer.
+    NotServed or OutcomeUnknown after `retry_for` seconds without an answer. This process asks the
+    databases of `resolve`, as `fmq.open` does.
     """
+    if resolve is not None:
+        check_resolve(resolve)
     where = absolute(text_of(path))
     clock = clock or SystemClock()
     retry_for = check_seconds("retry_for", retry_for)
@@ -145,6 +151,12 @@ def connect(
     engine = RemoteEngine(where, dialer.dial, RealDisk().random, clock, retry_for, dialer.explain)
     if options is not None:
         _log_other_options(where, options, engine.options)
+    if resolve:
+        try:
+            engine._resolve(resolve)
+        except BaseException:
+            engine.close()
+            raise
     return engine
 
 

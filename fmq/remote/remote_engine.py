@@ -175,6 +175,10 @@ class RemoteEngine:
                 self._databases = Databases(self, self._clock, background=self._background)
             return self._databases
 
+    def _resolve(self, addresses: Mapping[str, object]) -> None:
+        """Ask the databases at `addresses` what became of their producers' transactions."""
+        self._with_databases().resolve(addresses)
+
     @property
     def feedback(self) -> Feedback:
         """Return the feedback service, where producers take questions and answer them."""

@@ -122,6 +122,14 @@ def test_a_decision_in_a_locked_directory_names_the_process(shop: Path) -> None:
     assert f"process {os.getpid()}" in error
 
 
+def test_a_decision_goes_through_the_process_that_serves(shop: Path) -> None:
+    with fmq.open(shop) as engine, engine.serve():
+        said = fmq_json("tx", "decide", shop, "order-3", "commit", "--reason", "x", "--by", "eve")
+        assert said.code == 0
+        assert engine.undecided() == []
+        assert engine.outcome("order-3").decided_by == "eve"
+
+
 def test_an_unproven_prepare_after_a_crash_is_noted(tmp_path: Path) -> None:
     """A command that only reads does not list it, because nothing proves it durable. After the next
     opening for writing it is listed.

@@ -35,6 +35,24 @@ def test_verify_exits_with_3_for_a_directory_in_use(shop: Path) -> None:
     assert "already open" in error
 
 
+def test_sealed_segments_are_verified_beside_an_engine(segments: Path) -> None:
+    """The last segment, which the engine writes to, is not looked at."""
+    with fmq.open(segments, background=False):
+        said = fmq_json("verify", segments, "--sealed")
+        assert (said.code, said.lines[0]["segments"]) == (0, len([*segments.glob("*.seg")]) - 1)
+        second = sorted(segments.glob("*.seg"))[1]
+        data = bytearray(second.read_bytes())
+        data[600] ^= 1
+        second.write_bytes(data)
+        said = fmq_json("verify", segments, "--sealed")
+        assert said.code == 1
+        assert second.name in {line["file"] for line in said.of("problem")}
+        first = min(segments.glob("*.idx"))
+        first.write_bytes(first.read_bytes()[:-1])
+        said = fmq_json("verify", segments, "--sealed")
+        assert first.name in {line["file"] for line in said.of("problem")}
+
+
 @pytest.mark.parametrize(("tool", "what"), [("dump.py", "record"), ("verify.py", "report")])
 def test_the_tools_run_the_commands_of_the_same_name(shop: Path, tool: str, what: str) -> None:
     """They find fmq beside themselves, from any working directory."""
