@@ -36,18 +36,18 @@ class RedisAof:
 
     def __init__(self, directory: Path) -> None:
         self._server = Server()
-        self._socket = f"{self._server.sockets}/redis"
+        self.socket = f"{self._server.sockets}/redis"
         self.tx_numbers = itertools.count(1)
         program = find_program("redis-server")
         assert program is not None
         self._server.start(
-            *(program, "--dir", str(directory.absolute()), "--unixsocket", self._socket, *SETTINGS),
+            *(program, "--dir", str(directory.absolute()), "--unixsocket", self.socket, *SETTINGS),
             log=directory / "redis.log",
             ready=self._ready,
         )
 
     def connect(self) -> Any:
-        return redis.Redis(unix_socket_path=self._socket)
+        return redis.Redis(unix_socket_path=self.socket)
 
     def _ready(self) -> bool:
         try:
