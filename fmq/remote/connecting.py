@@ -29,7 +29,7 @@ from fmq.recovery.layout import LOCK, SERVER_LOG
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.tx.names import check_seconds
 
-RECEIVE_BYTES = 1 << 18
+RECEIVE_BYTES = 1 << 16  # of more, each call would map memory and give it back
 START_SECONDS = 10.0  # how long a process may take until it serves
 LOOK_SECONDS = 0.005
 logger = logging.getLogger("fmq.remote")
