@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fmq.errors import Locked
 
 Buffer = bytes | bytearray | memoryview
+PAGE_BYTES = 4096
 
 
 class File(Protocol):
@@ -45,6 +46,29 @@ class File(Protocol):
         """Take a shared or exclusive lock on the file without waiting; False if refused."""
 
     def close(self) -> None: ...
+
+
+class Page(Protocol):
+    """PAGE_BYTES of memory under a name, shared by the processes of one machine.
+
+    It is never synced. A kill leaves what it holds, and a power cut any bytes or none.
+    """
+
+    @property
+    def words(self) -> memoryview:
+        """The memory as numbers of 8 bytes. What is stored here is seen at once wherever it is
+        open.
+        """
+
+    @property
+    def boot(self) -> bytes:
+        """16 bytes that name this start of the machine."""
+
+    def is_held(self) -> bool:
+        """Return whether its maker has it open."""
+
+    def close(self) -> None:
+        """Close it. Its name goes, too, if its maker closes it."""
 
 
 class Directory(Protocol):
@@ -81,6 +105,15 @@ class Directory(Protocol):
 
     def locked_by(self, name: str) -> Locked | None:
         """Return the error that a writer would get now; None if no engine has the lock."""
+
+    def make_page(self, name: str) -> Page:
+        """Return a new page of zeros, in place of any file `name`. It is held until it is closed.
+
+        Raises OSError, also where not all processes would see what is stored in it.
+        """
+
+    def page(self, name: str) -> Page:
+        """Return the page `name`, to be read; raise OSError."""
 
     def close(self) -> None: ...
 

@@ -15,7 +15,7 @@ from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock
 from fmq.consume.groups import Groups
-from fmq.disk import Directory
+from fmq.disk import Directory, Page
 from fmq.errors import Nested
 from fmq.feedback.open_questions import OpenQuestions
 from fmq.feedback.service import Feedback
@@ -28,6 +28,7 @@ from fmq.store.commit_queue import CommitQueue
 from fmq.store.files import Files
 from fmq.store.index import SegmentIndex
 from fmq.store.journal import Append, Journal
+from fmq.store.page import begin_page, no_page
 from fmq.store.reader import Reader
 from fmq.store.record import aligned
 from fmq.store.segment import HEADER_BYTES, segment_name
@@ -130,6 +131,10 @@ class Parts:
         self.chore_thread: ChoreThread | None = None  # only with background=True
         self._limit = self._limit_of(ledger.index.base)
         self._opened_at = journal.written_to
+        self._page: Page | None = None
+        with suppress(OSError):  # readers do without it
+            self._page = begin_page(directory, drawn, journal.durable_to)
+            journal.page = self._page.words
 
     def _fill_catalog(self) -> None:
         """Give the catalog the sealed segments, except for those whose indexes are in memory."""
@@ -205,4 +210,7 @@ class Parts:
 
     def close(self) -> None:
         """Close all files."""
+        self.journal.page = no_page()
+        if self._page is not None:
+            self._page.close()
         self.journal.close()

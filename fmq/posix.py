@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import stat
 import sys
 from collections.abc import Callable, Sequence
 
 from fmq.clock import SystemClock, sleep
-from fmq.disk import Buffer
+from fmq.disk import PAGE_BYTES, Buffer
 from fmq.errors import (
     Locked,
     NotAStore,
@@ -35,6 +36,7 @@ except ImportError:  # Windows: `import fmq` works, and RealDisk refuses
 
 MOUNTS = "/proc/self/mountinfo"
 OPEN_FILES = "/proc/self/fd"
+BOOT = "/proc/sys/kernel/random/boot_id"
 WORDS_BYTES_MAX = 200  # of LOCK
 # How often to try a lock that another program looks at: longer than any look takes.
 LOOKS_MAX = 100
@@ -144,6 +146,43 @@ class RealFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             _close(fd)
+
+
+class RealPage:
+    """A file of this machine that is mapped."""
+
+    def __init__(self, fd: int, *, remove: Callable[[], None] | None = None) -> None:
+        """Take over `fd`. The maker passes `remove`, which removes the name."""
+        self.boot = _boot()
+        access = mmap.ACCESS_READ if remove is None else mmap.ACCESS_WRITE
+        try:
+            self._mapped = mmap.mmap(fd, PAGE_BYTES, access=access)
+        except ValueError as error:  # the file is shorter
+            raise OSError(errno.EINVAL, str(error)) from None
+        self.words = memoryview(self._mapped).cast("Q")
+        self._fd = fd
+        self._remove = remove
+        self._maker = os.getpid()
+
+    def is_held(self) -> bool:
+        if not _flock(self._fd, fcntl.LOCK_SH):
+            return True
+        _flock(self._fd, fcntl.LOCK_UN)
+        return False
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        # The child of a fork has a copy: closing that changes nothing for its parent.
+        if self._remove is not None and os.getpid() == self._maker:
+            with contextlib.suppress(OSError):
+                self._remove()
+            with contextlib.suppress(OSError):
+                _flock(fd, fcntl.LOCK_UN)
+        self.words.release()
+        self._mapped.close()
+        _close(fd)
 
 
 # As os.pwritev: file, buffers, position, flags; returns how many bytes it wrote.
@@ -318,6 +357,45 @@ class RealDirectory:
                 _close(fd)
         return None if free else self._locked(name)
 
+    def make_page(self, name: str) -> RealPage:
+        self._check_shares_pages()
+
+        def remove() -> None:
+            os.unlink(name, dir_fd=self._fd)
+
+        with contextlib.suppress(FileNotFoundError):
+            remove()
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        fd = os.open(name, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
+        try:
+            if not _flock_alone(fd):
+                raise OSError(errno.EAGAIN, "another program has locked the page", name)
+            _set_mode(fd, self.file_mode)
+            # Written, so that a full disk refuses it here and not when it is mapped.
+            os.pwrite(fd, bytes(PAGE_BYTES), 0)
+            return RealPage(fd, remove=remove)
+        except BaseException:
+            _close(fd)
+            with contextlib.suppress(OSError):
+                remove()
+            raise
+
+    def page(self, name: str) -> RealPage:
+        self._check_shares_pages()
+        fd = os.open(name, os.O_RDONLY | UNFOLLOWED, dir_fd=self._fd)
+        try:
+            return RealPage(fd)
+        except BaseException:
+            _close(fd)
+            raise
+
+    def _check_shares_pages(self) -> None:
+        """Raise OSError if another machine serves the files: a page that is mapped there is not
+        seen here.
+        """
+        if not self._is_local:
+            raise OSError(errno.EOPNOTSUPP, "no pages on a remote file system", self.path)
+
     def _itself(self) -> int:
         """Return a new descriptor of the directory, so that a lock ends with it and with no
         other.
@@ -350,6 +428,15 @@ def _close(fd: int) -> None:
     """
     with contextlib.suppress(OSError):
         os.close(fd)
+
+
+def _boot() -> bytes:
+    """Return the id of this start of the kernel, as 16 bytes; raise OSError if it has none."""
+    fd = os.open(BOOT, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return bytes.fromhex(os.read(fd, 36).decode("ascii").replace("-", ""))
+    finally:
+        _close(fd)
 
 
 def directory_mode(file_mode: int) -> int:

@@ -39,7 +39,8 @@ from fmq.tx.names import check_place, check_seconds, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
 T = TypeVar("T")
-LOOK_SECONDS = 0.05  # how long a waiting reader sleeps between two looks
+LOOK_SECONDS = 0.05  # how long a waiting reader sleeps between two looks at the directory
+GLANCE_SECONDS = 0.002  # and at the page
 
 
 class ReadOnlyEngine:
@@ -129,8 +130,15 @@ class ReadOnlyEngine:
             left = deadline - self._clock.monotonic()
             if found is not None or left <= 0:
                 return found
-            # Another process cannot wake this reader, so it sleeps and looks again.
-            sleep(self._clock, min(left, LOOK_SECONDS))
+            self._wait(min(left, LOOK_SECONDS))
+
+    def _wait(self, seconds: float) -> None:
+        """Return when an engine tells of more, or after `seconds`. Another process cannot wake this
+        reader, so it sleeps and looks again.
+        """
+        ends = self._clock.monotonic() + seconds
+        while not self._follower.has_more() and (left := ends - self._clock.monotonic()) > 0:
+            sleep(self._clock, min(left, GLANCE_SECONDS))
 
     def _look_for(self, topic: str, queue: int, offset: int, limit: int) -> Batch | None:
         self._check_open()
@@ -262,7 +270,7 @@ class ReadOnlyEngine:
         """End this copy in the child of a fork, with new locks: their holders are missing here."""
         self._refusal = Forked(self._path)
         self._refreshing, self._lock = threading.Lock(), threading.RLock()
-        self._follower.files.forked()
+        self._follower.forked()
         self._release()
 
     def _process_ends(self) -> None:

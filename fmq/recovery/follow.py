@@ -22,6 +22,7 @@ from fmq.recovery.replay import Replay, rebuild_index
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.files import Files
 from fmq.store.index import SegmentIndex
+from fmq.store.page import PageReader
 from fmq.store.section import Section
 from fmq.store.segment import Segment, segment_name
 from fmq.tx.ledger import Ledger
@@ -60,7 +61,12 @@ class Follower:
         self.seed = zlib.crc32(self.store)
         self.files = Files(directory)
         self.files.segment_of = self.segment_of
-        self._start_over()
+        self._page = PageReader(directory)
+        try:
+            self._start_over()
+        except BaseException:
+            self._page.close()
+            raise
 
     def _look(self) -> Layout:
         """Return the names. Raises NotAStore if there is no journal any more."""
@@ -128,9 +134,11 @@ class Follower:
 
     def _begin(self, *, believe: bool) -> _Begun:
         """Replay the journal. Raise damage or, with `believe`, return it with what comes before."""
+        told = self._page.durable_to()  # before the names: each segment below it has its name
         layout = self._look()
         replay = begin(self._directory, layout)
         self._check_store(replay.store)
+        replay.prove(told)
         if not self._knows_undecided and replay.checkpoint is not None:
             replay.forgo_undecided()
         at_rest = replay.applied_from
@@ -227,7 +235,12 @@ class Follower:
     def _note_interrupt(self, error: BaseException) -> None:
         self._interrupted_by = error
 
+    def has_more(self) -> bool:
+        """Return whether the engine has told of more than is shown. This takes no system call."""
+        return self._page.glance() > self._replay.durable_to
+
     def _refresh(self) -> None:
+        told = self._page.durable_to()  # before the names: each segment below it has its name
         layout = self._look()
         here = self._replay.ledger.index.base
         if here not in layout.bases:
@@ -240,10 +253,10 @@ class Follower:
             newest = read_header(self._directory, layout.bases[-1])
             self._check_store(newest.store)
             segments = known_segments(self._directory, ahead, None, newest)
-            if checkpoint is not None and checkpoint.applied_upto <= segments[-1].limit:
-                self._replay.durable_to = max(self._replay.durable_to, checkpoint.applied_upto)
             self._replay.first = layout.bases[0]
             self._replay.resume(segments)
+            self._replay.prove(0 if checkpoint is None else checkpoint.applied_upto)
+            self._replay.prove(told)
             with self._lock:
                 # Before the run: what it applies lies in these, even if it ends in an error.
                 self.segments = [each for each in self.segments if each.base < here] + segments
@@ -279,4 +292,12 @@ class Follower:
         return None
 
     def close(self) -> None:
+        self._page.close()
         self.files.close()
+
+    def forked(self) -> None:
+        """Make new locks in the child of a fork: the threads that held the old ones are not
+        there.
+        """
+        self._page.forked()
+        self.files.forked()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fmq.disk import Directory
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore
 from fmq.recovery.checkpoint import SLOTS, Checkpoint
+from fmq.store.page import PAGE
 from fmq.store.segment import (
     HEADER_BYTES,
     Header,
@@ -32,7 +33,8 @@ SERVER_LOG = "SERVER.log"  # what that process has to say
 OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG}
 FAILED = "FAILED"  # made after a failed write; recovery removes it when it has made a copy
 # The only names before the first segment.
-BEFORE_THE_FIRST = {LOCK, segment_name(0, ".new"), *OF_THE_SERVER}
+# PAGE says nothing of a journal without its engine, so it is no sign that there was one.
+BEFORE_THE_FIRST = {LOCK, PAGE, segment_name(0, ".new"), *OF_THE_SERVER}
 SUFFIXES = (".seg", ".idx", ".part", ".new", ".copy")
 
 
@@ -93,7 +95,7 @@ def _ours(name: str) -> bool:
     if (
         is_spare(name)
         or is_unproven(name)
-        or name in (LOCK, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
+        or name in (LOCK, PAGE, QUARANTINE, FAILED, *OF_THE_SERVER, *SLOTS)
     ):
         return True
     return belongs(name) and name.endswith(SUFFIXES)

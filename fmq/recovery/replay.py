@@ -120,6 +120,11 @@ class Replay:
         self.scan_from = self.applied_from = self._index_from = applied
         self.checkpoint = None
 
+    def prove(self, position: int) -> None:
+        """Take all below `position` as durable, if the known segments reach so far."""
+        if position <= self.segments[-1].limit:
+            self.durable_to = max(self.durable_to, position)
+
     def run(self, *, durable_only: bool = False) -> None:
         """Apply everything up to the end. Nothing is written. Raises Damaged or NewerFormat.
 

@@ -26,6 +26,7 @@ from typing import TypeVar
 
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal import Append, Journal, Pending
+from fmq.store.page import AGAIN, DURABLE_TO
 from fmq.store.section import Section, is_mine
 
 T = TypeVar("T")
@@ -335,6 +336,8 @@ class CommitQueue:
                     journal.durable_to = end
                 elif segment.base > journal.durable_to:
                     journal.durable_to = segment.base  # what is sealed was synced
+                page = journal.page
+                page[DURABLE_TO] = page[AGAIN] = journal.durable_to
                 journal.written_to, journal.written_chain = end, chain
                 if appends:
                     self._publish(appends)

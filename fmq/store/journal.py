@@ -23,6 +23,7 @@ from fmq.errors import TooLarge
 from fmq.store.encoding import SIZES, encode
 from fmq.store.files import Files
 from fmq.store.kinds import Record
+from fmq.store.page import no_page
 from fmq.store.record import ALIGNMENT, FIRST, LAST
 from fmq.store.segment import HEADER_BYTES, Header, Segment, segment_name
 from fmq.store.spares import UNPROVEN, Spare, Spares
@@ -111,6 +112,7 @@ class Journal:
         self.seed = crc32(store)
         self.position = segments[-1].end
         self.durable_to = self.position
+        self.page = no_page()  # where other processes read durable_to
         self.written_to = self.position
         self.written_chain = segments[-1].chain  # the running checksum up to there
         # Pending rolls. A new tuple each time: the writing thread may have the last one.

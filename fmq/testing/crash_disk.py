@@ -152,6 +152,7 @@ class CrashDisk:
         """The disk that a power cut leaves if it costs `loss`; always the same."""
         with self._power.lock:
             disk = self._successor(self._root.after(loss), crash_at, self._power.number + 1)
+            disk._power.boot += 1
         disk.loss = loss
         return disk
 
@@ -220,4 +221,5 @@ class CrashDisk:
         disk._root = root
         power = self._power
         disk._power = Power(crash_at, first_number, honest=power.honest, past=power.so_far())
+        disk._power.boot = power.boot
         return disk

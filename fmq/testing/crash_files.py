@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from fmq.disk import Buffer
+from fmq.disk import PAGE_BYTES, Buffer
 from fmq.errors import Locked
 from fmq.testing.changes import Room, Write, Zeros
 from fmq.testing.image import Image
 from fmq.testing.nodes import Folder, Inode, NameChange
-from fmq.testing.power import Power
+from fmq.testing.power import Power, PowerLoss
 
 LOCK_NUMBER = -1  # other files have the number of the operation that made them
 
@@ -119,6 +120,42 @@ class CrashFile:
         if not self._write:
             raise OSError(errno.EBADF, "the file is open for reading", inode.path)
         return inode
+
+
+class CrashPage:
+    """An open page of a CrashDisk."""
+
+    def __init__(
+        self, power: Power, inode: Inode, handles: dict[int, Inode], folder: Folder | None = None
+    ) -> None:
+        """The maker passes the `folder` in which it has a name."""
+        assert inode.page is not None
+        self.boot = power.boot.to_bytes(16, "little")
+        words = memoryview(inode.page).cast("Q")
+        self.words = words.toreadonly() if folder is None else words
+        self._power = power
+        self._inode = inode
+        self._folder = folder
+        self._handles = handles
+        self._handles[id(self)] = inode
+        if folder is not None:
+            inode.pin(self, exclusive=True)
+
+    def is_held(self) -> bool:
+        with self._power:
+            return bool(self._inode.pins)
+
+    def close(self) -> None:
+        """Not an operation of the disk, so it works without power, too. The name stays then."""
+        self._handles.pop(id(self), None)
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            with suppress(PowerLoss), self._power:
+                for names in (folder.seen, folder.durable):
+                    for name in [name for name, node in names.items() if node is self._inode]:
+                        del names[name]
+            if self._inode.pins is not None:
+                self._inode.pins.pop(self, None)
 
 
 class CrashDirectory:
@@ -229,6 +266,24 @@ class CrashDirectory:
     def locked_by(self, name: str) -> Locked | None:
         with self._power:
             return None if self._opened().holder is None else self._locked()
+
+    def make_page(self, name: str) -> CrashPage:
+        with self._power as power:
+            folder = self._opened()
+            # As a lock: its name is durable at once, and making it is not counted.
+            inode = Inode(LOCK_NUMBER, Image(), Image())
+            inode.page = bytearray(PAGE_BYTES)
+            inode.path = self._join(name)
+            folder.seen[name] = folder.durable[name] = inode
+            power.was_used = True
+            return CrashPage(power, inode, self._handles, folder)
+
+    def page(self, name: str) -> CrashPage:
+        with self._power as power:
+            inode = self._file(name)
+            if inode.page is None:
+                raise OSError(errno.EINVAL, "not a page", self._join(name))
+            return CrashPage(power, inode, self._handles)
 
     def _locked(self) -> Locked:
         return Locked(self.path, f"process {os.getpid()}", here=True)

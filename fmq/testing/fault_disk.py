@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
-from fmq.disk import Buffer, Directory, Disk, File, is_full
+from fmq.disk import Buffer, Directory, Disk, File, Page, is_full
 from fmq.errors import Locked
 from fmq.testing.crash_files import CrashFile
 from fmq.testing.faults import Fault, Faults, Interruption, Operation
@@ -198,6 +198,14 @@ class FaultDirectory:
 
     def locked_by(self, name: str) -> Locked | None:
         return self._directory.locked_by(name)
+
+    def make_page(self, name: str) -> Page:
+        self._faults.meet("create", self._join(name))
+        return self._directory.make_page(name)
+
+    def page(self, name: str) -> Page:
+        self._faults.meet("open", self._join(name))
+        return self._directory.page(name)
 
     def close(self) -> None:
         self._directory.close()

@@ -30,6 +30,7 @@ class Inode:
         "changes",
         "durable",
         "number",
+        "page",
         "path",
         "pins",
         "seen",
@@ -44,6 +45,7 @@ class Inode:
         self.durable = durable
         self.changes = NO_CHANGES  # begins with one that is not durable, or is empty
         self.pins: dict[object, bool] | None = None  # who holds a lock; whether an exclusive one
+        self.page: bytearray | None = None  # the memory of a page, which has no other bytes
         self.spoiled = False  # whether nothing more becomes durable
         self.shared = False
         self._left: Inode | None = None  # what a power cut leaves of one that is shared
@@ -108,6 +110,7 @@ class Inode:
         twin = Inode(self.number, self.seen.share(), self.durable.share())
         twin.changes = self.changes
         twin.spoiled = self.spoiled
+        twin.page = None if self.page is None else bytearray(self.page)
         return twin
 
     def copy(self, twins: dict[Node, Node]) -> Inode:
@@ -121,6 +124,11 @@ class Inode:
     def after(self, loss: Loss) -> Inode:
         """Return what a power cut leaves. It is shared if it does not depend on `loss`."""
         if self._left is not None:
+            return self._left
+        if self.page is not None:
+            self._left = Inode(self.number, self.seen, self.durable)
+            self._left.page = bytearray(b"\xff" * len(self.page))  # a power cut leaves any bytes
+            self._left.shared = True
             return self._left
         image = self.durable.share()
         torn = loss.torn

@@ -50,6 +50,7 @@ class Power:
         self.history: list[str] = []
         self.interrupted: tuple[Inode, Write] | None = None
         self.watcher: Callable[[str], None] | None = None  # told of each operation before it
+        self.boot = 0  # how many power cuts there have been
         self.opened: set[str] = set()  # the paths of all files that were opened
         self.drawn = 0  # how often random bytes were asked for
         self.lock = RLock()  # taken again by a watcher that copies the disk
