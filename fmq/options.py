@@ -133,6 +133,9 @@ class Options:
     lease_seconds: float = 30.0
     """How long a consumer has a delivery before it is redelivered. For programs whose work on a
     message takes longer; a consumer may have its own."""
+    reclaim_seconds: float = 2.0
+    """How long a process that serves after another one was killed keeps back what clients had in
+    work, so that they can keep it. For clients that take longer to connect again."""
     read_ahead_bytes: int = 1 * MIB
     """How much is read from the disk at once. For programs with many queues and little memory."""
 
@@ -224,4 +227,5 @@ MAY_BE_ZERO = (
     "reference_bytes_min",
     "check_after_seconds",
     "checker_threads",
+    "reclaim_seconds",
 )

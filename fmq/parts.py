@@ -92,7 +92,7 @@ class Parts:
         """`drawn` are random bytes for ids. `check` raises if the engine is closed or has failed,
         `check_open` if nothing can be read. `after` is called at the end of a call that wrote.
         """
-        self._directory = directory
+        self.directory = directory
         self._store = found.store
         self.lock = lock = threading.RLock()
         self.ledger = ledger = found.ledger
@@ -149,7 +149,7 @@ class Parts:
         segment = self.journal.segment_of(base)
         if segment is None:
             raise FileNotFoundError(segment_name(base))
-        return rebuild_index(self._directory, segment, self._store)
+        return rebuild_index(self.directory, segment, self._store)
 
     def _limit_of(self, base: int) -> int:
         segment = self.journal.segment_of(base)
@@ -187,7 +187,7 @@ class Parts:
         self.wake_all()
         with suppress(OSError):
             # Recovery may not be able to see which write failed.
-            self._directory.create(FAILED).close()
+            self.directory.create(FAILED).close()
 
     def check_whole(self) -> None:
         """Raise EngineFailed if the engine failed while it published: a part may be visible.

@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "fmq.posix": GROUND,
     "fmq.wire": TX | {"fmq.recovery.recover", "fmq.feedback.question", "fmq.stats", "fmq.wire"},
     "fmq.server": TX
-    | {"fmq.processes"}
+    | {"fmq.processes", "fmq.recovery.layout"}
     | {"fmq.consume", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 
 from fmq.consume.holds import Claim, QueueHolds
 from fmq.consume.ready_queues import ReadyQueues
@@ -20,6 +21,8 @@ class Groups:
         self._ledger = ledger
         self._holds: dict[GroupKey, QueueHolds] = {}
         self._ready: dict[tuple[str, str], ReadyQueues] = {}  # by group and topic
+        self._former: Callable[[GroupKey], int] | None = None
+        self._former_until = 0.0
         for entry in ledger.undecided.values():
             # What an undecided transaction acks stays held until it is decided.
             for ack in entry.prepare.acks:
@@ -32,7 +35,17 @@ class Groups:
         if holds is None:
             ready = self._ready_of(group, topic)
             holds = self._holds[key] = QueueHolds(self._ledger.acked_of(*key), ready, queue)
+            known = self._ledger.queue(topic, queue)
+            if self._former is not None and known is not None:
+                holds.hold_former(min(self._former(key), known.next), self._former_until)
         return holds
+
+    def hold_former(self, upto: Callable[[GroupKey], int], until: float) -> None:
+        """Hold what was handed out before, `upto` an offset of each queue, for those who have it.
+
+        They claim it again, or others get it at the time `until`.
+        """
+        self._former, self._former_until = upto, until
 
     def _ready_of(self, group: str, topic: str) -> ReadyQueues:
         ready = self._ready.get((group, topic))

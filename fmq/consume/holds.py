@@ -35,6 +35,9 @@ class Claim:
         self.end = end
 
 
+FORMER = object()  # owns what clients of a server that was killed may still have
+
+
 class QueueHolds:
     """What one group holds of one queue, and what it may hand out next."""
 
@@ -107,10 +110,14 @@ class QueueHolds:
     def hold_again(self, first: int, end: int, owner: object, deadline: float) -> bool:
         """Hold a range that is not acked, and that `owner` has held before.
 
-        Return False, and change nothing, if any of it has an owner.
+        Return False, and change nothing, if any of it has another owner than FORMER.
         """
-        if self._pieces(first, end):
+        pieces = self._pieces(first, end)
+        if any(not self.is_held_by(low, high, FORMER) for low, high in pieces):
             return False
+        for low, high in pieces:
+            self._split(low, high)
+            self._holds.remove(low)
         given_back = self._given_back
         for start, stop in [*given_back.items()]:
             if start < end and first < stop:
@@ -121,6 +128,16 @@ class QueueHolds:
                     given_back[end] = stop
         self.hold(first, end, owner, deadline)
         return True
+
+    def hold_former(self, upto: int, deadline: float) -> None:
+        """Hold all that is free below `upto` for FORMER, until `deadline`."""
+        start = self._cursor
+        for low, high in self._acked.gaps(start, max(start, upto)):
+            for first, end in [*self._pieces(low, high), (high, high)]:
+                if low < first:
+                    self.hold(low, first, FORMER, deadline)
+                low = end
+        self._cursor = max(start, upto)
 
     def unacked(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of a range that are not acked."""

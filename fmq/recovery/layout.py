@@ -30,7 +30,8 @@ QUARANTINE = "quarantine"
 SOCKET, SOCKET_NEW = "SOCKET", "SOCKET.new"  # where the process that serves the directory listens
 STARTING = "STARTING"  # locked while a client starts that process
 SERVER_LOG = "SERVER.log"  # what that process has to say
-OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG}
+HANDED_OUT = "HANDED_OUT"  # what its clients have in work
+OF_THE_SERVER = {SOCKET, SOCKET_NEW, STARTING, SERVER_LOG, HANDED_OUT}
 FAILED = "FAILED"  # made after a failed write; recovery removes it when it has made a copy
 # The only names before the first segment.
 # PAGE says nothing of a journal without its engine, so it is no sign that there was one.

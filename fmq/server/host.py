@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fmq.feedback.open_questions import Baseline
 from fmq.parts import Parts
+from fmq.server.handed_out import HandedOut, former_in
 from fmq.server.turn import Turn, WriteOrder
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ class Host:
         self.parts = parts
         self.loop = loop
         self.incarnation = incarnation
+        former = former_in(parts.directory)
+        self.handed_out = HandedOut(parts.directory)
+        if former is not None:
+            until = parts.writer.clock.monotonic() + parts.writer.options.reclaim_seconds
+            with parts.lock:
+                parts.groups.hold_former(former.upto, until)
         self.turn = Turn(parts.commit_queue, after)
         self.watched: dict[int, Baseline] = {}  # what clients settle, by the transaction's number
         self.sessions: dict[bytes, Session] = {}  # by client
@@ -75,6 +82,13 @@ class Host:
         self.flush()
         if self.parts.commit_queue.broken():
             self.failed()
+
+    def close(self) -> None:
+        """Write and answer what was ordered, and take back from all clients what they hold."""
+        self.commit()
+        for session in [*self.sessions.values()]:
+            session.ended()
+        self.handed_out.close()
 
     def answered(self, session: Session) -> None:
         """Note that `session` has an answer to send."""

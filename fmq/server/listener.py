@@ -105,9 +105,8 @@ class ClientSocket(asyncio.Protocol):
         return made
 
     def close(self) -> None:
-        """Give back what the client held, and end the connection once all answers are sent."""
-        assert self._transport is not None and self._session is not None
-        self._session.ended()
+        """End the connection, once all answers are sent."""
+        assert self._transport is not None
         self._transport.close()
 
     def abort(self) -> None:
@@ -173,7 +172,7 @@ class SocketListener:
             await self._stopping.wait()
         finally:
             server.close()
-            self.host.commit()
+            self.host.close()
             for connection in [*self.connections]:
                 connection.close()
             with suppress(TimeoutError):

@@ -13,6 +13,7 @@ from fmq.consume.holds import Claim
 from fmq.errors import FmqError, LeaseLost
 from fmq.feedback.schedule import Key
 from fmq.feedback.waiters import DueWakeup
+from fmq.server.handed_out import HandedOut
 from fmq.server.host import Loop, Timer
 from fmq.store.kinds import AckRange
 from fmq.tx.writer import Writer
@@ -54,8 +55,9 @@ class ClaimedPart(DeliveredRange):
 class Member:
     """One consumer of a client, with the claims that the client may still ack."""
 
-    def __init__(self, consumer: Consumer, writer: Writer) -> None:
+    def __init__(self, consumer: Consumer, writer: Writer, handed_out: HandedOut) -> None:
         self._consumer = consumer
+        self._handed_out = handed_out
         self._writer = writer
         self._claims: dict[int, list[Claim]] = {}
         self._held: dict[tuple[int, int, int], ClaimedPart] = {}  # by claim, first and end
@@ -77,11 +79,15 @@ class Member:
         self._next = (number + 1) & 0xFFFF_FFFF
         self._forget()
         self._claims[number] = [claim]
+        self._handed_out.note((self.group, claim.queue.topic, claim.queue.number), batch.next)
         return CLAIM.pack(number) + encode_batch(batch)
 
     def claim_again(self, number: int, topic: str, queue: int, first: int, end: int) -> None:
         """Claim what the client says that it has, if no other member has it now."""
         claims = self._consumer._claim_again(topic, queue, first, end)
+        self._handed_out.note(
+            (self.group, topic, queue), max((each.end for each in claims), default=0)
+        )
         self._claims.setdefault(number, []).extend(claims)
         self._next = max(self._next, (number + 1) & 0xFFFF_FFFF)
 

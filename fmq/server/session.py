@@ -389,7 +389,9 @@ class Session:
         old = self._members.pop(asked.handle, None)
         if old is not None:
             old.leave()
-        self._members[asked.handle] = member = Member(consumer, self._parts.writer)
+        self._members[asked.handle] = member = Member(
+            consumer, self._parts.writer, self._host.handed_out
+        )
         for claim in claims:
             member.claim_again(*claim)
         self._answer(asked)

@@ -128,6 +128,12 @@ class MemoryServer:
         parts = inside(engine)
         self.host = Host(engine, parts, self.loop, self.draw(8), engine._after)
 
+    def close(self) -> None:
+        """Serve no more."""
+        host, self.host = self.host, None
+        if host is not None:
+            host.close()
+
     def deliver(self, session: Session, data: bytes) -> None:
         """Hand bytes of a client to its session. A test may cut them here."""
         session.received(data)

@@ -14,7 +14,7 @@ class OverFrames(RemoteEngine):
 
     def __init__(self, engine: Engine, clock: FakeClock) -> None:
         self.served = engine
-        server = MemoryServer(engine, clock)
+        self.server = server = MemoryServer(engine, clock)
         where = engine.path
         dial = lambda: MemoryWire(server)  # noqa: E731
         super().__init__(where, dial, server.draw, clock, RETRY_FOR, background=False)
@@ -27,4 +27,5 @@ class OverFrames(RemoteEngine):
     def close(self) -> None:
         """Close both."""
         super().close()
+        self.server.close()
         self.served.close()

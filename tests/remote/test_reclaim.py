@@ -1,0 +1,110 @@
+"""What clients had in work when their server was killed is theirs if they connect in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fmq import Engine
+from fmq.server.handed_out import WORDS
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.transport import MemoryServer
+from tests.small import opened
+
+
+class Machine:
+    """A disk, and the server that runs there now."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.disk = CrashDisk()
+        self.engine = opened(self.disk, self.clock)
+        self.server = MemoryServer(self.engine, self.clock)
+
+    def kill(self) -> None:
+        """Kill the server, and start the next one."""
+        self.disk = self.disk.after_kill()
+        dead, self.engine = self.engine, opened(self.disk, self.clock)
+        assert self.server.host is not None
+        for session in self.server.host.sessions.values():
+            session._has_ended = True
+            session._close()
+        self.server.serve(self.engine)
+        dead.close()  # which changes nothing of what the kill has left
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    machine = Machine()
+    yield machine
+    machine.engine.close()
+
+
+def test_what_was_in_work_is_kept_by_its_consumer(machine: Machine) -> None:
+    """Fresh messages go to anybody at once."""
+    first, second = machine.server.connect(), machine.server.connect()
+    first.send_many("t", [b"0", b"1", b"2", b"3"])
+    mine = first.consumer("t", group="g")
+    taken = mine.poll(limit=2)
+    machine.kill()
+    other = second.consumer("t", group="g")
+    assert [each.message.body for each in other.poll()] == [b"2", b"3"]
+    for delivery in taken:
+        delivery.ack()
+    machine.clock.advance(2.0)
+    assert other.poll() == []
+
+
+def test_what_a_dead_consumer_had_is_handed_out_after_reclaim_seconds(machine: Machine) -> None:
+    first, second = machine.server.connect(), machine.server.connect()
+    first.send_many("t", [b"0", b"1"])
+    gone = first.consumer("t", group="g")
+    gone.poll(limit=1)[0].ack()
+    gone.poll(limit=1)
+    machine.kill()
+    other = second.consumer("t", group="g")
+    before = machine.clock.monotonic()
+    assert other.poll(timeout=1.0) == []
+    assert [each.message.body for each in other.poll(timeout=10)] == [b"1"]
+    assert 1.9 < machine.clock.monotonic() - before < 2.2
+
+
+def test_nothing_is_held_back_after_a_clean_end(machine: Machine) -> None:
+    client = machine.server.connect()
+    client.send_many("t", [b"0", b"1"])
+    client.consumer("t", group="g").poll(limit=1)
+    machine.server.close()
+    machine.server.serve(machine.engine)
+    consumer = machine.server.connect().consumer("t", group="g")
+    assert len(consumer.poll() + consumer.poll()) == 2
+
+
+def test_a_page_that_is_full_holds_back_what_it_does_not_list(machine: Machine) -> None:
+    """It has no room for the last of the groups."""
+    client = machine.server.connect()
+    client.send("t", b"0")
+    consumers = [client.consumer("t", group=f"g{number}") for number in range(WORDS // 2)]
+    for consumer in consumers:
+        assert len(consumer.poll()) == 1
+    machine.kill()
+    other = machine.server.connect()
+    assert other.consumer("t", group=f"g{WORDS // 2 - 1}").poll() == []
+    assert other.consumer("t", group="g0").poll() == []
+
+
+def test_an_undecided_transaction_keeps_what_it_acks(machine: Machine) -> None:
+    client = machine.server.connect()
+    client.send_many("t", [b"0", b"1", b"2"])
+    taken = client.consumer("t", group="g").poll()
+    tx = client.transaction(tx_id="T")
+    tx.ack(taken[1])
+    tx.prepare()
+    machine.kill()
+    machine.clock.advance(5)
+    other: Engine = machine.engine
+    consumer = other.consumer("t", group="g")
+    found = consumer.poll() + consumer.poll() + consumer.poll()
+    assert [each.message.body for each in found] == [b"0", b"2"]
+    other.decide("T", "rollback")
+    assert [each.message.body for each in consumer.poll()] == [b"1"]
