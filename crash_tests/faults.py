@@ -117,7 +117,8 @@ class Faults:
                 tally = tally.plus(self._try(workload, order, budget))
                 budget.tell(total.plus(tally), workload.name)
             total = total.plus(tally)
-            if budget.is_over or len(total.failures) >= FAILURES_MAX:
+            enough = budget.states is not None and total.all_states >= budget.states
+            if enough or budget.is_over or len(total.failures) >= FAILURES_MAX:
                 break
         return total
 

@@ -7,6 +7,7 @@ from crash_tests.planted_at_rest import FOUND_BY_TESTS
 from crash_tests.planted_in_binding import FOUND_IN_BINDING
 from crash_tests.planted_mending import MENDING
 from crash_tests.threads.planted import BETWEEN_THREADS
+from crash_tests.transport.planted import BETWEEN_PROCESSES
 
 MUTANTS = (
     Mutant(
@@ -366,6 +367,7 @@ MUTANTS = (
     ),
     *MENDING,
     *BETWEEN_THREADS,
+    *BETWEEN_PROCESSES,
     *FOUND_BY_TESTS,
     *FOUND_IN_BINDING,
 )

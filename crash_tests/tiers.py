@@ -17,6 +17,7 @@ from crash_tests.seeds import Seeds
 from crash_tests.tables import Tables
 from crash_tests.tally import Tally
 from crash_tests.threads.tier import Threads
+from crash_tests.transport.tier import Transport
 
 
 class Tier(Protocol):
@@ -38,6 +39,7 @@ TIERS: dict[Tier, float] = {
     Seeds(): 0.3,
     Tables(): 0.05,
     Threads(): 0.2,
+    Transport(): 0.1,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

@@ -84,16 +84,21 @@ class MemoryWire:
         host = server.host
         if host is None:
             raise ConnectionRefusedError("no engine serves")
-        self._session = Session(host, self._arrived.append, self._cut)
+        self.session = Session(host, self.arrive, self.cut)
 
-    def _cut(self) -> None:
+    def arrive(self, data: bytes) -> None:
+        """Take bytes of the session."""
+        self._arrived.append(data)
+
+    def cut(self) -> None:
+        """End the connection: nothing more arrives."""
         self._is_open = False
 
     def send(self, data: bytes) -> None:
         """Hand `data` to the session."""
         if not self._is_open:
             raise BrokenPipeError("the connection was cut")
-        self._server.deliver(self._session, data)
+        self._server.deliver(self.session, data)
 
     def receive(self) -> bytes:
         """Run the server until there is an answer."""
@@ -106,7 +111,7 @@ class MemoryWire:
     def close(self) -> None:
         """End the connection, as the death of the client would."""
         self._is_open = False
-        self._session.ended()
+        self.session.ended()
 
 
 class MemoryServer:
@@ -141,6 +146,8 @@ class MemoryServer:
     def connect(self) -> RemoteEngine:
         """Return a client."""
         where = "the engine in memory"
-        return RemoteEngine(
-            where, lambda: MemoryWire(self), self.draw, self._clock, RETRY_FOR, background=False
-        )
+        return RemoteEngine(where, self.dial, self.draw, self._clock, RETRY_FOR, background=False)
+
+    def dial(self) -> MemoryWire:
+        """Return a new connection."""
+        return MemoryWire(self)

@@ -1,0 +1,59 @@
+"""Bugs between clients and their server; the tier `transport` finds them."""
+
+from __future__ import annotations
+
+from crash_tests.mutant import Mutant
+
+STORIES = "--tier transport --rounds 2"
+
+BETWEEN_PROCESSES = (
+    Mutant(
+        "a reply before the sync",
+        "        return [refusal_of(order.plan) for order in orders]\n",
+        "        return [refusal_of(order.plan) or order.done() for order in orders]\n",
+        STORIES,
+        (
+            ("                order.done()\n", "                pass\n"),
+            (
+                (
+                    "        self._answers.append(frame(asked.op, asked.request, *payload))\n"
+                    "        self._host.answered(self)\n"
+                ),
+                "        self._send(frame(asked.op, asked.request, *payload))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a sequence is lost over a restart",
+        '        self.requests.carry(state.get("requests", []))\n',
+        "",
+        STORIES,
+    ),
+    Mutant(
+        "a claim is not given back when its connection ends",
+        "        for member in self._members.values():\n            member.leave()\n",
+        "",
+        STORIES,
+    ),
+    Mutant(
+        "a request that is repeated is carried out again",
+        "        if not asked.flags & AGAIN:\n            return []\n",
+        "        return []\n",
+        STORIES,
+    ),
+    Mutant(
+        "a client does not say again what it has no answer to",
+        "            for asked in self._asked.values():\n"
+        "                op, _, handle, number, payload = asked.frame\n",
+        "            for asked in list(self._asked.values())[1:]:\n"
+        "                op, _, handle, number, payload = asked.frame\n",
+        STORIES,
+    ),
+    Mutant(
+        "a client does not say again what it consumes",
+        "            again = [frame(Op.JOIN, 0, said, handle=handle)"
+        " for handle, said in self._joined()]\n",
+        "            again: list[bytes] = []\n",
+        STORIES,
+    ),
+)

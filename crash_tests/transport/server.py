@@ -1,0 +1,184 @@
+"""A server on a disk that crashes, and wires that break: one blow falls on them."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+
+import fmq
+from crash_tests.engines import PATH, let_go
+from crash_tests.transport.blow import Blow, part_of
+from fmq.engine import Engine
+from fmq.options import Options
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.server.session import Session
+from fmq.testing import CrashDisk, FakeClock, PowerLoss
+from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer, MemoryWire
+
+# What clients had in work is handed out at once, so that each story has one end.
+OPTIONS = Options(
+    segment_bytes=4096, checkpoint_bytes=2048, topic_queues={"b": 2}, reclaim_seconds=0
+)
+
+
+class ClientDied(BaseException):
+    """The client that was calling is dead."""
+
+
+class Client:
+    """The process of a client. A dead one connects no more."""
+
+    is_dead = False
+
+
+class BreakingLoop(FakeLoop):
+    """A loop whose process may die in each call."""
+
+    def __init__(self, server: BreakingServer, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self._server = server
+
+    def step(self) -> bool:
+        """Make one call, unless the process dies in it."""
+        try:
+            return super().step()
+        except PowerLoss:
+            return True
+        finally:
+            self._server.look()
+
+
+class BreakingWire(MemoryWire):
+    """A connection over which nothing comes from a process that is dead."""
+
+    def __init__(self, server: BreakingServer, client: Client) -> None:
+        if client.is_dead:
+            raise ClientDied
+        super().__init__(server)
+        self.client = client
+        self._breaking = server
+        server.wires.append(self)
+
+    def arrive(self, data: bytes) -> None:
+        """Take bytes of the session, or what comes through of them."""
+        if not self._breaking.has_power():
+            return
+        part, self._breaking.answer_part = self._breaking.answer_part, ""
+        if not part:
+            super().arrive(data)
+            return
+        super().arrive(part_of(data, part))
+        self.cut()
+        self.session.ended()
+
+
+class BreakingServer(MemoryServer):
+    """A server that meets one blow. When it dies, the next one opens what the blow has left."""
+
+    def __init__(self, disk: CrashDisk, clock: FakeClock, blow: Blow | None) -> None:
+        self.disk = disk
+        self.blow = blow
+        self.pieces = 0  # that clients have sent
+        self.recoveries = 0
+        self.left = ""  # the disk that the blow has left
+        self.answer_part = ""  # what comes through of the next answer
+        self.wires: list[BreakingWire] = []
+        self.engine = self._opened(clock)
+        super().__init__(self.engine, clock)
+        self.loop = BreakingLoop(self, clock)
+        self.serve(self.engine)
+
+    def _opened(self, clock: FakeClock) -> Engine:
+        self._times = clock
+        return fmq.open(PATH, OPTIONS, disk=self.disk, clock=clock, background=False)
+
+    def begin_client(self) -> RemoteEngine:
+        """Return a client that may die."""
+        client = Client()
+        dial = partial(BreakingWire, self, client)
+        return RemoteEngine("memory", dial, self.draw, self._times, RETRY_FOR, background=False)
+
+    def has_power(self) -> bool:
+        """Return whether the disk works."""
+        try:
+            self.disk.directory(PATH, make=False)
+        except PowerLoss:
+            return False
+        return True
+
+    def deliver(self, session: Session, data: bytes) -> None:
+        """Hand bytes of a client to its session; the blow may fall."""
+        self.pieces += 1
+        blow = self.blow
+        how = blow.how if blow is not None and blow.at == self.pieces else ""
+        what, _, part = how.partition(" ")
+        if how == "kill before":
+            self.die()
+            return
+        if what == "answer":
+            self.answer_part = part
+        self._receive(session, part_of(data, part) if what in ("ask", "leave") else data)
+        if what in ("ask", "leave"):
+            self.loop.run()
+            self.note()
+            session.ended()
+            session._close()
+        if what == "leave":
+            (wire,) = (each for each in self.wires if each.session is session)
+            wire.client.is_dead = True
+            raise ClientDied
+        if how == "kill after":
+            self.loop.run()
+            self.die()
+        if what == "answer":
+            self.note()
+
+    def _receive(self, session: Session, data: bytes) -> None:
+        try:
+            session.received(data)
+        except PowerLoss:
+            pass
+        finally:
+            self.look()
+
+    def look(self) -> None:
+        """See whether the process has died."""
+        if self.host is not None and not self.has_power():
+            self.die()
+
+    def note(self) -> None:
+        """Note what the blow has met."""
+        self.left = f"{self.disk.fingerprint()} {self.blow}"
+
+    def die(self) -> None:
+        """Die, and let the next server open what is left."""
+        blow = self.blow
+        assert blow is not None
+        for wire in self.wires:
+            wire.session._has_ended = True
+            wire.cut()
+        self.wires.clear()
+        self.host = None
+        dead, disk = self.engine, self.disk
+        try:
+            self.disk = left_of(disk, blow)
+        finally:
+            let_go(dead, disk)
+        self.note()
+        self.loop = BreakingLoop(self, self._times)
+        self.recoveries += 1
+        self.engine = self._opened(self._times)
+        self.serve(self.engine)
+
+
+def left_of(disk: CrashDisk, blow: Blow) -> CrashDisk:
+    """Return the disk that the next server finds."""
+    match blow.how:
+        case "power":
+            loss = next(islice(disk.losses(), blow.loss, None), None)
+            if loss is None:
+                raise LookupError("there is no such loss")
+            return disk.after(loss)
+        case "kill unwritten":
+            return disk.after_kill(written=False)
+    return disk.after_kill()

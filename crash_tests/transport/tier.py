@@ -1,0 +1,78 @@
+"""The tier: stories drawn by number, each told once with every blow that may fall."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import count
+
+from crash_tests.budget import Budget
+from crash_tests.engines import violation_of
+from crash_tests.failure import Failure
+from crash_tests.oracle import Violation
+from crash_tests.tally import Tally
+from crash_tests.transport.blow import Blow
+from crash_tests.transport.story import Step, blows_of, draw, told
+from crash_tests.workload import Workload
+
+SHARE = 2  # stories of a run that is given no budget
+
+
+class Transport:
+    """Clients and a server in memory, on a disk that crashes."""
+
+    name = "transport"
+
+    def run(self, budget: Budget) -> Tally:
+        """Tell stories until the budget is spent, or one ends as it must not."""
+        tally = Tally(self.name)
+        states: set[int] = set()
+        began = time.monotonic(), time.process_time()
+        for number in count(budget.first):
+            enough = budget.states is not None and len(states) >= budget.states
+            if enough or tally.failures or not budget.allows(tally.workloads, SHARE):
+                break
+            tally.workloads += 1
+            story = f"story {budget.seed + number}"
+            for blow, left in self.blows(draw(budget.seed + number), story, tally):
+                states.add(hash((number, blow.at, left)))
+                tally.points += 1
+                tally.states = len(states)
+                tally.seconds = time.monotonic() - began[0]
+                tally.cpu_seconds = time.process_time() - began[1]
+                budget.tell(tally, story)
+                if budget.is_over:
+                    break
+        for failure in tally.failures:
+            budget.found(failure)
+        tally.note = f"go on with --from {budget.first + tally.workloads}"
+        return tally
+
+    def blows(
+        self, steps: tuple[Step, ...], story: str, tally: Tally
+    ) -> Iterator[tuple[Blow, str]]:
+        """Tell one story with each blow; yield what that left, until one fails."""
+        blow = Blow(-1, "nothing")
+        spent = -1  # the operation of which all power cuts were tried
+        try:
+            for blow in blows_of(steps):
+                if blow.how == "power" and blow.at == spent:
+                    continue
+                try:
+                    server = told(steps, blow)
+                except LookupError:
+                    spent = blow.at
+                    continue
+                tally.recoveries += server.recoveries
+                yield blow, server.left
+        except Exception as error:
+            tally.failures.append(_failure(story, blow, error))
+
+
+def _failure(story: str, blow: Blow, error: Exception) -> Failure:
+    found = violation_of(error)
+    again = f"--tier transport --seed {story.split()[1]} --rounds 1"
+    violation = Violation(found.invariant, f"{found.what} ({again})")
+    violation.__cause__ = error
+    how = f"{blow.how}, number {blow.loss} of its losses" if blow.how == "power" else blow.how
+    return Failure(Workload(story, []), blow.at, [{"do": how}], violation)
