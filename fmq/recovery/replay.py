@@ -151,7 +151,7 @@ class Replay:
         file = self._directory.open(segment.name)
         try:
             growing = durable_only and not sealed
-            if growing and position <= self.told <= limit:
+            if growing and max(position, self.applied_from) <= self.told <= limit:
                 limit = self.told  # what comes after it need not be read
             scan = self._scan(file, segment, position, limit, growing=growing)
             waiting = self._apply_all(scan, segment, hold=growing)
