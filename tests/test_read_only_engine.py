@@ -26,6 +26,7 @@ from fmq.errors import (
     Unreadable,
 )
 from fmq.recovery import follow as follow_module
+from fmq.store.page import PAGE
 from fmq.table.snapshot import see
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
@@ -334,8 +335,11 @@ def test_an_interrupt_in_a_refresh_loses_nothing(
 
 
 def test_a_refresh_reads_the_segment_to_its_end_only_once(disk: CrashDisk) -> None:
-    """This holds for any size of the segment, with and without new messages."""
+    """This holds for any size of the segment, with and without new messages, and for a reader that
+    no page tells where the journal ends.
+    """
     faults = FaultDisk(disk)
+    faults.fail("open", names=f"*/{PAGE}", persistently=True)
     with opened(disk, segment_bytes=16 << 20) as engine:
         engine.send("t", b"0")
         with looking(faults) as reader:
@@ -344,7 +348,7 @@ def test_a_refresh_reads_the_segment_to_its_end_only_once(disk: CrashDisk) -> No
                 reader.refresh()
                 assert faults.count("read", names="*.seg") - before < 5
                 engine.send("t", b"%d" % number)
-        with looking(disk) as reader:
+        with looking(faults) as reader:
             assert bodies(reader, "t") == [b"0", b"1", b"2"]
 
 
