@@ -8,7 +8,7 @@ The speed: the same 200,000 messages, read from first to last by the engine and 
 engine in another process, in turn. The goal is 0.9 of the engine's speed. And one look: how long
 a refresh takes that finds nothing new.
 
-The price: sends a second of one engine, with its page and with memory that no reader sees, in turn.
+The price: the sends of one engine, with its page and with memory that no reader sees, in turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from fmq.testing.inside import inside
 DELAYS, PAUSE_SECONDS = 100, 0.02
 DELAYS_WITHOUT = 5
 STORED, BATCH, BODY = 200_000, 1000, bytes(range(100))
-ROUNDS, SENDS, REFRESHES = 9, 300, 200
+ROUNDS, REFRESHES = 15, 200
+TURNS, SENDS = 50, 100
 WAIT_SECONDS = 30.0
 STAMP_BYTES = 20
 GOAL = 0.9
@@ -44,12 +45,11 @@ class Elsewhere(RealDisk):
         return directory
 
 
-def waiting(path: str, count: int, *, pages: bool) -> None:
-    """Print when each of `count` messages was seen. Runs in a process of its own."""
+def waiting(path: str, first: int, count: int, *, pages: bool) -> None:
+    """Print when each of `count` messages was seen, from the offset `first` on."""
     with fmq.open(path, read_only=True, disk=RealDisk() if pages else Elsewhere()) as reader:
-        at = reader.queues("t")[0].next
         print("ready", flush=True)
-        for offset in range(at, at + count):
+        for offset in range(first, first + count):
             reader.read("t", offset=offset, limit=1, timeout=WAIT_SECONDS)
             print(time.perf_counter_ns(), flush=True)
 
@@ -111,7 +111,8 @@ class Other:
 
 def delays_ms(engine: fmq.Engine, count: int, *, pages: bool) -> list[float]:
     """Return how long after its send each message was seen elsewhere."""
-    other = Other("wait", engine.path, f"{count}", "pages" if pages else "none")
+    (queue,) = engine.queues("t")
+    other = Other("wait", engine.path, f"{queue.next}", f"{count}", "pages" if pages else "none")
     delays = []
     for _ in range(count):
         time.sleep(PAUSE_SECONDS)
@@ -137,7 +138,7 @@ def price(engine: fmq.Engine) -> tuple[float, float, float]:
     journal = inside(engine).journal
     shared, alone = journal.page, no_page()
     pairs = []
-    for number in range(ROUNDS):
+    for number in range(TURNS):
         took = {}
         for page in (shared, alone) if number % 2 else (alone, shared):
             journal.page = page
@@ -164,21 +165,27 @@ def main() -> None:
         for _ in range(STORED // BATCH):
             engine.send_many("stock", [BODY] * BATCH)
         told = sorted(delays_ms(engine, DELAYS, pages=True))
-        print(f"seen elsewhere after   p50 {statistics.median(told):8.2f} ms, longest {told[-1]:.2f}")
         untold = sorted(delays_ms(engine, DELAYS_WITHOUT, pages=False))
-        print(f"without a page         p50 {statistics.median(untold):8.2f} ms, longest {untold[-1]:.2f}")
+        for what, delays in (("after", told), ("without a page", untold)):
+            median, longest = statistics.median(delays), delays[-1]
+            print(f"seen elsewhere {what:15} p50 {median:8.2f} ms, longest {longest:.2f} ms")
         here, there, ratio, refresh = speeds(engine)
-        print(f"read elsewhere         {there:,.0f} msgs/s, in process {here:,.0f}: {ratio:.2f} of it")
-        print(f"the goal of {GOAL} is      {'reached' if ratio >= GOAL else 'missed'}")
-        print(f"a refresh elsewhere    {refresh:8.1f} us")
+        verdict = "reached" if ratio >= GOAL else "missed"
+        print(
+            f"read elsewhere {there:,.0f} msgs/s, in process {here:,.0f}, median ratio {ratio:.2f}"
+        )
+        print(f"the goal of {GOAL} is {verdict}")
+        print(f"a refresh that finds nothing new {refresh:.0f} us")
         with_page, without, cost = price(engine)
-        print(f"a send with its page   {with_page:8.1f} us, without {without:.1f}: {cost:.3f} of it")
+        print(
+            f"a send {with_page:.1f} us, without a page {without:.1f} us, median ratio {cost:.3f}"
+        )
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["wait", path, count, pages]:
-            waiting(path, int(count), pages=pages == "pages")
+        case ["wait", path, first, count, pages]:
+            waiting(path, int(first), int(count), pages=pages == "pages")
         case ["scan", path]:
             scanning(path)
         case _:
