@@ -12,15 +12,23 @@ from crash_tests.resources import Door, check_files
 from fmq.errors import CheckpointLost, FmqError, NotAStore
 from fmq.options import Options
 from fmq.read_only_engine import ReadOnlyEngine
-from fmq.testing import CrashDisk
+from fmq.store.page import PAGE
+from fmq.testing import CrashDisk, FaultDisk
 
 
 class Follower:
     """Opened once there is a journal, and never anew."""
 
-    def __init__(self, disk: CrashDisk, options: Options, every: int = 1) -> None:
-        """It looks once in so many times that it is asked to."""
+    def __init__(
+        self, disk: CrashDisk, options: Options, every: int = 1, *, pages: bool = True
+    ) -> None:
+        """It looks once in so many times that it is asked to. Without `pages` it sees none, as on
+        a remote file system.
+        """
         self._door = Door(disk)
+        self._disk = FaultDisk(self._door)
+        if not pages:
+            self._disk.fail("open", names=f"*/{PAGE}", persistently=True)
         self._options = options
         self._every = every
         self._asked = 0
@@ -35,7 +43,7 @@ class Follower:
         for (topic, queue), (first, bodies) in self.lanes().items():
             known = max(first, self._read_to.get((topic, queue), 0))
             for offset, body in enumerate(bodies[known - first :], known):
-                oracle.shown((topic, queue), offset, body)
+                oracle.shown((topic, queue), offset, body, is_durable=True)
             self._read_to[topic, queue] = max(known, first + len(bodies))
 
     def lanes(self) -> dict[Lane, tuple[int, list[bytes]]]:
@@ -44,7 +52,7 @@ class Follower:
             if self._engine is None:
                 # A crash inside of a checkpoint may leave none: the next opening mends that.
                 with suppress(NotAStore, CheckpointLost):
-                    self._engine = fmq.open(PATH, self._options, read_only=True, disk=self._door)
+                    self._engine = fmq.open(PATH, self._options, read_only=True, disk=self._disk)
             if self._engine is None:
                 return {}
             lanes = read_growing_lanes(self._engine)

@@ -234,13 +234,17 @@ class Oracle:
             offsets={**unit.offsets, lane: offset},
         )
 
-    def shown(self, lane: Lane, offset: int, body: bytes, *, to: str = "") -> None:
-        """A running engine showed a message, perhaps to a group."""
+    def shown(
+        self, lane: Lane, offset: int, body: bytes, *, to: str = "", is_durable: bool = False
+    ) -> None:
+        """A running engine showed a message, perhaps to a group; a follower, which shows only what
+        `is_durable`.
+        """
         self.read_from[to, lane] = min(offset, self.read_from.get((to, lane), offset))
         live = list(self.content(lane, live=True))
         if offset >= len(live) or live[offset] != body:
             raise Violation("I6", f"{lane} shows {body[:20]!r} at {offset}, which is not there")
-        if self.rules.shown_is_durable:
+        if is_durable or self.rules.shown_is_durable:
             # Visible means durable, and so is all that was appended before it.
             name = self.owner[body][0]
             tick = self.units[name].tried_at

@@ -17,6 +17,19 @@ MUTANTS = (
         "--workload send",
     ),
     Mutant(
+        "readers elsewhere are told before the sync",
+        "journal.write(pending, sync=self._synced)",
+        "journal.page[DURABLE_TO] = journal.page[AGAIN] = pending[4]\n"
+        "            journal.write(pending, sync=self._synced)",
+        "--workload send",
+    ),
+    Mutant(
+        "readers elsewhere are told what is not synced",
+        "page[DURABLE_TO] = page[AGAIN] = journal.durable_to",
+        "page[DURABLE_TO] = page[AGAIN] = end",
+        "--workload never",
+    ),
+    Mutant(
         "delivery before the sync",
         "self._writing.write(start - segment.base, buffers, sync=sync)",
         "self._writing.write(start - segment.base, buffers, sync=len(self.segments) < 2)",

@@ -56,9 +56,17 @@ MENDING = (
     ),
     Mutant(
         "a follower believes a checkpoint that is ahead of it",
-        "if checkpoint is not None and checkpoint.applied_upto <= segments[-1].limit:",
-        "if checkpoint is not None:",
+        "if position <= self.segments[-1].limit:",
+        "if True:",
+        "--workload followed-without-a-page --preemptions 1",
+    ),
+    Mutant(
+        "a follower asks what is durable after it has seen the names",
+        "        told = self._page.durable_to()  # before the names: each segment below it has its"
+        " name\n        layout = self._look()\n        here",
+        "        layout = self._look()\n        told = self._page.durable_to()\n        here",
         "--workload followed-over-a-roll --preemptions 1",
+        (("        if position <= self.segments[-1].limit:\n", "        if True:\n"),),
     ),
     Mutant(
         "a sealed segment need not be the one that the next one names",

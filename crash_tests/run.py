@@ -81,9 +81,11 @@ class Run:
 
     def follow(self) -> None:
         """Let read-only engines live beside the writer: one looks before each operation of the
-        disk, the others ever more seldom, so that more has gone meanwhile.
+        disk, the others ever more seldom, so that more has gone meanwhile. The second has no page.
         """
-        self.followers = [Follower(self.disk, self.options, every) for every in (1, 10, 80)]
+        self.followers = [
+            Follower(self.disk, self.options, every, pages=every != 10) for every in (1, 10, 80)
+        ]
 
     def unfollow(self) -> None:
         """Close the followers; they must have closed all their files then."""

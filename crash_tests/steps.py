@@ -85,10 +85,10 @@ def end_export(run: Run) -> None:
     run.pin = None
 
 
-def follow(run: Run) -> None:
+def follow(run: Run, pages: bool = True) -> None:
     """Look with a read-only engine, which is opened the first time."""
     if not run.followers:
-        run.followers = [Follower(run.disk, run.options)]
+        run.followers = [Follower(run.disk, run.options, pages=pages)]
     run.followers[0].look(run.oracle)
 
 

@@ -12,7 +12,13 @@ from crash_tests.threads.tour import Tour
 
 
 @pytest.mark.parametrize(
-    "name", ["followed-over-a-roll", "followed-over-retention", "followed-while-appending"]
+    "name",
+    [
+        "followed-over-a-roll",
+        "followed-over-retention",
+        "followed-while-appending",
+        "followed-without-a-page",
+    ],
 )
 def test_a_follower_sees_no_damage_wherever_a_writer_interrupts_it(name: str) -> None:
     """Every schedule with one preemption: the writer goes on between two looks of the reader."""

@@ -14,7 +14,7 @@
     ["consume", group, limit, acks]              polls, acks the first few one by one
     ["batch", group, limit]                      polls a batch and acks it as one
     ["export"]  ["end export"]                   pins the oldest segment, as another process may
-    ["follow"]                                   looks with a read-only engine, for threads
+    ["follow", pages?]                           looks with a read-only engine, for threads
     ["checkpoint"]  ["sync"]  ["clock", seconds]  ["reopen"]  ["kill"]
 
 A step that makes no sense where it stands, as shrinking leaves them, does nothing. Limits are

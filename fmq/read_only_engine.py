@@ -1,8 +1,9 @@
 """Reading a directory without a lock and without writing, and following a live engine.
 
-It shows what is vouched for: up to the checkpoint, to the end of a sealed segment, to the
-durable_to of the last sound record, or to a STATE after one of its segments was dropped. So it may
-lag by the last appends, until the next record, roll, checkpoint or clean close.
+It shows what is proven durable: up to where the page of an open engine says, to the checkpoint, to
+the end of a sealed segment, to the durable_to of the last sound record, or to a STATE after one of
+its segments was dropped. Without a page it may lag by the last appends, until the next record,
+roll, checkpoint or clean close.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from fmq.errors import (
     Unreadable,
 )
 from fmq.recovery import follow as follow_module
+from fmq.store.page import PAGE
 from fmq.table.snapshot import see
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
 from fmq.testing.faults import Operation
@@ -38,6 +39,13 @@ from tests.store.lines import Lines
 
 def looking(disk: Any) -> ReadOnlyEngine:
     return fmq.open("data", read_only=True, disk=disk, clock=FakeClock())
+
+
+def without_pages(disk: Any) -> FaultDisk:
+    """The disk for a reader that follows the records and the checkpoints alone."""
+    faults = disk if isinstance(disk, FaultDisk) else FaultDisk(disk)
+    faults.fail("open", names=f"*/{PAGE}", error=errno.EACCES, persistently=True)
+    return faults
 
 
 @pytest.fixture
@@ -217,8 +225,9 @@ def test_a_reader_never_shows_cut_bytes_instead_of_later_messages(disk: CrashDis
 
 @pytest.mark.parametrize("operation", ["read", "open"])
 @pytest.mark.parametrize("retain_bytes", [None, 12288])
+@pytest.mark.parametrize("pages", [True, False])
 def test_an_error_in_a_refresh_loses_nothing(
-    operation: Operation, retain_bytes: int | None
+    operation: Operation, retain_bytes: int | None, pages: bool
 ) -> None:
     """This holds while it follows several segments, and while it begins again because retention
     dropped the segment that it was in.
@@ -231,7 +240,7 @@ def test_an_error_in_a_refresh_loses_nothing(
         faults = FaultDisk(disk)
         with opened(disk, retain_bytes=retain_bytes) as engine:
             engine.send("t", b"0")
-            with looking(faults) as reader:
+            with looking(faults if pages else without_pages(faults)) as reader:
                 for number in range(50):
                     with engine.transaction(tx_id=f"T{number}") as tx:
                         tx.send("t", b"x" * 150)
@@ -334,8 +343,11 @@ def test_an_interrupt_in_a_refresh_loses_nothing(
 
 
 def test_a_refresh_reads_the_segment_to_its_end_only_once(disk: CrashDisk) -> None:
-    """This holds for any size of the segment, with and without new messages."""
+    """This holds for any size of the segment, with and without new messages, and for a reader that
+    no page tells where the journal ends.
+    """
     faults = FaultDisk(disk)
+    faults.fail("open", names=f"*/{PAGE}", persistently=True)
     with opened(disk, segment_bytes=16 << 20) as engine:
         engine.send("t", b"0")
         with looking(faults) as reader:
@@ -344,18 +356,19 @@ def test_a_refresh_reads_the_segment_to_its_end_only_once(disk: CrashDisk) -> No
                 reader.refresh()
                 assert faults.count("read", names="*.seg") - before < 5
                 engine.send("t", b"%d" % number)
-        with looking(disk) as reader:
+        with looking(faults) as reader:
             assert bodies(reader, "t") == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("looked_before", [True, False])
-def test_zeros_in_place_of_durable_bytes_are_damage(looked_before: bool) -> None:
+@pytest.mark.parametrize("pages", [True, False])
+def test_zeros_in_place_of_durable_bytes_are_damage(looked_before: bool, pages: bool) -> None:
     """They are more than a refresh reads at once. One reader had seen the rest as zeros."""
     disk = CrashDisk()
     with opened(disk, segment_bytes=8 << 20) as engine:
         engine.send("t", b"0")
         start = engine.stats().position
-        reader = looking(disk)
+        reader = looking(disk if pages else without_pages(disk))
         if looked_before:
             reader.refresh()
         engine.send("t", b"x" * (3 << 20))
@@ -367,7 +380,7 @@ def test_zeros_in_place_of_durable_bytes_are_damage(looked_before: bool) -> None
         if not looked_before:
             reader.close()
             remove(disk, "checkpoint.0", "checkpoint.1")
-            reader = looking(disk)
+            reader = looking(disk if pages else without_pages(disk))
         with reader:
             reader.refresh()
             assert reader.damage is not None
@@ -938,7 +951,7 @@ def test_a_write_between_two_reads_of_a_file_is_not_damage(disk: CrashDisk) -> N
             engine.send("t", b"x")
             engine.send("t", b"x")
 
-        with looking(Busy(disk, write)) as reader:
+        with looking(without_pages(Busy(disk, write))) as reader:
             assert reader.damage is None
             assert reader.undecided() == []
             with pytest.raises(UnknownTransaction):

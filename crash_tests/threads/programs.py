@@ -124,6 +124,14 @@ PROGRAMS = {
             ],
         ),
         Workload(
+            "followed-without-a-page",  # the same with what records and checkpoints prove
+            [["send", "a", 0, 1200]],
+            threads=[
+                [["follow", False], ["follow", False]],
+                [["send", "b", 0, 1800], ["send", "b", 0, 1800], ["checkpoint"]],
+            ],
+        ),
+        Workload(
             "followed-while-appending",  # what was zeros at one look is a record at the next
             [ONE],
             threads=[[["follow"], ["follow"]], [ONE, ["send", "b", 0, 30], ONE, ONE]],

@@ -136,9 +136,11 @@ class ThreadsOracle(Oracle):
         for i, body in enumerate(self.units[name].bodies[lane], offset):
             self._stays((*lane, i), body)
 
-    def shown(self, lane: Lane, offset: int, body: bytes, *, to: str = "") -> None:
+    def shown(
+        self, lane: Lane, offset: int, body: bytes, *, to: str = "", is_durable: bool = False
+    ) -> None:
         if self.ordered:
-            super().shown(lane, offset, body, to=to)
+            super().shown(lane, offset, body, to=to, is_durable=is_durable)
             return
         self.read_from[to, lane] = min(offset, self.read_from.get((to, lane), offset))
         self._stays((*lane, offset), body)
@@ -148,7 +150,7 @@ class ThreadsOracle(Oracle):
         unit = self.units[name]
         if Fate.VISIBLE not in unit.fates:
             raise Violation("I3", f"{lane} shows {body[:20]!r} of {name}: {self.fate(name)}")
-        if self.rules.shown_is_durable:
+        if is_durable or self.rules.shown_is_durable:
             self.units[name] = replace(unit, fates=frozenset({Fate.VISIBLE}), goal=Fate.VISIBLE)
             self._settle(self._before[name])
 

@@ -138,7 +138,7 @@ class Follower:
         layout = self._look()
         replay = begin(self._directory, layout)
         self._check_store(replay.store)
-        replay.prove(told)
+        replay.listen(told)
         if not self._knows_undecided and replay.checkpoint is not None:
             replay.forgo_undecided()
         at_rest = replay.applied_from
@@ -246,8 +246,8 @@ class Follower:
         if here not in layout.bases:
             self._start_over()
             return
-        slots = checkpoints.read_slots(self._directory, self.store)
-        checkpoint = slots.newest
+        # An engine that tells of itself knows more than any checkpoint.
+        slots = None if told else checkpoints.read_slots(self._directory, self.store)
         ahead = layout._replace(bases=tuple(base for base in layout.bases if base >= here))
         try:
             newest = read_header(self._directory, layout.bases[-1])
@@ -255,13 +255,14 @@ class Follower:
             segments = known_segments(self._directory, ahead, None, newest)
             self._replay.first = layout.bases[0]
             self._replay.resume(segments)
-            self._replay.prove(0 if checkpoint is None else checkpoint.applied_upto)
-            self._replay.prove(told)
+            self._replay.listen(told)
+            if slots is not None and slots.newest is not None:
+                self._replay.prove(slots.newest.applied_upto)
             with self._lock:
                 # Before the run: what it applies lies in these, even if it ends in an error.
                 self.segments = [each for each in self.segments if each.base < here] + segments
             self._run()
-            if self.damage is None:
+            if self.damage is None and slots is not None:
                 self._check_nothing_hidden(self._replay, slots)
         except (FileNotFoundError, CheckpointLost):
             self._start_over()

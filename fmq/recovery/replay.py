@@ -42,6 +42,7 @@ class Replay:
         self.segments = segments
         self.checkpoint = checkpoint
         self.durable_to = 0
+        self.told = 0  # where an open engine says that what is durable ends; 0: none says it
         self.sound_to = 0  # the end of the sound appends, also of those that were left out
         self.replayed_bytes = 0
         self.part_size = 0
@@ -125,6 +126,11 @@ class Replay:
         if position <= self.segments[-1].limit:
             self.durable_to = max(self.durable_to, position)
 
+    def listen(self, told: int) -> None:
+        """Read to where an open engine says that what is durable ends; 0 if none is open."""
+        self.told = told
+        self.prove(told)
+
     def run(self, *, durable_only: bool = False) -> None:
         """Apply everything up to the end. Nothing is written. Raises Damaged or NewerFormat.
 
@@ -145,6 +151,8 @@ class Replay:
         file = self._directory.open(segment.name)
         try:
             growing = durable_only and not sealed
+            if growing and max(position, self.applied_from) <= self.told <= limit:
+                limit = self.told  # what comes after it need not be read
             scan = self._scan(file, segment, position, limit, growing=growing)
             waiting = self._apply_all(scan, segment, hold=growing)
             ending = scan.ending

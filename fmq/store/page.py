@@ -8,17 +8,12 @@
        8     8  durable_to: the position below which all bytes are synced
        9     8  durable_to once more
 
-The rest is zeros. Numbers are little-endian, and words have 8 bytes.
+The rest is zeros. A word has 8 bytes, in the byte order of the machine: no other one reads it.
 
-The engine stores durable_to after each sync, word 8 before word 9. It is the only one that stores
-in this file: each opening makes a new one, and holds it until it closes or its process ends. So a
-page that is held was made since the machine started, by an engine that is open, and whatever it
-says is true, and stays so: positions only grow, and recovery never cuts what is durable.
-
-A reader loads word 9 before word 8 and believes a position that is the same in both. On x86-64 and
-on ARM a store and a load of 8 aligned bytes are one each, and Python copies 8 bytes with one. So
-each word is a position that was stored whole. Where that is not so, or where the words of two
-stores meet, they differ, and the reader loads them again.
+The engine stores durable_to after each sync. It is the only one that stores in this file: each
+opening makes a new file, and holds it until it closes or its process ends. So a page that is held
+is of an engine that is open, and what it says is true. It stays true, because recovery never cuts
+what is durable. See docs/decisions/0041 for torn words, copies and two openings at once.
 """
 
 from __future__ import annotations
