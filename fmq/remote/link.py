@@ -90,6 +90,7 @@ class Link:
         retry_for: float,
         joined: Callable[[], list[tuple[int, bytes]]],
         explain: Callable[[], FmqError | None],
+        token: bytes | None = None,
     ) -> None:
         """`dial` makes a connection or raises OSError, `draw` returns random bytes. `joined` are
         the handles of the consumers and what each JOIN said, for a new connection. `explain`
@@ -102,6 +103,7 @@ class Link:
         self._retry_for = retry_for
         self._joined = joined
         self._explain = explain
+        self._token = token
         self._closed: Closed | Forked | None = None
         self.forked()
         self.hello = Hello(VERSION, "", b"", "", Options(), 0)
@@ -266,7 +268,8 @@ class Link:
         wire = self._dial()
         splitter = Splitter(FRAME_BYTES_MAX)
         try:
-            wire.send(frame(Op.HELLO, 0, encode_values([VERSION, self._client])))
+            hello = encode_values([VERSION, self._client, self._token])
+            wire.send(frame(Op.HELLO, 0, hello))
             found: list[Frame] = []
             while not found:
                 data = wire.receive()

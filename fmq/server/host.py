@@ -70,10 +70,12 @@ class Host:
 
     def commit(self) -> None:
         """Write what was ordered so far, and answer."""
-        self.turn.commit()
-        self.flush()
-        if self.parts.commit_queue.broken():
-            self.failed()
+        try:
+            self.turn.commit()
+        finally:
+            self.flush()
+            if self.parts.commit_queue.broken():
+                self.failed()
 
     def answered(self, session: Session) -> None:
         """Note that `session` has an answer to send."""
