@@ -15,16 +15,36 @@ from threading import Lock, RLock, get_ident
 from typing import Any, NamedTuple, Protocol
 
 from fmq.clock import Clock, sleep
-from fmq.errors import Closed, FmqError, Forked, Nested, NotServed, OutcomeUnknown
+from fmq.errors import (
+    Closed,
+    FmqError,
+    Forked,
+    Nested,
+    NotServed,
+    OutcomeUnknown,
+    ProtocolError,
+    TooLarge,
+)
 from fmq.options import Options
 from fmq.store.section import is_mine
 from fmq.tx.requests import CLIENT_BYTES
-from fmq.wire.frames import AGAIN, FAILED, VERSION, BadFrame, Frame, Op, Splitter, frame
+from fmq.wire.frames import (
+    AGAIN,
+    FAILED,
+    HELLO_BYTES_MAX,
+    VALUES_BYTES_MAX,
+    VERSION,
+    WRITES,
+    BadFrame,
+    Frame,
+    Op,
+    Splitter,
+    frame,
+)
 from fmq.wire.values import decode_error, decode_values, encode_values
 
 FRAME_BYTES_MAX = (1 << 32) - 1  # the engine process is trusted: it has our messages
 PAUSE_MIN, PAUSE_MAX = 0.01, 0.25  # seconds between two attempts to connect
-WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE))
 
 
 class Wire(Protocol):
@@ -148,6 +168,7 @@ class Link:
                 sequence = self._next_sequence
                 waiting = sequence - next(iter(self._writing), sequence)
             payload = encode(sequence, waiting)  # may refuse
+            self._check_size(op, len(payload))
             asked = Asked(sequence)
             number = self._next_request
             self._next_request = number % 0xFFFF_FFFF + 1
@@ -172,6 +193,14 @@ class Link:
         if asked.error is not None:
             raise asked.error
         return asked.answer
+
+    def _check_size(self, op: Op, size: int) -> None:
+        """Raise TooLarge for a request that the engine process would not take."""
+        limit, option = VALUES_BYTES_MAX, "fixed by the protocol"
+        if op in WRITES:
+            limit, option = self.hello.append_bytes_max + HELLO_BYTES_MAX, "segment_bytes"
+        if size > limit:
+            raise TooLarge("a request in bytes", size, limit, option)
 
     def _forget(self, asked: Asked) -> None:
         """Forget a request: it was answered, or its caller does not wait any more."""
@@ -266,7 +295,7 @@ class Link:
 
     def _greet(self) -> Line:
         wire = self._dial()
-        splitter = Splitter(FRAME_BYTES_MAX)
+        splitter = Splitter(HELLO_BYTES_MAX)
         try:
             hello = encode_values([VERSION, self._client, self._token])
             wire.send(frame(Op.HELLO, 0, hello))
@@ -276,16 +305,27 @@ class Link:
                 if not data:
                     raise ConnectionResetError("the engine process closed the connection")
                 found = splitter.feed(data)
-            (answer,) = found
+            answer = found[0]
             if answer.flags & FAILED:
-                raise decode_error(answer.payload)
+                error = decode_error(answer.payload)
+                if isinstance(error, NotServed):
+                    raise ConnectionRefusedError(str(error))
+                raise error
             self.hello = Hello(*decode_values(answer.payload))
+            splitter.limit(FRAME_BYTES_MAX)
             again = [frame(Op.JOIN, 0, said, handle=handle) for handle, said in self._joined()]
             for asked in self._asked.values():
                 op, _, handle, number, payload = asked.frame
                 again.append(frame(op, number, payload, flags=AGAIN, handle=handle))
             if again:
                 wire.send(b"".join(again))
+        except (BadFrame, TypeError) as error:
+            wire.close()
+            raise ProtocolError(
+                f"{self._where}: what answers there is no engine process of fmq's ({error}). "
+                "Nothing was changed. Look whether the address is right, and whether TLS is needed "
+                "(tls_ca)."
+            ) from error
         except BaseException:
             wire.close()
             raise

@@ -31,7 +31,7 @@ from fmq.store.extension import Request, extension_of
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.tx.buffer import TransactionBuffer
-from fmq.tx.names import check_seconds
+from fmq.tx.names import check_count, check_seconds
 from fmq.tx.requests import CLIENT_BYTES, Done
 from fmq.tx.sender import receipts_of
 from fmq.wire.batches import encode_batch, fitting
@@ -207,7 +207,7 @@ class Session:
     def _refuse_frame(self, asked: Frame | None, error: Exception) -> None:
         """Close the connection, which has brought a frame that breaks the rules."""
         what = error if isinstance(error, BadFrame) else f"a request that cannot be read: {error!r}"
-        text = f"a connection was closed, because of {what:.300}. Nothing was changed by it."
+        text = f"a connection was closed, because of {what!s:.300}. Nothing was changed by it."
         self.refuse(ProtocolError(text), asked)
 
     def _answer(self, asked: Frame, *payload: bytes, flags: int = 0) -> None:
@@ -438,6 +438,7 @@ class Session:
     def _on_ask(self, asked: Frame) -> None:
         keys, limit, wait = decode_values(asked.payload)
         questions, wanted = self._parts.questions, [(each[0], each[1]) for each in keys]
+        limit = check_count("limit", limit)
         notices: list[DueNotice] = []
 
         def look() -> bytes | None:

@@ -46,7 +46,8 @@ class Op(IntEnum):
     RELEASE_ID = 16
 
 
-CARRY_MESSAGES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE))
+WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE))
+"""Those that carry messages. Each is carried out once, however often it is sent."""
 
 
 class Frame(NamedTuple):
@@ -84,7 +85,7 @@ class Splitter:
     def limit(self, bytes_max: int, values_bytes_max: int | None = None) -> None:
         """Set the limits anew."""
         self._bytes_max = bytes_max
-        self._values_bytes_max = bytes_max if values_bytes_max is None else values_bytes_max
+        self._values_bytes_max = min(bytes_max, values_bytes_max or bytes_max)
 
     @property
     def is_empty(self) -> bool:
@@ -124,7 +125,7 @@ class Splitter:
 
     def _check(self, size: int, op: int, flags: int, handle: int, request: int) -> None:
         """Raise BadFrame for a payload of more than its limit."""
-        limit = self._bytes_max if op in CARRY_MESSAGES else self._values_bytes_max
+        limit = self._bytes_max if op in WRITES else self._values_bytes_max
         if size > limit:
             error = BadFrame(f"a frame of {size:,} bytes, and {limit:,} are the limit")
             error.asked = Frame(op, flags, handle, request, b"")
