@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fmq.errors import TooLarge
 from fmq.wire.claims import SYNCS
 from fmq.wire.frames import VALUES_BYTES_MAX, BadFrame
-from fmq.wire.values import decode_front, encode_front, is_number
+from fmq.wire.values import decode_front, encode_front
 
 
 class Collected(NamedTuple):
@@ -46,9 +46,6 @@ def decode_collected(payload: bytes) -> tuple[Collected, bytes]:
     if not isinstance(values, list) or len(values) != len(Collected._fields):
         raise BadFrame("a transaction with other fields")
     collected = Collected(*values)
-    sequence, waiting, sync = collected[:3]
-    if not (is_number(sequence, 64) and is_number(waiting, 16)):
-        raise BadFrame("a transaction without a sequence")
-    if not any(sync is each for each in SYNCS):
+    if not any(collected.sync is each for each in SYNCS):
         raise BadFrame("a transaction whose sync is none")
     return collected, payload[at:]

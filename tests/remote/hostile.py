@@ -32,7 +32,7 @@ class Hostile:
 
     def __init__(self, server: MemoryServer, *, token: bytes | None = None) -> None:
         self.server = server
-        self.is_closed = False
+        self._closed = False
         self._splitter = Splitter(1 << 30)
         self.answers: list[Frame] = []
         self.resumed = 0
@@ -43,10 +43,14 @@ class Hostile:
         self.answers += self._splitter.feed(data)
 
     def _close(self) -> None:
-        self.is_closed = True
+        self._closed = True
 
     def _resume(self) -> None:
         self.resumed += 1
+
+    def has_closed(self) -> bool:
+        """Return whether the server has closed the connection."""
+        return self._closed
 
     def hello(self, *more: object) -> None:
         """Say who it is."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from struct import Struct
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fmq.errors import ProtocolError, TooMany
+from fmq.errors import FmqError, ProtocolError, TooMany
 from fmq.server.session import HELD_MAX
 from fmq.tx.requests import CLIENT_BYTES
 from fmq.wire.frames import HEAD, VALUES_BYTES_MAX, VERSION, Frame, Op, Splitter, frame
-from fmq.wire.values import encode_values
+from fmq.wire.values import encode_front, encode_values
 from tests.budget import draw, within_budget
 from tests.remote.hostile import Hostile, served, work
 from tests.test_hostile import DEEP, variants
@@ -63,12 +64,13 @@ def replay(frames: list[Frame], number: int, data: bytes) -> None:
         bad = Hostile(server)
         for each in frames[:number]:
             bad.send(frame(each.op, each.request, each.payload, handle=each.handle))
-        assert not bad.is_closed
+        assert not bad.has_closed()
         before = len(bad.answers)
         bad.send(data)
+        closed = bad.has_closed()
         while server.loop.step():  # a poll may wait
             pass
-        assert bad.is_closed or len(bad.answers) > before
+        assert closed or len(bad.answers) > before
 
 
 @pytest.mark.parametrize("op", Op, ids=lambda op: str(op.name))
@@ -133,7 +135,7 @@ def test_a_malformed_hello_ends_by_a_typed_error(said: object) -> None:
     with served() as server:
         bad = Hostile(server)
         bad.send(frame(Op.HELLO, 5, encode_values(said)))
-        assert bad.is_closed
+        assert bad.has_closed()
         assert isinstance(bad.error(), ProtocolError)
         assert bad.answers[-1].request == 5
 
@@ -142,7 +144,7 @@ def test_another_version_is_refused_with_both_versions() -> None:
     with served() as server:
         bad = Hostile(server)
         bad.hello(77, b"h" * CLIENT_BYTES, "what later versions say")
-        assert bad.is_closed
+        assert bad.has_closed()
         assert f"version 77 of the protocol, and this process {VERSION}:" in str(bad.error())
 
 
@@ -164,9 +166,9 @@ def test_a_large_frame_is_refused_by_its_head(known: bool, op: Op, size: int) ->
             bad.hello()
         head = HEAD.pack(size + 1, op, 0, 0, 7)
         bad.send(head[:5])
-        assert not bad.is_closed
+        assert not bad.has_closed()
         bad.send(head[5:])
-        assert bad.is_closed
+        assert bad.has_closed()
         assert (bad.answers[-1].op, bad.answers[-1].request) == (op, 7)
         assert isinstance(bad.error(), ProtocolError)
 
@@ -199,5 +201,51 @@ def test_a_client_has_a_bounded_number_of_consumers_ids_and_waiting_requests() -
             assert isinstance(error, TooMany)
             assert (error.count, error.limit) == (HELD_MAX + 1, HELD_MAX)
         bad.send(frame(Op.CALL, 9, encode_values(["sync", [], {}])))
-        assert not bad.is_closed
+        assert not bad.has_closed()
         assert bad.answers[-1].flags == 0
+
+
+NUMBERS: tuple[Any, ...] = (0.5, -1, 1 << 64, "0", None, [], True)
+
+
+def collected(place: int, value: object) -> bytes:
+    """The payload of a COMMIT of nothing, with `value` in one of its places."""
+    said: list[object] = [0, 0, None, "T", True, None, None, False, [], []]
+    said[place] = value
+    return encode_front(said, b"")
+
+
+def joining(claim: object, topic: object, first: object, end: object) -> bytes:
+    """The payload of a JOIN that says what it has claimed before."""
+    return encode_values([["t"], "g", 30.0, [[claim, topic, 0, first, end]]])
+
+
+WRONG = [
+    *((Op.COMMIT, collected(place, value)) for place in (0, 1) for value in [*NUMBERS[:-1]]),
+    *((Op.PREPARE, collected(2, value)) for value in ([1], "", 7)),
+    *((Op.COMMIT, collected(8, [[1, 0, value, 1.5]])) for value in NUMBERS),
+    *((Op.COMMIT, collected(8, [[1, 0, 0, value]])) for value in NUMBERS),
+    *((Op.HOLD, encode_values([0, value, 1.5])) for value in NUMBERS),
+    *((Op.HOLD, encode_values([0, 0, value])) for value in NUMBERS),
+    *((Op.RELEASE, encode_values([0, 0.0, value])) for value in NUMBERS),
+    *((Op.RELEASE, encode_values([value, 0, 1])) for value in (*NUMBERS[:1], [], "0")),
+    *(
+        (Op.JOIN, encode_values([["t"], "g", 30.0, [[value, "t", 0, 0, 1]]]))
+        for value in (*NUMBERS[:1], [])
+    ),
+    *((Op.JOIN, joining(0, "t", value, 2)) for value in NUMBERS),
+    *((Op.JOIN, joining(0, value, 0, 2)) for value in (*NUMBERS[:1], [])),
+]
+
+
+@pytest.mark.parametrize(("op", "payload"), WRONG)
+def test_numbers_that_are_none_are_refused(op: Op, payload: bytes) -> None:
+    """Each would be a defect in the middle of a change, which ends the engine."""
+    with served() as server:
+        bad = Hostile(server)
+        bad.hello()
+        bad.send(frame(Op.JOIN, 2, encode_values([["t"], "g", 30.0, []]), handle=1))
+        bad.send(frame(Op.POLL, 3, encode_values([2, 0.0]), handle=1))
+        bad.send(frame(op, 4, payload, handle=1))
+        assert bad.answers[-1].request == 4
+        assert isinstance(bad.error(), (TypeError, FmqError))
