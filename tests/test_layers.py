@@ -50,6 +50,7 @@ MAY_IMPORT = {
     | {"fmq.consume", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"},
+    "fmq.remote.tls_wire": GROUND | {"fmq.network"},
     "fmq.remote.connecting": GROUND
     | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.startup"}
     | {"fmq.network"}

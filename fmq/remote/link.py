@@ -132,7 +132,10 @@ class Link:
         """Begin anew, as another client: this is the child of a fork. The parent's connection is
         not touched.
         """
-        self._lock = RLock()  # which knows its owner; no call takes it twice
+        # Both know their owner; no call takes one of them twice.
+        self._lock = RLock()  # keeps requests in their order; held while one is sent
+        self._table = RLock()  # around what follows, for a moment: a thread that reads never waits
+        #   for one that sends. The engine process may read no more before its answers are read.
         self._client = self._draw(CLIENT_BYTES)
         self._line: Line | None = None
         self._asked: dict[int, Asked] = {}  # by request, in their order
@@ -158,7 +161,7 @@ class Link:
         return self._ask(op, encode, 0)
 
     def _ask(self, op: Op, encode: Callable[[int, int], bytes], handle: int) -> bytes:
-        if self._reader == get_ident() or is_mine(self._lock):
+        if self._reader == get_ident() or is_mine(self._lock) or is_mine(self._table):
             raise Nested  # called by a signal handler inside of another call of this thread
         with self._lock:
             self.check()
@@ -166,17 +169,19 @@ class Link:
             sequence = waiting = -1
             if op in WRITES:
                 sequence = self._next_sequence
-                waiting = sequence - next(iter(self._writing), sequence)
+                with self._table:
+                    waiting = sequence - next(iter(self._writing), sequence)
             payload = encode(sequence, waiting)  # may refuse
             self._check_size(op, len(payload))
             asked = Asked(sequence)
             number = self._next_request
             self._next_request = number % 0xFFFF_FFFF + 1
             asked.frame = Frame(op, 0, handle, number, payload)
-            self._asked[number] = asked
-            if sequence >= 0:
-                self._next_sequence += 1
-                self._writing[sequence] = None
+            with self._table:
+                self._asked[number] = asked
+                if sequence >= 0:
+                    self._next_sequence += 1
+                    self._writing[sequence] = None
             try:
                 line.wire.send(frame(op, number, payload, handle=handle))
             except BaseException as error:
@@ -188,8 +193,7 @@ class Link:
             self._wait(asked)
         finally:
             if not asked.is_done:
-                with self._lock:
-                    self._forget(asked)
+                self._forget(asked)
         if asked.error is not None:
             raise asked.error
         return asked.answer
@@ -204,8 +208,9 @@ class Link:
 
     def _forget(self, asked: Asked) -> None:
         """Forget a request: it was answered, or its caller does not wait any more."""
-        self._asked.pop(asked.frame.request, None)
-        self._writing.pop(asked.sequence, None)
+        with self._table:
+            self._asked.pop(asked.frame.request, None)
+            self._writing.pop(asked.sequence, None)
 
     def check(self) -> None:
         """Raise if the client is closed."""
@@ -217,7 +222,7 @@ class Link:
     def _wait(self, asked: Asked) -> None:
         """Return when `asked` is done, reading for all if no other thread does."""
         while not asked.is_done:
-            with self._lock:
+            with self._table:
                 reads = not self._reader and not asked.is_done
                 if reads:
                     self._reader = get_ident()
@@ -227,7 +232,7 @@ class Link:
             try:
                 self._read_until(asked)
             finally:
-                with self._lock:
+                with self._table:
                     self._reader = 0
                     for other in self._asked.values():
                         if not other.is_done and other is not asked:
@@ -255,11 +260,10 @@ class Link:
                 self._break(line)
 
     def _take(self, answer: Frame) -> None:
-        with self._lock:
-            asked = self._asked.get(answer.request)
-            if asked is None or asked.frame.op != answer.op:
-                return  # its caller does not wait any more
-            self._forget(asked)
+        asked = self._asked.get(answer.request)
+        if asked is None or asked.frame.op != answer.op:
+            return  # its caller does not wait any more
+        self._forget(asked)
         try:
             error = decode_error(answer.payload) if answer.flags & FAILED else None
             asked.end(answer.payload, error)
@@ -314,7 +318,7 @@ class Link:
             self.hello = Hello(*decode_values(answer.payload))
             splitter.limit(FRAME_BYTES_MAX)
             again = [frame(Op.JOIN, 0, said, handle=handle) for handle, said in self._joined()]
-            for asked in self._asked.values():
+            for asked in [*self._asked.values()]:
                 op, _, handle, number, payload = asked.frame
                 again.append(frame(op, number, payload, flags=AGAIN, handle=handle))
             if again:
