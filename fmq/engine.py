@@ -29,6 +29,7 @@ from fmq.parts import Parts
 from fmq.processes import absolute
 from fmq.recovery.recover import Claimed
 from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.server.doors import Reach
 from fmq.server.host import Host
 from fmq.server.serving import Serving
 from fmq.shutdown import (
@@ -383,9 +384,21 @@ class Engine:
         except OSError as error:
             raise no_checkpoint(self._path, error) from error
 
-    def serve(self) -> Serving:
+    def serve(
+        self,
+        *,
+        tcp: str | None = None,
+        token_file: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        sockets: Iterable[Any] = (),
+    ) -> Serving:
         """Let other processes use the directory, by `fmq.connect`, until what this returns, or the
         engine, is closed. A thread serves them, through a socket in the directory.
+
+        Other machines may reach it at `tcp`, as HOST:PORT, if they know the token in `token_file`.
+        Beyond loopback that needs TLS: a certificate and its key, files in PEM. `sockets` are
+        others that listen already. While it serves, it is not changed by another call.
         """
         self._check()
         if not self._background:
@@ -395,7 +408,8 @@ class Engine:
             )
         if self._serving is None or self._serving.has_ended:
             make = partial(Host, self, self._parts, incarnation=self._drawn, after=self._after)
-            self._serving = Serving(absolute(self._path), make)
+            reach = Reach(tcp, token_file, tls_cert, tls_key, tuple(sockets))
+            self._serving = Serving(absolute(self._path), make, reach)
         return self._serving
 
     def stats(self) -> Stats:

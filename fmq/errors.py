@@ -12,6 +12,8 @@
     │   ├── Unreadable          a file that the machine does not let us open or read
     │   ├── NotServed           no engine process answers
     │   ├── OutcomeUnknown      an engine process has ended, and a call's outcome with it
+    │   ├── NotAllowed          an engine process does not serve this client, or not in this way
+    │   ├── ProtocolError       an engine process and its client do not understand each other
     │   ├── StorageFull         no room: refused whole, before a byte was written
     │   └── EngineFailed        a write or sync failed: open the directory again
     ├── UsageError              the call cannot be served, and nothing was changed
@@ -276,6 +278,16 @@ class OutcomeUnknown(StorageError):
     """The engine process ended before it answered, and no other one answered in time."""
 
 
+class NotAllowed(StorageError):
+    """An engine process may not serve this client: another user, another token, or no TLS."""
+
+
+class ProtocolError(StorageError):
+    """An engine process and its client do not understand each other: another version of the
+    protocol, or bytes that break its rules.
+    """
+
+
 class StorageFull(StorageError):
     """There is no room. The call was refused before a byte of it was written."""
 
@@ -357,14 +369,18 @@ class TooLarge(UsageError):
 class TooMany(UsageError):
     """More open transactions, or more in them, than the options allow."""
 
-    def __init__(self, what: str, count: int, limit: int, option: str) -> None:
-        if option == "transaction_messages_max":
-            advice = "Send less in one transaction"
+    def __init__(self, what: str, count: int, limit: int, option: str, instead: str = "") -> None:
+        """`instead` says what to do where `option` is none, and names what has fixed the limit."""
+        if instead:
+            advice = f"No option raises this limit: {instead}."
         else:
             advice = "Decide some (`engine.undecided()` lists them)"
+            if option == "transaction_messages_max":
+                advice = "Send less in one transaction"
+            advice += f", or open the engine with a larger {option}."
         super().__init__(
             f"{what}: {count:,}, and the limit is {limit:,} ({option}). Nothing was written. "
-            f"{advice}, or open the engine with a larger {option}."
+            f"{advice}"
         )
         self.count = count
         self.limit = limit

@@ -56,17 +56,28 @@ def listen_in(path: str) -> socket.socket:
     return made
 
 
+def is_socket_of(path: str, made: socket.socket) -> bool:
+    """Return whether `made` is what clients of the directory `path` find there."""
+    if made.family != socket.AF_UNIX:
+        return False
+    name = made.getsockname()
+    wanted = os.path.realpath(os.path.join(path, SOCKET))
+    return isinstance(name, str) and os.path.realpath(name) == wanted
+
+
 def stop_listening(path: str) -> None:
     """Remove the socket of the directory `path`. Only who has the lock calls it."""
     with suppress(OSError):
         os.unlink(os.path.join(path, SOCKET))
 
 
-def connect_to(path: str) -> socket.socket:
-    """Return a socket that is connected to the process that serves the directory `path`."""
+def connect_to(path: str, socket_name: str = SOCKET) -> socket.socket:
+    """Return a socket that is connected to the process that serves the directory `path`, or to the
+    one that listens there under another name.
+    """
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        with _short(path, SOCKET) as name:
+        with _short(path, socket_name) as name:
             made.connect(name)
     except BaseException:
         made.close()
@@ -165,6 +176,11 @@ def make_directory(path: str) -> None:
     """Make the directory `path`, for its owner alone, if it is missing."""
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
+
+
+def split(path: str) -> tuple[str, str]:
+    """Return the directory of `path`, and the name in it."""
+    return os.path.split(path)
 
 
 def absolute(path: str) -> str:

@@ -44,14 +44,16 @@ MAY_IMPORT = {
     "fmq.bind.tpc": TX | {"fmq", "fmq.bind"},
     "fmq.posix": GROUND,
     "fmq.wire": TX | {"fmq.recovery.recover", "fmq.feedback.question", "fmq.stats", "fmq.wire"},
+    "fmq.network": GROUND,
     "fmq.server": TX
-    | {"fmq.processes", "fmq.recovery.layout"}
+    | {"fmq.processes", "fmq.network", "fmq.recovery.layout"}
     | {"fmq.consume", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"},
+    "fmq.remote.tls_wire": GROUND | {"fmq.network"},
     "fmq.remote.connecting": GROUND
     | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.tx.names"}
-    | {"fmq.bind.databases"},
+    | {"fmq.bind.databases", "fmq.network"},
     "fmq.remote.giving_way": GROUND | {"fmq.remote", "fmq.posix", "fmq.processes"},
     "fmq.*": ENGINE,
     "fmq": ENGINE,
@@ -75,7 +77,7 @@ ONLY_FROM_OUTSIDE = {"fmq.testing", "fmq.__main__"}
 # The machine is reached through its doors, so that a test can hand in another machine.
 DOOR_OF = {
     **dict.fromkeys(["mmap", "shutil", "pathlib", "tempfile"], ("fmq.posix",)),
-    **dict.fromkeys(["os", "fcntl"], ("fmq.posix", "fmq.processes")),
+    **dict.fromkeys(["os", "fcntl"], ("fmq.posix", "fmq.processes", "fmq.network")),
     "time": ("fmq.clock",),
 }
 NEEDS_NO_DOOR = {"fmq.cli", "fmq.testing", "fmq.spark", "fmq.export"}

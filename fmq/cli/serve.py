@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
-import threading
-from types import FrameType
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import fmq
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Output, note
+from fmq.cli.supervised import notify, passed_sockets
 
 QUIET_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 LET_GO_SECONDS = 10.0  # how long another process may take to let go of the directory
+ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -26,6 +30,16 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", help="it is made if it is missing")
     parser.add_argument("--options", metavar="JSON", help="an object with fields of fmq.Options")
     parser.add_argument(
+        "--tcp", metavar="HOST:PORT", help="listen there, too; beyond loopback only with TLS"
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="64 hexadecimal digits that clients over TCP have to know; of mode 600",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", help="the server's certificate, in PEM")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
+    parser.add_argument(
         "--on-demand",
         action="store_true",
         help="end after a minute without a client, and at once if another process serves",
@@ -34,14 +48,17 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace, output: Output) -> int:
-    """Serve until a signal, the end of the engine or, on demand, a minute without clients."""
-    ended = threading.Event()
+    """Serve until a signal, the end of the engine or, on demand, a minute without clients.
 
-    def end(number: int, frame: FrameType | None) -> None:
-        ended.set()
+    Listens on the sockets that a supervisor has passed, and tells it when clients are served.
+    """
+    _allow_many_files()
+    with _signals_wait():
+        return _serve(chosen)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+
+def _serve(chosen: argparse.Namespace) -> int:
+    sockets = passed_sockets()
     try:
         timeout = 0.0 if chosen.on_demand else LET_GO_SECONDS
         engine = fmq.open(chosen.directory, _options(chosen.options), timeout=timeout)
@@ -50,19 +67,49 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
             return FINE  # another process was faster
         raise error
     with engine:
-        with engine.serve() as server:
+        with engine.serve(
+            tcp=chosen.tcp,
+            token_file=chosen.token_file,
+            tls_cert=chosen.tls_cert,
+            tls_key=chosen.tls_key,
+            sockets=sockets,
+        ) as server:
             if chosen.on_demand:
-                server.gives_way(ended.set)
-            while not ended.wait(LOOK_SECONDS):
+                server.gives_way(partial(os.kill, os.getpid(), signal.SIGTERM))
+            notify("READY=1")
+            while signal.sigtimedwait(ENDS, LOOK_SECONDS) is None:
                 if server.has_ended:
                     break
                 if chosen.on_demand and server.quiet_seconds() > QUIET_SECONDS:
                     break
+            notify("STOPPING=1")
         failure = engine.stats().failure
     if failure is not None:
         note(failure)
         return ERROR
     return FINE
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Keep signals that end the process until they are asked for, so that they interrupt nothing.
+
+    Threads that are started meanwhile leave them to this one.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _allow_many_files() -> None:
+    """Let this process have as many connections as the machine allows it: each is a file."""
+    import resource  # here: Windows has none
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _options(text: str | None) -> fmq.Options | None:

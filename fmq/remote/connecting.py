@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fmq.bind.databases import check_resolve
 from fmq.clock import Clock, SystemClock, sleep
 from fmq.errors import FmqError, Locked
+from fmq.network import client_context, connect_over, parse_address, read_token
 from fmq.options import Options
 from fmq.path import PathLike, text_of
 from fmq.posix import RealDisk
@@ -22,13 +24,19 @@ from fmq.processes import (
     make_directory,
     owns,
     python,
+    split,
     start,
     starting,
 )
 from fmq.recovery.layout import LOCK, SERVER_LOG
+from fmq.remote.link import Wire
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.tx.names import check_seconds
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+UNIX, TCP = "unix:", "tcp://"
 RECEIVE_BYTES = 1 << 16  # of more, each call would map memory and give it back
 START_SECONDS = 10.0  # how long a process may take until it serves
 LOOK_SECONDS = 0.005
@@ -48,6 +56,31 @@ class SocketWire:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+
+class AddressDialer:
+    """Connects to a process that serves a directory at a known address, and starts none."""
+
+    def __init__(self, where: str, context: SSLContext | None) -> None:
+        """`where` is "unix:" and a path, or "tcp://" and HOST:PORT. Raises BadOption."""
+        self._context = context
+        self._unix = self._tcp = None
+        if where.startswith(UNIX):
+            self._unix = split(absolute(where.removeprefix(UNIX)))
+        else:
+            self._tcp = parse_address(where.removeprefix(TCP))
+
+    def dial(self) -> Wire:
+        """Return a connection; raise OSError."""
+        if self._unix is not None:
+            return SocketWire(connect_to(*self._unix))
+        assert self._tcp is not None
+        made = connect_over(self._tcp)
+        if self._context is None:
+            return SocketWire(made)
+        from fmq.remote.tls_wire import TlsWire  # here: ssl is slow to import
+
+        return TlsWire(made, self._context, self._tcp.host)
 
 
 class Dialer:
@@ -133,6 +166,8 @@ def connect(
     retry_for: float = 30.0,
     clock: Clock | None = None,
     resolve: Mapping[str, object] | None = None,
+    token_file: str | None = None,
+    tls_ca: str | None = None,
 ) -> RemoteEngine:
     """Return a client of the process that serves the directory at `path`.
 
@@ -141,14 +176,26 @@ def connect(
     next call of any client starts another one, and nothing is lost or done twice. A call raises
     NotServed or OutcomeUnknown after `retry_for` seconds without an answer. This process asks the
     databases of `resolve`, as `fmq.open` does.
+
+    `path` may also be an address: "unix:/run/shop.sock", or "tcp://HOST:PORT" with a `token_file`
+    like the server's, and with `tls_ca`, the certificates that may vouch for it, if it speaks TLS.
+    Then no process is started.
     """
     if resolve is not None:
         check_resolve(resolve)
-    where = absolute(text_of(path))
+    where = text_of(path)
     clock = clock or SystemClock()
     retry_for = check_seconds("retry_for", retry_for)
-    dialer = Dialer(where, options, clock, starts=start)
-    engine = RemoteEngine(where, dialer.dial, RealDisk().random, clock, retry_for, dialer.explain)
+    what = RealDisk().random, clock, retry_for
+    if where.startswith((UNIX, TCP)):
+        context = None if tls_ca is None else client_context(tls_ca)
+        token = None if token_file is None else read_token(token_file)
+        dial = AddressDialer(where, context).dial
+        engine = RemoteEngine(where, dial, *what, token=token)
+    else:
+        where = absolute(where)
+        dialer = Dialer(where, options, clock, starts=start)
+        engine = RemoteEngine(where, dialer.dial, *what, dialer.explain)
     if options is not None:
         _log_other_options(where, options, engine.options)
     if resolve:

@@ -15,16 +15,36 @@ from threading import Lock, RLock, get_ident
 from typing import Any, NamedTuple, Protocol
 
 from fmq.clock import Clock, sleep
-from fmq.errors import Closed, FmqError, Forked, Nested, NotServed, OutcomeUnknown
+from fmq.errors import (
+    Closed,
+    FmqError,
+    Forked,
+    Nested,
+    NotServed,
+    OutcomeUnknown,
+    ProtocolError,
+    TooLarge,
+)
 from fmq.options import Options
 from fmq.store.section import is_mine
 from fmq.tx.requests import CLIENT_BYTES
-from fmq.wire.frames import AGAIN, FAILED, VERSION, BadFrame, Frame, Op, Splitter, frame
+from fmq.wire.frames import (
+    AGAIN,
+    FAILED,
+    HELLO_BYTES_MAX,
+    VALUES_BYTES_MAX,
+    VERSION,
+    WRITES,
+    BadFrame,
+    Frame,
+    Op,
+    Splitter,
+    frame,
+)
 from fmq.wire.values import decode_error, decode_values, encode_values
 
 FRAME_BYTES_MAX = (1 << 32) - 1  # the engine process is trusted: it has our messages
 PAUSE_MIN, PAUSE_MAX = 0.01, 0.25  # seconds between two attempts to connect
-WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE))
 
 
 class Wire(Protocol):
@@ -90,6 +110,7 @@ class Link:
         retry_for: float,
         joined: Callable[[], list[tuple[int, bytes]]],
         explain: Callable[[], FmqError | None],
+        token: bytes | None = None,
     ) -> None:
         """`dial` makes a connection or raises OSError, `draw` returns random bytes. `joined` are
         the handles of the consumers and what each JOIN said, for a new connection. `explain`
@@ -102,6 +123,7 @@ class Link:
         self._retry_for = retry_for
         self._joined = joined
         self._explain = explain
+        self._token = token
         self._closed: Closed | Forked | None = None
         self.forked()
         self.hello = Hello(VERSION, "", b"", "", Options(), 0)
@@ -110,7 +132,10 @@ class Link:
         """Begin anew, as another client: this is the child of a fork. The parent's connection is
         not touched.
         """
-        self._lock = RLock()  # which knows its owner; no call takes it twice
+        # Both know their owner; no call takes one of them twice.
+        self._lock = RLock()  # keeps requests in their order; held while one is sent
+        self._table = RLock()  # around what follows, for a moment: a thread that reads never waits
+        #   for one that sends. The engine process may read no more before its answers are read.
         self._client = self._draw(CLIENT_BYTES)
         self._line: Line | None = None
         self._asked: dict[int, Asked] = {}  # by request, in their order
@@ -136,7 +161,7 @@ class Link:
         return self._ask(op, encode, 0)
 
     def _ask(self, op: Op, encode: Callable[[int, int], bytes], handle: int) -> bytes:
-        if self._reader == get_ident() or is_mine(self._lock):
+        if self._reader == get_ident() or is_mine(self._lock) or is_mine(self._table):
             raise Nested  # called by a signal handler inside of another call of this thread
         with self._lock:
             self.check()
@@ -144,16 +169,19 @@ class Link:
             sequence = waiting = -1
             if op in WRITES:
                 sequence = self._next_sequence
-                waiting = sequence - next(iter(self._writing), sequence)
+                with self._table:
+                    waiting = sequence - next(iter(self._writing), sequence)
             payload = encode(sequence, waiting)  # may refuse
+            self._check_size(op, len(payload))
             asked = Asked(sequence)
             number = self._next_request
             self._next_request = number % 0xFFFF_FFFF + 1
             asked.frame = Frame(op, 0, handle, number, payload)
-            self._asked[number] = asked
-            if sequence >= 0:
-                self._next_sequence += 1
-                self._writing[sequence] = None
+            with self._table:
+                self._asked[number] = asked
+                if sequence >= 0:
+                    self._next_sequence += 1
+                    self._writing[sequence] = None
             try:
                 line.wire.send(frame(op, number, payload, handle=handle))
             except BaseException as error:
@@ -165,16 +193,24 @@ class Link:
             self._wait(asked)
         finally:
             if not asked.is_done:
-                with self._lock:
-                    self._forget(asked)
+                self._forget(asked)
         if asked.error is not None:
             raise asked.error
         return asked.answer
 
+    def _check_size(self, op: Op, size: int) -> None:
+        """Raise TooLarge for a request that the engine process would not take."""
+        limit, option = VALUES_BYTES_MAX, "fixed by the protocol"
+        if op in WRITES:
+            limit, option = self.hello.append_bytes_max + HELLO_BYTES_MAX, "segment_bytes"
+        if size > limit:
+            raise TooLarge("a request in bytes", size, limit, option)
+
     def _forget(self, asked: Asked) -> None:
         """Forget a request: it was answered, or its caller does not wait any more."""
-        self._asked.pop(asked.frame.request, None)
-        self._writing.pop(asked.sequence, None)
+        with self._table:
+            self._asked.pop(asked.frame.request, None)
+            self._writing.pop(asked.sequence, None)
 
     def check(self) -> None:
         """Raise if the client is closed."""
@@ -186,7 +222,7 @@ class Link:
     def _wait(self, asked: Asked) -> None:
         """Return when `asked` is done, reading for all if no other thread does."""
         while not asked.is_done:
-            with self._lock:
+            with self._table:
                 reads = not self._reader and not asked.is_done
                 if reads:
                     self._reader = get_ident()
@@ -196,7 +232,7 @@ class Link:
             try:
                 self._read_until(asked)
             finally:
-                with self._lock:
+                with self._table:
                     self._reader = 0
                     for other in self._asked.values():
                         if not other.is_done and other is not asked:
@@ -224,11 +260,10 @@ class Link:
                 self._break(line)
 
     def _take(self, answer: Frame) -> None:
-        with self._lock:
-            asked = self._asked.get(answer.request)
-            if asked is None or asked.frame.op != answer.op:
-                return  # its caller does not wait any more
-            self._forget(asked)
+        asked = self._asked.get(answer.request)
+        if asked is None or asked.frame.op != answer.op:
+            return  # its caller does not wait any more
+        self._forget(asked)
         try:
             error = decode_error(answer.payload) if answer.flags & FAILED else None
             asked.end(answer.payload, error)
@@ -264,25 +299,37 @@ class Link:
 
     def _greet(self) -> Line:
         wire = self._dial()
-        splitter = Splitter(FRAME_BYTES_MAX)
+        splitter = Splitter(HELLO_BYTES_MAX)
         try:
-            wire.send(frame(Op.HELLO, 0, encode_values([VERSION, self._client])))
+            hello = encode_values([VERSION, self._client, self._token])
+            wire.send(frame(Op.HELLO, 0, hello))
             found: list[Frame] = []
             while not found:
                 data = wire.receive()
                 if not data:
                     raise ConnectionResetError("the engine process closed the connection")
                 found = splitter.feed(data)
-            (answer,) = found
+            answer = found[0]
             if answer.flags & FAILED:
-                raise decode_error(answer.payload)
+                error = decode_error(answer.payload)
+                if isinstance(error, NotServed):
+                    raise ConnectionRefusedError(str(error))
+                raise error
             self.hello = Hello(*decode_values(answer.payload))
+            splitter.limit(FRAME_BYTES_MAX)
             again = [frame(Op.JOIN, 0, said, handle=handle) for handle, said in self._joined()]
-            for asked in self._asked.values():
+            for asked in [*self._asked.values()]:
                 op, _, handle, number, payload = asked.frame
                 again.append(frame(op, number, payload, flags=AGAIN, handle=handle))
             if again:
                 wire.send(b"".join(again))
+        except (BadFrame, TypeError) as error:
+            wire.close()
+            raise ProtocolError(
+                f"{self._where}: what answers there is no engine process of fmq's ({error}). "
+                "Nothing was changed. Look whether the address is right, and whether TLS is needed "
+                "(tls_ca)."
+            ) from error
         except BaseException:
             wire.close()
             raise

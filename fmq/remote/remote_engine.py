@@ -67,16 +67,18 @@ class RemoteEngine:
         explain: Callable[[], FmqError | None] = lambda: None,
         *,
         background: bool = True,
+        token: bytes | None = None,
     ) -> None:
         """`dial` makes a connection or raises OSError, and `draw` returns random bytes. `explain`
         says why there is no connection, if it knows. Without `background` no thread asks checkers.
+        `token` is shown to the engine process.
         """
         self._where = where
         self._members: dict[int, Membership] = {}  # by handle
         self._handles = count(1)
         self._topics: dict[str, RemoteTopic] = {}
         joined = self._joined
-        self._link = link = Link(where, dial, draw, clock, retry_for, joined, explain)
+        self._link = link = Link(where, dial, draw, clock, retry_for, joined, explain, token)
         link.connect()
         self._router = router = Router(self._topics, self._queues_of, lambda _: True)
         self._sender = Sender(router, link.hello.options)

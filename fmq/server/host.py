@@ -78,10 +78,12 @@ class Host:
 
     def commit(self) -> None:
         """Write what was ordered so far, and answer."""
-        self.turn.commit()
-        self.flush()
-        if self.parts.commit_queue.broken():
-            self.failed()
+        try:
+            self.turn.commit()
+        finally:
+            self.flush()
+            if self.parts.commit_queue.broken():
+                self.failed()
 
     def close(self) -> None:
         """Write and answer what was ordered, and take back from all clients what they hold."""

@@ -7,45 +7,50 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Event, Thread
 
-from fmq.processes import forget_socket, is_allowed, listen_in, peer_uid, stop_listening
+from fmq.errors import NotAllowed, NotServed
+from fmq.network import keep_alive
+from fmq.processes import forget_socket, is_allowed, peer_uid, stop_listening
+from fmq.server.doors import Door, Reach, open_doors
+from fmq.server.frame_timer import HELLO_SECONDS
 from fmq.server.host import Host
+from fmq.server.load import ANSWER_BYTES_MAX
 from fmq.server.session import Session
 
 CONNECTIONS_MAX = 4096
-HELLO_SECONDS = 5.0
-FRAME_SECONDS = 30.0  # for the rest of a frame that has begun
-UNREAD_BYTES_MAX = 8 << 20  # of answers; then the client is not read any more
-UNREAD_BYTES_CUT = 64 << 20
+TURN_BYTES_MAX = 64 << 10  # that one turn of the loop takes of each client
+UNREAD_BYTES_CUT = 64 << 20  # of answers; then the client is cut off
 JOIN_SECONDS = 10.0
 ANSWER_SECONDS = 1.0  # how long a client may take at the end to read its answers
 logger = logging.getLogger("fmq.server")
 
 
-class ClientSocket(asyncio.Protocol):
+class ClientSocket(asyncio.BufferedProtocol):
     """One client's socket."""
 
-    def __init__(self, listener: SocketListener) -> None:
+    def __init__(self, listener: SocketListener, door: Door) -> None:
         self._listener = listener
+        self._door = door
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._waits_for_frame = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a session, unless the client may not have one."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        listener = self._listener
-        why = listener.refusal_of(self.socket)
-        self._session = session = Session(listener.host, self._send, transport.close)
+        listener, token = self._listener, self._door.token
+        refusal = listener.refusal_of(self.socket)
+        resume = transport.resume_reading
+        self._session = session = Session(listener.host, self._send, transport.close, resume, token)
         listener.connections.add(self)
-        if why is not None:
-            session.refuse(why)
+        if refusal is not None:
+            session.refuse(refusal)
             return
-        transport.set_write_buffer_limits(UNREAD_BYTES_MAX)
-        self._timer = listener.loop.call_later(HELLO_SECONDS, self._too_slow)
+        transport.set_write_buffer_limits(ANSWER_BYTES_MAX)
+        if self.socket.family != socket.AF_UNIX:
+            keep_alive(self.socket)
 
     def _send(self, data: bytes) -> None:
         transport = self._transport
@@ -55,44 +60,33 @@ class ClientSocket(asyncio.Protocol):
             logger.warning("a client that reads no answers was cut off")
             transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go. They are taken before another socket's arrive."""
+        return self._listener.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand bytes to the session."""
-        session = self._session
+        session, transport = self._session, self._transport
         assert session is not None
-        session.received(data)
-        if session.is_known and (self._timer is not None or not session.is_between_frames):
-            self._watch(session)
-
-    def _watch(self, session: Session) -> None:
-        """See that a frame that has begun is whole in time."""
-        begun = not session.is_between_frames
-        if begun and self._waits_for_frame:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._waits_for_frame = begun
-        if begun:
-            self._timer = self._listener.loop.call_later(FRAME_SECONDS, self._too_slow)
-
-    def _too_slow(self) -> None:
-        assert self._session is not None
-        self._session.refuse("a connection was closed, because a frame did not arrive in time")
+        assert transport is not None
+        session.received(bytes(self._listener.buffer[:nbytes]))
+        if session.is_paused:
+            transport.pause_reading()
 
     def pause_writing(self) -> None:
         """Read no more while the client does not read its answers."""
+        assert self._session is not None
         assert self._transport is not None
+        self._session.choke()
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Read again."""
-        assert self._transport is not None
-        self._transport.resume_reading()
+        """Go on."""
+        assert self._session is not None
+        self._session.unchoke()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Give back what the client held."""
-        if self._timer is not None:
-            self._timer.cancel()
         self._listener.lost(self)
         if self._session is not None:
             self._session.ended()
@@ -116,11 +110,15 @@ class ClientSocket(asyncio.Protocol):
 
 
 class SocketListener:
-    """Serves one engine on the socket of its directory, in a thread of its own."""
+    """Serves one engine on the socket of its directory and others, in a thread of its own."""
 
-    def __init__(self, path: str, make_host: Callable[[asyncio.AbstractEventLoop], Host]) -> None:
+    def __init__(
+        self, path: str, make_host: Callable[[asyncio.AbstractEventLoop], Host], reach: Reach
+    ) -> None:
         """`make_host` gets the event loop of the thread."""
         self._path = path
+        self._doors = open_doors(path, reach)
+        self.buffer = memoryview(bytearray(TURN_BYTES_MAX))
         self.loop = asyncio.new_event_loop()
         self.host = make_host(self.loop)
         self.host.failed = self._engine_failed
@@ -130,16 +128,23 @@ class SocketListener:
         self._quiet_since = self.loop.time()
         self._stopping: asyncio.Event = asyncio.Event()
         self._left = asyncio.Event()  # a connection has ended
-        self._socket = listen_in(path)
         self._thread = Thread(target=self._run, name="fmq server", daemon=True)
         self._thread.start()
 
-    def refusal_of(self, client: socket.socket) -> str | None:
+    @property
+    def addresses(self) -> list[object]:
+        """Where it listens, as the sockets name it."""
+        return [door.socket.getsockname() for door in self._doors]
+
+    def refusal_of(self, client: socket.socket) -> NotAllowed | NotServed | None:
         """Return why a client may not have a session, or None."""
         if len(self.connections) >= CONNECTIONS_MAX:
-            return f"there are {CONNECTIONS_MAX:,} connections, and no more are taken"
+            return NotServed(f"there are {CONNECTIONS_MAX:,} connections, and no more are taken")
         if client.family == socket.AF_UNIX and not is_allowed(peer_uid(client), self._path):
-            return "the directory belongs to another user"
+            return NotAllowed(
+                f"{self._path}: the directory belongs to another user, and only that user and root "
+                "may use it through its socket. Nothing was changed."
+            )
         return None
 
     def lost(self, connection: ClientSocket) -> None:
@@ -162,16 +167,18 @@ class SocketListener:
             self.failure = error
             logger.exception("the server has ended")
         finally:
-            self._socket.close()
+            for door in self._doors:
+                door.socket.close()
             self.loop.close()
             self.has_ended.set()
 
     async def _serve(self) -> None:
-        server = await self.loop.create_unix_server(lambda: ClientSocket(self), sock=self._socket)
+        servers = [await self._open(door) for door in self._doors]
         try:
             await self._stopping.wait()
         finally:
-            server.close()
+            for server in servers:
+                server.close()
             self.host.close()
             for connection in [*self.connections]:
                 connection.close()
@@ -184,10 +191,19 @@ class SocketListener:
                 connection.abort()
             await asyncio.sleep(0)
 
+    async def _open(self, door: Door) -> asyncio.Server:
+        make = partial(ClientSocket, self, door)
+        patience = None if door.context is None else HELLO_SECONDS
+        # It takes Unix sockets as well. `create_unix_server` may remove the file of one at its end.
+        return await self.loop.create_server(
+            make, sock=door.socket, ssl=door.context, ssl_handshake_timeout=patience
+        )
+
     def close(self) -> None:
         """Take no more, answer what was asked, and end."""
         if not self.has_ended.is_set():
-            stop_listening(self._path)
+            if any(door.is_own for door in self._doors):
+                stop_listening(self._path)
             with suppress(RuntimeError):  # the loop has just ended by itself
                 self.loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(JOIN_SECONDS)
@@ -203,5 +219,7 @@ class SocketListener:
 
     def forked(self) -> None:
         """Close this process's copies of the sockets: it is the child of a fork."""
-        for each in [self._socket, *(connection.socket for connection in self.connections)]:
-            forget_socket(each)
+        for door in self._doors:
+            forget_socket(door.socket)
+        for connection in self.connections:
+            forget_socket(connection.socket)

@@ -16,9 +16,11 @@ from fmq.feedback.waiters import DueWakeup
 from fmq.server.handed_out import HandedOut
 from fmq.server.host import Loop, Timer
 from fmq.store.kinds import AckRange
+from fmq.tx.names import check_name
 from fmq.tx.writer import Writer
 from fmq.wire.batches import encode_batch, fitting
 from fmq.wire.claims import CLAIM
+from fmq.wire.values import is_number
 
 
 class ClaimedPart(DeliveredRange):
@@ -84,7 +86,9 @@ class Member:
 
     def claim_again(self, number: int, topic: str, queue: int, first: int, end: int) -> None:
         """Claim what the client says that it has, if no other member has it now."""
-        claims = self._consumer._claim_again(topic, queue, first, end)
+        if not (is_number(number, 32) and is_number(first, 64) and is_number(end, 64)):
+            raise TypeError("a claim and its offsets are whole numbers")
+        claims = self._consumer._claim_again(check_name("topic", topic), queue, first, end)
         self._handed_out.note(
             (self.group, topic, queue), max((each.end for each in claims), default=0)
         )
@@ -108,11 +112,11 @@ class Member:
     def part(self, number: int, first: int, end: int) -> ClaimedPart:
         """Return what a transaction can ack; raise LeaseLost."""
         held = self._held.pop((number, first, end), None)
-        return held or ClaimedPart(self._consumer, self._claim(number, first), first, end)
+        return held or ClaimedPart(self._consumer, self._claim(number, first, end), first, end)
 
     def hold(self, number: int, first: int, end: int) -> None:
         """Hold messages for a transaction that the client collects; raise LeaseLost."""
-        part = ClaimedPart(self._consumer, self._claim(number, first), first, end)
+        part = ClaimedPart(self._consumer, self._claim(number, first, end), first, end)
         part.hold(self._writer)
         self._held[number, first, end] = part
 
@@ -122,9 +126,11 @@ class Member:
         if part is not None:
             self._writer.change(part.end_hold)
 
-    def _claim(self, number: int, first: int) -> Claim:
+    def _claim(self, number: int, first: int, end: int) -> Claim:
+        if not all(is_number(each, 64) for each in (number, first, end)):
+            raise TypeError("a claim and its offsets are whole numbers")
         for claim in self._claims.get(number, ()):
-            if claim.first <= first < claim.end:
+            if claim.first <= first < end <= claim.end:
                 return claim
         raise LeaseLost(
             f"offset {first}: was acked before, or its lease has ended and it is redelivered. "
@@ -133,12 +139,12 @@ class Member:
 
     def plan_ack(self, number: int, first: int, end: int) -> Callable[[], None]:
         """Return the plan of an ack; raise LeaseLost."""
-        claim = self._claim(number, first)
+        claim = self._claim(number, first, end)
         return partial(self._consumer._plan_ack, self._consumer._acking(claim, first, end))
 
     def release(self, number: int, first: int, end: int) -> None:
         """Give messages back; raise LeaseLost."""
-        self._consumer._give_back(self._claim(number, first), first, end)
+        self._consumer._give_back(self._claim(number, first, end), first, end)
 
     def leave(self) -> None:
         """Give everything back: the client is gone."""
@@ -176,16 +182,19 @@ class Waiting:
         loop: Loop,
         clock: Clock,
         timeout: float,
+        is_choked: Callable[[], bool],
         look: Callable[[], bytes | None],
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
     ) -> None:
         """`look` returns an answer or None. `listen` has its argument called when it is worth to
-        look again, and returns when to do so anyway; `stop` undoes that.
+        look again, and returns when to do so anyway; `stop` undoes that. While `is_choked`, nothing
+        is looked for: the caller notifies when that is over.
         """
         self._loop = loop
         self._clock = clock
         self._deadline = clock.monotonic() + timeout
+        self._is_choked = is_choked
         self._look = look
         self._listen = listen
         self._stop = stop
@@ -207,15 +216,22 @@ class Waiting:
             return
         self._quiet()
         try:
+            now = self._clock.monotonic()
+            if self._is_choked():
+                if now < self._deadline:
+                    self._timer = self._loop.call_later(self._deadline - now, self._again)
+                    return
+                self._finish(None, None)
+                return
             found = self._look()
-            if found is None and (now := self._clock.monotonic()) < self._deadline:
+            if found is None and now < self._deadline:
                 until = min(self._deadline, self._listen(self.notify))
                 self._is_listening = True
                 found = self._look()  # it may have come before there was a listener
                 if found is None:
                     self._timer = self._loop.call_later(max(until - now, 0.0), self._again)
                     return
-        except (FmqError, TypeError) as error:
+        except Exception as error:
             self._finish(None, error)
             return
         self._finish(found, None)

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fmq.server.doors import Reach
 from fmq.server.host import Host
 
 
 class Serving:
     """The socket of a directory, and the thread that serves the clients there."""
 
-    def __init__(self, path: str, make_host: Callable[[Any], Host]) -> None:
+    def __init__(self, path: str, make_host: Callable[[Any], Host], reach: Reach) -> None:
         """`make_host` gets the event loop of the thread."""
         from fmq.server.listener import SocketListener  # here: asyncio is slow to import
 
-        self._listener = SocketListener(path, make_host)
+        self._listener = SocketListener(path, make_host, reach)
 
     @property
     def has_ended(self) -> bool:
         """Whether it serves no more: it was closed, or the engine has failed."""
         return self._listener.has_ended.is_set()
+
+    @property
+    def addresses(self) -> list[object]:
+        """Where it listens, each as `socket.getsockname` returns it."""
+        return self._listener.addresses
 
     def wait(self, seconds: float) -> bool:
         """Return whether it has ended, after `seconds` at the latest."""

@@ -6,13 +6,24 @@ It knows no socket. A driver hands it the bytes that arrive, and sends those tha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sized
 from functools import partial
-from struct import error as StructError
+from hmac import compare_digest
 
-from fmq.errors import BadOption, FmqError, LeaseLost
+from fmq.errors import (
+    FmqError,
+    LeaseLost,
+    NotAllowed,
+    NotServed,
+    ProtocolError,
+    StorageError,
+    TooMany,
+)
 from fmq.server.calls import CALLS
+from fmq.server.frame_timer import FrameTimer
 from fmq.server.host import Host
+from fmq.server.load import Load
 from fmq.server.members import DueNotice, Member, Waiting
 from fmq.server.received import append_of, begin
 from fmq.server.turn import WriteOrder
@@ -20,7 +31,7 @@ from fmq.store.extension import Request, extension_of
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind
 from fmq.tx.buffer import TransactionBuffer
-from fmq.tx.names import check_seconds
+from fmq.tx.names import check_count, check_seconds
 from fmq.tx.requests import CLIENT_BYTES, Done
 from fmq.tx.sender import receipts_of
 from fmq.wire.batches import encode_batch, fitting
@@ -29,6 +40,7 @@ from fmq.wire.frames import (
     AGAIN,
     FAILED,
     HELLO_BYTES_MAX,
+    VALUES_BYTES_MAX,
     VERSION,
     BadFrame,
     Frame,
@@ -41,6 +53,7 @@ from fmq.wire.sends import decode_send, encode_sent
 from fmq.wire.transactions import Collected, decode_collected
 from fmq.wire.values import decode_values, encode_error, encode_values
 
+HELD_MAX = 1024  # consumers, ids of open transactions, and requests that wait, of each one client
 logger = logging.getLogger("fmq.server")
 
 
@@ -48,20 +61,35 @@ class Session:
     """A connection of one client."""
 
     def __init__(
-        self, host: Host, send: Callable[[bytes], None], close: Callable[[], None]
+        self,
+        host: Host,
+        send: Callable[[bytes], None],
+        close: Callable[[], None],
+        room: Callable[[], None] = lambda: None,
+        token: bytes | None = None,
     ) -> None:
-        """`send` takes bytes for the client, and `close` ends the connection."""
+        """`send` takes bytes for the client, and `close` ends the connection. `room` is called when
+        the session has paused, and takes bytes again. With a `token` only clients that know it are
+        served.
+        """
         self._host = host
         self._parts = host.parts
         self._send = send
         self._close = close
+        self._room = room
+        self._token = token
         self._splitter = Splitter(HELLO_BYTES_MAX)
+        self._frames: deque[Frame] = deque()  # that are whole, and not served yet
+        self._load = Load()
+        self.is_paused = False
+        """Whether the driver is to read no more for now."""
         self._client = b""
         self._answers: list[bytes] = []
         self._members: dict[int, Member] = {}
         self._open: dict[str, TransactionBuffer] = {}  # holds the ids of open transactions
         self._waiting: set[Waiting] = set()
         self._has_ended = False
+        self._timer = FrameTimer(host.loop, self._late)
         self._serves: dict[int, Callable[[Frame], None]] = {
             Op.SEND: self._on_send,
             Op.COMMIT: self._on_commit,
@@ -80,34 +108,60 @@ class Session:
             Op.RELEASE_ID: self._on_release_id,
         }
 
-    @property
-    def is_known(self) -> bool:
-        """Return whether the client has said who it is."""
-        return bool(self._client)
-
-    @property
-    def is_between_frames(self) -> bool:
-        """Return whether no frame has begun that is not whole yet."""
-        return self._splitter.is_empty
-
     # --- what the driver calls ------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
-        """Take bytes of the client."""
+        """Take bytes of the client. Raises nothing, whatever they are."""
+        if self._has_ended:
+            return
         try:
-            for each in self._splitter.feed(data):
-                if self._has_ended:
-                    return
-                self._serve(each)
+            found = self._splitter.feed(data)
         except BadFrame as error:
-            self.refuse(f"a connection was closed, because of {error}")
+            self._refuse_frame(error.asked, error)
+            return
+        self._frames.extend(found)
+        self._go_on(moved=bool(found))
+
+    def _go_on(self, *, moved: bool = False) -> None:
+        """Serve what has arrived, as far as the load allows."""
+        frames, load = self._frames, self._load
+        while frames and not load.is_full(len(self._waiting)):
+            self._serve(frames.popleft())
         self._host.flush()
+        if self._has_ended:
+            return
+        was_paused = self.is_paused
+        self.is_paused = bool(frames) or load.is_full(len(self._waiting))
+        # The client is not late while nothing is read.
+        begun = not (self._splitter.is_empty or self.is_paused)
+        if self._client and (begun or self._timer.is_running):
+            self._timer.watch(begun=begun, moved=moved)
+        if was_paused and not self.is_paused:
+            self._room()
+
+    def choke(self) -> None:
+        """Serve nothing for now: the client does not read its answers."""
+        self._load.is_choked = self.is_paused = True
+        if self._client:
+            self._timer.stop()
+
+    def unchoke(self) -> None:
+        """Go on."""
+        self._load.is_choked = False
+        for waiting in [*self._waiting]:
+            waiting.notify()
+        self._go_on()
+
+    def _late(self) -> None:
+        self.refuse(NotServed("a connection was closed, because a frame did not arrive in time"))
 
     def ended(self) -> None:
         """Give back what the client held: the connection has ended."""
         if self._has_ended:
             return
         self._has_ended = True
+        self._timer.stop()
+        self._frames.clear()
         if self._host.sessions.get(self._client) is self:
             del self._host.sessions[self._client]
         for waiting in [*self._waiting]:
@@ -118,10 +172,11 @@ class Session:
         for tx_id in [*self._open]:
             self._release_id(tx_id)
 
-    def refuse(self, why: str) -> None:
-        """Answer with an error that belongs to no request, and close."""
-        logger.warning("%s", why)
-        self._answers.append(frame(0, 0, encode_error(BadOption(why)), flags=FAILED))
+    def refuse(self, error: StorageError, asked: Frame | None = None) -> None:
+        """Answer `asked` with an error, or no request in particular, and close."""
+        logger.warning("%s", error)
+        op, request = (0, 0) if asked is None else (asked.op, asked.request)
+        self._answers.append(frame(op, request, encode_error(error), flags=FAILED))
         self.flush()
         self.ended()
         self._close()
@@ -130,40 +185,61 @@ class Session:
         """Send the answers that were collected."""
         answers, self._answers = self._answers, []
         if answers and not self._has_ended:
+            self._load.sent()
             self._send(b"".join(answers))
+            if self.is_paused and not self._load.is_full(len(self._waiting)):
+                self._host.loop.call_soon(self._go_on)
 
     # --- requests -------------------------------------------------------------------------------
 
     def _serve(self, asked: Frame) -> None:
-        if not self._client:
-            self._hello(asked)
-            return
-        serve = self._serves.get(asked.op)
-        if serve is None:
-            raise BadFrame(f"an op {asked.op} that this version does not know")
+        self._load.asked(len(asked.payload))
+        serve = self._serves.get(asked.op) if self._client else self._hello
         try:
+            if serve is None:
+                raise BadFrame(f"an op {asked.op} that this version does not know")
             serve(asked)
         except (FmqError, TypeError) as error:
             self._fail(asked, error)
-        except (StructError, ValueError) as error:
-            raise BadFrame(f"a request {asked.op} that cannot be read: {error}") from None
+        except Exception as error:  # whatever it is, the other clients are not to notice
+            self._refuse_frame(asked, error)
 
-    def _answer(self, asked: Frame, *payload: bytes) -> None:
-        self._answers.append(frame(asked.op, asked.request, *payload))
+    def _refuse_frame(self, asked: Frame | None, error: Exception) -> None:
+        """Close the connection, which has brought a frame that breaks the rules."""
+        what = error if isinstance(error, BadFrame) else f"a request that cannot be read: {error!r}"
+        text = f"a connection was closed, because of {what!s:.300}. Nothing was changed by it."
+        self.refuse(ProtocolError(text), asked)
+
+    def _answer(self, asked: Frame, *payload: bytes, flags: int = 0) -> None:
+        answer = frame(asked.op, asked.request, *payload, flags=flags)
+        self._load.answered(len(asked.payload), len(answer))
+        self._answers.append(answer)
         self._host.answered(self)
 
     def _fail(self, asked: Frame, error: Exception) -> None:
-        self._answers.append(frame(asked.op, asked.request, encode_error(error), flags=FAILED))
-        self._host.answered(self)
+        self._answer(asked, encode_error(error), flags=FAILED)
 
     def _hello(self, asked: Frame) -> None:
         if asked.op != Op.HELLO:
             raise BadFrame("a first frame that is no HELLO")
-        version, client = decode_values(asked.payload)
+        said = decode_values(asked.payload)
+        version = said[0] if isinstance(said, list) and said else None
         if version != VERSION:
+            text = (
+                f"the client speaks version {version!r:.20} of the protocol, and this process "
+                f"{VERSION}: use the same fmq in both. Nothing was changed."
+            )
+            self.refuse(ProtocolError(text), asked)
+            return
+        if len(said) != 3:
+            raise BadFrame("a HELLO with other fields")
+        _, client, token = said
+        if self._token is not None and not (
+            isinstance(token, bytes) and compare_digest(token, self._token)
+        ):
+            text = "the client has not shown the token of the server. Nothing was changed."
             self.refuse(
-                f"the client speaks version {version} of the protocol, and this process {VERSION}: "
-                "use the same fmq in both. Nothing was changed."
+                NotAllowed(f"{text} Copy the server's token file, and name the copy."), asked
             )
             return
         if not isinstance(client, bytes) or len(client) != CLIENT_BYTES:
@@ -178,7 +254,7 @@ class Session:
         self._client = client
         self._host.sessions[client] = self
         engine, journal = self._host.engine, self._parts.journal
-        self._splitter.bytes_max = journal.append_bytes_max + HELLO_BYTES_MAX
+        self._splitter.limit(journal.append_bytes_max + HELLO_BYTES_MAX, VALUES_BYTES_MAX)
         hello = [
             *(VERSION, self._parts.feedback.store, self._host.incarnation, engine.path),
             *(engine.options, journal.append_bytes_max),
@@ -285,6 +361,7 @@ class Session:
 
     def _on_take_id(self, asked: Frame) -> None:
         (tx_id,) = decode_values(asked.payload)
+        _check_held("open transactions of one client", self._open)
         self._host.commit()
         self._open[tx_id] = self._parts.manager.buffer_for(tx_id, None, None)
         self._answer(asked)
@@ -341,7 +418,9 @@ class Session:
         """Answer with what `look` finds, at the latest after `timeout` seconds."""
         timeout = check_seconds("timeout", timeout)
         clock = self._parts.writer.clock
-        waiting = Waiting(self._host.loop, clock, timeout, look, listen, stop)
+        _check_held("requests of one client that wait", self._waiting)
+        is_choked = lambda: self._load.is_choked  # noqa: E731
+        waiting = Waiting(self._host.loop, clock, timeout, is_choked, look, listen, stop)
 
         def end(found: bytes | None, error: Exception | None) -> None:
             self._waiting.discard(waiting)
@@ -359,6 +438,7 @@ class Session:
     def _on_ask(self, asked: Frame) -> None:
         keys, limit, wait = decode_values(asked.payload)
         questions, wanted = self._parts.questions, [(each[0], each[1]) for each in keys]
+        limit = check_count("limit", limit)
         notices: list[DueNotice] = []
 
         def look() -> bytes | None:
@@ -385,6 +465,8 @@ class Session:
 
     def _on_join(self, asked: Frame) -> None:
         topics, group, lease, claims = decode_values(asked.payload)
+        if asked.handle not in self._members:
+            _check_held("consumers of one client", self._members)
         consumer = self._host.engine.consumer(topics, group=group, lease_seconds=lease)
         old = self._members.pop(asked.handle, None)
         if old is not None:
@@ -440,3 +522,9 @@ class Session:
         if member is not None:
             member.leave()
         self._answer(asked)
+
+
+def _check_held(what: str, held: Sized) -> None:
+    """Raise TooMany if a client holds as many as it may."""
+    if len(held) >= HELD_MAX:
+        raise TooMany(what, len(held) + 1, HELD_MAX, "fixed by the protocol", "close some first")

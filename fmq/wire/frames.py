@@ -22,6 +22,7 @@ AGAIN = 1  # the client has sent the request before, and does not know what beca
 FAILED = 1  # the answer is an error
 VERSION = 1
 HELLO_BYTES_MAX = 64 * 1024
+VALUES_BYTES_MAX = 4 << 20  # of values as JSON: in memory they are up to forty times as large
 
 
 class Op(IntEnum):
@@ -45,8 +46,8 @@ class Op(IntEnum):
     RELEASE_ID = 16
 
 
-class BadFrame(Exception):
-    """The bytes of the other side break the rules; the connection cannot go on."""
+WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE))
+"""Those that carry messages. Each is carried out once, however often it is sent."""
 
 
 class Frame(NamedTuple):
@@ -59,6 +60,12 @@ class Frame(NamedTuple):
     payload: bytes
 
 
+class BadFrame(Exception):
+    """The bytes of the other side break the rules; the connection cannot go on."""
+
+    asked: Frame | None = None  # the head of the frame, if it is known
+
+
 def frame(op: int, request: int, *payload: bytes, flags: int = 0, handle: int = 0) -> bytes:
     """Return the bytes of one frame."""
     size = sum(map(len, payload))
@@ -68,10 +75,17 @@ def frame(op: int, request: int, *payload: bytes, flags: int = 0, handle: int = 
 class Splitter:
     """Cuts a stream of bytes into frames."""
 
-    def __init__(self, bytes_max: int) -> None:
-        """A payload larger than `bytes_max` is refused before its bytes are kept."""
-        self.bytes_max = bytes_max
+    def __init__(self, bytes_max: int, values_bytes_max: int | None = None) -> None:
+        """A payload larger than `bytes_max` is refused before its bytes are kept. So is one without
+        messages that is larger than `values_bytes_max`.
+        """
+        self.limit(bytes_max, values_bytes_max)
         self._kept = bytearray()
+
+    def limit(self, bytes_max: int, values_bytes_max: int | None = None) -> None:
+        """Set the limits anew."""
+        self._bytes_max = bytes_max
+        self._values_bytes_max = min(bytes_max, values_bytes_max or bytes_max)
 
     @property
     def is_empty(self) -> bool:
@@ -90,8 +104,8 @@ class Splitter:
         found, at, end = [], 0, len(data)
         while end - at >= HEAD.size:
             size, op, flags, handle, request = HEAD.unpack_from(data, at)
-            if size > self.bytes_max:
-                raise BadFrame(f"a frame of {size:,} bytes, and {self.bytes_max:,} are the limit")
+            if size > self._values_bytes_max:
+                self._check(size, op, flags, handle, request)
             start = at + HEAD.size
             if start + size > end:
                 break
@@ -104,7 +118,15 @@ class Splitter:
         """Return how many bytes the first frame has. Raises BadFrame."""
         if len(kept) < HEAD.size:
             return HEAD.size
-        size = int(HEAD.unpack_from(kept)[0])
-        if size > self.bytes_max:
-            raise BadFrame(f"a frame of {size:,} bytes, and {self.bytes_max:,} are the limit")
-        return HEAD.size + size
+        size, *head = HEAD.unpack_from(kept)
+        if size > self._values_bytes_max:
+            self._check(size, *head)
+        return HEAD.size + int(size)
+
+    def _check(self, size: int, op: int, flags: int, handle: int, request: int) -> None:
+        """Raise BadFrame for a payload of more than its limit."""
+        limit = self._bytes_max if op in WRITES else self._values_bytes_max
+        if size > limit:
+            error = BadFrame(f"a frame of {size:,} bytes, and {limit:,} are the limit")
+            error.asked = Frame(op, flags, handle, request, b"")
+            raise error

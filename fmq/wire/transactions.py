@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fmq.wire.frames import BadFrame
+from fmq.errors import TooLarge
+from fmq.wire.claims import SYNCS
+from fmq.wire.frames import VALUES_BYTES_MAX, BadFrame
 from fmq.wire.values import decode_front, encode_front
 
 
@@ -29,13 +31,21 @@ class Collected(NamedTuple):
 
 
 def encode_collected(collected: Collected, messages: bytes) -> bytes:
-    """Return the payload for a transaction and its messages."""
-    return encode_front([*collected], messages)
+    """Return the payload for a transaction and its messages. Raises TooLarge."""
+    payload = encode_front([*collected], messages)
+    if (size := len(payload) - len(messages)) > VALUES_BYTES_MAX:
+        what = "what a transaction acks and marks, in bytes of JSON,"
+        instead = "ack and mark less in one transaction"
+        raise TooLarge(what, size, VALUES_BYTES_MAX, "fixed by the protocol", instead)
+    return payload
 
 
 def decode_collected(payload: bytes) -> tuple[Collected, bytes]:
     """Return what a payload says, and its messages. Raises BadFrame."""
-    values, at = decode_front(payload)
+    values, at = decode_front(payload, bytes_max=VALUES_BYTES_MAX)
     if not isinstance(values, list) or len(values) != len(Collected._fields):
         raise BadFrame("a transaction with other fields")
-    return Collected(*values), payload[at:]
+    collected = Collected(*values)
+    if not any(collected.sync is each for each in SYNCS):
+        raise BadFrame("a transaction whose sync is none")
+    return collected, payload[at:]

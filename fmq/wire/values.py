@@ -46,6 +46,11 @@ ERRORS: dict[str, type[Exception]] = {
 SIZE = Struct("<I")
 
 
+def is_number(value: object, bits: int) -> bool:
+    """Return whether `value` is an int that fits `bits` bits without a sign."""
+    return type(value) is int and 0 <= value < 1 << bits
+
+
 def encode_values(value: object) -> bytes:
     """Return `value` as JSON."""
     return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode(
@@ -113,13 +118,18 @@ def encode_front(value: object, rest: bytes) -> bytes:
     return b"".join((SIZE.pack(len(values)), values, rest))
 
 
-def decode_front(payload: bytes, at: int = 0) -> tuple[Any, int]:
-    """Return the value that a payload has at `at`, and where its rest begins. Raises BadFrame."""
+def decode_front(payload: bytes, at: int = 0, bytes_max: int = 1 << 32) -> tuple[Any, int]:
+    """Return the value that a payload has at `at`, and where its rest begins. Raises BadFrame.
+
+    Values of more than `bytes_max` are refused.
+    """
     try:
         (size,) = SIZE.unpack_from(payload, at)
     except StructError as error:
         raise BadFrame(f"values that are cut short: {error}") from None
     at += SIZE.size
+    if size > bytes_max:
+        raise BadFrame(f"values of {size:,} bytes, and {bytes_max:,} are the limit")
     return decode_values(payload[at : at + size]), at + size
 
 

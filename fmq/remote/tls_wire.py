@@ -1,0 +1,95 @@
+"""A connection that speaks TLS, which one thread may read while another one writes.
+
+An `ssl.SSLSocket` allows only one of both at a time, and a thread that reads waits for long. So the
+bytes go through memory here: a lock is held while they are encrypted, and none while this waits.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import suppress
+from threading import Lock
+
+from fmq.errors import NotAllowed
+from fmq.network import CONNECT_SECONDS
+
+RECEIVE_BYTES = 1 << 18
+
+
+class TlsWire:
+    """Implements Wire with TLS over a socket."""
+
+    def __init__(self, made: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        """Raises NotAllowed if the server cannot show that it is `host`, OSError if there is no
+        answer.
+        """
+        self._socket = made
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._lock = Lock()  # around each use of `_tls`
+        self._sending = Lock()  # keeps what is sent in its order
+        made.settimeout(CONNECT_SECONDS)
+        try:
+            self._shake_hands()
+        except ssl.SSLError as error:
+            made.close()
+            if isinstance(error, ssl.SSLEOFError):
+                raise
+            raise NotAllowed(
+                f"{host}: TLS with this server fails ({error}). Nothing was changed. Look whether "
+                "tls_ca has the certificate that the server shows, and whether it speaks TLS."
+            ) from error
+        except BaseException:
+            made.close()
+            raise
+        made.settimeout(None)
+
+    def _shake_hands(self) -> None:
+        done = False
+        while not done:
+            try:
+                self._tls.do_handshake()
+                done = True
+            except ssl.SSLWantReadError:
+                pass
+            finally:
+                self._socket.sendall(self._outgoing.read())
+            if not done:
+                self._fill()
+
+    def _fill(self) -> None:
+        data = self._socket.recv(RECEIVE_BYTES)
+        with self._lock:
+            if data:
+                self._incoming.write(data)
+            else:
+                self._incoming.write_eof()
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data`."""
+        view = memoryview(data)
+        with self._sending:
+            while view:
+                with self._lock:
+                    view = view[self._tls.write(view[:RECEIVE_BYTES]) :]
+                    encrypted = self._outgoing.read()
+                self._socket.sendall(encrypted)
+
+    def receive(self) -> bytes:
+        """Return the next bytes; none at the end of the connection."""
+        while True:
+            with self._lock:
+                try:
+                    return self._tls.read(RECEIVE_BYTES)
+                except ssl.SSLWantReadError:
+                    pass  # what this has to answer is sent with the next request
+                except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                    return b""
+            self._fill()
+
+    def close(self) -> None:
+        """End the connection; a thread that receives gets the end of it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()

@@ -1,0 +1,100 @@
+"""The sockets on which an engine process listens, and what a client has to show at each."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from fmq.errors import BadOption, NotAllowed
+from fmq.network import is_local, listen_on, parse_address, read_token, server_context
+from fmq.processes import is_socket_of, listen_in
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+
+class Door(NamedTuple):
+    """A socket that listens."""
+
+    socket: socket.socket
+    is_own: bool
+    """Whether the socket was made here, so that its file is removed at the end."""
+    token: bytes | None = None
+    """What a client has to know; None where the machine says which user it is."""
+    context: SSLContext | None = None
+    """How both speak TLS; None without."""
+
+
+class Reach(NamedTuple):
+    """From where an engine process may be reached, besides the socket of its directory."""
+
+    tcp: str | None = None
+    token_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    sockets: tuple[socket.socket, ...] = ()
+    """Those that listen already, such as systemd's."""
+
+
+def open_doors(path: str, reach: Reach) -> list[Door]:
+    """Return all doors to the directory `path`. Raises BadOption or NotAllowed.
+
+    A socket of the directory that listens already is used as it is.
+    """
+    context = token = None
+    if reach.tls_cert is not None:
+        context = server_context(reach.tls_cert, reach.tls_key)
+    if reach.token_file is not None:
+        token = read_token(reach.token_file)
+    given = [*reach.sockets]
+    made: list[socket.socket] = []
+    try:
+        if reach.tcp is not None:
+            made.append(_listen_on(reach.tcp))
+        doors = []
+        for each in (*given, *made):
+            each.setblocking(False)
+            if each.family == socket.AF_UNIX:
+                doors.append(Door(each, is_own=False))
+                continue
+            _check(each, token, context)
+            doors.append(Door(each, is_own=False, token=token, context=context))
+        if not any(is_socket_of(path, each) for each in given):
+            doors.append(Door(listen_in(path), is_own=True))
+    except BaseException:
+        close_all(made)
+        raise
+    return doors
+
+
+def _listen_on(text: str) -> socket.socket:
+    address = parse_address(text)
+    try:
+        return listen_on(address)
+    except OSError as error:
+        raise BadOption(
+            f"{address}: this process cannot listen there ({error.strerror}). Nothing was changed."
+        ) from error
+
+
+def _check(made: socket.socket, token: bytes | None, context: SSLContext | None) -> None:
+    """Raise NotAllowed unless a socket may be reached over a network as it is."""
+    where = made.getsockname()[0]
+    if token is None:
+        raise NotAllowed(
+            f"{where}: over TCP the machine does not say which user a client is, so a token is "
+            "needed. Nothing was changed. Give a token_file."
+        )
+    if context is None and not is_local(made):
+        raise NotAllowed(
+            f"{where}: other machines can reach this address, so messages and the token would "
+            "cross the network in clear. Nothing was changed. Give tls_cert and tls_key, or listen "
+            "on 127.0.0.1."
+        )
+
+
+def close_all(sockets: Iterable[socket.socket]) -> None:
+    """Close sockets."""
+    for each in sockets:
+        each.close()

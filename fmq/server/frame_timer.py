@@ -1,0 +1,47 @@
+"""How long a client may take for its first frame, and for the rest of one that has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmq.server.host import Loop, Timer
+
+HELLO_SECONDS = 5.0
+FRAME_SECONDS = 30.0
+
+
+class FrameTimer:
+    """Makes one call when a frame is not whole in time."""
+
+    __slots__ = ("_late", "_loop", "_timer", "_waits_for_rest")
+
+    def __init__(self, loop: Loop, late: Callable[[], None]) -> None:
+        """Begin to wait for the first frame."""
+        self._loop = loop
+        self._late = late
+        self._waits_for_rest = False
+        self._timer: Timer | None = loop.call_later(HELLO_SECONDS, late)
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a frame is waited for."""
+        return self._timer is not None
+
+    def watch(self, *, begun: bool, moved: bool) -> None:
+        """Wait for the rest of a frame if one has `begun`, else for nothing.
+
+        `moved` says that another one has become whole since the last call.
+        """
+        if begun and self._waits_for_rest and not moved:
+            return
+        self.stop()
+        if begun:
+            self._waits_for_rest = True
+            self._timer = self._loop.call_later(FRAME_SECONDS, self._late)
+
+    def stop(self) -> None:
+        """Wait for nothing."""
+        self._waits_for_rest = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,199 @@
+"""What one client may ask for at once, and how long it may take: by a clock that a test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from fmq.errors import NotAllowed, NotServed
+from fmq.server.frame_timer import FRAME_SECONDS, HELLO_SECONDS
+from fmq.server.load import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX, Load
+from fmq.store.content import encode_bodies
+from fmq.store.kinds import MESSAGE, Run
+from fmq.testing.transport import MemoryServer
+from fmq.wire.frames import FAILED, Op, frame
+from fmq.wire.runs import encode_runs
+from fmq.wire.sends import SendAsked, encode_send
+from fmq.wire.values import encode_values
+from tests.remote.hostile import Hostile, served
+
+SYNC = encode_values(["sync", [], {}])
+
+
+def read(topic: str = "t", timeout: float = 0.0, offset: int = 0) -> bytes:
+    return encode_values([topic, 0, offset, 1, timeout])
+
+
+def pass_time(server: MemoryServer, seconds: float) -> None:
+    """Let the clock move on, and the loop do what is due then."""
+    is_over: list[bool] = []
+    server.loop.call_later(seconds, is_over.append, True)
+    while not is_over:
+        assert server.loop.step()
+    server.loop.run()
+
+
+def test_a_connection_without_a_hello_is_closed_after_five_seconds() -> None:
+    with served() as server:
+        silent = Hostile(server)
+        silent.send(frame(Op.HELLO, 1, b"said slowly")[:-1])
+        pass_time(server, HELLO_SECONDS - 0.1)
+        assert not silent.has_closed()
+        pass_time(server, 0.2)
+        assert silent.has_closed()
+        assert isinstance(silent.error(), NotServed)
+
+
+def test_the_rest_of_a_frame_has_to_come_within_thirty_seconds() -> None:
+    """A client that drips one byte after the other does not put it off."""
+    with served() as server:
+        dripping = Hostile(server)
+        dripping.hello()
+        pass_time(server, 10 * FRAME_SECONDS)  # between frames it may be silent
+        asked = frame(Op.CALL, 2, SYNC)
+        for at in range(3):
+            dripping.send(asked[at : at + 1])
+            pass_time(server, FRAME_SECONDS / 3 - 0.1)
+        assert not dripping.has_closed()
+        pass_time(server, 1.0)
+        assert dripping.has_closed()
+
+
+def test_each_frame_has_thirty_seconds_of_its_own() -> None:
+    """A busy client whose bytes always end within a frame is not late."""
+    with served() as server:
+        busy = Hostile(server)
+        busy.hello()
+        asked = frame(Op.CALL, 2, SYNC)
+        busy.send(asked[:5])
+        for _ in range(6):
+            pass_time(server, FRAME_SECONDS / 2)
+            busy.send(asked[5:] + asked[:5])
+        assert not busy.has_closed()
+        assert len(busy.answers) == 1 + 6
+
+
+def test_a_client_that_is_not_read_is_not_late() -> None:
+    with served() as server:
+        slow = Hostile(server)
+        slow.hello()
+        slow.send(frame(Op.CALL, 2, SYNC)[:5])
+        slow.session.choke()
+        pass_time(server, 2 * FRAME_SECONDS)
+        assert not slow.has_closed()
+        slow.session.unchoke()
+        pass_time(server, FRAME_SECONDS + 0.1)
+        assert slow.has_closed()
+
+
+def send_frame(number: int, size: int = 1) -> bytes:
+    content = encode_bodies([bytes(size)], None)
+    run = Run(MESSAGE, "t", 0, 0, 1, 0, content=content)
+    return frame(Op.SEND, number, encode_send(SendAsked(number, 0, None, ""), encode_runs([run])))
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "at_once"),
+    [
+        (REQUESTS_MAX + 10, 1, REQUESTS_MAX),
+        (40, 512 << 10, REQUEST_BYTES_MAX // (512 << 10)),
+    ],
+)
+def test_a_client_is_not_read_while_too_much_of_it_has_no_answer(
+    count: int, size: int, at_once: int
+) -> None:
+    with served() as server:
+        eager = Hostile(server)
+        eager.hello()
+        assert server.host is not None
+        eager.session.received(b"".join(send_frame(n, size) for n in range(count)))
+        assert eager.session.is_paused
+        server.host.commit()
+        assert len(eager.answers) == 1 + at_once
+        assert not eager.resumed
+        server.loop.run()
+        assert len(eager.answers) == 1 + count
+        assert not eager.session.is_paused
+        assert eager.resumed == 1
+
+
+def test_answers_that_are_collected_are_bounded() -> None:
+    """Small requests with large answers do not fill memory within one turn."""
+    with served() as server:
+        assert server.host is not None
+        server.host.engine.send("large", bytes(1 << 19))
+        greedy = Hostile(server)
+        greedy.hello()
+        sent: list[int] = []
+        take = greedy.session._send
+
+        def count(data: bytes) -> None:
+            sent.append(len(data))
+            take(data)
+
+        greedy.session._send = count
+        greedy.send(b"".join(frame(Op.READ, n, read("large")) for n in range(100)))
+        assert len(greedy.answers) == 1 + 100
+        assert max(sent) < ANSWER_BYTES_MAX + (1 << 20)
+
+
+def test_what_waits_is_not_answered_while_the_client_does_not_read() -> None:
+    """Its end by time is told, which is small. What it waits for comes when the client reads."""
+    with served() as server:
+        slow = Hostile(server)
+        slow.hello()
+        slow.send(frame(Op.READ, 2, read("new", 60.0)) + frame(Op.READ, 3, read("new", 5.0)))
+        slow.session.choke()
+        assert server.host is not None
+        server.host.engine.send("new", b"1")
+        pass_time(server, 10.0)
+        assert [each.request for each in slow.answers[1:]] == [3]
+        slow.send(frame(Op.CALL, 4, SYNC))
+        assert len(slow.answers) == 2
+        slow.session.unchoke()
+        server.loop.run()
+        assert {each.request for each in slow.answers[1:]} == {2, 3, 4}
+
+
+def test_requests_that_wait_do_not_keep_others_from_being_served() -> None:
+    with served() as server:
+        patient = Hostile(server)
+        patient.hello()
+        for number in range(REQUESTS_MAX):
+            patient.send(frame(Op.READ, number, read("none", 60.0)))
+        patient.send(frame(Op.CALL, 7777, SYNC))
+        assert patient.answers[-1].request == 7777
+
+
+def test_a_load_is_full_at_each_of_its_limits() -> None:
+    load = Load()
+    for _ in range(REQUESTS_MAX):
+        assert not load.is_full(0)
+        load.asked(1)
+    assert load.is_full(0)
+    assert not load.is_full(1)
+    load.answered(1, ANSWER_BYTES_MAX)
+    assert load.is_full(0)
+    load.sent()
+    assert not load.is_full(0)
+    load.asked(REQUEST_BYTES_MAX)
+    load.answered(1, 0)
+    assert load.is_full(0)
+
+
+@pytest.mark.parametrize("shown", [None, bytes(32), b"\1" * 31, "\1" * 32, 7])
+def test_a_client_without_the_token_is_refused(shown: object) -> None:
+    with served() as server:
+        stranger = Hostile(server, token=b"\1" * 32)
+        stranger.hello(1, b"h" * 16, shown)
+        assert stranger.has_closed()
+        assert isinstance(stranger.error(), NotAllowed)
+        stranger.send(frame(Op.CALL, 4, SYNC))
+        assert len(stranger.answers) == 1
+
+
+def test_a_client_with_the_token_is_served() -> None:
+    with served() as server:
+        friend = Hostile(server, token=b"\1" * 32)
+        friend.hello(1, b"h" * 16, b"\1" * 32)
+        friend.send(frame(Op.CALL, 4, SYNC))
+        assert [each.flags & FAILED for each in friend.answers] == [0, 0]

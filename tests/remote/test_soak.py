@@ -1,0 +1,45 @@
+"""`tools/soak.py` at its smallest: a server among waiting and busy clients holds what it held."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+spec = importlib.util.spec_from_file_location("soak", ROOT / "tools" / "soak.py")
+assert spec is not None
+assert spec.loader is not None
+soak = importlib.util.module_from_spec(spec)
+sys.modules["soak"] = soak
+spec.loader.exec_module(soak)
+
+
+def test_a_server_stays_as_large_as_it_was(tmp_path: Path) -> None:
+    arguments = ["--minutes", "0.05", "--polls", "200", "--pairs", "4"]
+    done = subprocess.run(
+        [sys.executable, "tools/soak.py", str(tmp_path / "d"), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("flat\n")
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "files", "wrong"),
+    [(0, 0, ""), (100_000, 0, ""), (2_000_000, 0, "memory"), (0, 2, "open files")],
+)
+def test_what_grows_with_each_look_is_found(memory_bytes: int, files: int, wrong: str) -> None:
+    looks = [
+        soak.Look(float(n), 60_000_000 + n * memory_bytes, 1_100 + n * files) for n in range(60)
+    ]
+    found = soak.growth(looks)
+    assert len(found) == bool(wrong)
+    assert all(wrong in each for each in found)
