@@ -185,7 +185,7 @@ MUTANTS = (
         "        if self._unsynced:\n            self._writing.sync()",
         "        if True:\n            self._writing.sync()",
         "--tier faults --workload sync-twice",
-        (("            self._directory.create(FAILED).close()\n", "            pass\n"),),
+        (("            self.directory.create(FAILED).close()\n", "            pass\n"),),
     ),
     Mutant(
         "the directory's own name is not made durable",
