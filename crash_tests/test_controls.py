@@ -12,6 +12,7 @@ from crash_tests.shrink import shrink
 
 FEW = (
     "acknowledge before the sync",
+    "readers elsewhere are told before the sync",
     "delivery before the sync",
     "tail in place",
     "an append that is cut in its middle",

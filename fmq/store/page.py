@@ -19,6 +19,7 @@ what is durable. See docs/decisions/0041 for torn words, copies and two openings
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from threading import Lock
 
 from fmq.disk import PAGE_BYTES, Directory, Page
@@ -66,12 +67,13 @@ class PageReader:
 
         Return 0 if no engine is open, or the one that is has told nothing.
         """
-        with self._lock:
+        with self._lock, suppress(OSError):  # there is none, or this user may not lock or read it
             if self._page is not None and not self._page.is_held():
                 self._close()
             if self._page is None:
                 self._open()
             return self._position()
+        return 0
 
     def glance(self) -> int:
         """Return the same, but only as the page says that the last call of `durable_to` has found.
@@ -82,10 +84,7 @@ class PageReader:
             return self._position()
 
     def _open(self) -> None:
-        try:
-            self._page = page = self._directory.page(PAGE)
-        except OSError:
-            return  # there is none, or this user may not read it
+        self._page = page = self._directory.page(PAGE)
         words = page.words
         named = words[0] == NAME and words[1] == VERSION
         boot = words[BOOT], words[BOOT + 1]
