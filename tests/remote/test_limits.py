@@ -76,8 +76,10 @@ def test_a_client_that_is_not_read_is_not_late() -> None:
     with served() as server:
         slow = Hostile(server)
         slow.hello()
-        slow.send(frame(Op.CALL, 2, SYNC)[:5])
+        asked = frame(Op.CALL, 2, SYNC)
+        slow.send(asked[:5])
         slow.session.choke()
+        slow.send(asked[5:8])  # it was on its way
         pass_time(server, 2 * FRAME_SECONDS)
         assert not slow.has_closed()
         slow.session.unchoke()
