@@ -49,7 +49,8 @@ MAY_IMPORT = {
     | {"fmq.processes", "fmq.network", "fmq.recovery.layout"}
     | {"fmq.consume", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
     "fmq.remote": TX
-    | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"},
+    | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"}
+    | {"fmq.shutdown"},
     "fmq.remote.tls_wire": GROUND | {"fmq.network"},
     "fmq.remote.connecting": GROUND
     | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.tx.names"}

@@ -50,6 +50,7 @@ class SocketWire:
         self._socket = made
         self.send = made.sendall
         self.receive = partial(made.recv, RECEIVE_BYTES)
+        self.forget = made.close
 
     def close(self) -> None:
         """End the connection; a thread that receives gets the end of it."""

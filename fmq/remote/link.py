@@ -18,7 +18,6 @@ from fmq.clock import Clock, sleep
 from fmq.errors import (
     Closed,
     FmqError,
-    Forked,
     Nested,
     NotServed,
     OutcomeUnknown,
@@ -56,7 +55,11 @@ class Wire(Protocol):
     def receive(self) -> bytes:
         """Return the next bytes; none at the end of the connection."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the connection."""
+
+    def forget(self) -> object:
+        """Close this process's copy of the connection; that of its parent goes on."""
 
 
 class Line(NamedTuple):
@@ -124,14 +127,19 @@ class Link:
         self._joined = joined
         self._explain = explain
         self._token = token
-        self._closed: Closed | Forked | None = None
-        self.forked()
+        self._closed: Closed | None = None
+        self._begin()
         self.hello = Hello(VERSION, "", b"", "", Options(), 0)
 
     def forked(self) -> None:
         """Begin anew, as another client: this is the child of a fork. The parent's connection is
         not touched.
         """
+        if self._line is not None:
+            self._line.wire.forget()
+        self._begin()
+
+    def _begin(self) -> None:
         # Both know their owner; no call takes one of them twice.
         self._lock = RLock()  # keeps requests in their order; held while one is sent
         self._table = RLock()  # around what follows, for a moment: a thread that reads never waits

@@ -208,6 +208,7 @@ class RemoteConsumer:
 
     def _check(self) -> None:
         self._link.check()
+        self._keeper.check()
         if self._closed:
             raise Closed("the consumer is closed; make another one with engine.consumer(...)")
 

@@ -12,7 +12,7 @@ from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
 from fmq.clock import Clock
 from fmq.consume.consumer import check_membership
-from fmq.errors import Closed, FmqError
+from fmq.errors import Closed, FmqError, Forked
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local_transaction import send_with
@@ -24,6 +24,7 @@ from fmq.remote.remote_consumer import Membership, RemoteConsumer
 from fmq.remote.remote_manager import RemoteManager
 from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
 from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.shutdown import forget, remember
 from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.commit_queue import waits
@@ -74,6 +75,7 @@ class RemoteEngine:
         `token` is shown to the engine process.
         """
         self._where = where
+        self._draw = draw
         self._members: dict[int, Membership] = {}  # by handle
         self._handles = count(1)
         self._topics: dict[str, RemoteTopic] = {}
@@ -88,10 +90,14 @@ class RemoteEngine:
         self._questions = questions = RemoteQuestions(link, clock)
         hello = link.hello
         self._feedback = Feedback(questions, decisions, hello.options, hello.store, lambda: None)
-        threads = hello.options.checker_threads if background else 0
         self._background = background
-        self._checkers = Checkers(self._feedback, questions, clock, threads)
+        self._checkers = self._begin_checkers()
         self._databases: Databases | None = None
+        remember(self)
+
+    def _begin_checkers(self) -> Checkers:
+        threads = self._link.hello.options.checker_threads if self._background else 0
+        return Checkers(self._feedback, self._questions, self._clock, threads)
 
     def _joined(self) -> list[tuple[int, bytes]]:
         self._topics.clear()  # the new process may have other options
@@ -317,10 +323,24 @@ class RemoteEngine:
         found: Stats = self._link.call("stats")
         return found
 
+    def _forked(self) -> None:
+        """Go on as another client: this is the child of a fork. The parent's consumers and open
+        transactions are the parent's.
+        """
+        self._link.forked()
+        self._members.clear()
+        self._manager.forked(Forked(self._where), self._draw(DRAWN_BYTES))
+        self._checkers = self._begin_checkers()
+        self._databases = None
+
+    def _process_ends(self) -> None:
+        """Do nothing: what was acknowledged is durable, or the engine process sees to it."""
+
     def close(self) -> None:
         """Close the connection. What consumers hold is given back."""
         again = "fmq.connect() connects again"
         self._link.close(Closed(f"{self._where}: the engine is closed; {again}"))
+        forget(self)
         self._checkers.stop()
         if self._databases is not None:
             self._databases.stop()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from weakref import finalize
 
 from fmq.clock import Clock
-from fmq.errors import FmqError
+from fmq.errors import FmqError, Forked
 from fmq.message import Receipt
 from fmq.remote.link import Link
 from fmq.results import Outcome
@@ -39,6 +39,18 @@ class RemoteKeeper:
     def __init__(self) -> None:
         self._lock = RLock()
         self.dropped: deque[Callable[[], object]] = deque()
+        self.refusal: Forked | None = None  # of all that began before a fork, in its child
+
+    def forked(self, refusal: Forked) -> None:
+        """Refuse all that was begun here: this is the child of a fork."""
+        self._lock = RLock()  # the thread that held the old one may be missing
+        self.dropped.clear()
+        self.refusal = refusal
+
+    def check(self) -> None:
+        """Raise Forked in the child of a fork."""
+        if self.refusal is not None:
+            raise self.refusal.with_traceback(None)
 
     def change(self, change: Callable[[], None]) -> None:
         """Call `change` under the lock."""
@@ -90,6 +102,12 @@ class RemoteManager:
         with suppress(FmqError):  # a process that is gone holds no id
             self._link.ask(Op.RELEASE_ID, encode_values([tx_id]))
 
+    def forked(self, refusal: Forked, drawn: bytes) -> None:
+        """Begin anew, with other ids: this is the child of a fork."""
+        self.keeper.forked(refusal)
+        self.keeper = RemoteKeeper()
+        self._ids = TxIds(drawn)
+
     # --- the steps of a transaction -------------------------------------------------------------
 
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
@@ -106,6 +124,8 @@ class RemoteManager:
     def _write(
         self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None
     ) -> bytes:
+        if transaction._keeper is not self.keeper:
+            raise Forked(self._link.hello.path)
         options = self._link.hello.options
         messages = encode_runs(runs_of(kind, transaction, options.compress_bytes_min))
         deliveries: list[Any] = transaction.held()

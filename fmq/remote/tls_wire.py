@@ -44,6 +44,7 @@ class TlsWire:
             made.close()
             raise
         made.settimeout(None)
+        self.forget = made.close
 
     def _shake_hands(self) -> None:
         done = False

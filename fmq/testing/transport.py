@@ -108,6 +108,9 @@ class MemoryWire:
             assert self._server.loop.step(), "no answer will ever come"
         return self._arrived.popleft()
 
+    def forget(self) -> None:
+        """Do nothing: nobody forks here."""
+
     def close(self) -> None:
         """End the connection, as the death of the client would."""
         self._is_open = False
