@@ -16,6 +16,8 @@ import fmq
 from fmq.errors import BadOption, FmqError, NotAllowed, NotServed, ProtocolError
 from fmq.network import parse_address
 from fmq.processes import is_allowed
+from fmq.wire.frames import VERSION, Frame, Op, Splitter, frame
+from fmq.wire.values import encode_values
 
 TLS = Path(__file__).parent.parent / "data" / "tls"
 CERTIFICATE, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
@@ -221,3 +223,37 @@ def test_only_the_owner_and_root_may_use_the_socket_of_a_directory(tmp_path: Pat
 def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> None:
     assert parse_address(text) == (host, port)
     assert str(parse_address(text)) == text
+
+
+@pytest.mark.parametrize("over_tls", [False, True])
+def test_a_client_that_reads_late_gets_all_its_answers(tmp_path: Path, over_tls: bool) -> None:
+    """It asks for 100 MiB before it reads any. The server waits for it, and serves the others."""
+    token, count, size = token_in(tmp_path / "token"), 100, 1 << 20
+    tls = {"tls_cert": CERTIFICATE, "tls_key": KEY} if over_tls else {}
+    with (
+        fmq.open(tmp_path / "d") as engine,
+        engine.serve(tcp="127.0.0.1:0", token_file=token, **tls) as serving,
+        socket.create_connection(("127.0.0.1", port_of(serving))) as plain,
+    ):
+        engine.send("t", bytes(size))
+        late = plain
+        if over_tls:
+            context = ssl.create_default_context(cafile=CERTIFICATE)
+            late = context.wrap_socket(plain, server_hostname="localhost")
+        shown = bytes.fromhex(Path(token).read_text())
+        late.sendall(frame(Op.HELLO, 0, encode_values([VERSION, b"h" * 16, shown])))
+        read = encode_values(["t", 0, 0, 1, 0.0])
+        late.sendall(b"".join(frame(Op.READ, n, read) for n in range(1, 1 + count)))
+        with fmq.connect(engine.path) as other:
+            for _ in range(10):
+                other.send("u", b"1")
+        splitter = Splitter(1 << 30)
+        answers: list[Frame] = []
+        late.settimeout(30.0)
+        while len(answers) < 1 + count:
+            data = late.recv(1 << 18)
+            assert data, f"closed after {len(answers)} answers"
+            answers += splitter.feed(data)
+        assert [each.request for each in answers] == [*range(1 + count)]
+        assert all(len(each.payload) > size for each in answers[1:])
+        late.close()
