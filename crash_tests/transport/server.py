@@ -13,6 +13,7 @@ from fmq.options import Options
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.server.session import Session
 from fmq.testing import CrashDisk, FakeClock, PowerLoss
+from fmq.testing.inside import inside
 from fmq.testing.transport import RETRY_FOR, FakeLoop, MemoryServer, MemoryWire
 
 # What clients had in work is handed out at once, so that each story has one end.
@@ -156,6 +157,7 @@ class BreakingServer(MemoryServer):
         assert blow is not None
         for wire in self.wires:
             wire.session._has_ended = True
+            wire.session._members.clear()  # see `_forget_frames`
             wire.cut()
         self.wires.clear()
         self.host = None
@@ -164,11 +166,22 @@ class BreakingServer(MemoryServer):
             self.disk = left_of(disk, blow)
         finally:
             let_go(dead, disk)
+            _forget_frames(dead)
         self.note()
         self.loop = BreakingLoop(self, self._times)
         self.recoveries += 1
         self.engine = self._opened(self._times)
         self.serve(self.engine)
+
+
+def _forget_frames(dead: Engine) -> None:
+    """Drop what an engine's failure has passed through. Consumers there have finalizers, which know
+    the engine: all of them would be kept for ever.
+    """
+    failure: BaseException | None = inside(dead).commit_queue.failure
+    while failure is not None:
+        failure.__traceback__ = None
+        failure = failure.__cause__ or failure.__context__
 
 
 def left_of(disk: CrashDisk, blow: Blow) -> CrashDisk:
