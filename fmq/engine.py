@@ -16,7 +16,10 @@ from fmq.bind.transaction import BoundTransaction
 from fmq.chores.checkpointer import no_checkpoint
 from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock
-from fmq.consume.consumer import Consumer, check_membership
+from fmq.consume.changing import At
+from fmq.consume.consumer import Consumer, OnChange, check_membership
+from fmq.consume.group import Group
+from fmq.consume.rooms import Strategy, check_member
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
@@ -28,7 +31,7 @@ from fmq.options import Options
 from fmq.parts import Parts
 from fmq.processes import absolute
 from fmq.recovery.recover import Claimed
-from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.results import GroupInfo, MemberInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
 from fmq.server.doors import Reach
 from fmq.server.host import Host
 from fmq.server.serving import Serving
@@ -323,18 +326,50 @@ class Engine:
             raise
 
     def consumer(
-        self, topics: str | Iterable[str], *, group: str, lease_seconds: float | None = None
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        lease_seconds: float | None = None,
+        member: str | None = None,
+        strategy: str | Strategy | None = None,
+        strict: bool = False,
+        on_change: OnChange | None = None,
     ) -> Consumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
-        A new group begins with the oldest messages.
+        A new group begins with the oldest messages. Members compete for messages, or `strategy`
+        shares the queues among those who read them: a name of `fmq.allocation`, or a function.
+        `on_change` is then called with the queues that were lost and gained, as pairs of topic and
+        number, in a poll. A consumer that gives the name of another `member` takes its place. A
+        `strict` one is in no group with others that read other topics.
         """
         self._check()
-        asked = check_membership(topics, group, lease_seconds, self._options)
+        names, group, lease = check_membership(topics, group, lease_seconds, self._options)
+        who = check_member(member, names, strategy, strict=strict, is_told=on_change is not None)
         parts = self._parts
-        return Consumer(
-            parts.messages, parts.groups, self._writer, self._check, *asked, self._after
-        )
+        parts.group_changes.join(group, names)
+        what = parts.messages, parts.groups, self._writer, self._check, who, group, lease
+        return Consumer(*what, self._after, on_change)
+
+    def create_group(self, name: str, topic: str, *, at: At = "earliest") -> None:
+        """Make a group of `topic` before its first consumer, once: else GroupExists is raised.
+
+        It begins at the "earliest" message, the "latest" one, an offset, or a time (a datetime).
+        """
+        self._check()
+        self._parts.group_changes.make(name, topic, at)
+        self._after()
+
+    def group(self, name: str) -> Group:
+        """Return a group, to look at it, or to move or delete it; raise UnknownGroup."""
+        self._enter()
+        self._parts.group_changes.check_known(check_text("group", name))
+        return Group(name, self._parts.group_changes, self.groups, self._members)
+
+    def _members(self, group: str) -> list[MemberInfo]:
+        self._enter()
+        return self._parts.groups.members(group, self._clock.monotonic())
 
     def mark(self, name: str) -> Mark | None:
         """Return the mark that a committed transaction has set under `name`; None without one."""

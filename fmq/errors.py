@@ -19,7 +19,10 @@
     ├── UsageError              the call cannot be served, and nothing was changed
     │   ├── Closed  Forked  ReadOnly  Nested
     │   ├── BadName  BadOption  TooLarge  TooMany
-    │   └── OffsetGone          retention has dropped what was asked for
+    │   ├── OffsetGone          retention has dropped what was asked for
+    │   ├── OffsetBeyond        nothing is there yet
+    │   ├── GroupExists  UnknownGroup  StillUndecided
+    │   └── StrategyDiffers  TopicsDiffer  MemberReplaced
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
     │   └── RollBack            raised by a program: its own part did not happen
@@ -32,7 +35,7 @@ program may want to branch on is an attribute, too.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -398,6 +401,107 @@ class OffsetGone(UsageError):
         self.queue = queue
         self.offset = offset
         self.first = first
+
+
+class OffsetBeyond(UsageError):
+    """There is no such offset yet."""
+
+    def __init__(self, topic: str, queue: int, offset: int, after: int) -> None:
+        super().__init__(
+            f"{topic}/{queue}: offset {offset} is beyond the end; the next message there gets "
+            f'{after}. Nothing was changed; "latest" stands for the end.'
+        )
+        self.topic = topic
+        self.queue = queue
+        self.offset = offset
+        self.after = after
+
+
+class GroupExists(UsageError):
+    """The group takes from the topic already."""
+
+    def __init__(self, group: str, topic: str) -> None:
+        super().__init__(
+            f"the group {group!r} of the topic {topic!r} exists already. Nothing was changed; "
+            "engine.group(...).seek(...) moves it."
+        )
+        self.group = group
+        self.topic = topic
+
+
+class UnknownGroup(UsageError):
+    """There is no such group, or it does not take from the topic."""
+
+    def __init__(
+        self, group: str, topic: str = "", topics: Sequence[str] = (), *, was_deleted: bool = False
+    ) -> None:
+        if was_deleted:
+            what = f"the group {group!r} was deleted"
+        elif topics:
+            what = f"the group {group!r} takes from {', '.join(topics)}, and not from {topic}"
+        else:
+            what = f"there is no group {group!r}"
+        super().__init__(
+            f"{what}. Nothing was changed; engine.consumer(...) or engine.create_group(...) makes "
+            "it."
+        )
+        self.group = group
+        self.topic = topic
+
+
+class StillUndecided(UsageError):
+    """An undecided transaction stands in the way."""
+
+    def __init__(self, tx_id: str, group: str, topic: str, queue: int) -> None:
+        super().__init__(
+            f"the undecided transaction {tx_id!r} acks messages of {topic}/{queue} for the group "
+            f"{group!r}, which cannot be moved or deleted meanwhile. Nothing was changed; decide "
+            "that one first."
+        )
+        self.tx_id = tx_id
+
+
+class StrategyDiffers(UsageError):
+    """The other members of the group share its queues by another strategy."""
+
+    def __init__(self, group: str, asked: object, has: object) -> None:
+        super().__init__(
+            f"the members of the group {group!r} share its queues by {_strategy(has)}, and this "
+            f"one brings {_strategy(asked)}. Nothing was changed; give all of them the same, or "
+            "close the others first."
+        )
+        self.group = group
+
+
+def _strategy(strategy: object) -> str:
+    return "no strategy" if strategy is None else f"{strategy}"
+
+
+class TopicsDiffer(UsageError):
+    """A member that is strict, or joins one that is, reads other topics than the others."""
+
+    def __init__(
+        self, group: str, member: str, topics: Sequence[str], other: str, others: Sequence[str]
+    ) -> None:
+        super().__init__(
+            f"in the group {group!r} the member {member!r} reads {', '.join(topics)} and "
+            f"{other!r} reads {', '.join(others)}, which strict=True refuses. Nothing was changed; "
+            "give both the same topics, or leave out strict=True."
+        )
+        self.group = group
+
+
+class MemberReplaced(UsageError):
+    """Another consumer has taken the name of this member."""
+
+    def __init__(self, group: str, member: str) -> None:
+        super().__init__(
+            f"another consumer is now the member {member!r} of the group {group!r}, and this one "
+            "is out: what it held was redelivered. Close it, or give each consumer a name of its "
+            "own."
+        )
+        self.group = group
+        self.member = member
 
 
 class TransactionError(FmqError):

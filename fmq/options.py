@@ -133,6 +133,9 @@ class Options:
     lease_seconds: float = 30.0
     """How long a consumer has a delivery before it is redelivered. For programs whose work on a
     message takes longer; a consumer may have its own."""
+    member_timeout_seconds: float = 60.0
+    """How long a member of a group may neither poll, ack nor extend before it is out, and what it
+    has goes to the others. For consumers whose work on a message takes longer."""
     reclaim_seconds: float = 2.0
     """How long a process that serves after another one was killed keeps back what clients had in
     work, so that they can keep it. For clients that take longer to connect again."""

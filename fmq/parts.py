@@ -14,6 +14,7 @@ from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock
+from fmq.consume.changing import GroupChanges
 from fmq.consume.groups import Groups
 from fmq.disk import Directory, Page
 from fmq.errors import Nested
@@ -66,11 +67,12 @@ def _segment_bytes(found: Recovered, options: Options) -> int:
 class PartsListener:
     """Passes each event of the ledger to the part that acts on it."""
 
-    __slots__ = ("acked", "decided", "freed", "undecided")
+    __slots__ = ("acked", "changed", "decided", "freed", "undecided")
 
     def __init__(self, groups: Groups, questions: OpenQuestions) -> None:
         self.acked = groups.end_holds
         self.freed = groups.give_back
+        self.changed = groups.changed
         self.undecided = questions.add
         self.decided = questions.remove
 
@@ -118,7 +120,8 @@ class Parts:
         outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
         self.manager = TransactionManager(writer, router, outcomes, drawn, check_open, after)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
-        self.groups = Groups(ledger)
+        self.groups = groups = Groups(ledger, options.member_timeout_seconds)
+        self.group_changes = GroupChanges(writer, groups, self.messages)
         decisions, store = self.manager.decisions, found.store.hex()
         self.questions = questions = OpenQuestions(
             self.messages, decisions, options, store, drawn, check, check_open
@@ -127,7 +130,7 @@ class Parts:
         ledger.listener = PartsListener(self.groups, questions)
         queue.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
-        self.chores = Chores(directory, writer, self.manager, catalog, self.groups, checkpointer)
+        self.chores = Chores(directory, writer, self.manager, catalog, checkpointer)
         self.chore_thread: ChoreThread | None = None  # only with background=True
         self._limit = self._limit_of(ledger.index.base)
         self._opened_at = journal.written_to

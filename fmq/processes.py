@@ -25,6 +25,11 @@ _started: list[Any] = []  # processes of this one that may still run, kept so th
 PEER = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
 
 
+def name_of_this_process() -> str:
+    """Return the name of the machine and the number of this process in it."""
+    return f"{socket.gethostname()[:200]}-{os.getpid()}"
+
+
 @contextmanager
 def _short(path: str, name: str) -> Iterator[str]:
     """Yield a path of `name` in the directory `path` that is short enough for a socket."""

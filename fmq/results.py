@@ -74,6 +74,26 @@ class GroupInfo:
     """How many messages above `acked_below` are acked."""
     unread: int
     """How many messages of the queue are not acked, those that are delivered included."""
+    behind_seconds: float = 0.0
+    """How long ago the oldest of these was sent."""
+    lost: int = 0
+    """How many messages of the topic retention has taken before the group acked them."""
+    skipped: int = 0
+    """How many messages of the topic somebody has passed over by `group.skip`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberInfo:
+    """A member of a group, at one instant."""
+
+    name: str
+    topics: tuple[str, ...]
+    owns: tuple[tuple[str, int], ...]
+    """The queues that belong to it, as pairs of topic and number. Without a strategy no queue
+    belongs to anybody."""
+    strategy: str | None
+    seen_seconds: float
+    """How long ago it polled, acked or extended. 0 for one that waits in a poll."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Stats:
             topics=len(ledger.topics),
             queues=queues,
             messages=messages,
-            groups=len(ledger.groups),
+            groups=len({group for group, _ in ledger.subscriptions}),
             undecided=len(ledger.undecided),
             undecided_bytes=ledger.undecided_in_all.bytes,
             oldest_undecided=oldest.prepare.tx_id if oldest else None,

@@ -188,6 +188,7 @@ SAMPLES: dict[str, Any] = {
     "dict[str, str]": {"checkpoint.0": "it is missing"},
     "int": 7,
     "int | None": 7,
+    "Sequence[str]": ["orders"],
     "object": "thing",
     "OSError": OSError(errno.EIO, "broken", "a.seg"),
     "BaseException": ValueError("why"),

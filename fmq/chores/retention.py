@@ -8,9 +8,11 @@ anywhere, the newest STATE says what is below the floor, and recovery removes th
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
 
 from fmq.clock import as_datetime, as_text
-from fmq.consume.groups import Groups
 from fmq.disk import Directory, File
 from fmq.options import Options
 from fmq.store.catalog import SUFFIX, Catalog
@@ -24,6 +26,7 @@ from fmq.tx.carryover import to_json
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
+logger = logging.getLogger("fmq.groups")
 AT_ONCE_MAX = 16  # segments; each is an open file meanwhile, and a process may have few
 AHEAD_US_MAX = 60_000_000  # how far ahead a clock may be before `stats().kept` says so
 
@@ -31,13 +34,10 @@ AHEAD_US_MAX = 60_000_000  # how far ahead a clock may be before `stats().kept` 
 class Retention:
     """Keeps the journal within `retain_bytes` and `retain_seconds`."""
 
-    def __init__(
-        self, directory: Directory, writer: Writer, catalog: Catalog, groups: Groups
-    ) -> None:
+    def __init__(self, directory: Directory, writer: Writer, catalog: Catalog) -> None:
         self._directory = directory
         self._writer = writer
         self._catalog = catalog
-        self._groups = groups
         self._options: Options = writer.options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
@@ -156,10 +156,8 @@ class Retention:
         summary = self._catalog.summary(segment.base)
         with self._writer.commit_queue.lock:
             acked = self._ledger.acked
-            # A group that takes from a topic takes from all its queues, even before an ack in each.
-            taking = {key[:2] for key, done in acked.items() if not done.is_empty}
-            taking |= self._groups.holding()
-            for group, taken in sorted(taking):
+            # A group takes from all queues of its topics, even before an ack in each.
+            for group, taken in sorted(self._ledger.subscriptions):
                 for (topic, number), lane in summary.items():
                     if topic != taken:
                         continue
@@ -206,12 +204,20 @@ class Retention:
                 for number, bounds in enumerate(ranges):
                     bounds[1] = writer.frontier.next_offset(name, number)
             state.json = to_json(carried)
+            lost.update(_lost(ledger, carried["groups"]))
             append = Append([state])
             writer.make_room(append.size, ordinary=True, makes_room=True)
             writer.send(append)
 
+        lost: dict[tuple[str, str], int] = {}
         writer.commit_queue.flush(force=True)
         writer.commit_queue.run(plan, Carryover(b"", 0), True)
+        for (group, topic), count in lost.items():
+            logger.warning(
+                "the group %r has lost %s messages of the topic %r, which it had not acked: "
+                "retention does not wait for it, as keep_unread=False says",
+                *(group, f"{count:,}", topic),
+            )
 
     def forget(self, segments: list[Segment]) -> None:
         """Drop `segments` from memory. Nothing of them can be read any more."""
@@ -238,3 +244,11 @@ class Retention:
             # A sync after each: nothing else orders two removals.
             self._directory.sync()
             self.doomed.pop(0)
+
+
+def _lost(ledger: Ledger, carried: list[list[Any]]) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yield how many messages each group loses, by group and topic, as STATE carries them."""
+    for group, topic, _, _, lost in carried:
+        before = ledger.subscriptions[group, topic].lost
+        if lost > before:
+            yield (group, topic), lost - before

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.clock import Clock
-from fmq.consume.groups import Groups
 from fmq.disk import Directory, is_full
 from fmq.errors import (
     Closed,
@@ -44,7 +43,6 @@ class Chores:
         writer: Writer,
         manager: TransactionManager,
         catalog: Catalog,
-        groups: Groups,
         checkpointer: Checkpointer,
     ) -> None:
         self._manager = manager
@@ -56,7 +54,7 @@ class Chores:
         self._commit_queue = writer.commit_queue
         self._clock: Clock = writer.clock
         self._options: Options = writer.options
-        self.retention = Retention(directory, writer, catalog, groups)
+        self.retention = Retention(directory, writer, catalog)
         self._running = threading.RLock()  # held by the thread that does chores
         self._last_seen = self._ledger.applied_upto
         self._last_change = self._clock.monotonic()

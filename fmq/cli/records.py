@@ -25,6 +25,8 @@ from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.kinds import (
     Acks,
     Carryover,
+    Changed,
+    ChangeKind,
     Decided,
     Kind,
     MarkChange,
@@ -197,6 +199,11 @@ def _own(record: Record) -> dict[str, Any]:
         return {"acks": [_ack(ack) for ack in record.ranges]}
     if isinstance(record, Marks):
         return {"marks": [_mark(change) for change in record.changes]}
+    if isinstance(record, Changed):
+        own = {"topic": record.topic} if record.topic else {}
+        own |= {"asked": ChangeKind(record.asked).name, "group": record.group or None}
+        places = [place._asdict() for place in record.places]
+        return own | {"places": places, "value": record.value, "text": record.text}
     if isinstance(record, TopicMade):
         return {"topic": record.name, "queues": record.queues}
     assert isinstance(record, Carryover)

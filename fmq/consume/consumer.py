@@ -18,6 +18,7 @@ from weakref import finalize
 from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
 from fmq.consume.groups import Groups
 from fmq.consume.holds import Claim
+from fmq.consume.rooms import Member, OwnedQueue
 from fmq.errors import BadOption, Closed, Damaged, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.options import SECONDS_MAX, Options
@@ -31,6 +32,7 @@ from fmq.tx.writer import Writer
 
 READ_AHEAD_MESSAGES = 256
 C = TypeVar("C", Batch, list[Message])
+OnChange = Callable[[list[OwnedQueue], list[OwnedQueue]], object]
 
 
 def check_membership(
@@ -72,25 +74,32 @@ class Consumer:
         groups: Groups,
         writer: Writer,
         check: Callable[[], None],
-        topics: tuple[str, ...],
+        member: Member,
         group: str,
         lease_seconds: float,
         after: Callable[[], None],
+        on_change: OnChange | None = None,
     ) -> None:
-        """`check` raises if the engine takes no call, `after` is called after each write."""
+        """`check` raises if the engine takes no call, `after` is called after each write.
+
+        `member`, as the group knows it, is not in the group yet.
+        """
         self._messages = messages
         self._groups = groups
         self._writer = writer
         self._check_engine = check
-        self._topics = topics
+        self._topics = member.topics
         self._group = group
         self._lease_seconds = lease_seconds
         self._after = after
         self._turn = 0  # the queue that a poll begins with
         self._ahead: dict[Queue, Batch] = {}  # what was read and not claimed yet
         self._closed = False
-        self._member = object()  # stands for the consumer in its claims, which outlive it
-        leave = partial(_leave, messages, groups, topics, group, self._member)
+        self._member = member  # stands for the consumer in its claims, which outlive it
+        self._on_change = on_change
+        now = messages.clock.monotonic()
+        writer.change(partial(_enter, messages, groups, group, member, now))
+        leave = partial(_leave, messages, groups, group, member)
         self._if_dropped = finalize(self, writer.dropped.append, leave)
         self._if_dropped.atexit = False
 
@@ -103,6 +112,11 @@ class Consumer:
     def group(self) -> str:
         """The group that it is a member of."""
         return self._group
+
+    @property
+    def member(self) -> str:
+        """Its name in the group."""
+        return self._member.name
 
     # --- polling --------------------------------------------------------------------------------
 
@@ -140,13 +154,22 @@ class Consumer:
             with queue.lock, queue.changing:
                 self._check()
                 self._writer.release_dropped()
-                self._turn += 1
-                claim = self._groups.claim(*what, self._turn, limit, member, now, now + lease)
-                if claim is None:
-                    if now >= deadline:
-                        return None
-                    wakeup = Wakeup()
-                    until = self._listen(wakeup, now, deadline)
+                self._is_seen(now)
+                news = claim = None
+                if member.has_news:
+                    news = member.take_news()
+                else:
+                    self._turn += 1
+                    claim = self._groups.claim(*what, self._turn, limit, member, now, now + lease)
+                    if claim is None:
+                        if now >= deadline:
+                            return None
+                        wakeup = Wakeup()
+                        until = self._listen(wakeup, now, deadline)
+            if news is not None:
+                self._tell(*news)
+                now = clock.monotonic()
+                continue
             if claim is not None:
                 try:
                     return claim, self._read(claim, read)
@@ -163,9 +186,11 @@ class Consumer:
         """Have `wakeup` called when an empty poll may find something. Return when it looks again,
         even if it is not. Under the lock.
         """
+        groups, what = self._groups, (self._group, self._topics, self._member)
         self._messages.listen(self._topics, wakeup)
-        until = min(deadline, self._groups.next_lease_end(self._group, self._topics))
-        if self._groups.has_unleased(self._group, self._topics):
+        self._member.waiting.add(wakeup)
+        until = min(deadline, groups.next_lease_end(*what), groups.next_death(self._group))
+        if groups.has_unleased(*what):
             # The end of a transaction by the garbage collector wakes no poll.
             until = min(until, now + self._lease_seconds)
         return until
@@ -185,7 +210,22 @@ class Consumer:
         with self._writer.commit_queue.lock:
             return self._listen(wakeup, self._messages.clock.monotonic(), inf)
 
+    def _is_seen(self, now: float) -> None:
+        """Give the group a sign of life. Under the lock."""
+        self._groups.see(self._group, self._member, now)
+        if self._messages.ledger.arrived:
+            self._messages.wake()
+
+    def _tell(self, lost: list[OwnedQueue], gained: list[OwnedQueue]) -> None:
+        """Tell the program which queues the member has no more, and which it has now."""
+        for queue in [*self._ahead]:
+            if (queue.topic, queue.number) in lost:
+                self._ahead.pop(queue, None)
+        if self._on_change is not None:
+            self._on_change(lost, gained)
+
     def _stop_listening(self, wakeup: Callable[[], None]) -> None:
+        self._member.waiting.discard(wakeup)
         self._messages.stop_listening(wakeup, self._topics)
 
     def _read(self, claim: Claim, read: Callable[[Queue, int, int], C]) -> C:
@@ -252,6 +292,7 @@ class Consumer:
         """Plan an ack. Under the lock."""
         claim, first, end, append = acking
         self._writer.release_dropped()
+        self._member.seen = self._messages.clock.monotonic()
         if not claim.holds.is_held_by(first, end, claim):
             self._refuse(claim, first)
         self._writer.send(append)
@@ -293,6 +334,10 @@ class Consumer:
         if not claim.holds.transfer(first, end, claim, holder):
             self._refuse(claim, first)
 
+    def _check_held(self, claim: Claim, first: int, end: int, holder: object) -> None:
+        if not claim.holds.is_held_by(first, end, holder):
+            self._refuse(claim, first)
+
     def _take_back(self, claim: Claim, first: int, end: int, holder: object) -> None:
         """Pass the range from `holder`, which does not ack it, back to `claim`.
 
@@ -325,7 +370,7 @@ class Consumer:
         """Leave the group. What is not acked is redelivered to the other members."""
         self._closed = True
         self._ahead.clear()
-        what = self._messages, self._groups, self._topics, self._group, self._member
+        what = self._messages, self._groups, self._group, self._member
         self._writer.change(partial(_leave, *what))
         self._if_dropped.detach()
 
@@ -341,10 +386,13 @@ class Consumer:
         self.close()
 
 
-def _leave(
-    messages: Messages, groups: Groups, topics: tuple[str, ...], group: str, member: object
-) -> None:
+def _enter(messages: Messages, groups: Groups, group: str, member: Member, now: float) -> None:
+    """Take `member` into `group`. Under the lock."""
+    groups.enter(group, member, now)
+    messages.wake()
+
+
+def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> None:
     """Redeliver to the rest of `group` what `member` holds. Under the lock."""
-    groups.leave(group, topics, member)
-    messages.ledger.arrived.update(topics)
+    groups.leave(group, member)
     messages.wake()

@@ -57,6 +57,10 @@ class DeliveredRange:
         ack: AckRange = self._consumer._hold_for_transaction(*what, keeper, holder)
         return ack
 
+    def _check_held_for_transaction(self, holder: object) -> None:
+        """Raise LeaseLost if `holder` does not hold it any more. Under the engine's lock."""
+        self._consumer._check_held(self._claim, *self._offsets(), holder)
+
     def _end_hold_for_transaction(self, holder: object) -> None:
         """Pass the hold back from `holder`, which does not ack it. Under the engine's lock."""
         self._consumer._take_back(self._claim, *self._offsets(), holder)

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fmq.consume.holds import Claim, QueueHolds
 from fmq.consume.ready_queues import ReadyQueues
-from fmq.store.kinds import AckRange
+from fmq.consume.rooms import GroupRoom, Member
+from fmq.results import MemberInfo
+from fmq.store.kinds import AckRange, Changed, ChangeKind
 from fmq.tx.ledger import GroupKey, Ledger, Queue
 
 Topics = tuple[str, ...]
 
 
 class Groups:
-    """The holds of all groups, begun from the ledger and changed by every ack that is applied."""
+    """The holds of all groups, begun from the ledger and changed by every ack that is applied, and
+    the members of each.
+    """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, member_timeout: float) -> None:
+        """A member that gives no sign of life for `member_timeout` seconds is out."""
         self._ledger = ledger
+        self._member_timeout = member_timeout
+        self.rooms: dict[str, GroupRoom] = {}  # by group
         self._holds: dict[GroupKey, QueueHolds] = {}
-        self._ready: dict[tuple[str, str], ReadyQueues] = {}  # by group and topic
+        # By group and topic, and by member if the queues belong to members.
+        self._ready: dict[tuple[str, str, Member | None], ReadyQueues] = {}
+        self._moving: set[GroupKey] = set()  # a seek of them is planned and not yet durable
         self._former: Callable[[GroupKey], int] | None = None
         self._former_until = 0.0
         for entry in ledger.undecided.values():
@@ -33,7 +42,7 @@ class Groups:
         key = group, topic, queue
         holds = self._holds.get(key)
         if holds is None:
-            ready = self._ready_of(group, topic)
+            ready = self._ready_of(group, topic, self._owner(*key))
             holds = self._holds[key] = QueueHolds(self._ledger.acked_of(*key), ready, queue)
             known = self._ledger.queue(topic, queue)
             if self._former is not None and known is not None:
@@ -47,19 +56,115 @@ class Groups:
         """
         self._former, self._former_until = upto, until
 
-    def _ready_of(self, group: str, topic: str) -> ReadyQueues:
-        ready = self._ready.get((group, topic))
+    def _queues_of(self, topic: str) -> int:
+        known = self._ledger.topics.get(topic)
+        return 0 if known is None else len(known.queues)
+
+    def _owner(self, group: str, topic: str, queue: int) -> Member | None:
+        room = self.rooms.get(group)
+        owners = () if room is None else room.owners.get(topic, ())
+        return owners[queue] if queue < len(owners) else None
+
+    def _ready_of(self, group: str, topic: str, owner: Member | None) -> ReadyQueues:
+        """Return the queues that the polls of `owner` look at; of all members if it is None."""
+        ready = self._ready.get((group, topic, owner))
         if ready is None:
-            known = self._ledger.topics.get(topic)
-            ready = ReadyQueues(0 if known is None else len(known.queues))
-            self._ready[group, topic] = ready
+            ready = ReadyQueues(range(self._queues_of(topic)) if owner is None else ())
+            self._ready[group, topic, owner] = ready
         return ready
 
-    # --- called when an append is applied -------------------------------------------------------
+    # --- members --------------------------------------------------------------------------------
 
-    def holding(self) -> set[tuple[str, str]]:
-        """Return each group and topic with a hold."""
-        return {key[:2] for key, holds in self._holds.items() if holds.is_holding}
+    def enter(self, group: str, member: Member, now: float) -> None:
+        """Take `member` into `group`; raise StrategyDiffers or TopicsDiffer."""
+        room = self.rooms.get(group)
+        if room is None:
+            room = GroupRoom(group, self._member_timeout, self._queues_of)
+        room.check(member)
+        self.rooms[group] = room
+        before = room.enter(member, now)
+        if before is not None:
+            self._give_back_of(group, before)
+        self._share_out(room)
+
+    def see(self, group: str, member: Member, now: float) -> None:
+        """Note that `member` is alive. If it is out, or others are dead, share out anew."""
+        room = self.rooms.get(group)
+        if room is None or room.members.get(member.name) is not member:
+            if member.refusal is not None:
+                raise member.refusal.with_traceback(None)
+            self.enter(group, member, now)
+            return
+        member.seen = now
+        if now >= room.next_death:
+            for dead in room.expire(now):
+                self._give_back_of(group, dead)
+            self._share_out(room)
+        elif room.is_stale:
+            self._share_out(room)
+
+    def leave(self, group: str, member: Member) -> None:
+        """Let `member` out of `group`, and redeliver all that it holds."""
+        room = self.rooms.get(group)
+        if room is not None and room.leave(member):
+            self._share_out(room)
+            if not room.members:
+                del self.rooms[group]
+        self._give_back_of(group, member)
+
+    def members(self, group: str, now: float) -> list[MemberInfo]:
+        """Return the members of `group`."""
+        room = self.rooms.get(group)
+        return [] if room is None else room.infos(now)
+
+    def next_death(self, group: str) -> float:
+        """Return when the next member of `group` may be out."""
+        room = self.rooms.get(group)
+        return math.inf if room is None else room.next_death
+
+    def _share_out(self, room: GroupRoom) -> None:
+        """Share the queues out. Who loses one is fenced before another gets it."""
+        group = room.group
+        moved = room.share_out()
+        taken: dict[tuple[str, Member], list[int]] = {}
+        for (topic, number), old, _ in moved:
+            if old is not None:
+                taken.setdefault((topic, old), []).append(number)
+                holds = self._holds.get((group, topic, number))
+                if holds is not None:
+                    holds.give_back_of(old)
+        for (topic, old), numbers in taken.items():
+            self._stop_looking(group, topic, old, numbers)
+        for (topic, number), _, new in moved:
+            ready = self._ready_of(group, topic, new)
+            ready.add(number)
+            holds = self._holds.get((group, topic, number))
+            if holds is not None:
+                holds.belong_to(ready)
+            self._ledger.arrived.add(topic)
+
+    def _stop_looking(self, group: str, name: str, member: Member, numbers: list[int]) -> None:
+        """Let the polls of `member` look at these queues no more."""
+        ready, topic = self._ready.get((group, name, member)), self._ledger.topics.get(name)
+        if ready is not None and topic is not None:
+            ready.drop(numbers)
+            for number in numbers:
+                idle = topic.queues[number].idle
+                if ready.add in idle:
+                    idle.remove(ready.add)
+
+    def _give_back_of(self, group: str, member: Member) -> None:
+        """Redeliver what `member`, which is out, holds."""
+        for name in member.topics:
+            self._ready.pop((group, name, member), None)
+            topic = self._ledger.topics.get(name)
+            for queue in () if topic is None else topic.queues:
+                holds = self._holds.get((group, name, queue.number))
+                if holds is not None:  # None: the group never polled this queue
+                    holds.give_back_of(member)
+        self._ledger.arrived.update(member.topics)
+
+    # --- called when an append is applied -------------------------------------------------------
 
     def end_holds(self, ack: AckRange) -> None:
         """End the holds of a range that is acked."""
@@ -72,6 +177,37 @@ class Groups:
         self._holds_of(ack.group, ack.topic, ack.queue).give_back_all(ack.first, ack.end)
         self._ledger.arrived.add(ack.topic)
 
+    def changed(self, change: Changed) -> None:
+        """Begin anew where a group was moved."""
+        group, name = change.group, change.topic
+        if change.asked == ChangeKind.SEEK:
+            for number, _ in change.places:
+                self._moving.discard((group, name, number))
+                self._ready_of(group, name, self._owner(group, name, number)).add(number)
+        elif change.asked == ChangeKind.SKIP:
+            for number, offset in change.places:
+                self.end_holds(AckRange(group, name, number, offset, offset + change.value))
+        elif change.asked == ChangeKind.DELETE_GROUP:
+            self._moving = {key for key in self._moving if key[0] != group}
+        self._ledger.arrived.add(name)
+
+    # --- called when a change is planned --------------------------------------------------------
+
+    def begin_move(self, keys: Iterable[GroupKey]) -> None:
+        """Hand out nothing of these queues until they are moved; no delivery of them counts."""
+        for key in keys:
+            self._moving.add(key)
+            holds = self._holds.pop(key, None)
+            if holds is not None:
+                holds.end_all()
+
+    def begin_delete(self, group: str, refusal: Exception) -> None:
+        """Hand out nothing to `group`: its members are out, and get `refusal`."""
+        self.begin_move([key for key in self._holds if key[0] == group])
+        room = self.rooms.pop(group, None)
+        for member in () if room is None else room.members.values():
+            member.refusal = refusal
+
     # --- called by consumers --------------------------------------------------------------------
 
     def claim(
@@ -80,7 +216,7 @@ class Groups:
         topics: Topics,
         turn: int,
         limit: int,
-        member: object,
+        member: Member,
         now: float,
         deadline: float,
     ) -> Claim | None:
@@ -89,6 +225,8 @@ class Groups:
         The search begins with queue number `turn` of all queues of `topics`, so that no queue
         starves. Leases that have ended by `now` are given back first.
         """
+        room = self.rooms[group]
+        owner = None if room.strategy is None else member
         known = [topic for name in topics if (topic := self._ledger.topics.get(name)) is not None]
         start = turn % (sum([len(topic.queues) for topic in known]) or 1)
         first = 0
@@ -96,13 +234,16 @@ class Groups:
             start -= len(known[first].queues)
             first += 1
         for topic in (*known[first:], *known[:first]):
-            ready = self._ready_of(group, topic.name)
+            ready = self._ready_of(group, topic.name, owner)
             ready.expire(now)
             i = bisect_left(ready.numbers, start)
             start = 0  # the other topics begin with their first queue
             for _ in range(len(ready.numbers)):
                 i = 0 if i >= len(ready.numbers) else i
                 queue = topic.queues[ready.numbers[i]]
+                if self._moving and (group, queue.topic, queue.number) in self._moving:
+                    ready.remove_idle(i, math.inf)
+                    continue
                 holds = self._holds_of(group, queue.topic, queue.number)
                 if now >= holds.earliest_deadline:
                     holds.expire(now)
@@ -124,30 +265,26 @@ class Groups:
         claims = [Claim(member, queue, holds, *part) for part in holds.unacked(first, end)]
         return [each for each in claims if holds.hold_again(each.first, each.end, each, deadline)]
 
-    def next_lease_end(self, group: str, topics: Topics) -> float:
+    def next_lease_end(self, group: str, topics: Topics, member: Member) -> float:
         """Return when the next lease in these topics ends, or an earlier time.
 
         Call it only after a claim that has found nothing, because then every queue is idle.
         """
-        ready = (self._ready.get((group, name)) for name in topics)
-        return min((each.next_lease_end() for each in ready if each is not None), default=math.inf)
+        ready = self._looked_at(group, topics, member)
+        return min((each.next_lease_end() for each in ready), default=math.inf)
 
-    def has_unleased(self, group: str, topics: Topics) -> bool:
+    def _looked_at(self, group: str, topics: Topics, member: Member) -> list[ReadyQueues]:
+        room = self.rooms.get(group)
+        owner = None if room is None or room.strategy is None else member
+        found = [self._ready.get((group, name, owner)) for name in topics]
+        return [each for each in found if each is not None]
+
+    def has_unleased(self, group: str, topics: Topics, member: Member) -> bool:
         """Return whether a transaction, or an ack on its way, holds a message of these topics."""
-        for name in topics:
-            ready = self._ready.get((group, name))
-            unleased = set() if ready is None else ready.unleased
+        for ready in self._looked_at(group, topics, member):
+            unleased = ready.unleased
             for holds in [*unleased]:
                 if holds.has_unleased():
                     return True
                 unleased.discard(holds)
         return False
-
-    def leave(self, group: str, topics: Topics, member: object) -> None:
-        """Redeliver all that `member` holds when it leaves `group`."""
-        for name in topics:
-            topic = self._ledger.topics.get(name)
-            for queue in () if topic is None else topic.queues:
-                holds = self._holds.get((group, name, queue.number))
-                if holds is not None:  # None: the group never polled this queue
-                    holds.give_back_of(member)

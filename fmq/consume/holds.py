@@ -43,7 +43,7 @@ class QueueHolds:
 
     def __init__(self, acked: AckSet, ready: ReadyQueues | None = None, number: int = 0) -> None:
         """`number` is that of the queue, which is added to `ready` when a hold is given back."""
-        self._ready = ReadyQueues(1) if ready is None else ready
+        self._ready = ReadyQueues(range(1)) if ready is None else ready
         self._number = number
         self._acked = acked
         self._cursor = acked.floor  # nothing from here on was handed out
@@ -51,10 +51,11 @@ class QueueHolds:
         self._given_back: SortedDict[int, int] = SortedDict()  # first -> end
         self.earliest_deadline = math.inf  # no lease ends before it
 
-    @property
-    def is_holding(self) -> bool:
-        """Return whether anything is held."""
-        return bool(self._holds.by_first)
+    def belong_to(self, ready: ReadyQueues) -> None:
+        """Let the polls that look at `ready` find the queue."""
+        self._ready = ready
+        if self.has_unleased():
+            ready.unleased.add(self)
 
     # --- handing out ----------------------------------------------------------------------------
 
@@ -196,6 +197,12 @@ class QueueHolds:
         return holds.by_first[first]
 
     # --- ending holds ---------------------------------------------------------------------------
+
+    def end_all(self) -> None:
+        """End every hold: the group goes on elsewhere."""
+        for first in [*self._holds.by_first]:
+            self._holds.remove(first)
+        self._given_back.clear()
 
     def end_acked(self, first: int, end: int) -> None:
         """End every hold in a range that was acked."""

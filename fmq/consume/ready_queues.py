@@ -1,4 +1,4 @@
-"""The queues of one topic that may have a message to hand out to one group.
+"""The queues of one topic that may have a message to hand out to one group, or to one member.
 
 A queue that a poll has found idle is left out until a message is published to it, a hold in it is
 given back, or a lease in it ends. So a poll does not look at idle queues. Guarded by the engine's
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from heapq import heappop, heappush
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ class ReadyQueues:
 
     __slots__ = ("_lease_ends", "_next_end", "numbers", "unleased")
 
-    def __init__(self, queues: int) -> None:
-        self.numbers = [*range(queues)]  # of the queues that a poll looks at, sorted
+    def __init__(self, queues: Iterable[int]) -> None:
+        self.numbers = [*queues]  # of the queues that a poll looks at, sorted
         self._lease_ends: list[tuple[float, int]] = []  # a heap of (when, number) of idle queues
         self._next_end: dict[int, float] = {}  # the soonest of these for each number
         self.unleased: set[QueueHolds] = set()  # with holds of transactions, perhaps
@@ -33,6 +34,15 @@ class ReadyQueues:
         i = bisect_left(numbers, number)
         if i == len(numbers) or numbers[i] != number:
             numbers.insert(i, number)
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Look at these queues no more."""
+        gone = {*numbers}
+        self.numbers = [number for number in self.numbers if number not in gone]
+        self._lease_ends = [end for end in self._lease_ends if end[1] not in gone]
+        heapify(self._lease_ends)
+        for number in gone:
+            self._next_end.pop(number, None)
 
     def expire(self, now: float) -> None:
         """Add the queues in which a lease has ended."""

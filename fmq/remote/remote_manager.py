@@ -39,6 +39,7 @@ class RemoteKeeper:
     def __init__(self) -> None:
         self._lock = RLock()
         self.dropped: deque[Callable[[], object]] = deque()
+        self.moves = 0  # the engine process looks after that
         self.refusal: Forked | None = None  # of all that began before a fork, in its child
 
     def forked(self, refusal: Forked) -> None:

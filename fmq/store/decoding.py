@@ -16,11 +16,14 @@ from fmq.store.kinds import (
     AckRange,
     Acks,
     Carryover,
+    Changed,
+    ChangeKind,
     Decided,
     Kind,
     MarkChange,
     Marks,
     Prepare,
+    QueuePlace,
     Record,
     Run,
     TopicMade,
@@ -28,6 +31,8 @@ from fmq.store.kinds import (
 from fmq.store.record import (
     ACK_RANGE,
     BOUND,
+    CHANGE_HEAD,
+    CHANGE_PLACE,
     COMMON,
     DECISION_HEAD,
     EXTENDED,
@@ -54,6 +59,8 @@ from fmq.store.record import (
     Newer,
     utf8,
 )
+
+ASKED = frozenset(ChangeKind)
 
 
 def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = True) -> Record:
@@ -272,6 +279,22 @@ def _decode_marks(data: bytes, at: int, head_end: int, kind: int, flags: int) ->
     return Marks(changes, time_us, tx)
 
 
+def _decode_change(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Changed:
+    front = CHANGE_HEAD.unpack_from(data, at)
+    _, time_us, asked, value, group_size, topic_size, count, text_size = front
+    if asked not in ASKED:  # the numbers of ChangeKind
+        raise IndexError(f"a CHANGE of the kind {asked}")
+    at += CHANGE_HEAD.size
+    group, at = _text(data[at : at + group_size]), at + group_size
+    topic, at = _text(data[at : at + topic_size]), at + topic_size
+    end = at + count * CHANGE_PLACE.size
+    if end + text_size > head_end:
+        raise IndexError("a CHANGE is cut short")
+    places = [QueuePlace(*each) for each in CHANGE_PLACE.iter_unpack(data[at:end])]
+    text = data[end : end + text_size].decode()
+    return Changed(asked, group, topic, places, value, text, time_us)
+
+
 def _decode_state(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Carryover:
     _, time_us = TIME_HEAD.unpack_from(data, at)
     return Carryover(b"", time_us)
@@ -295,6 +318,7 @@ DECODERS: dict[int, Callable[..., Record]] = {
     Kind.ROLLBACK: _decode_decided,
     Kind.ACK: _decode_acks,
     Kind.MARK: _decode_marks,
+    Kind.CHANGE: _decode_change,
     Kind.STATE: _decode_state,
     Kind.TOPIC: _decode_topic,
 }

@@ -14,6 +14,7 @@ from fmq.store.kinds import (
     AckRange,
     Acks,
     Carryover,
+    Changed,
     Decided,
     Kind,
     MarkChange,
@@ -28,6 +29,8 @@ from fmq.store.record import (
     ACKS_FRONT,
     ALIGNMENT,
     BOUND,
+    CHANGE_HEAD,
+    CHANGE_PLACE,
     COMMON,
     DECISION_FRONT,
     DECISION_HEAD,
@@ -125,6 +128,11 @@ def size_of_mark(change: MarkChange) -> int:
     return MARK_FRONT.size + len(utf8(change.name)) + len(change.data or b"")
 
 
+def _change_size(change: Changed) -> int:
+    names = len(utf8(change.group)) + len(utf8(change.topic)) + len(change.text.encode())
+    return HEAD_BYTES_MIN + CHANGE_HEAD.size + names + CHANGE_PLACE.size * len(change.places)
+
+
 SIZES: dict[int, Callable[..., int]] = {
     Kind.MESSAGE: _run_size,
     Kind.PRE_MESSAGE: _run_size,
@@ -135,6 +143,7 @@ SIZES: dict[int, Callable[..., int]] = {
     Kind.ROLLBACK: _decided_size,
     Kind.ACK: _acks_size,
     Kind.MARK: _marks_size,
+    Kind.CHANGE: _change_size,
     Kind.STATE: lambda state: HEAD_BYTES_MIN + TIME_HEAD.size + len(state.json),
     Kind.TOPIC: lambda made: HEAD_BYTES_MIN + TIME_HEAD.size + 3 + len(utf8(made.name)),
 }
@@ -290,6 +299,16 @@ def _encode_marks(marks: Marks, lag: int) -> tuple[bytes, bytes]:
     return b"".join(parts), b""
 
 
+def _encode_change(change: Changed, lag: int) -> tuple[bytes, bytes]:
+    group, topic, text = utf8(change.group), utf8(change.topic), change.text.encode()
+    head = CHANGE_HEAD.pack(
+        *(0, change.time_us, change.asked, change.value),
+        *(len(group), len(topic), len(change.places), len(text)),
+    )
+    places = [CHANGE_PLACE.pack(*place) for place in change.places]
+    return b"".join((_common(change, lag), head, group, topic, *places, text)), b""
+
+
 def _encode_state(state: Carryover, lag: int) -> tuple[bytes, bytes]:
     return _common(state, lag, state.json) + TIME_HEAD.pack(0, state.time_us), state.json
 
@@ -310,6 +329,7 @@ ENCODERS: dict[int, Callable[..., tuple[bytes, bytes]]] = {
     Kind.ROLLBACK: _encode_decided,
     Kind.ACK: _encode_acks,
     Kind.MARK: _encode_marks,
+    Kind.CHANGE: _encode_change,
     Kind.STATE: _encode_state,
     Kind.TOPIC: _encode_topic,
 }

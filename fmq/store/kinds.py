@@ -27,6 +27,7 @@ class Kind(IntEnum):
     STATE = 9
     TOPIC = 10
     MARK = 11
+    CHANGE = 12
 
 
 # Plain names for code that runs for every record: a member of an enum is found five times slower.
@@ -295,6 +296,59 @@ class Marks:
         self.extension = b""
 
 
+class ChangeKind(IntEnum):
+    """What a CHANGE changes. The numbers are on disk: never change or reuse one."""
+
+    MAKE_GROUP = 1
+    SEEK = 2
+    SKIP = 3
+    FILTER = 4
+    DELETE_GROUP = 5
+    ADD_QUEUES = 6
+    RETAIN = 7
+    TRIM = 8
+    DELETE_TOPIC = 9
+
+
+class QueuePlace(NamedTuple):
+    """An offset in a queue of a topic that the record names."""
+
+    queue: int
+    offset: int
+
+
+class Changed:
+    """CHANGE: what somebody has asked of a group or a topic, outside of any transaction."""
+
+    kind = Kind.CHANGE
+    __slots__ = (
+        *("asked", "extension", "flags", "group", "places", "position", "size", "text"),
+        *("time_us", "topic", "value"),
+    )
+
+    def __init__(
+        self,
+        asked: int,
+        group: str,
+        topic: str,
+        places: Sequence[QueuePlace] = (),
+        value: int = 0,
+        text: str = "",
+        time_us: int = 0,
+    ) -> None:
+        self.asked = asked
+        self.group = group  # "" where the change is about a topic alone
+        self.topic = topic  # "" where it is about all topics of the group
+        self.places = tuple(places)
+        self.value = value
+        self.text = text
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
 class Carryover:
     """STATE: what must outlive the segments that retention drops, as JSON."""
 
@@ -326,4 +380,4 @@ class TopicMade:
         self.extension = b""
 
 
-Record = Run | Prepare | Decided | Acks | Marks | Carryover | TopicMade
+Record = Run | Prepare | Decided | Acks | Marks | Changed | Carryover | TopicMade

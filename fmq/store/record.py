@@ -24,6 +24,7 @@ What the kinds add ("text" is UTF-8 after one byte with its length):
     COMMIT  ROLLBACK           see DECISION_HEAD, then producer, tx_id, who decided, reason
     ACK                        u64 tx (0: none), i64 time, u32 acks, and those
     MARK                       u64 tx, i64 time, u32 marks, and those
+    CHANGE                     see CHANGE_HEAD, then group, topic, its places, and a text
     STATE                      u64 tx (0), i64 time; the bodies are JSON
     TOPIC                      u64 tx (0), i64 time, u16 queues, text: the name
 
@@ -31,6 +32,7 @@ What the kinds add ("text" is UTF-8 after one byte with its length):
            lengths of topic, producer and tx_id, these three; then, only with the flag
            COMPRESSED, u32 size of the bodies once decompressed
     ack    text: group, text: topic, u16 queue, u64 first offset, u64 end
+    place of a CHANGE: u16 queue, u64 offset
     mark   u8 1: set, 0: removed; u64 value, u8 bytes of the data, text: name, data
 
 Integers are little-endian. A record begins at a multiple of 8, and zeros fill the gap before it.
@@ -71,10 +73,12 @@ TX_HEAD = Struct("<IIQIIBBHQQqIBBB")
 PREPARE_HEAD = Struct("<QqqQIIQ16sqIBB")
 DECISION_HEAD = Struct("<QqqQIIQ16sIBBBH")
 TIME_HEAD = Struct("<Qq")
+CHANGE_HEAD = Struct("<QqBQBBHI")
 ACKS_FRONT = Struct(COMMON.format + TIME_HEAD.format[1:] + "I")
 PREPARE_FRONT = Struct(COMMON.format + PREPARE_HEAD.format[1:])
 DECISION_FRONT = Struct(COMMON.format + DECISION_HEAD.format[1:])
 ACK_RANGE = Struct("<QQ")
+CHANGE_PLACE = Struct("<HQ")
 MARK_FRONT = Struct("<BQBB")
 U64 = Struct("<Q")
 U32 = Struct("<I")

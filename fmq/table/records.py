@@ -18,6 +18,8 @@ from fmq.store.kinds import (
     AckRange,
     Acks,
     Carryover,
+    Changed,
+    ChangeKind,
     Decided,
     Kind,
     Marks,
@@ -134,6 +136,12 @@ def _of_marks(marks: Marks) -> dict[str, Any]:
     return {"tx": marks.tx or None}
 
 
+def _of_change(change: Changed) -> dict[str, Any]:
+    said = {"asked": ChangeKind(change.asked).name, "group": change.group, "value": change.value}
+    said |= {"places": [*change.places], "text": change.text}
+    return {"topic": change.topic or None, "change": json.dumps(said)}
+
+
 def _of_state(state: Carryover) -> dict[str, Any]:
     return {"bytes": len(state.json)}
 
@@ -148,6 +156,7 @@ SAYS: dict[type, Any] = {
     Decided: _of_decided,
     Acks: _of_acks,
     Marks: _of_marks,
+    Changed: _of_change,
     Carryover: _of_state,
     TopicMade: _of_topic,
 }

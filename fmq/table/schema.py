@@ -62,6 +62,7 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
         "decided_by": pa.string(),
         "reason": pa.string(),
         "acks": pa.string(),
+        "change": pa.string(),
         "bodies": pa.list_(pa.binary()),
         "segment": pa.string(),
     },

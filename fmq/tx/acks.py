@@ -38,11 +38,22 @@ class AckSet:
         while ranges and ranges.peekitem(0)[0] <= self.floor:
             self.floor = max(self.floor, ranges.popitem(0)[1])
 
-    def drop_below(self, first: int) -> None:
-        """Raise the floor to `first`, because retention has dropped the messages below it."""
+    def drop_below(self, first: int) -> int:
+        """Raise the floor to `first`, because retention has dropped the messages below it.
+
+        Return how many of them were not acked.
+        """
+        lost = self.count_gaps(self.floor, first)
         if first > self.floor:
             self.floor = first
             self.add(first, first)  # adds nothing, but joins ranges that the floor has reached
+        return lost
+
+    def move_to(self, floor: int) -> None:
+        """Forget all acks: everything below `floor` is acked, and nothing else."""
+        self.floor = floor
+        self.is_empty = False
+        self._ranges.clear()
 
     def _insert(self, first: int, end: int) -> None:
         ranges = self._ranges
@@ -79,6 +90,10 @@ class AckSet:
             return next(self.gaps(first, end), None)
         first = max(first, self.floor)
         return (first, end) if first < end else None
+
+    def count_gaps(self, first: int, end: int) -> int:
+        """Return how many offsets between `first` and `end` are not acked."""
+        return sum(high - low for low, high in self.gaps(first, end))
 
     def count_beyond(self) -> int:
         """Return how many offsets above the floor are acked."""

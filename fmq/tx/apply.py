@@ -35,6 +35,7 @@ from fmq.store.kinds import (
 )
 from fmq.store.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
 from fmq.tx.carryover import check_carried, from_json
+from fmq.tx.changes import apply_change
 from fmq.tx.ledger import Amount, Entry, Ledger, Queue, Topic
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
@@ -365,6 +366,7 @@ def _acks(ledger: Ledger, acks: Acks) -> None:
 OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.MESSAGE: publish_run,
     Kind.ACK: _acks,
+    Kind.CHANGE: apply_change,
     Kind.STATE: _state,
     Kind.TOPIC: topic_applied,
 }

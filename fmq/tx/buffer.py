@@ -43,6 +43,10 @@ class Keeper(Protocol):
     def dropped(self) -> deque[Callable[[], object]]:
         """Functions that release what a dropped transaction held; the next call calls them."""
 
+    @property
+    def moves(self) -> int:
+        """How many times a group was moved or deleted, with what its members hold."""
+
     def change(self, change: Callable[[], None]) -> None:
         """Call `change` under the engine's lock."""
 
@@ -52,6 +56,9 @@ class Ackable(Protocol):
 
     def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
         """Hold it for `holder` instead of its consumer, without a lease; return what to ack."""
+
+    def _check_held_for_transaction(self, holder: object) -> None:
+        """Raise LeaseLost if `holder` does not hold it any more. Under the engine's lock."""
 
     def _end_hold_for_transaction(self, holder: object) -> None:
         """Give it back to its consumer, if `holder` still holds it. Under the engine's lock."""
@@ -100,6 +107,7 @@ class TransactionBuffer:
         self.acks: list[AckRange] = []
         self.marks = MarkBuffer()
         self._held: list[Held] = []
+        self._moves = 0  # those of the keeper when it held its first delivery
         self._if_dropped: Any = None  # a finalizer, for the deliveries that it would ack
         self._savepoints: list[object] = []  # the oldest first
         self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
@@ -198,6 +206,8 @@ class TransactionBuffer:
                 f"tx.ack takes a delivery or a batch of them, not {type(delivery).__name__}"
             )
         held = delivery, object()
+        if not self._held:
+            self._moves = self._keeper.moves
         self._held.append(held)
         self._watch_over_acks()
         try:
@@ -227,6 +237,12 @@ class TransactionBuffer:
         if held:
             self._keeper.change(partial(_release, held))
             del self._held[keep:]
+
+    def check_held(self) -> None:
+        """Raise LeaseLost if a group was moved and a delivery is held no more. Under the lock."""
+        if self._held and self._keeper.moves != self._moves:
+            for ackable, holder in self._held:
+                ackable._check_held_for_transaction(holder)
 
     def held(self) -> list[Ackable]:
         """Return the deliveries that it acks."""

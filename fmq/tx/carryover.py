@@ -60,6 +60,8 @@ def check_carried(state: Any) -> dict[str, Any]:
             check_number("a queue's end", after, check_number("a queue's first", first))
     for ack in check_list("acks", state.get("acks")):
         _check_ack(ack)
+    for group in check_list("groups", state.get("groups", [])):  # an older fmq carried none
+        _check_group(group)
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)
     marks = state.get("marks", {})  # an older fmq carried none
@@ -72,6 +74,16 @@ def check_carried(state: Any) -> dict[str, Any]:
         if type(data) is not str or bytes.fromhex(data).hex() != data:
             raise ValueError(f"a mark's data is {str(data)[:40]}")
     return state
+
+
+def _check_group(subscription: Any) -> None:
+    group, topic, wanted, skipped, lost = check_list("a group", subscription, 5)
+    check_text("a group", group)
+    check_text("a topic", topic)
+    if type(wanted) is not str:
+        raise ValueError(f"a filter is {str(wanted)[:40]}")
+    check_number("what was skipped", skipped)
+    check_number("what was lost", lost)
 
 
 def _check_requests(client: Any) -> None:

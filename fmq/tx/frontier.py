@@ -14,7 +14,17 @@ from collections.abc import Iterable, Sequence
 from fmq.errors import MarkMoved, TooMany
 from fmq.message import Mark
 from fmq.store.index import LaneKey
-from fmq.store.kinds import PRE_MESSAGE, Decided, MarkChange, Marks, Prepare, Record, Run, TopicMade
+from fmq.store.kinds import (
+    PRE_MESSAGE,
+    Changed,
+    Decided,
+    MarkChange,
+    Marks,
+    Prepare,
+    Record,
+    Run,
+    TopicMade,
+)
 from fmq.tx.ledger import Entry, Ledger
 from fmq.tx.marks import MARKS_MAX, NO_MARK, MarkBuffer
 
@@ -31,6 +41,7 @@ class Frontier:
         self._committing: set[str] = set()  # in one phase, under ids that users gave
         self._ending: dict[int, bool] = {}  # by tx: whether it is decided, or else relocated
         self._marks: dict[str, MarkChange] = {}  # of commits
+        self.changes = 0  # CHANGE records on their way
 
     # --- offsets and topics -----------------------------------------------------------------
 
@@ -139,6 +150,8 @@ class Frontier:
                     del self._offsets[key]
             elif isinstance(record, TopicMade):
                 del self._topics[record.name]
+            elif isinstance(record, Changed):
+                self.changes -= 1
             elif isinstance(record, Marks):
                 for change in record.changes:
                     if self._marks.get(change.name) is change:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from fmq.message import Mark
 from fmq.store.index import LaneKey, SegmentIndex
-from fmq.store.kinds import AckRange, Prepare, Run
+from fmq.store.kinds import AckRange, Changed, Prepare, Run
 from fmq.store.latest_run import LatestRun
 from fmq.tx.acks import AckSet
 from fmq.tx.requests import Requests
@@ -55,6 +55,19 @@ class Topic:
         self.queues = [Queue(name, number) for number in range(queues)]
         self.made = False  # whether its TOPIC record is durable
         self.waiting: list[Callable[[], None]] = []  # called once, at the next message
+
+
+class Subscription:
+    """That a group takes the messages of a topic, and what is counted of it there."""
+
+    __slots__ = ("filter", "group", "lost", "skipped", "topic")
+
+    def __init__(self, group: str, topic: str) -> None:
+        self.group = group
+        self.topic = topic
+        self.filter = ""  # what it wants of the topic, as `filters.stored` reads it; "": all
+        self.lost = 0  # messages that retention has taken before an ack
+        self.skipped = 0  # messages that somebody has passed over by hand
 
 
 class Entry:
@@ -105,6 +118,9 @@ class Listener(Protocol):
     def freed(self, ack: AckRange) -> None:
         """Note that the transaction which would have made this ack was rolled back."""
 
+    def changed(self, change: Changed) -> None:
+        """Note that a group or a topic was changed."""
+
 
 GroupKey = tuple[str, str, int]
 
@@ -119,7 +135,7 @@ class Ledger:
         self.undecided_in_all = Amount()
         self.undecided_of: dict[str, Amount] = {}  # by producer
         self.acked: dict[GroupKey, AckSet] = {}
-        self.groups: set[str] = set()
+        self.subscriptions: dict[tuple[str, str], Subscription] = {}  # by group and topic
         self.marks: dict[str, Mark] = {}
         self.held_marks: dict[str, int] = {}  # those that an undecided transaction changes: its tx
         self.requests = Requests()
@@ -184,8 +200,33 @@ class Ledger:
         if acked is None:
             lane = self.queue(topic, queue)
             acked = self.acked[key] = AckSet(0 if lane is None else lane.first)
-            self.groups.add(group)
+            self.subscribe(group, topic)
         return acked
+
+    def subscribe(self, group: str, topic: str) -> Subscription:
+        """Return the subscription of `group` to `topic`, which begins now if there is none."""
+        found = self.subscriptions.get((group, topic))
+        if found is None:
+            found = self.subscriptions[group, topic] = Subscription(group, topic)
+        return found
+
+    def raise_first(self, queue: Queue, first: int) -> None:
+        """Let `queue` begin at `first`, because retention has dropped what is below it."""
+        for (group, topic), subscription in self.subscriptions.items():
+            if topic == queue.topic:
+                acked = self.acked_of(group, topic, queue.number)
+                subscription.lost += acked.drop_below(first)
+        queue.first = max(queue.first, first)
+
+    def _lost_below(self, subscription: Subscription, firsts: Mapping[LaneKey, int]) -> int:
+        """Return how many messages the group loses if the queues begin at `firsts`."""
+        lost = 0
+        for (topic, number), first in firsts.items():
+            queue = self.queue(topic, number) if topic == subscription.topic else None
+            if queue is not None:
+                acked = self.acked.get((subscription.group, topic, number)) or AckSet(queue.first)
+                lost += acked.count_gaps(acked.floor, first)
+        return lost
 
     def oldest_undecided(self) -> int | None:
         """Return where the append of the oldest undecided transaction begins, if there is one."""
@@ -226,6 +267,10 @@ class Ledger:
                 for key, acked in sorted(self.acked.items())
                 if not acked.is_empty  # of a group that has polled and not acked
             ],
+            "groups": [
+                [*key, each.filter, each.skipped, each.lost + self._lost_below(each, firsts)]
+                for key, each in sorted(self.subscriptions.items())
+            ],
             "requests": self.requests.carried(),
             "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
         }
@@ -240,7 +285,7 @@ class Ledger:
                 self._grow(topic, len(ranges))
             topic.made = True
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
-                queue.first = max(queue.first, first)
+                self.raise_first(queue, first)
                 queue.next = max(queue.next, after)
                 queue.settled = True
         for group, name, number, floor, ranges in state["acks"]:
@@ -248,6 +293,11 @@ class Ledger:
             acked.add(0, floor)
             for first, end in ranges:
                 acked.add(first, end)
+        for group, name, wanted, skipped, lost in state.get("groups", ()):
+            subscription = self.subscribe(group, name)
+            subscription.filter = wanted
+            subscription.skipped = max(subscription.skipped, skipped)
+            subscription.lost = max(subscription.lost, lost)
         self.requests.carry(state.get("requests", []))
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))

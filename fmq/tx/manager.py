@@ -162,6 +162,7 @@ class TransactionManager:
         """Plan the append that commits a transaction at once. Under the lock."""
         transaction, append = what
         self.in_use.check_unused(transaction.tx_id)
+        transaction.check_held()
         self.writer.frontier.check_marks(transaction.marks)
         records = append.records
         commit: Decided = records[-1]
@@ -193,6 +194,7 @@ class TransactionManager:
         transaction, append = what
         writer, (prepare, *rest) = self.writer, append.records
         self.in_use.check_unused(transaction.tx_id)
+        transaction.check_held()
         writer.frontier.check_marks(transaction.marks)
         self.limits.check_open(self._ledger, writer.frontier.preparing(), prepare)
         prepare.reserved = Reserve.needed_for(append.size)

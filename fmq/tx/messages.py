@@ -178,8 +178,7 @@ class Messages:
         Each queue is shown at one instant. Between two queues other calls may have the lock.
         """
         with self.lock:
-            keys = [*self.ledger.acked]
-        taken = sorted({key[:2] for key in keys if group is None or key[0] == group})
+            taken = sorted(key for key in self.ledger.subscriptions if group in (None, key[0]))
         found = []
         for name, topic in taken:
             known = self.ledger.topics.get(topic)
@@ -190,9 +189,12 @@ class Messages:
 
     def _group_info(self, group: str, queue: Queue) -> GroupInfo:
         acked = self.ledger.acked.get((group, queue.topic, queue.number)) or AckSet(queue.first)
-        unread = sum(end - first for first, end in acked.gaps(queue.first, queue.next))
+        subscription = self.ledger.subscriptions.get((group, queue.topic))
         return GroupInfo(
-            group, queue.topic, queue.number, acked.floor, acked.count_beyond(), unread
+            *(group, queue.topic, queue.number, acked.floor, acked.count_beyond()),
+            unread=acked.count_gaps(queue.first, queue.next),
+            lost=0 if subscription is None else subscription.lost,
+            skipped=0 if subscription is None else subscription.skipped,
         )
 
     # --- waiting --------------------------------------------------------------------------------

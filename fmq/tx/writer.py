@@ -44,6 +44,7 @@ class Writer:
         self.clock = clock
         self.options = options
         self.frontier = Frontier(ledger)
+        self.moves = 0  # of groups: then deliveries that transactions hold may be lost
         self._changing = commit_queue.changing
         self._spares, self._time_us = journal.spares, clock.time_us
         # Functions that release what a dropped transaction or consumer held. The garbage collector

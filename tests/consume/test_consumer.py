@@ -9,6 +9,7 @@ import pytest
 
 import fmq
 from fmq import Batch, Consumer, Delivery, Engine, Message
+from fmq.consume.rooms import Member
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside
@@ -370,12 +371,13 @@ def test_a_poll_skips_messages_that_retention_drops_after_the_claim(
                 engine.send("t", b"x" * 500)
 
         messages = MessagesWithEvent(parts.messages, drop)
+        parts.group_changes.join("g", ("t",))
         with Consumer(
             messages,  # type: ignore[arg-type]
             parts.groups,
             parts.writer,
             lambda: None,
-            ("t",),
+            Member("m", ("t",)),
             "g",
             30.0,
             lambda: None,

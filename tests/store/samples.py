@@ -15,11 +15,14 @@ from fmq.store.kinds import (
     AckRange,
     Acks,
     Carryover,
+    Changed,
+    ChangeKind,
     Decided,
     Kind,
     MarkChange,
     Marks,
     Prepare,
+    QueuePlace,
     Record,
     Run,
     TopicMade,
@@ -77,6 +80,8 @@ def examples() -> dict[str, Record]:
     records["ACK"] = Acks(acks, 1_700, 64)
     changes = MarkChange("source ä", 1 << 63, b"page 3"), MarkChange("gone", 0, None)
     records["MARK"] = Marks(changes, 1_700, 64)
+    places = QueuePlace(0, 1 << 40), QueuePlace(4095, 0)
+    records["CHANGE"] = Changed(ChangeKind.SEEK, "pack ä", "orders", places, 7, "tags:paid", 1_700)
     records["STATE"] = Carryover(b'{"floor": 64}', 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
     return records
@@ -206,6 +211,16 @@ plain_records: st.SearchStrategy[Record] = st.one_of(
     decisions,
     st.builds(Acks, st.lists(acks, max_size=5), times, u64),
     st.builds(Marks, st.lists(mark_changes, max_size=5), times, u64),
+    st.builds(
+        Changed,
+        st.sampled_from(ChangeKind),
+        texts(),
+        texts(),
+        st.lists(st.builds(QueuePlace, u16, u64), max_size=5),
+        u64,
+        texts(1000),
+        times,
+    ),
     st.builds(Carryover, st.binary(max_size=200), times),
     st.builds(TopicMade, texts(), u16, times),
 )

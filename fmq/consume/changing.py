@@ -1,0 +1,207 @@
+"""Making, moving and deleting groups. Each step is one append of CHANGE records.
+
+One such append is under way at a time: each is planned on what the one before has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from fmq.clock import as_us
+from fmq.consume.groups import Groups
+from fmq.errors import BadOption, GroupExists, OffsetBeyond, StillUndecided, UnknownGroup
+from fmq.store.journal import Append
+from fmq.store.kinds import Changed, ChangeKind, QueuePlace
+from fmq.tx.ledger import Queue
+from fmq.tx.messages import Messages
+from fmq.tx.names import check_count, check_name, no_queue
+from fmq.tx.writer import Writer
+
+EARLIEST, LATEST = "earliest", "latest"
+At = str | int | datetime
+
+
+class GroupChanges:
+    """What changes the groups of one engine, for callers and for new consumers."""
+
+    def __init__(self, writer: Writer, groups: Groups, messages: Messages) -> None:
+        self._writer = writer
+        self._ledger = writer.ledger
+        self._groups = groups
+        self._messages = messages
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    def make(self, group: str, topic: str, at: At) -> None:
+        """Make a group of `topic` that begins at `at`; raise GroupExists."""
+        group, topic = check_name("group", group), check_name("topic", topic)
+        find = self._finder(topic, at)
+
+        def plan() -> list[Changed]:
+            if (group, topic) in self._ledger.subscriptions:
+                raise GroupExists(group, topic)
+            places = [QueuePlace(queue.number, find(queue)) for queue in self._queues(topic)]
+            return [Changed(ChangeKind.MAKE_GROUP, group, topic, places)]
+
+        self._run(plan)
+
+    def join(self, group: str, topics: Iterable[str]) -> None:
+        """Make the group of each of `topics` that it does not take from yet, at the earliest."""
+        known = self._ledger.subscriptions
+        names = [topic for topic in topics if (group, topic) not in known]
+
+        def plan() -> list[Changed]:
+            return [
+                Changed(ChangeKind.MAKE_GROUP, group, topic)
+                for topic in names
+                if (group, topic) not in known
+            ]
+
+        if names or self._writer.frontier.changes:
+            self._run(plan)
+
+    def seek(self, group: str, topic: str, number: int | None, at: At) -> None:
+        """Let `group` go on at `at` in one queue of `topic`, or in all of them.
+
+        What it has acked from there on is redelivered.
+        """
+        if number is not None:
+            number = check_count("queue", number, 0)
+        find = self._finder(topic, at)
+
+        def plan() -> list[Changed]:
+            self._check_known(group, topic)
+            self._check_decided(group, topic, number)
+            queues = self._queues(topic, number)
+            if type(at) is int and len(queues) > 1:
+                raise BadOption(
+                    f"offset={at}: the topic {topic!r} has {len(queues)} queues, and each has "
+                    "offsets of its own. Nothing was changed; name one of them with queue=."
+                )
+            places = [QueuePlace(queue.number, find(queue)) for queue in queues]
+            return [Changed(ChangeKind.SEEK, group, topic, places)]
+
+        def planned() -> None:
+            moved = [(group, topic, queue.number) for queue in self._queues(topic, number)]
+            self._groups.begin_move(moved)
+
+        self._run(plan, planned)
+
+    def skip(self, group: str, topic: str, number: int, offset: int, count: int) -> None:
+        """Let `group` pass over `count` messages from `offset` on."""
+        number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
+        count = check_count("count", count)
+
+        def plan() -> list[Changed]:
+            self._check_known(group, topic)
+            self._check_decided(group, topic, number)
+            (queue,) = self._queues(topic, number)
+            _check_end(queue, offset + count)
+            return [Changed(ChangeKind.SKIP, group, topic, [QueuePlace(number, offset)], count)]
+
+        self._run(plan)
+
+    def check_known(self, group: str) -> None:
+        """Raise UnknownGroup if there is no `group`."""
+        with self._writer.commit_queue.lock:
+            self._check_known(group)
+
+    def delete(self, group: str) -> None:
+        """Delete `group` in all its topics. Nothing is kept for it any more."""
+
+        def plan() -> list[Changed]:
+            self._check_known(group)
+            self._check_decided(group)
+            return [Changed(ChangeKind.DELETE_GROUP, group, "")]
+
+        def planned() -> None:
+            self._groups.begin_delete(group, UnknownGroup(group, was_deleted=True))
+
+        self._run(plan, planned)
+
+    # --- how a change is planned ----------------------------------------------------------------
+
+    def _run(
+        self, plan: Callable[[], list[Changed]], planned: Callable[[], None] | None = None
+    ) -> None:
+        """Write the changes that `plan` returns, durably. `planned` is called once they are
+        pending.
+        """
+        writer, frontier = self._writer, self._writer.frontier
+
+        def plan_alone(_: None) -> bool:
+            writer.release_dropped()
+            if frontier.changes:
+                return False
+            changes = plan()
+            if changes:
+                writer.send(Append(changes))
+                frontier.changes += len(changes)
+                if planned is not None:
+                    writer.moves += 1
+                    planned()
+            return True
+
+        while not writer.commit_queue.run(plan_alone, None, True):
+            writer.commit_queue.flush(force=True)
+
+    def _finder(self, topic: str, at: At) -> Callable[[Queue], int]:
+        """Return what finds the offset of `at` in a queue. It is called under the lock, in a plan.
+
+        Raises TypeError or BadOption.
+        """
+        if at == EARLIEST:
+            return lambda queue: queue.first
+        if at == LATEST:
+            next_offset = self._writer.frontier.next_offset
+            return lambda queue: next_offset(queue.topic, queue.number)
+        if isinstance(at, datetime):
+            known = self._ledger.topics.get(topic)
+            time_us = as_us(at)
+            found = {
+                queue.number: self._messages.offset_at(topic, queue.number, time_us)
+                for queue in (() if known is None else known.queues)
+            }
+            return lambda queue: max(found.get(queue.number, 0), queue.first)
+        if isinstance(at, str):
+            raise BadOption(
+                f"{at!r}: a group begins at {EARLIEST!r}, {LATEST!r}, an offset or a time. "
+                "Nothing was changed."
+            )
+        offset = check_count("offset", at, 0)
+
+        def exactly(queue: Queue) -> int:
+            _check_end(queue, offset)
+            return max(offset, queue.first)
+
+        return exactly
+
+    def _queues(self, topic: str, number: int | None = None) -> list[Queue]:
+        """Return one queue of `topic`, or all; none if it does not exist yet. Raises BadName."""
+        known = self._ledger.topics.get(topic)
+        queues = [] if known is None else known.queues
+        if number is None:
+            return queues
+        if number >= len(queues):
+            raise no_queue(topic, number, len(queues))
+        return [queues[number]]
+
+    def _check_known(self, group: str, topic: str = "") -> None:
+        """Raise UnknownGroup unless `group` takes from `topic`, or from any topic."""
+        topics = [taken for known, taken in self._ledger.subscriptions if known == group]
+        if not topics or topic not in ("", *topics):
+            raise UnknownGroup(group, topic, topics)
+
+    def _check_decided(self, group: str, topic: str = "", number: int | None = None) -> None:
+        """Raise StillUndecided if a transaction acks messages there."""
+        prepares = [entry.prepare for entry in self._ledger.undecided.values()]
+        for prepare in (*prepares, *self._writer.frontier.preparing()):
+            for ack in prepare.acks:
+                if ack.group == group and topic in ("", ack.topic) and number in (None, ack.queue):
+                    raise StillUndecided(prepare.tx_id, group, ack.topic, ack.queue)
+
+
+def _check_end(queue: Queue, offset: int) -> None:
+    if offset > queue.next:
+        raise OffsetBeyond(queue.topic, queue.number, offset, queue.next)

@@ -1,0 +1,119 @@
+"""What a program asks of one group: where it is, who is in it, and to move or delete it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from fmq.consume.changing import EARLIEST, At, GroupChanges
+from fmq.errors import BadOption
+from fmq.results import GroupInfo, MemberInfo
+
+
+class Group:
+    """A group of an engine, made by `engine.group`."""
+
+    def __init__(
+        self,
+        name: str,
+        changes: GroupChanges,
+        infos: Callable[[str], list[GroupInfo]],
+        members: Callable[[str], list[MemberInfo]],
+    ) -> None:
+        self._name = name
+        self._changes = changes
+        self._infos = infos
+        self._members = members
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def infos(self) -> list[GroupInfo]:
+        """Return how far it is in each queue of its topics."""
+        return self._infos(self._name)
+
+    def members(self) -> list[MemberInfo]:
+        """Return its members, with the queues that belong to each."""
+        return self._members(self._name)
+
+    def seek(
+        self,
+        topic: str,
+        *,
+        queue: int | None = None,
+        offset: int | None = None,
+        time: datetime | None = None,
+        to: str | None = None,
+    ) -> None:
+        """Go on at `offset`, at the first message that is not older than `time`, or at `to`, which
+        is "earliest" or "latest", in one queue of `topic` or in all.
+
+        Acks from there on are taken back, and deliveries in hand raise LeaseLost. Raises
+        StillUndecided while an undecided transaction acks messages there.
+        """
+        given: list[At] = [at for at in (offset, time, to) if at is not None]
+        if len(given) != 1:
+            raise BadOption(
+                "seek takes one of offset=, time= and to=, as in "
+                f"seek({topic!r}, to={EARLIEST!r}). Nothing was changed."
+            )
+        self._changes.seek(self._name, topic, queue, given[0])
+
+    def skip(self, topic: str, queue: int, offset: int, *, count: int = 1) -> None:
+        """Pass over `count` messages from `offset` on, such as damaged ones.
+
+        They are counted in `skipped`, unless the group had acked them.
+        """
+        self._changes.skip(self._name, topic, queue, offset, count)
+
+    def delete(self) -> None:
+        """Delete it in all its topics: nothing is kept for it any more.
+
+        Its members get UnknownGroup. Raises StillUndecided while an undecided transaction acks
+        messages for it.
+        """
+        self._changes.delete(self._name)
+
+    def explain(self) -> str:
+        """Return, as text, who reads what and why."""
+        return explained(self._name, self.infos(), self.members())
+
+    def __repr__(self) -> str:
+        return f"<Group {self._name!r}>"
+
+
+def explained(name: str, infos: list[GroupInfo], members: list[MemberInfo]) -> str:
+    """Return a line for each topic, queue and member of a group."""
+    lines = [f"group {name}"]
+    strategy = members[0].strategy if members else None
+    for topic in sorted({info.topic for info in infos} | {t for m in members for t in m.topics}):
+        readers = [member for member in members if topic in member.topics]
+        if not readers:
+            why = "no member reads it now"
+        elif strategy is None:
+            why = f"{_names(readers)} compete for its messages"
+        else:
+            why = f"{strategy} shares its queues among {_names(readers)}"
+        lines.append(f"  {topic}: {why}")
+        for info in infos:
+            if info.topic == topic:
+                owners = [m.name for m in readers if (topic, info.queue) in m.owns]
+                owner = f", {owners[0]}" if owners else ", nobody" if strategy else ""
+                lines.append(f"    queue {info.queue}{owner}: {_progress(info)}")
+    return "\n".join(lines)
+
+
+def _names(members: list[MemberInfo]) -> str:
+    return ", ".join(member.name for member in members)
+
+
+def _progress(info: GroupInfo) -> str:
+    parts = [f"acked below {info.acked_below}", f"{info.unread} unread"]
+    if info.behind_seconds:
+        parts.append(f"{info.behind_seconds:.1f} s behind")
+    if info.lost:
+        parts.append(f"{info.lost} lost to retention")
+    if info.skipped:
+        parts.append(f"{info.skipped} skipped")
+    return ", ".join(parts)

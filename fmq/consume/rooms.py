@@ -1,0 +1,249 @@
+"""The members of a group, and which of its queues each of them has.
+
+Without a strategy all members of a group take from all queues of their topics. With one, each queue
+belongs to one member. Guarded by the engine's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from fmq.errors import MemberReplaced, StrategyDiffers, TopicsDiffer
+from fmq.processes import name_of_this_process
+from fmq.results import MemberInfo
+from fmq.tx.names import check_name
+
+Strategy = Callable[..., dict[str, list[int]]]
+
+
+def allocate(
+    strategy: Strategy, queues: list[int], names: list[str], had: dict[str, list[int]]
+) -> dict[str, list[int]]:
+    return strategy(queues, names)
+
+
+logger = logging.getLogger("fmq.groups")
+
+
+class OwnedQueue(NamedTuple):
+    """A queue that a member gets or loses."""
+
+    topic: str
+    queue: int
+
+
+class Member:
+    """One consumer, as its group knows it."""
+
+    __slots__ = (
+        *("gained", "is_told", "lost", "name", "refusal", "seen", "strategy", "strict"),
+        *("topics", "waiting"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        topics: tuple[str, ...],
+        strategy: Strategy | None = None,
+        *,
+        strict: bool = False,
+        is_told: bool = False,
+    ) -> None:
+        """A `strict` one is in no group with others that read other topics. One that `is_told` of
+        the queues that it gets and loses is so in its next poll.
+        """
+        self.name = name
+        self.topics = topics
+        self.strategy = strategy
+        self.strict = strict
+        self.is_told = is_told
+        self.seen = 0.0  # when it last polled, acked or extended
+        self.waiting: set[object] = set()  # the wakeups of its polls that wait
+        self.refusal: Exception | None = None  # why it is no member any more, for good
+        self.lost: list[OwnedQueue] = []  # what it does not know yet
+        self.gained: list[OwnedQueue] = []
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether its queues have changed since it was told."""
+        return bool(self.lost or self.gained)
+
+    def take_news(self) -> tuple[list[OwnedQueue], list[OwnedQueue]]:
+        """Return what it has lost and gained since it was told, and note that it is told now."""
+        news = self.lost, self.gained
+        self.lost, self.gained = [], []
+        return news
+
+    def note(self, moved: OwnedQueue, *, gained: bool) -> None:
+        """Note that it gains or loses a queue. A queue that it never knew of is no news."""
+        if not self.is_told:
+            return
+        here, there = (self.gained, self.lost) if gained else (self.lost, self.gained)
+        if not gained and moved in there:
+            there.remove(moved)
+        else:
+            here.append(moved)
+
+
+_numbers = count(1)
+
+
+def check_member(
+    name: str | None,
+    topics: tuple[str, ...],
+    strategy: str | Strategy | None,
+    *,
+    strict: bool,
+    is_told: bool,
+) -> Member:
+    """Return a member of these topics; raise TypeError, BadName or what refuses the strategy."""
+    if name is None:
+        name = f"{name_of_this_process()}-{next(_numbers)}"
+    else:
+        name = check_name("member", name)
+    return Member(name, topics, strategy, strict=strict, is_told=is_told)
+
+
+class GroupRoom:
+    """The members of one group."""
+
+    def __init__(self, group: str, timeout: float, queues_of: Callable[[str], int]) -> None:
+        """A member is out after `timeout` seconds without a sign of life."""
+        self.group = group
+        self._timeout = timeout
+        self._queues_of = queues_of
+        self.members: dict[str, Member] = {}
+        self.strategy: Strategy | None = None
+        self.owners: dict[str, list[Member | None]] = {}  # by topic, then by queue
+        self.next_death = math.inf  # no member is out before it
+
+    # --- who is in ------------------------------------------------------------------------------
+
+    def check(self, member: Member) -> None:
+        """Raise StrategyDiffers or TopicsDiffer if `member` cannot come in."""
+        others = [each for name, each in self.members.items() if name != member.name]
+        if others and member.strategy != self.strategy:
+            raise StrategyDiffers(self.group, member.strategy, self.strategy)
+        for other in others:
+            if (member.strict or other.strict) and set(other.topics) != set(member.topics):
+                both = member.name, member.topics, other.name, other.topics
+                raise TopicsDiffer(self.group, *both)
+
+    def enter(self, member: Member, now: float) -> Member | None:
+        """Take `member` in. Return the one of the same name before it, which is out."""
+        before = self.members.pop(member.name, None)
+        if before is not None:
+            before.refusal = MemberReplaced(self.group, member.name)
+        if not self.members:
+            self.strategy = member.strategy
+        self.members[member.name] = member
+        self.see(member, now)
+        return before
+
+    def see(self, member: Member, now: float) -> None:
+        """Note a sign of life."""
+        member.seen = now
+        self.next_death = min(self.next_death, now + self._timeout)
+
+    def leave(self, member: Member) -> bool:
+        """Let `member` out. Return whether it was in."""
+        if self.members.get(member.name) is not member:
+            return False
+        del self.members[member.name]
+        return True
+
+    def expire(self, now: float) -> list[Member]:
+        """Let those out that gave no sign of life, and return them."""
+        dead = []
+        self.next_death = math.inf
+        for member in [*self.members.values()]:
+            if member.waiting:
+                member.seen = now
+            if member.seen + self._timeout <= now:
+                del self.members[member.name]
+                dead.append(member)
+                logger.warning(
+                    "member %r of group %r is out: no poll, ack or extension for %g s. What it "
+                    "had goes to the others. It comes in again with its next poll.",
+                    *(member.name, self.group, self._timeout),
+                )
+            else:
+                self.next_death = min(self.next_death, member.seen + self._timeout)
+        return dead
+
+    def infos(self, now: float) -> list[MemberInfo]:
+        """Return all members."""
+        strategy = None if self.strategy is None else str(self.strategy)
+        return [
+            MemberInfo(
+                *(member.name, member.topics, self._owned_by(member), strategy),
+                0.0 if member.waiting else now - member.seen,
+            )
+            for member in self.members.values()
+        ]
+
+    def _owned_by(self, member: Member) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            (topic, number)
+            for topic, owners in self.owners.items()
+            for number, owner in enumerate(owners)
+            if owner is member
+        )
+
+    # --- who has what ---------------------------------------------------------------------------
+
+    @property
+    def is_stale(self) -> bool:
+        """Return whether topics have other queues than when they were shared out."""
+        return any(len(owners) != self._queues_of(topic) for topic, owners in self.owners.items())
+
+    def share_out(self) -> list[tuple[OwnedQueue, Member | None, Member | None]]:
+        """Share the queues of each topic among those who read it, by the strategy.
+
+        Return what moves, with its former and its new owner.
+        """
+        if self.strategy is None:
+            return []
+        moved: list[tuple[OwnedQueue, Member | None, Member | None]] = []
+        topics = dict.fromkeys(topic for member in self.members.values() for topic in member.topics)
+        for topic in dict.fromkeys((*self.owners, *topics)):
+            before = self.owners.get(topic, [])
+            readers = {name: each for name, each in self.members.items() if topic in each.topics}
+            now = self._owners_of(topic, readers, before)
+            for number in range(max(len(before), len(now))):
+                old = before[number] if number < len(before) else None
+                new = now[number] if number < len(now) else None
+                if old is not new:
+                    moved.append((OwnedQueue(topic, number), old, new))
+            if readers:
+                self.owners[topic] = now
+            else:
+                self.owners.pop(topic, None)
+        for owned, old, new in moved:
+            if old is not None:
+                old.note(owned, gained=False)
+            if new is not None:
+                new.note(owned, gained=True)
+        return moved
+
+    def _owners_of(
+        self, topic: str, readers: dict[str, Member], before: Sequence[Member | None]
+    ) -> list[Member | None]:
+        """Return who owns each queue of `topic` from now on."""
+        owners: list[Member | None] = [None] * self._queues_of(topic)
+        if not readers or not owners:
+            return owners
+        assert self.strategy is not None
+        had: dict[str, list[int]] = {name: [] for name in readers}
+        for number, owner in enumerate(before[: len(owners)]):
+            if owner is not None and owner.name in had:
+                had[owner.name].append(number)
+        queues, names = [*range(len(owners))], sorted(readers)
+        for name, numbers in allocate(self.strategy, queues, names, had).items():
+            for number in numbers:
+                owners[number] = readers[name]
+        return owners

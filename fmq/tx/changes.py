@@ -1,0 +1,88 @@
+"""The transitions of CHANGE: what it makes of the groups and topics in the ledger.
+
+`tx/apply` calls `apply_change` for each CHANGE, in a replay and in the running engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmq.store.kinds import Changed, ChangeKind
+from fmq.tx.ledger import Ledger, Queue
+from fmq.tx.state import IllegalStep
+
+
+def apply_change(ledger: Ledger, change: Changed) -> None:
+    """Change `ledger` as `change` says; raise IllegalStep if it cannot be where it is."""
+    CHANGES[change.asked](ledger, change)
+    if ledger.listener is not None:
+        ledger.listener.changed(change)
+
+
+def _make_group(ledger: Ledger, change: Changed) -> None:
+    if (change.group, change.topic) in ledger.subscriptions:
+        raise IllegalStep(f"the group {change.group!r} of {change.topic!r} is made a second time")
+    ledger.subscribe(change.group, change.topic).filter = change.text
+    _move(ledger, change)
+
+
+def _seek(ledger: Ledger, change: Changed) -> None:
+    _check_group(ledger, change)
+    _move(ledger, change)
+
+
+def _move(ledger: Ledger, change: Changed) -> None:
+    for number, offset in change.places:
+        queue = _queue(ledger, change, number)
+        if offset > queue.next and queue.settled:
+            raise IllegalStep(f"a group at {offset} of {queue.topic}/{number}, beyond its end")
+        ledger.acked_of(change.group, change.topic, number).move_to(max(offset, queue.first))
+
+
+def _skip(ledger: Ledger, change: Changed) -> None:
+    _check_group(ledger, change)
+    for number, offset in change.places:
+        end = offset + change.value
+        queue = _queue(ledger, change, number)
+        if end > queue.next and queue.settled:
+            raise IllegalStep(f"a group skips {queue.topic}/{number} up to {end}, beyond its end")
+        acked = ledger.acked_of(change.group, change.topic, number)
+        skipped = acked.count_gaps(offset, end)
+        acked.add(offset, end)
+        ledger.subscribe(change.group, change.topic).skipped += skipped
+
+
+def _filter(ledger: Ledger, change: Changed) -> None:
+    _check_group(ledger, change)
+    ledger.subscribe(change.group, change.topic).filter = change.text
+
+
+def _delete_group(ledger: Ledger, change: Changed) -> None:
+    gone = [key for key in ledger.subscriptions if key[0] == change.group]
+    if not gone and not ledger.unsettled:
+        raise IllegalStep(f"the group {change.group!r}, which does not exist, is deleted")
+    for key in gone:
+        del ledger.subscriptions[key]
+    for place in [key for key in ledger.acked if key[0] == change.group]:
+        del ledger.acked[place]
+
+
+def _check_group(ledger: Ledger, change: Changed) -> None:
+    if (change.group, change.topic) not in ledger.subscriptions and not ledger.unsettled:
+        raise IllegalStep(f"the group {change.group!r} does not take from {change.topic!r}")
+
+
+def _queue(ledger: Ledger, change: Changed, number: int) -> Queue:
+    queue = ledger.queue_met(change.topic, number)
+    if queue is None:
+        raise IllegalStep(f"a change of {change.topic}/{number}, which was never made")
+    return queue
+
+
+CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
+    ChangeKind.MAKE_GROUP: _make_group,
+    ChangeKind.SEEK: _seek,
+    ChangeKind.SKIP: _skip,
+    ChangeKind.FILTER: _filter,
+    ChangeKind.DELETE_GROUP: _delete_group,
+}

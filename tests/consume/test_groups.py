@@ -1,0 +1,229 @@
+"""Groups as things: they are made, moved, made to pass over messages, and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fmq import Engine
+from fmq.errors import (
+    BadName,
+    BadOption,
+    GroupExists,
+    LeaseLost,
+    OffsetBeyond,
+    StillUndecided,
+    UnknownGroup,
+)
+from tests.small import CrashDisk, check, fill, opened
+
+
+@pytest.fixture
+def disk() -> CrashDisk:
+    return CrashDisk()
+
+
+@pytest.fixture
+def engine(disk: CrashDisk) -> Iterator[Engine]:
+    with opened(disk) as engine:
+        for number in range(10):
+            engine.send("t", b"%d" % number)
+        yield engine
+    check(disk)
+
+
+def taken(engine: Engine, group: str = "g", topic: str = "t") -> list[bytes]:
+    """What a new member of the group gets now, and acks."""
+    got = []
+    with engine.consumer(topic, group=group) as consumer:
+        while deliveries := consumer.poll():
+            for delivery in deliveries:
+                got.append(delivery.body)
+                delivery.ack()
+    return got
+
+
+@pytest.mark.parametrize(
+    ("at", "first"), [("earliest", b"0"), ("latest", b"new"), (7, b"7"), (10, b"new")]
+)
+def test_a_group_begins_where_it_was_made(
+    engine: Engine, disk: CrashDisk, at: str | int, first: bytes
+) -> None:
+    engine.create_group("g", "t", at=at)
+    engine.send("t", b"new")
+    engine.close()
+    with opened(disk) as again:
+        assert taken(again)[0] == first
+
+
+def test_a_group_is_made_once_for_each_topic(engine: Engine) -> None:
+    engine.create_group("g", "t")
+    with pytest.raises(GroupExists, match="seek"):
+        engine.create_group("g", "t")
+    engine.create_group("g", "later", at="latest")
+    engine.send("later", b"x")
+    assert taken(engine, topic="later") == [b"x"]
+
+
+@pytest.mark.parametrize("at", ["first", -1, 11, 1.5])
+def test_a_group_cannot_begin_there(engine: Engine, at: object) -> None:
+    with pytest.raises((BadOption, OffsetBeyond, TypeError)):
+        engine.create_group("g", "t", at=at)  # type: ignore[arg-type]
+    with pytest.raises(UnknownGroup):
+        engine.group("g")
+
+
+def test_a_seek_back_redelivers_what_was_acked_and_is_durable(
+    engine: Engine, disk: CrashDisk
+) -> None:
+    assert len(taken(engine)) == 10
+    engine.group("g").seek("t", offset=8)
+    assert taken(engine) == [b"8", b"9"]
+    engine.group("g").seek("t", to="earliest")
+    engine.close()
+    with opened(disk) as again:
+        assert len(taken(again)) == 10
+
+
+def test_a_seek_forward_passes_over_messages(engine: Engine) -> None:
+    engine.create_group("g", "t")
+    engine.group("g").seek("t", to="latest")
+    assert taken(engine) == []
+    engine.send("t", b"new")
+    assert taken(engine) == [b"new"]
+
+
+def test_what_is_in_hand_is_lost_by_a_seek(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        old = consumer.poll(limit=3)
+        engine.group("g").seek("t", offset=1)
+        with pytest.raises(LeaseLost):
+            old[1].ack()
+        with pytest.raises(LeaseLost):
+            old[2].release()
+        assert [each.body for each in consumer.poll(limit=2)] == [b"1", b"2"]
+
+
+def test_a_transaction_that_holds_a_delivery_loses_it_by_a_seek(engine: Engine) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        tx = engine.transaction()
+        tx.ack(delivery)
+        tx.send("u", b"x")
+        engine.group("g").seek("t", offset=0)
+        with pytest.raises(LeaseLost):
+            tx.commit()
+        tx.rollback()
+        assert engine.groups("g")[0].acked_below == 0
+        assert [each.body for each in consumer.poll(limit=1)] == [b"0"]
+
+
+def test_an_undecided_ack_stands_in_the_way(engine: Engine, disk: CrashDisk) -> None:
+    with engine.consumer("t", group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        tx = engine.transaction(tx_id="pay-1")
+        tx.ack(delivery)
+        tx.prepare()
+        group = engine.group("g")
+        for step in (
+            lambda: group.seek("t", to="earliest"),
+            lambda: group.skip("t", 0, 0),
+            group.delete,
+        ):
+            with pytest.raises(StillUndecided, match="pay-1"):
+                step()
+        tx.commit()
+        group.seek("t", offset=0)
+    assert len(taken(engine)) == 10
+
+
+def test_skipped_messages_are_passed_over_and_counted(engine: Engine, disk: CrashDisk) -> None:
+    engine.create_group("g", "t")
+    engine.group("g").skip("t", 0, 2, count=2)
+    assert taken(engine) == [b"0", b"1", *(b"%d" % n for n in range(4, 10))]
+    engine.group("g").skip("t", 0, 3)  # acked by now, so it is not counted again
+    engine.close()
+    with opened(disk) as again:
+        (info,) = again.groups("g")
+        assert (info.skipped, info.unread) == (2, 0)
+
+
+def test_bad_skips_are_refused(engine: Engine) -> None:
+    engine.create_group("g", "t")
+    group = engine.group("g")
+    with pytest.raises(OffsetBeyond):
+        group.skip("t", 0, 10)
+    with pytest.raises(BadName):
+        group.skip("t", 1, 0)
+    with pytest.raises(BadOption):
+        group.skip("t", 0, 0, count=0)
+    with pytest.raises(UnknownGroup, match="takes from t, and not from u"):
+        group.skip("u", 0, 0)
+
+
+def test_a_deleted_group_is_gone_in_all_topics(engine: Engine, disk: CrashDisk) -> None:
+    engine.send("u", b"x")
+    with engine.consumer(["t", "u"], group="g") as consumer:
+        (delivery,) = consumer.poll(limit=1)
+        engine.group("g").delete()
+        with pytest.raises(LeaseLost):
+            delivery.ack()
+        with pytest.raises(UnknownGroup, match="was deleted"):
+            consumer.poll()
+    with pytest.raises(UnknownGroup):
+        engine.group("g")
+    engine.close()
+    with opened(disk) as again:
+        assert again.groups() == []
+        assert len(taken(again)) == 10  # it begins anew
+
+
+def test_seek_takes_one_aim(engine: Engine) -> None:
+    engine.create_group("g", "t")
+    group = engine.group("g")
+    with pytest.raises(BadOption, match="one of"):
+        group.seek("t")
+    with pytest.raises(BadOption, match="one of"):
+        group.seek("t", offset=1, to="latest")
+    with pytest.raises(BadOption):
+        group.seek("t", to="middle")
+
+
+def test_what_retention_takes_is_counted_and_logged(
+    disk: CrashDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(disk, retain_bytes=8192, keep_unread=False) as engine:
+        engine.send("t", b"0")
+        engine.create_group("g", "t")
+        fill(engine, "t")
+        fill(engine, "t")
+        (lane,), (info,) = engine.queues("t"), engine.groups("g")
+        assert info.lost == lane.first > 0
+        engine.checkpoint()
+    assert "'g' has lost" in caplog.text
+    with opened(disk, retain_bytes=8192, keep_unread=False) as engine:
+        assert engine.groups("g")[0].lost == info.lost
+        assert len(taken(engine)) == lane.next - lane.first
+    check(disk)
+
+
+def test_a_group_that_never_acked_keeps_its_messages(disk: CrashDisk) -> None:
+    with opened(disk, retain_bytes=8192) as engine:
+        engine.send("t", b"0")
+        engine.create_group("g", "t")
+        fill(engine, "t")
+        fill(engine, "t")
+        assert engine.queues("t")[0].first == 0
+        engine.group("g").delete()
+        fill(engine, "t")
+        assert engine.queues("t")[0].first > 0
+    check(disk)
+
+
+def test_explain_says_who_reads_what(engine: Engine) -> None:
+    with engine.consumer("t", group="g", member="ada") as consumer:
+        consumer.poll(limit=1)[0].ack()
+        text = engine.group("g").explain()
+    assert "t: ada compete for its messages" in text
+    assert "queue 0: acked below 1, 9 unread" in text

@@ -1,0 +1,201 @@
+"""The members of a group: they come and go, and queues move with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+import fmq
+from fmq import Delivery, Engine
+from fmq.errors import BadName, LeaseLost, MemberReplaced, StrategyDiffers, TopicsDiffer
+from tests.small import CrashDisk, FakeClock, check, opened
+
+
+def in_turn(queues: Sequence[int], members: Sequence[str]) -> dict[str, list[int]]:
+    """Queue 0 to the first member, queue 1 to the second, and so on."""
+    return {name: [*queues[i :: len(members)]] for i, name in enumerate(members)}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def engine(clock: FakeClock) -> Iterator[Engine]:
+    disk = CrashDisk()
+    with opened(disk, clock, queues=4) as engine:
+        for number in range(40):
+            engine.send("t", b"%d" % number, queue=number % 4)
+        yield engine
+    check(disk)
+
+
+class Heard:
+    """What `on_change` was told."""
+
+    def __init__(self) -> None:
+        self.news: list[tuple[list[int], list[int]]] = []
+
+    def __call__(self, lost: list[tuple[str, int]], gained: list[tuple[str, int]]) -> None:
+        self.news.append(([queue for _, queue in lost], [queue for _, queue in gained]))
+
+
+def joined(engine: Engine, name: str, heard: Heard | None = None, **how: object) -> fmq.Consumer:
+    how.setdefault("strategy", in_turn)
+    return engine.consumer("t", group="g", member=name, on_change=heard, **how)  # type: ignore[arg-type]
+
+
+def polled(consumer: fmq.Consumer) -> list[Delivery]:
+    """Everything that the consumer can get now."""
+    found = []
+    while deliveries := consumer.poll():
+        found += deliveries
+    return found
+
+
+def queues(deliveries: list[Delivery]) -> set[int]:
+    return {each.queue for each in deliveries}
+
+
+def test_each_queue_belongs_to_one_member(engine: Engine) -> None:
+    heard = Heard()
+    with joined(engine, "a", heard) as a, joined(engine, "b") as b:
+        assert queues(polled(a)) == {0, 2}
+        assert queues(polled(b)) == {1, 3}
+        assert heard.news == [([], [0, 2])]
+        owns = {info.name: info.owns for info in engine.group("g").members()}
+        assert owns == {"a": (("t", 0), ("t", 2)), "b": (("t", 1), ("t", 3))}
+
+
+def test_a_member_that_comes_later_takes_over_queues(engine: Engine) -> None:
+    heard, later = Heard(), Heard()
+    with joined(engine, "a", heard) as a:
+        mine = polled(a)
+        assert queues(mine) == {0, 1, 2, 3}
+        with joined(engine, "b", later) as b:
+            theirs = polled(b)
+            assert (queues(theirs), later.news) == ({1, 3}, [([], [1, 3])])
+            for each in mine:
+                if each.queue in (1, 3):
+                    with pytest.raises(LeaseLost):
+                        each.ack()  # it does no harm
+                else:
+                    each.ack()
+            for each in theirs:
+                each.ack()
+            assert polled(a) == []
+            assert heard.news == [([], [0, 1, 2, 3]), ([1, 3], [])]
+    assert sum(info.unread for info in engine.groups("g")) == 0
+
+
+def test_what_a_member_leaves_goes_to_the_others(engine: Engine) -> None:
+    with joined(engine, "a") as a:
+        with joined(engine, "b") as b:
+            assert len(polled(b)) == 20
+        assert len(polled(a)) == 40
+
+
+def test_a_member_without_a_sign_of_life_is_out_and_comes_in_again(
+    engine: Engine, clock: FakeClock
+) -> None:
+    heard = Heard()
+    with (
+        joined(engine, "a", lease_seconds=1000) as a,
+        joined(engine, "b", heard, lease_seconds=1000) as b,
+    ):
+        (late, *_) = polled(b)
+        clock.advance(59)
+        a.poll()
+        clock.advance(2)
+        assert len(polled(a)) == 30  # ten of its own were taken by the poll above
+        assert [info.name for info in engine.group("g").members()] == ["a"]
+        with pytest.raises(LeaseLost):
+            late.ack()
+        assert len(polled(b)) == 20
+        assert heard.news == [([], [1, 3]), ([1, 3], [1, 3])]
+
+
+def test_an_ack_is_a_sign_of_life(engine: Engine, clock: FakeClock) -> None:
+    with joined(engine, "a") as a, joined(engine, "b", lease_seconds=1000) as b:
+        mine = polled(b)
+        for delivery in mine[:3]:
+            clock.advance(50)
+            delivery.ack()
+            a.poll()
+        mine[3].ack()
+
+
+def test_a_consumer_of_the_same_name_takes_over(engine: Engine) -> None:
+    with joined(engine, "a") as old:
+        (first, *_) = polled(old)
+        with joined(engine, "a") as new:
+            assert len(polled(new)) == 40
+            with pytest.raises(LeaseLost):
+                first.ack()
+            with pytest.raises(MemberReplaced, match="'a' of the group 'g'"):
+                old.poll()
+        assert old.member == "a"
+
+
+def test_members_bring_the_same_strategy(engine: Engine) -> None:
+    with joined(engine, "a"):
+        with pytest.raises(StrategyDiffers, match="no strategy"):
+            joined(engine, "b", strategy=None)
+        with joined(engine, "b"):
+            pass
+    with joined(engine, "c", strategy=None):
+        pass
+
+
+def test_members_may_read_different_topics(engine: Engine) -> None:
+    engine.send("u", b"x", queue=1)
+    how = {"group": "g", "strategy": in_turn}
+    with (
+        engine.consumer("t", member="a", **how) as a,
+        engine.consumer(["t", "u"], member="b", **how) as b,
+    ):
+        assert queues(polled(a)) == {0, 2}
+        assert {(each.topic, each.queue) for each in polled(b)} == {("t", 1), ("t", 3), ("u", 1)}
+        with pytest.raises(TopicsDiffer, match="'c' reads u and 'a' reads t"):
+            engine.consumer("u", member="c", strict=True, **how)
+
+
+def test_a_topic_that_is_made_later_is_shared_out(engine: Engine) -> None:
+    how = {"group": "g", "strategy": in_turn}
+    with (
+        engine.consumer("new", member="a", **how) as a,
+        engine.consumer("new", member="b", **how) as b,
+    ):
+        assert polled(a) == []
+        for queue in range(4):
+            engine.send("new", b"x", queue=queue)
+        assert (queues(polled(a)), queues(polled(b))) == ({0, 2}, {1, 3})
+
+
+def test_without_a_strategy_members_compete(engine: Engine) -> None:
+    with joined(engine, "a", strategy=None) as a, joined(engine, "b", strategy=None) as b:
+        first, second = a.poll(), b.poll()
+        assert queues(first).isdisjoint(queues(second))
+        assert len(first) + len(second) + len(polled(a)) == 40
+        assert "compete" in engine.group("g").explain()
+
+
+def test_a_queue_that_was_given_back_reaches_its_next_owner(engine: Engine) -> None:
+    """Whatever the order of joins, releases and leaves, each message can be had."""
+    with joined(engine, "a") as a:
+        held = polled(a)
+        with joined(engine, "b") as b:
+            for each in held:
+                if each.queue in (0, 2):
+                    each.release()
+            assert queues(polled(b)) == {1, 3}
+        assert len(polled(a)) == 40
+    with joined(engine, "c", strategy=None) as c:
+        assert len(polled(c)) == 40
+
+
+def test_a_bad_name_of_a_member(engine: Engine) -> None:
+    with pytest.raises(BadName, match="member"):
+        joined(engine, "")
