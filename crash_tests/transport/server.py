@@ -156,8 +156,8 @@ class BreakingServer(MemoryServer):
         blow = self.blow
         assert blow is not None
         for wire in self.wires:
-            wire.session._has_ended = True
-            wire.session._members.clear()  # see `_forget_frames`
+            wire.session.has_ended = True
+            wire.session._consuming.forget()  # see `_forget_frames`
             wire.cut()
         self.wires.clear()
         self.host = None

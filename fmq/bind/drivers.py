@@ -93,7 +93,30 @@ def _packages_of(connection: Any) -> set[str]:
 
 
 def database_at(address: object) -> Database:
-    """Return the database at `address`. Raises BadOption if that is not an address of one."""
+    """Return the database at `address`. Raises BadOption if that is not an address of one, or if
+    its driver is not installed.
+    """
+    try:
+        return _database_at(address)
+    except ImportError as error:
+        raise BadOption(
+            f"{address!r}: the driver of this database cannot be imported ({error}). Nothing was "
+            f"changed. Install it: {_install(str(address).partition('://')[0])}."
+        ) from error
+
+
+def _install(scheme: str) -> str:
+    """Return how to install what an address of this scheme needs."""
+    if scheme in ("postgresql", "postgres"):
+        return "pip install 'fmq[postgres]'"
+    if scheme == "django":
+        return "pip install 'fmq[django]'"
+    if "psycopg" in scheme:
+        return "pip install 'fmq[sqlalchemy,postgres]'"
+    return "pip install 'fmq[sqlalchemy]', and the driver that the address names"
+
+
+def _database_at(address: object) -> Database:
     if "sqlalchemy" in _packages_of(address) or "+" in str(address).partition("://")[0]:
         from fmq.bind.sqlalchemy import database
 

@@ -15,6 +15,7 @@ import fmq
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Output, note
 from fmq.cli.supervised import notify, passed_sockets
+from fmq.errors import BadOption
 
 QUIET_SECONDS = 60.0
 LOOK_SECONDS = 1.0
@@ -40,6 +41,15 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="FILE", help="the server's certificate, in PEM")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     parser.add_argument(
+        "--resolve",
+        metavar="PRODUCER=URL",
+        action="append",
+        default=[],
+        type=_producer_and_url,
+        help="ask this database, such as sqlite:///shop.db, what became of the transactions that a "
+        "client of the producer has left undecided; for each producer once",
+    )
+    parser.add_argument(
         "--on-demand",
         action="store_true",
         help="end after a minute without a client, and at once if another process serves",
@@ -61,7 +71,8 @@ def _serve(chosen: argparse.Namespace) -> int:
     sockets = passed_sockets()
     try:
         timeout = 0.0 if chosen.on_demand else LET_GO_SECONDS
-        engine = fmq.open(chosen.directory, _options(chosen.options), timeout=timeout)
+        options, resolve = _options(chosen.options), _databases(chosen.resolve)
+        engine = fmq.open(chosen.directory, options, timeout=timeout, resolve=resolve)
     except fmq.errors.Locked as error:
         if chosen.on_demand:
             return FINE  # another process was faster
@@ -114,3 +125,24 @@ def _allow_many_files() -> None:
 
 def _options(text: str | None) -> fmq.Options | None:
     return None if text is None else fmq.Options(**json.loads(text))
+
+
+def _producer_and_url(text: str) -> tuple[str, str]:
+    """Return both parts of an argument of --resolve."""
+    producer, found, url = text.partition("=")
+    if not (producer and found and url):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: must be like checkout=sqlite:///shop.db, or checkout=postgresql://host/shop"
+        )
+    return producer, url
+
+
+def _databases(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the database of each producer. Raises BadOption if one has two."""
+    databases = dict(pairs)
+    if len(databases) != len(pairs):
+        raise BadOption(
+            "--resolve: names a producer twice, and a producer binds one database. Nothing was "
+            "opened."
+        )
+    return databases

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
+from fmq.errors import TooMany
+
 REQUESTS_MAX = 1024  # that are served and not answered yet; those that wait for messages aside
 REQUEST_BYTES_MAX = 8 << 20  # of all that are not answered
 ANSWER_BYTES_MAX = 8 << 20  # of answers that are not sent
+HELD_MAX = 1024  # consumers, ids of open transactions, and requests that wait, of each one client
 
 
 class Load:
@@ -42,3 +47,9 @@ class Load:
             or self._request_bytes >= REQUEST_BYTES_MAX
             or self._answer_bytes >= ANSWER_BYTES_MAX
         )
+
+
+def check_held(what: str, held: Sized) -> None:
+    """Raise TooMany if a client holds as many as it may."""
+    if len(held) >= HELD_MAX:
+        raise TooMany(what, len(held) + 1, HELD_MAX, "fixed by the protocol", "close some first")

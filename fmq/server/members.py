@@ -1,20 +1,16 @@
-"""The consumers of a client, and requests that wait until there is something to answer."""
+"""A consumer of a client, and the claims that the client may still ack."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from fmq.clock import Clock
 from fmq.consume.consumer import Consumer
 from fmq.consume.delivery import DeliveredRange
 from fmq.consume.holds import Claim
 from fmq.errors import FmqError, LeaseLost
-from fmq.feedback.schedule import Key
-from fmq.feedback.waiters import DueWakeup
 from fmq.server.handed_out import HandedOut
-from fmq.server.host import Loop, Timer
 from fmq.store.kinds import AckRange
 from fmq.tx.names import check_name
 from fmq.tx.writer import Writer
@@ -158,99 +154,3 @@ class Member:
 def _holds(claim: Claim) -> bool:
     """Return whether `claim` holds any of its messages."""
     return any(claim.holds.is_held_by(at, at + 1, claim) for at in range(claim.first, claim.end))
-
-
-class DueNotice(DueWakeup):
-    """Tells a request that waits that a question is due."""
-
-    __slots__ = ("_notify",)
-
-    def __init__(self, keys: Iterable[Key], notify: Callable[[], None]) -> None:
-        super().__init__(keys)
-        self._notify = notify
-
-    def __call__(self) -> None:
-        """Tell it. Under the engine's lock."""
-        self._notify()
-
-
-class Waiting:
-    """A request that is answered as soon as there is something, or at its end."""
-
-    def __init__(
-        self,
-        loop: Loop,
-        clock: Clock,
-        timeout: float,
-        is_choked: Callable[[], bool],
-        look: Callable[[], bytes | None],
-        listen: Callable[[Callable[[], None]], float],
-        stop: Callable[[Callable[[], None]], None],
-    ) -> None:
-        """`look` returns an answer or None. `listen` has its argument called when it is worth to
-        look again, and returns when to do so anyway; `stop` undoes that. While `is_choked`, nothing
-        is looked for: the caller notifies when that is over.
-        """
-        self._loop = loop
-        self._clock = clock
-        self._deadline = clock.monotonic() + timeout
-        self._is_choked = is_choked
-        self._look = look
-        self._listen = listen
-        self._stop = stop
-        self._timer: Timer | None = None
-        self._end: Callable[[bytes | None, Exception | None], None] | None = None
-        self._is_listening = False
-
-    def begin(self, end: Callable[[bytes | None, Exception | None], None]) -> None:
-        """Look, and call `end` once, with the answer or an error."""
-        self._end = end
-        self._again()
-
-    def notify(self) -> None:
-        """Look again, soon. From any thread, under the engine's lock."""
-        self._loop.call_soon_threadsafe(self._again)
-
-    def _again(self) -> None:
-        if self._end is None:
-            return
-        self._quiet()
-        try:
-            now = self._clock.monotonic()
-            if self._is_choked():
-                if now < self._deadline:
-                    self._timer = self._loop.call_later(self._deadline - now, self._again)
-                    return
-                self._finish(None, None)
-                return
-            found = self._look()
-            if found is None and now < self._deadline:
-                until = min(self._deadline, self._listen(self.notify))
-                self._is_listening = True
-                found = self._look()  # it may have come before there was a listener
-                if found is None:
-                    self._timer = self._loop.call_later(max(until - now, 0.0), self._again)
-                    return
-        except Exception as error:
-            self._finish(None, error)
-            return
-        self._finish(found, None)
-
-    def _finish(self, found: bytes | None, error: Exception | None) -> None:
-        end = self._end
-        self.cancel()
-        if end is not None:
-            end(found, error)
-
-    def _quiet(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._is_listening:
-            self._is_listening = False
-            self._stop(self.notify)
-
-    def cancel(self) -> None:
-        """Do nothing more."""
-        self._quiet()
-        self._end = None

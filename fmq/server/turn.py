@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fmq.errors import FmqError
+from fmq.errors import FmqError, OutcomeUnknown
 from fmq.store.commit_queue import CommitQueue
+
+logger = logging.getLogger("fmq.server")
 
 
 class WriteOrder(NamedTuple):
@@ -16,8 +19,10 @@ class WriteOrder(NamedTuple):
     """Plans it, under the engine's lock. It may refuse."""
     done: Callable[[], None]
     """Called when it is durable."""
-    refused: Callable[[Exception], None]
-    """Called if it was refused, or the engine has failed."""
+    failed: Callable[[Exception], None]
+    """Called with the error, if it was refused or the engine has failed."""
+    undo: Callable[[], None]
+    """Called before `failed`, to give back what the order holds."""
     sync: bool | None
 
 
@@ -35,7 +40,7 @@ class Turn:
         self._orders.append(order)
 
     def commit(self) -> None:
-        """Write all orders. Return when they are durable, and each was told."""
+        """Write all orders. Return when they are durable, and each was told. Raises nothing."""
         orders, self._orders = self._orders, []
         if not orders:
             return
@@ -43,18 +48,36 @@ class Turn:
         sync = True if True in syncs else None if None in syncs else False
         try:
             refusals = self._commit_queue.run(self._plan, orders, sync)
-        except FmqError as error:
+        except Exception as error:
+            failure = error
+            if not isinstance(error, FmqError):
+                logger.exception("the engine has failed while it wrote for clients")
+                failure = self._commit_queue.failed_error()
             for order in orders:
-                order.refused(error)
+                _tell(order, failure)
             return
         for order, refusal in zip(orders, refusals, strict=True):
-            if refusal is None:
-                order.done()
-            else:
-                order.refused(refusal)
+            _tell(order, refusal)
         self._after()
 
     def _plan(self, orders: list[WriteOrder]) -> list[Exception | None]:
         """Plan each order; return its refusal, or None. Under the lock."""
         refusal_of = self._commit_queue.changing.refusal_of
         return [refusal_of(order.plan) for order in orders]
+
+
+def _tell(order: WriteOrder, refusal: Exception | None) -> None:
+    """Tell the client of `order` what became of it. Raises nothing: others are still to be told."""
+    try:
+        if refusal is None:
+            order.done()
+        else:
+            order.undo()
+    except Exception as error:
+        logger.exception("an order of a client was not ended as it should be")
+        refusal = refusal or OutcomeUnknown(
+            f"what this call wrote is durable, but it has no answer ({error!r}). Look at it with "
+            "engine.read, or engine.outcome for a transaction."
+        )
+    if refusal is not None:
+        order.failed(refusal)

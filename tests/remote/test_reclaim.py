@@ -28,7 +28,7 @@ class Machine:
         dead, self.engine = self.engine, opened(self.disk, self.clock)
         assert self.server.host is not None
         for session in self.server.host.sessions.values():
-            session._has_ended = True
+            session.has_ended = True
             session._close()
         self.server.serve(self.engine)
         dead.close()  # which changes nothing of what the kill has left

@@ -140,7 +140,7 @@ class Killed(MemoryServer):
             session._send = lambda _: None
             super().deliver(session, data)
             self.loop.run()
-        session._has_ended = True
+        session.has_ended = True
         session._close()
         self.disk, dead = self.disk.after_kill(), self.engine
         self.engine = self._opened()

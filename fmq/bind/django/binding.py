@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -144,7 +145,13 @@ class DjangoDatabase:
     """The database of an alias, reached on a new connection for each call."""
 
     def __init__(self, alias: str) -> None:
-        if alias not in list(connections):
+        try:
+            aliases = [*connections]
+        except ImproperlyConfigured as error:
+            raise BadOption(
+                f"django://{alias}: needs the settings of a project ({error}). Nothing was changed."
+            ) from error
+        if alias not in aliases:
             raise BadOption(f"django://{alias}: DATABASES has only {', '.join(connections)}")
         self._alias = alias
 

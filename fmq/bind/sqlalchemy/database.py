@@ -206,13 +206,15 @@ def _is_busy(error: BaseException | None) -> bool:
 
 
 def database_at(address: Any) -> SqlAlchemyDatabase:
-    """Return the database of a SQLAlchemy URL or engine. Raises BadOption for others."""
+    """Return the database of a SQLAlchemy URL or engine. Raises BadOption for others, and
+    ImportError without the driver.
+    """
     address = getattr(address, "sync_engine", address)  # of an engine of asyncio
     if isinstance(address, Engine):
         return SqlAlchemyDatabase(address)
     try:
         return SqlAlchemyDatabase(create_engine(address, poolclass=NullPool))
-    except (ArgumentError, ImportError) as error:
+    except ArgumentError as error:
         raise BadOption(
             f"{address!r} is no address of a database that SQLAlchemy can reach here: {error}. "
             "Nothing was changed."

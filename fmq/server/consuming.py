@@ -1,0 +1,118 @@
+"""The requests of one client that concern its consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fmq.errors import LeaseLost
+from fmq.server.load import check_held
+from fmq.server.long_polls import LongPolls
+from fmq.server.members import Member
+from fmq.wire.claims import AckAsked, decode_ack
+from fmq.wire.frames import AGAIN, Frame, Op
+from fmq.wire.values import decode_values
+
+if TYPE_CHECKING:
+    from fmq.server.session import Session
+
+
+class Consuming:
+    """The consumers of a session, by the handles that the client has given them."""
+
+    def __init__(self, session: Session, polls: LongPolls) -> None:
+        self._session = session
+        self._polls = polls
+        self._host = session.host
+        self._parts = session.host.parts
+        self._members: dict[int, Member] = {}
+        self.serves: dict[int, Callable[[Frame], None]] = {
+            Op.JOIN: self._on_join,
+            Op.POLL: self._on_poll,
+            Op.ACK: self._on_ack,
+            Op.RELEASE: self._on_release,
+            Op.LEAVE: self._on_leave,
+            Op.HOLD: self._on_hold,
+            Op.END_HOLD: self._on_end_hold,
+        }
+
+    def end(self) -> None:
+        """Take back what the consumers hold."""
+        for member in self._members.values():
+            member.leave()
+        self.forget()
+
+    def forget(self) -> None:
+        """Know no consumer any more."""
+        self._members.clear()
+
+    def member(self, handle: int) -> Member:
+        """Return a consumer; raise LeaseLost."""
+        member = self._members.get(handle)
+        if member is None:
+            raise LeaseLost(
+                "the consumer is not known to this engine process, which may be another one than "
+                "before. Nothing was changed; what it had is redelivered."
+            )
+        return member
+
+    def _on_join(self, asked: Frame) -> None:
+        topics, group, lease, claims = decode_values(asked.payload)
+        if asked.handle not in self._members:
+            check_held("consumers of one client", self._members)
+        consumer = self._host.engine.consumer(topics, group=group, lease_seconds=lease)
+        old = self._members.pop(asked.handle, None)
+        if old is not None:
+            old.leave()
+        self._members[asked.handle] = member = Member(
+            consumer, self._parts.writer, self._host.handed_out
+        )
+        for claim in claims:
+            member.claim_again(*claim)
+        self._session.answer(asked)
+
+    def _on_poll(self, asked: Frame) -> None:
+        limit, timeout = decode_values(asked.payload)
+        member = self.member(asked.handle)
+        self._host.commit()
+        self._polls.wait(asked, timeout, partial(member.poll, limit), member.listen, member.stop)
+
+    def _on_ack(self, asked: Frame) -> None:
+        ack = decode_ack(asked.payload)
+        member = self.member(asked.handle)
+        if asked.flags & AGAIN and self._is_acked(member.group, ack):
+            self._session.answer(asked)
+            return
+        plan = member.plan_ack(ack.claim, ack.first, ack.end)
+        self._session.order(asked, plan, partial(self._session.answer, asked), ack.sync)
+
+    def _is_acked(self, group: str, ack: AckAsked) -> bool:
+        with self._parts.lock:
+            acked = self._parts.ledger.acked.get((group, ack.topic, ack.queue))
+            return acked is not None and acked.gap(ack.first, ack.end) is None
+
+    def _on_release(self, asked: Frame) -> None:
+        claim, first, end = decode_values(asked.payload)
+        self._host.commit()
+        self.member(asked.handle).release(claim, first, end)
+        self._session.answer(asked)
+
+    def _on_hold(self, asked: Frame) -> None:
+        claim, first, end = decode_values(asked.payload)
+        self._host.commit()
+        self.member(asked.handle).hold(claim, first, end)
+        self._session.answer(asked)
+
+    def _on_end_hold(self, asked: Frame) -> None:
+        claim, first, end = decode_values(asked.payload)
+        self._host.commit()
+        self.member(asked.handle).end_hold(claim, first, end)
+        self._session.answer(asked)
+
+    def _on_leave(self, asked: Frame) -> None:
+        self._host.commit()
+        member = self._members.pop(asked.handle, None)
+        if member is not None:
+            member.leave()
+        self._session.answer(asked)

@@ -1,0 +1,121 @@
+"""The requests of one client that may wait: READ, ASK, and what its consumers poll."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from fmq.feedback.schedule import Key
+from fmq.feedback.waiters import DueWakeup
+from fmq.server.load import Load, check_held
+from fmq.server.waiting import Waiting
+from fmq.tx.names import check_count, check_seconds
+from fmq.wire.batches import encode_batch, fitting
+from fmq.wire.frames import Frame, Op
+from fmq.wire.values import decode_values, encode_values
+
+if TYPE_CHECKING:
+    from fmq.server.session import Session
+
+
+class LongPolls:
+    """The requests of a session that are answered once there is something, or at their end."""
+
+    def __init__(self, session: Session, load: Load) -> None:
+        self._session = session
+        self._load = load
+        self._parts = session.host.parts
+        self.waiting: set[Waiting] = set()
+        self.serves: dict[int, Callable[[Frame], None]] = {
+            Op.READ: self._on_read,
+            Op.ASK: self._on_ask,
+        }
+
+    def look_again(self) -> None:
+        """Have each request look: nothing was looked for while the client was choked."""
+        for waiting in [*self.waiting]:
+            waiting.notify()
+
+    def end(self) -> None:
+        """Answer nothing more."""
+        for waiting in [*self.waiting]:
+            waiting.cancel()
+
+    def _on_read(self, asked: Frame) -> None:
+        topic, queue, offset, limit, timeout = decode_values(asked.payload)
+        messages, engine = self._parts.messages, self._session.host.engine
+
+        def look() -> bytes | None:
+            batch = engine.read_batch(topic, queue=queue, offset=offset, limit=limit)
+            return None if batch is None else encode_batch(fitting(batch))
+
+        def listen(notify: Callable[[], None]) -> float:
+            with self._parts.lock:
+                messages.listen((topic,), notify)
+            return float("inf")
+
+        def stop(notify: Callable[[], None]) -> None:
+            messages.stop_listening(notify, (topic,))
+
+        self.wait(asked, timeout, look, listen, stop)
+
+    def _on_ask(self, asked: Frame) -> None:
+        keys, limit, wait = decode_values(asked.payload)
+        questions, wanted = self._parts.questions, [(each[0], each[1]) for each in keys]
+        limit = check_count("limit", limit)
+        notices: list[DueNotice] = []
+
+        def look() -> bytes | None:
+            found = questions.take(wanted, limit, 0.0)
+            return encode_values(found) if found else None
+
+        def listen(notify: Callable[[], None]) -> float:
+            notices.append(DueNotice(wanted, notify))
+            return questions.listen(notices[-1])
+
+        def stop(notify: Callable[[], None]) -> None:
+            questions.stop_listening(notices.pop())
+
+        self.wait(asked, wait, look, listen, stop)
+
+    def wait(
+        self,
+        asked: Frame,
+        timeout: float,
+        look: Callable[[], bytes | None],
+        listen: Callable[[Callable[[], None]], float],
+        stop: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Answer with what `look` finds, at the latest after `timeout` seconds."""
+        timeout = check_seconds("timeout", timeout)
+        clock = self._parts.writer.clock
+        check_held("requests of one client that wait", self.waiting)
+        session, is_choked = self._session, lambda: self._load.is_choked
+        waiting = Waiting(self._session.host.loop, clock, timeout, is_choked, look, listen, stop)
+
+        def end(found: bytes | None, error: Exception | None) -> None:
+            self.waiting.discard(waiting)
+            if session.has_ended:
+                return
+            if error is not None:
+                session.fail(asked, error)
+            else:
+                session.answer(asked, found or b"")
+            session.host.flush()
+
+        self.waiting.add(waiting)
+        waiting.begin(end)
+
+
+class DueNotice(DueWakeup):
+    """Tells a request that waits that a question is due."""
+
+    __slots__ = ("_notify",)
+
+    def __init__(self, keys: Iterable[Key], notify: Callable[[], None]) -> None:
+        super().__init__(keys)
+        self._notify = notify
+
+    def __call__(self) -> None:
+        """Tell it. Under the engine's lock."""
+        self._notify()

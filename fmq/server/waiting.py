@@ -1,0 +1,90 @@
+"""A request that waits until there is something to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmq.clock import Clock
+from fmq.server.host import Loop, Timer
+
+
+class Waiting:
+    """A request that is answered as soon as there is something, or at its end."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        timeout: float,
+        is_choked: Callable[[], bool],
+        look: Callable[[], bytes | None],
+        listen: Callable[[Callable[[], None]], float],
+        stop: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`look` returns an answer or None. `listen` has its argument called when it is worth to
+        look again, and returns when to do so anyway; `stop` undoes that. While `is_choked`, nothing
+        is looked for: the caller notifies when that is over.
+        """
+        self._loop = loop
+        self._clock = clock
+        self._deadline = clock.monotonic() + timeout
+        self._is_choked = is_choked
+        self._look = look
+        self._listen = listen
+        self._stop = stop
+        self._timer: Timer | None = None
+        self._end: Callable[[bytes | None, Exception | None], None] | None = None
+        self._is_listening = False
+
+    def begin(self, end: Callable[[bytes | None, Exception | None], None]) -> None:
+        """Look, and call `end` once, with the answer or an error."""
+        self._end = end
+        self._again()
+
+    def notify(self) -> None:
+        """Look again, soon. From any thread, under the engine's lock."""
+        self._loop.call_soon_threadsafe(self._again)
+
+    def _again(self) -> None:
+        if self._end is None:
+            return
+        self._quiet()
+        try:
+            now = self._clock.monotonic()
+            if self._is_choked():
+                if now < self._deadline:
+                    self._timer = self._loop.call_later(self._deadline - now, self._again)
+                    return
+                self._finish(None, None)
+                return
+            found = self._look()
+            if found is None and now < self._deadline:
+                until = min(self._deadline, self._listen(self.notify))
+                self._is_listening = True
+                found = self._look()  # it may have come before there was a listener
+                if found is None:
+                    self._timer = self._loop.call_later(max(until - now, 0.0), self._again)
+                    return
+        except Exception as error:
+            self._finish(None, error)
+            return
+        self._finish(found, None)
+
+    def _finish(self, found: bytes | None, error: Exception | None) -> None:
+        end = self._end
+        self.cancel()
+        if end is not None:
+            end(found, error)
+
+    def _quiet(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_listening:
+            self._is_listening = False
+            self._stop(self.notify)
+
+    def cancel(self) -> None:
+        """Do nothing more."""
+        self._quiet()
+        self._end = None

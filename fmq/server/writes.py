@@ -1,0 +1,149 @@
+"""The requests of one client that carry messages, and the ids of its open transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fmq.server.consuming import Consuming
+from fmq.server.load import check_held
+from fmq.server.received import append_of, begin
+from fmq.store.extension import Request, extension_of
+from fmq.store.journal import Append
+from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind
+from fmq.tx.buffer import TransactionBuffer
+from fmq.tx.requests import Done
+from fmq.tx.sender import receipts_of
+from fmq.wire.frames import AGAIN, BadFrame, Frame, Op
+from fmq.wire.runs import decode_runs
+from fmq.wire.sends import decode_send, encode_sent
+from fmq.wire.transactions import Collected, decode_collected
+from fmq.wire.values import decode_values, encode_values
+
+if TYPE_CHECKING:
+    from fmq.server.session import Session
+
+
+class Writes:
+    """What a session sends, commits and prepares. Each is carried out once."""
+
+    def __init__(self, session: Session, consuming: Consuming) -> None:
+        self._session = session
+        self._consuming = consuming
+        self._host = session.host
+        self._parts = session.host.parts
+        self._open: dict[str, TransactionBuffer] = {}  # holds the ids of open transactions
+        self.serves: dict[int, Callable[[Frame], None]] = {
+            Op.SEND: self._on_send,
+            Op.COMMIT: self._on_commit,
+            Op.PREPARE: self._on_prepare,
+            Op.TAKE_ID: self._on_take_id,
+            Op.RELEASE_ID: self._on_release_id,
+        }
+
+    def end(self) -> None:
+        """Release the ids."""
+        for tx_id in [*self._open]:
+            self._release_id(tx_id)
+
+    def _done_before(self, asked: Frame, sequence: int) -> list[Done]:
+        """Return what has carried out a request that the client repeats."""
+        if not asked.flags & AGAIN:
+            return []
+        return self._parts.ledger.requests.find(self._session.client, sequence)
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def _on_send(self, asked: Frame) -> None:
+        (sequence, waiting, sync, producer), at = decode_send(asked.payload)
+        before = self._done_before(asked, sequence)
+        if before:
+            receipts = [(each.queue, each.offset, each.position, each.messages) for each in before]
+            self._session.answer(asked, encode_sent(receipts))
+            return
+        parts = self._parts
+        bytes_max = parts.writer.options.message_bytes_max
+        runs = decode_runs(asked.payload, at, MESSAGE, producer, bytes_max)
+        if not runs:
+            raise BadFrame("a SEND of nothing")
+        extension = extension_of(Request(self._session.client, sequence, waiting))
+        for run in runs:
+            parts.router.choose_queue(run.topic, None, run.queue)
+            run.extension = extension
+
+        def done() -> None:
+            receipts = [(run.queue, run.offset, run.position, run.count) for run in runs]
+            self._session.answer(asked, encode_sent(receipts))
+
+        self._session.order(asked, partial(parts.writer.send, Append(runs)), done, sync)
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    def _on_commit(self, asked: Frame) -> None:
+        collected, messages = decode_collected(asked.payload)
+        if self._done_before(asked, collected.sequence):
+            receipts = self._host.engine.outcome(collected.tx_id).receipts
+            self._session.answer(asked, encode_values([*receipts]))
+            return
+        buffer, append = self._transaction(collected, TX_MESSAGE, messages)
+        plan = partial(self._parts.manager.plan_commit, (buffer, append))
+
+        def done() -> None:
+            self._parts.manager.release(buffer)
+            self._session.answer(asked, encode_values(receipts_of(append.records)))
+
+        self._session.order(asked, plan, done, collected.sync, partial(self._give_up, buffer))
+
+    def _on_prepare(self, asked: Frame) -> None:
+        collected, messages = decode_collected(asked.payload)
+        before = self._done_before(asked, collected.sequence)
+        if before:
+            self._session.answer(asked, encode_values(before[0].position))
+            return
+        buffer, append = self._transaction(collected, PRE_MESSAGE, messages)
+        plan = partial(self._parts.manager.plan_prepare, (buffer, append))
+
+        def done() -> None:
+            self._parts.manager.release(buffer)
+            self._session.answer(asked, encode_values(buffer.number))
+
+        self._session.order(asked, plan, done, True, partial(self._give_up, buffer))
+
+    def _transaction(
+        self, collected: Collected, kind: Kind, messages: bytes
+    ) -> tuple[TransactionBuffer, Append]:
+        """Return a transaction that holds the deliveries it acks, and its append."""
+        self._host.commit()  # in the order in which the client has asked
+        self._release_id(collected.tx_id)
+        buffer = begin(collected, self._parts)
+        try:
+            for handle, claim, first, end in collected.acks:
+                buffer.ack(self._consuming.member(handle).part(claim, first, end))
+            request = Request(self._session.client, collected.sequence, collected.waiting)
+            return buffer, append_of(kind, buffer, messages, request, self._parts)
+        except BaseException:
+            self._give_up(buffer)
+            raise
+
+    def _give_up(self, buffer: TransactionBuffer) -> None:
+        buffer.give_back()
+        self._parts.manager.release(buffer)
+
+    def _on_take_id(self, asked: Frame) -> None:
+        (tx_id,) = decode_values(asked.payload)
+        check_held("open transactions of one client", self._open)
+        self._host.commit()
+        self._open[tx_id] = self._parts.manager.buffer_for(tx_id, None, None)
+        self._session.answer(asked)
+
+    def _on_release_id(self, asked: Frame) -> None:
+        (tx_id,) = decode_values(asked.payload)
+        self._release_id(tx_id)
+        self._session.answer(asked)
+
+    def _release_id(self, tx_id: str) -> None:
+        """Let an id that the client has taken be used: by itself now, or by others."""
+        held = self._open.pop(tx_id, None)
+        if held is not None:
+            self._parts.manager.release(held)
