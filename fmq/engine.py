@@ -19,7 +19,7 @@ from fmq.clock import Clock
 from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange, check_membership
 from fmq.consume.group import Group
-from fmq.consume.rooms import Strategy, check_member
+from fmq.consume.membership import Strategy, check_member
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable

@@ -18,7 +18,7 @@ from weakref import finalize
 from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
 from fmq.consume.groups import Groups
 from fmq.consume.holds import Claim
-from fmq.consume.rooms import Member, OwnedQueue
+from fmq.consume.membership import Member, OwnedQueue
 from fmq.errors import BadOption, Closed, Damaged, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.options import SECONDS_MAX, Options

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from fmq.consume.holds import Claim, QueueHolds
 from fmq.consume.ready_queues import ReadyQueues
-from fmq.consume.rooms import GroupRoom, Member
+from fmq.consume.membership import GroupRoom, Member
 from fmq.results import MemberInfo
 from fmq.store.kinds import AckRange, Changed, ChangeKind
 from fmq.tx.ledger import GroupKey, Ledger, Queue

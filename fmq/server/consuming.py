@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fmq.errors import LeaseLost
 from fmq.server.load import check_held
 from fmq.server.long_polls import LongPolls
-from fmq.server.members import Member
+from fmq.server.members import ServedMember
 from fmq.wire.claims import AckAsked, decode_ack
 from fmq.wire.frames import AGAIN, Frame, Op
 from fmq.wire.values import decode_values
@@ -26,7 +26,7 @@ class Consuming:
         self._polls = polls
         self._host = session.host
         self._parts = session.host.parts
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, ServedMember] = {}
         self.serves: dict[int, Callable[[Frame], None]] = {
             Op.JOIN: self._on_join,
             Op.POLL: self._on_poll,
@@ -47,7 +47,7 @@ class Consuming:
         """Know no consumer any more."""
         self._members.clear()
 
-    def member(self, handle: int) -> Member:
+    def member(self, handle: int) -> ServedMember:
         """Return a consumer; raise LeaseLost."""
         member = self._members.get(handle)
         if member is None:
@@ -65,7 +65,7 @@ class Consuming:
         old = self._members.pop(asked.handle, None)
         if old is not None:
             old.leave()
-        self._members[asked.handle] = member = Member(
+        self._members[asked.handle] = member = ServedMember(
             consumer, self._parts.writer, self._host.handed_out
         )
         for claim in claims:

@@ -50,7 +50,7 @@ class ClaimedPart(DeliveredRange):
         self._end_hold_for_transaction(self._holder)
 
 
-class Member:
+class ServedMember:
     """One consumer of a client, with the claims that the client may still ack."""
 
     def __init__(self, consumer: Consumer, writer: Writer, handed_out: HandedOut) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import fmq
 from fmq import Batch, Consumer, Delivery, Engine, Message
-from fmq.consume.rooms import Member
+from fmq.consume.membership import Member
 from fmq.errors import BadOption, Closed, LeaseLost, OffsetGone, StorageFull
 from fmq.testing import FaultDisk
 from fmq.testing.inside import inside
