@@ -18,7 +18,7 @@
     │   └── EngineFailed        a write or sync failed: open the directory again
     ├── UsageError              the call cannot be served, and nothing was changed
     │   ├── Closed  Forked  ReadOnly  Nested
-    │   ├── BadName  BadOption  TooLarge  TooMany
+    │   ├── BadName  BadOption  BadAllocation  TooLarge  TooMany
     │   ├── OffsetGone          retention has dropped what was asked for
     │   ├── OffsetBeyond        nothing is there yet
     │   ├── GroupExists  UnknownGroup  StillUndecided
@@ -346,6 +346,14 @@ class BadName(UsageError, ValueError):
 
 class BadOption(UsageError, ValueError):
     """A value of Options, or of an argument, that cannot work."""
+
+
+class BadAllocation(UsageError, ValueError):
+    """Queues and members that cannot be shared as asked, or a strategy that cannot share them."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if "Nothing was" in text else f"{text} Nothing was changed."
 
 
 class TooLarge(UsageError):

@@ -198,6 +198,7 @@ MAPPED = (
     "fmq/tx",
     "fmq/recovery",
     "fmq/consume",
+    "fmq/allocation",
     "fmq/feedback",
     "fmq/bind",
     "fmq/bind/django",

@@ -42,6 +42,8 @@ MAY_IMPORT = {
     "fmq.spark": GROUND | {"fmq.table", "fmq.spark"},
     # Programs call these with their engine, and they call it as any program does.
     "fmq.bind.tpc": TX | {"fmq", "fmq.bind"},
+    # Pure functions: they share queues, and know no engine.
+    "fmq.allocation": {"fmq.errors", "fmq.allocation"},
     "fmq.posix": GROUND,
     "fmq.wire": TX | {"fmq.recovery.recover", "fmq.feedback.question", "fmq.stats", "fmq.wire"},
     "fmq.network": GROUND,
