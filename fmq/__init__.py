@@ -13,6 +13,7 @@ All public names are here; errors are in `fmq.errors`, what tests need in `fmq.t
 from fmq import errors
 from fmq.consume.consumer import Consumer
 from fmq.consume.delivery import Delivery, DeliveryBatch
+from fmq.consume.group import Group
 from fmq.engine import Engine
 from fmq.errors import FmqError, RollBack
 from fmq.feedback.answers import Answer
@@ -26,7 +27,7 @@ from fmq.recovery.recover import RecoveryReport
 from fmq.remote.connecting import connect
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.remote.remote_engine import RemoteEngine
-from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.results import GroupInfo, MemberInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
 from fmq.server.serving import Serving
 from fmq.startup import open
 from fmq.stats import Kept, Stats
@@ -46,9 +47,11 @@ __all__ = [
     "Engine",
     "Feedback",
     "FmqError",
+    "Group",
     "GroupInfo",
     "Kept",
     "Mark",
+    "MemberInfo",
     "Message",
     "Options",
     "Origin",

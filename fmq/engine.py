@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, overload
 
+from fmq.allocation import Strategy
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
 from fmq.bind.transaction import BoundTransaction
@@ -19,7 +20,7 @@ from fmq.clock import Clock
 from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange, check_membership
 from fmq.consume.group import Group
-from fmq.consume.membership import Strategy, check_member
+from fmq.consume.membership import check_member
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
@@ -29,7 +30,7 @@ from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import Options
 from fmq.parts import Parts
-from fmq.processes import absolute
+from fmq.processes import absolute, new_member
 from fmq.recovery.recover import Claimed
 from fmq.results import GroupInfo, MemberInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
 from fmq.server.doors import Reach
@@ -344,9 +345,27 @@ class Engine:
         number, in a poll. A consumer that gives the name of another `member` takes its place. A
         `strict` one is in no group with others that read other topics.
         """
+        name = new_member() if member is None else member
+        is_told = on_change is not None
+        what = topics, group, lease_seconds, name, strategy
+        return self._consumer(*what, strict=strict, is_told=is_told, on_change=on_change)
+
+    def _consumer(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        lease_seconds: float | None,
+        member: str,
+        strategy: str | Strategy | None,
+        *,
+        strict: bool,
+        is_told: bool,
+        on_change: OnChange | None,
+    ) -> Consumer:
+        """Return a consumer. One that `is_told` without `on_change` serves a client."""
         self._check()
         names, group, lease = check_membership(topics, group, lease_seconds, self._options)
-        who = check_member(member, names, strategy, strict=strict, is_told=on_change is not None)
+        who = check_member(member, names, strategy, strict=strict, is_told=is_told)
         parts = self._parts
         parts.group_changes.join(group, names)
         what = parts.messages, parts.groups, self._writer, self._check, who, group, lease

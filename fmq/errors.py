@@ -472,17 +472,13 @@ class StillUndecided(UsageError):
 class StrategyDiffers(UsageError):
     """The other members of the group share its queues by another strategy."""
 
-    def __init__(self, group: str, asked: object, has: object) -> None:
+    def __init__(self, group: str, brings: str, has: str) -> None:
         super().__init__(
-            f"the members of the group {group!r} share its queues by {_strategy(has)}, and this "
-            f"one brings {_strategy(asked)}. Nothing was changed; give all of them the same, or "
+            f"the members of the group {group!r} share its queues by {has}, and this "
+            f"one brings {brings}. Nothing was changed; give all of them the same, or "
             "close the others first."
         )
         self.group = group
-
-
-def _strategy(strategy: object) -> str:
-    return "no strategy" if strategy is None else f"{strategy}"
 
 
 class TopicsDiffer(UsageError):

@@ -13,6 +13,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 
 from fmq.recovery.layout import SERVER_LOG, SOCKET, SOCKET_NEW, STARTING
@@ -25,9 +26,12 @@ _started: list[Any] = []  # processes of this one that may still run, kept so th
 PEER = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
 
 
-def name_of_this_process() -> str:
-    """Return the name of the machine and the number of this process in it."""
-    return f"{socket.gethostname()[:200]}-{os.getpid()}"
+_numbers = count(1)
+
+
+def new_member() -> str:
+    """Return a name that no other consumer of any process has: machine, process and number."""
+    return f"{socket.gethostname()[:200]}-{os.getpid()}-{next(_numbers)}"
 
 
 @contextmanager

@@ -35,6 +35,7 @@ def test_the_numbers_of_the_kinds_have_not_changed() -> None:
         "STATE": 9,
         "TOPIC": 10,
         "MARK": 11,
+        "CHANGE": 12,
     }
 
 

@@ -157,6 +157,8 @@ class Consumer:
                 self._is_seen(now)
                 news = claim = None
                 if member.has_news:
+                    if self._on_change is None:
+                        return None  # `take_news` tells a client first
                     news = member.take_news()
                 else:
                     self._turn += 1
@@ -221,8 +223,15 @@ class Consumer:
         for queue in [*self._ahead]:
             if (queue.topic, queue.number) in lost:
                 self._ahead.pop(queue, None)
-        if self._on_change is not None:
-            self._on_change(lost, gained)
+        assert self._on_change is not None
+        self._on_change(lost, gained)
+
+    def take_news(self) -> tuple[list[OwnedQueue], list[OwnedQueue]] | None:
+        """Return the queues that were lost and gained, for a client that is to be told."""
+        with self._writer.commit_queue.lock:
+            self._check()
+            self._is_seen(self._messages.clock.monotonic())
+            return self._member.take_news() if self._member.has_news else None
 
     def _stop_listening(self, wakeup: Callable[[], None]) -> None:
         self._member.waiting.discard(wakeup)

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Protocol
 
-from fmq.consume.changing import EARLIEST, At, GroupChanges
+from fmq.consume.changing import EARLIEST, At
 from fmq.errors import BadOption
 from fmq.results import GroupInfo, MemberInfo
+
+
+class Changes(Protocol):
+    """What moves and deletes groups, here or in another process."""
+
+    def seek(self, group: str, topic: str, number: int | None, at: At) -> None:
+        """Let `group` go on at `at`."""
+
+    def skip(self, group: str, topic: str, number: int, offset: int, count: int) -> None:
+        """Let `group` pass over messages."""
+
+    def delete(self, group: str) -> None:
+        """Delete `group`."""
 
 
 class Group:
@@ -16,7 +30,7 @@ class Group:
     def __init__(
         self,
         name: str,
-        changes: GroupChanges,
+        changes: Changes,
         infos: Callable[[str], list[GroupInfo]],
         members: Callable[[str], list[MemberInfo]],
     ) -> None:

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
 from fmq.consume.holds import Claim, QueueHolds
-from fmq.consume.ready_queues import ReadyQueues
 from fmq.consume.membership import GroupRoom, Member
+from fmq.consume.ready_queues import ReadyQueues
 from fmq.results import MemberInfo
 from fmq.store.kinds import AckRange, Changed, ChangeKind
 from fmq.tx.ledger import GroupKey, Ledger, Queue
@@ -261,6 +261,12 @@ class Groups:
         self, group: str, queue: Queue, first: int, end: int, member: object, deadline: float
     ) -> list[Claim]:
         """Claim a range that `member` has had before: what is neither acked nor another's."""
+        room = self.rooms[group]
+        if (
+            room.strategy is not None
+            and self._owner(group, queue.topic, queue.number) is not member
+        ):
+            return []
         holds = self._holds_of(group, queue.topic, queue.number)
         claims = [Claim(member, queue, holds, *part) for part in holds.unacked(first, end)]
         return [each for each in claims if holds.hold_again(each.first, each.end, each, deadline)]

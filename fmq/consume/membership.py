@@ -9,22 +9,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import NamedTuple
 
+from fmq.allocation import Strategy, allocate, by_name, describe
 from fmq.errors import MemberReplaced, StrategyDiffers, TopicsDiffer
-from fmq.processes import name_of_this_process
 from fmq.results import MemberInfo
 from fmq.tx.names import check_name
-
-Strategy = Callable[..., dict[str, list[int]]]
-
-
-def allocate(
-    strategy: Strategy, queues: list[int], names: list[str], had: dict[str, list[int]]
-) -> dict[str, list[int]]:
-    return strategy(queues, names)
-
 
 logger = logging.getLogger("fmq.groups")
 
@@ -89,11 +79,8 @@ class Member:
             here.append(moved)
 
 
-_numbers = count(1)
-
-
 def check_member(
-    name: str | None,
+    name: str,
     topics: tuple[str, ...],
     strategy: str | Strategy | None,
     *,
@@ -101,10 +88,14 @@ def check_member(
     is_told: bool,
 ) -> Member:
     """Return a member of these topics; raise TypeError, BadName or what refuses the strategy."""
-    if name is None:
-        name = f"{name_of_this_process()}-{next(_numbers)}"
-    else:
-        name = check_name("member", name)
+    name = check_name("member", name)
+    if isinstance(strategy, str):
+        strategy = by_name(strategy)
+    elif strategy is not None and not callable(strategy):
+        raise TypeError(
+            f"strategy={strategy!r}: is a name or a function of fmq.allocation, or one of your "
+            "own. Nothing was changed."
+        )
     return Member(name, topics, strategy, strict=strict, is_told=is_told)
 
 
@@ -127,7 +118,7 @@ class GroupRoom:
         """Raise StrategyDiffers or TopicsDiffer if `member` cannot come in."""
         others = [each for name, each in self.members.items() if name != member.name]
         if others and member.strategy != self.strategy:
-            raise StrategyDiffers(self.group, member.strategy, self.strategy)
+            raise StrategyDiffers(self.group, _text(member.strategy), _text(self.strategy))
         for other in others:
             if (member.strict or other.strict) and set(other.topics) != set(member.topics):
                 both = member.name, member.topics, other.name, other.topics
@@ -177,7 +168,7 @@ class GroupRoom:
 
     def infos(self, now: float) -> list[MemberInfo]:
         """Return all members."""
-        strategy = None if self.strategy is None else str(self.strategy)
+        strategy = None if self.strategy is None else describe(self.strategy)
         return [
             MemberInfo(
                 *(member.name, member.topics, self._owned_by(member), strategy),
@@ -247,3 +238,7 @@ class GroupRoom:
             for number in numbers:
                 owners[number] = readers[name]
         return owners
+
+
+def _text(strategy: Strategy | None) -> str:
+    return "no strategy" if strategy is None else describe(strategy)

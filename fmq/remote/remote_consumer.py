@@ -6,10 +6,12 @@ from contextlib import suppress
 from functools import partial
 from math import isnan
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import finalize
 
+from fmq.consume.consumer import OnChange
 from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
+from fmq.consume.membership import OwnedQueue
 from fmq.errors import Closed, FmqError, LeaseLost
 from fmq.remote.link import Link
 from fmq.remote.remote_manager import RemoteKeeper
@@ -18,9 +20,9 @@ from fmq.store.commit_queue import waits
 from fmq.store.kinds import AckRange
 from fmq.tx.names import check_count, check_seconds
 from fmq.wire.batches import decode_batch
-from fmq.wire.claims import CLAIM, AckAsked, encode_ack
+from fmq.wire.claims import CLAIM, NEWS, AckAsked, encode_ack
 from fmq.wire.frames import Op
-from fmq.wire.values import encode_values
+from fmq.wire.values import decode_values, encode_values
 
 
 class RemoteQueue(NamedTuple):
@@ -48,10 +50,22 @@ class RemoteClaim:
 class Membership:
     """A member of a group, as another engine process has to know it if this one dies."""
 
-    def __init__(self, topics: tuple[str, ...], group: str, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        topics: tuple[str, ...],
+        group: str,
+        lease_seconds: float,
+        name: str,
+        strategy: str | None,
+        strict: bool,
+        on_change: OnChange | None,
+    ) -> None:
         self.topics = topics
         self.group = group
         self.lease_seconds = lease_seconds
+        self.name = name
+        self.on_change = on_change
+        self._how = strategy, strict, on_change is not None
         self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
 
     def said(self) -> bytes:
@@ -63,7 +77,8 @@ class Membership:
                 if at < offset:
                     claims.append([claim.number, *claim.queue, at, offset])
                 at = offset + 1
-        return encode_values([[*self.topics], self.group, self.lease_seconds, claims])
+        who = [*self.topics], self.group, self.lease_seconds
+        return encode_values([*who, claims, self.name, *self._how])
 
 
 class RemoteConsumer:
@@ -100,6 +115,11 @@ class RemoteConsumer:
         """The group that it is a member of."""
         return self._membership.group
 
+    @property
+    def member(self) -> str:
+        """Its name in the group."""
+        return self._membership.name
+
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
         found = self._poll(limit, timeout)
@@ -123,15 +143,25 @@ class RemoteConsumer:
             timeout = check_seconds("timeout", timeout)
         self._check()
         self._keeper.change(_nothing)
-        answer = self._link.ask(Op.POLL, encode_values([limit, timeout]), handle=self._handle)
-        if not answer:
-            return None
+        while True:
+            answer = self._link.ask(Op.POLL, encode_values([limit, timeout]), handle=self._handle)
+            if not answer:
+                return None
+            (number,) = CLAIM.unpack_from(answer)
+            if number != NEWS:
+                break
+            self._tell(*decode_values(answer[CLAIM.size :]))
         batch = decode_batch(answer, CLAIM.size)
-        (number,) = CLAIM.unpack_from(answer)
         queue = RemoteQueue(batch.topic, batch.queue)
         claim = RemoteClaim(number, queue, batch.offset, batch.next)
         self._membership.claims[number] = claim
         return claim, batch
+
+    def _tell(self, lost: list[list[Any]], gained: list[list[Any]]) -> None:
+        """Tell the program which queues the member has no more, and which it has now."""
+        on_change = self._membership.on_change
+        assert on_change is not None, "else there is no news"
+        on_change([OwnedQueue(*each) for each in lost], [OwnedQueue(*each) for each in gained])
 
     # --- what deliveries ask for ----------------------------------------------------------------
 

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
 from fmq.clock import Clock
-from fmq.consume.consumer import check_membership
+from fmq.consume.changing import At
+from fmq.consume.consumer import OnChange, check_membership
+from fmq.consume.group import Group
+from fmq.consume.membership import check_member
 from fmq.errors import Closed, FmqError, Forked
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
@@ -19,11 +22,13 @@ from fmq.feedback.local_transaction import send_with
 from fmq.feedback.service import Feedback
 from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import Options
+from fmq.processes import new_member
 from fmq.remote.link import Link, Wire
 from fmq.remote.remote_consumer import Membership, RemoteConsumer
+from fmq.remote.remote_groups import RemoteGroups
 from fmq.remote.remote_manager import RemoteManager
 from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
-from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.results import GroupInfo, MemberInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
 from fmq.shutdown import forget, remember
 from fmq.stats import Stats
 from fmq.store.batch import Batch
@@ -275,14 +280,48 @@ class RemoteEngine:
         return decode_batch(answer) if answer else None
 
     def consumer(
-        self, topics: str | Iterable[str], *, group: str, lease_seconds: float | None = None
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        lease_seconds: float | None = None,
+        member: str | None = None,
+        strategy: str | None = None,
+        strict: bool = False,
+        on_change: OnChange | None = None,
     ) -> RemoteConsumer:
-        """Return a member of `group`, which shares the messages of `topics`."""
+        """Return a member of `group`, which shares the messages of `topics`.
+
+        A `strategy` is named, as the engine process cannot have a function of this one.
+        """
         self._link.check()
-        asked = check_membership(topics, group, lease_seconds, self._link.hello.options)
+        names, group, lease = check_membership(
+            topics, group, lease_seconds, self._link.hello.options
+        )
+        name = new_member() if member is None else member
+        check_member(name, names, strategy, strict=strict, is_told=False)
+        if callable(strategy):
+            raise TypeError(
+                f"strategy={strategy!r}: the engine is another process and cannot call it. Nothing "
+                "was changed; give the name of one of fmq.allocation."
+            )
+        asked = names, group, lease, name, strategy, strict, on_change
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
         return RemoteConsumer(*what, Membership(*asked))
+
+    def create_group(self, name: str, topic: str, *, at: At = "earliest") -> None:
+        """Make a group of `topic` before its first consumer, once: else GroupExists is raised."""
+        self._link.call("create_group", name, topic, at=at)
+
+    def group(self, name: str) -> Group:
+        """Return a group, to look at it, or to move or delete it; raise UnknownGroup."""
+        self._link.call("check_group", check_text("group", name))
+        return Group(name, RemoteGroups(self._link), self.groups, self._members_of)
+
+    def _members_of(self, group: str) -> list[MemberInfo]:
+        found: list[MemberInfo] = self._link.call("members_of", group)
+        return found
 
     def mark(self, name: str) -> Mark | None:
         """Return the mark that a committed transaction has set under `name`; None without one."""

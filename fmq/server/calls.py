@@ -41,6 +41,21 @@ def _roll_back_prepared(host: Host, tx_id: str, number: int, sync: bool | None) 
     host.parts.manager.decisions.roll_back_prepared(Prepared(tx_id, number), sync)
 
 
+def _check_group(host: Host, group: str) -> None:
+    host.parts.group_changes.check_known(group)
+
+
+def _members_of(host: Host, group: str) -> object:
+    return host.parts.groups.members(group, host.parts.writer.clock.monotonic())
+
+
+def _of_groups(name: str) -> Call:
+    def call(host: Host, *args: Any) -> None:
+        getattr(host.parts.group_changes, name)(*args)
+
+    return call
+
+
 def _outcome_of(host: Host, tx_id: str, number: int) -> object:
     return host.parts.manager.decisions.outcome(tx_id, number)
 
@@ -93,7 +108,17 @@ CALLS: dict[str, Call] = {
     **{
         name: _of_engine(name)
         for name in (
-            *("checkpoint", "decide", "groups", "mark", "outcome", "queues", "stats", "sync"),
+            *(
+                "checkpoint",
+                "create_group",
+                "decide",
+                "groups",
+                "mark",
+                "outcome",
+                "queues",
+                "stats",
+                "sync",
+            ),
             "undecided",
         )
     },
@@ -103,6 +128,11 @@ CALLS: dict[str, Call] = {
     },
     **{name: _of_one_question(name) for name in ("count_decision", "count_unknown", "end_try")},
     "became": _became,
+    "check_group": _check_group,
+    "delete_group": _of_groups("delete"),
+    "members_of": _members_of,
+    "seek": _of_groups("seek"),
+    "skip": _of_groups("skip"),
     "give_way": lambda host: host.give_way(),
     "commit_prepared": _commit_prepared,
     "make_all_due": _make_all_due,

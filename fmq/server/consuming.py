@@ -58,18 +58,28 @@ class Consuming:
         return member
 
     def _on_join(self, asked: Frame) -> None:
-        topics, group, lease, claims = decode_values(asked.payload)
+        topics, group, lease, claims, member, strategy, strict, is_told = decode_values(
+            asked.payload
+        )
+        if strategy is not None and type(strategy) is not str:
+            raise TypeError("a strategy is the name of one. Nothing was changed.")
         if asked.handle not in self._members:
             check_held("consumers of one client", self._members)
-        consumer = self._host.engine.consumer(topics, group=group, lease_seconds=lease)
+        self._host.commit()
         old = self._members.pop(asked.handle, None)
         if old is not None:
             old.leave()
-        self._members[asked.handle] = member = ServedMember(
+        consumer = self._host.engine._consumer(
+            *(topics, group, lease, member, strategy),
+            strict=bool(strict),
+            is_told=bool(is_told),
+            on_change=None,
+        )
+        self._members[asked.handle] = served = ServedMember(
             consumer, self._parts.writer, self._host.handed_out
         )
         for claim in claims:
-            member.claim_again(*claim)
+            served.claim_again(*claim)
         self._session.answer(asked)
 
     def _on_poll(self, asked: Frame) -> None:

@@ -15,8 +15,8 @@ from fmq.store.kinds import AckRange
 from fmq.tx.names import check_name
 from fmq.tx.writer import Writer
 from fmq.wire.batches import encode_batch, fitting
-from fmq.wire.claims import CLAIM
-from fmq.wire.values import is_number
+from fmq.wire.claims import CLAIM, NEWS
+from fmq.wire.values import encode_values, is_number
 
 
 class ClaimedPart(DeliveredRange):
@@ -67,6 +67,9 @@ class ServedMember:
 
     def poll(self, limit: int) -> bytes | None:
         """Return the bytes of a claim and its messages; None if there is nothing."""
+        news = self._consumer.take_news()
+        if news is not None:
+            return CLAIM.pack(NEWS) + encode_values([[[*each] for each in side] for side in news])
         delivered = self._consumer.poll_batch(limit=limit)
         if delivered is None:
             return None
@@ -74,7 +77,7 @@ class ServedMember:
         if batch.next < end:
             self._consumer._try_give_back(claim, batch.next, end)
         number = self._next
-        self._next = (number + 1) & 0xFFFF_FFFF
+        self._next = (number + 1) % NEWS
         self._forget()
         self._claims[number] = [claim]
         self._handed_out.note((self.group, claim.queue.topic, claim.queue.number), batch.next)
@@ -89,7 +92,7 @@ class ServedMember:
             (self.group, topic, queue), max((each.end for each in claims), default=0)
         )
         self._claims.setdefault(number, []).extend(claims)
-        self._next = max(self._next, (number + 1) & 0xFFFF_FFFF)
+        self._next = max(self._next, (number + 1) % NEWS)
 
     def _forget(self) -> None:
         """Forget the claims of which nothing is held any more."""

@@ -81,6 +81,23 @@ class Reader:
         except UNREADABLE as error:
             raise refused(base, place, error) from None
 
+    def head(self, base: int, place: int) -> tuple[Run, bytes]:
+        """Return the run at `place` of the segment at `base`, and the bytes of its head: all that
+        its messages carry but the bodies, which are not read. Raises Damaged or NewerFormat.
+        """
+        with self._files.using(base) as file:
+            data = file.read(place, RECORD_READ_BYTES)
+            size = int.from_bytes(data[12:16], "little")
+            if size > len(data):
+                data = file.read(place, min(size, file.size() - place))
+        try:
+            run = decode(data, 0, base + place, self.seed, bodies=False)
+        except UNREADABLE as error:
+            raise refused(base, place, error) from None
+        if not isinstance(run, Run):
+            raise Damaged(segment_name(base), base + place, f"a {run.kind.name}, no message")
+        return run, data
+
     def run_with_bytes(self, base: int, place: int) -> tuple[Run, bytes, int]:
         """Return the run at `place` of the segment at `base`, its bytes, and where it begins in
         them.

@@ -7,10 +7,11 @@ the lock. All other indexes, and all bytes of messages, are read outside of the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock, RLock
 
 from fmq.clock import Clock
-from fmq.errors import Damaged, OffsetGone
+from fmq.errors import Damaged, OffsetGone, StorageError
 from fmq.message import Mark, Message
 from fmq.results import GroupInfo, QueueInfo
 from fmq.store.batch import Batch
@@ -82,6 +83,56 @@ class Messages:
             self._raise_gone(found, offset)
             reason = "the segment is missing"
             raise Damaged(segment_name(entries.base), entries.base, reason) from None
+
+    def time_us_of(self, topic: str, queue: int, offset: int) -> int | None:
+        """Return when the message at `offset` was written; None if there is no such message."""
+        entries = self._entries(topic, queue, offset, 1)
+        return (
+            None
+            if entries is None
+            else self._reader.head(entries.base, entries.records[0])[0].time_us
+        )
+
+    def offset_at(self, topic: str, queue: int, time_us: int) -> int:
+        """Return the offset of the first message that was written at `time_us` or later; the next
+        one if there is none. Times never go back in a journal, so it is found by bisecting.
+        """
+        with self.lock:
+            found = self.ledger.queue(topic, queue)
+            if found is None:
+                self._refuse_queue(topic, queue)
+                return 0
+            low, high = found.first, found.next
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                entries = self._entries(topic, queue, middle, 1)
+                assert entries is not None, "what is visible stays so"
+                run, _ = self._reader.head(entries.base, entries.records[0])
+            except OffsetGone as gone:
+                low = max(low, gone.first)  # retention was here meanwhile
+                continue
+            if run.time_us < time_us:
+                low = entries.first + entries.counts[0]
+            else:
+                high = min(middle, max(low, entries.first))
+        return low
+
+    def _entries(self, topic: str, queue: int, offset: int, limit: int) -> Entries | None:
+        """Return where up to `limit` messages from `offset` on are; None if there are none yet.
+
+        Raises OffsetGone, or BadName if the topic has no such queue.
+        """
+        with self.lock:
+            found = self.ledger.queue(topic, queue)
+            if found is None:
+                self._refuse_queue(topic, queue)
+                return None
+            if offset >= found.next:
+                return None
+            self._check_floor(found, offset)
+            entries = self._in_memory(topic, queue, offset, min(limit, found.next - offset))
+        return self._in_catalog(found, offset, limit) if entries is None else entries
 
     def _refuse_queue(self, topic: str, queue: int) -> None:
         """Raise BadName if the topic exists: else it may still be made with that queue."""
@@ -184,18 +235,31 @@ class Messages:
             known = self.ledger.topics.get(topic)
             for queue in [] if known is None else known.queues:
                 with self.lock:
-                    found.append(self._group_info(name, queue))
+                    info, oldest = self._group_info(name, queue)
+                found.append(info if oldest is None else self._behind(info, oldest))
         return found
 
-    def _group_info(self, group: str, queue: Queue) -> GroupInfo:
+    def _behind(self, info: GroupInfo, oldest: int) -> GroupInfo:
+        """Return `info` with the time since its oldest message that is not acked was written."""
+        try:
+            time_us = self.time_us_of(info.topic, info.queue, oldest)
+        except (OffsetGone, StorageError):
+            return info  # it is damaged, or gone
+        since = 0 if time_us is None else self.clock.time_us() - time_us
+        return replace(info, behind_seconds=max(0.0, since / 1_000_000))
+
+    def _group_info(self, group: str, queue: Queue) -> tuple[GroupInfo, int | None]:
+        """Return how far a group is, and the oldest offset that it has not acked."""
         acked = self.ledger.acked.get((group, queue.topic, queue.number)) or AckSet(queue.first)
         subscription = self.ledger.subscriptions.get((group, queue.topic))
-        return GroupInfo(
+        oldest = acked.gap(queue.first, queue.next)
+        info = GroupInfo(
             *(group, queue.topic, queue.number, acked.floor, acked.count_beyond()),
             unread=acked.count_gaps(queue.first, queue.next),
             lost=0 if subscription is None else subscription.lost,
             skipped=0 if subscription is None else subscription.skipped,
         )
+        return info, None if oldest is None else oldest[0]
 
     # --- waiting --------------------------------------------------------------------------------
 

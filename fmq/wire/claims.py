@@ -9,6 +9,7 @@ from fmq.store.record import utf8
 from fmq.tx.names import check_name
 
 CLAIM = Struct("<I")
+NEWS = 0xFFFF_FFFF  # no claim: what follows are the queues that the member has lost and gained
 ACK = Struct("<IQQBHB")  # claim, first, end, sync, queue, size of the topic's name
 SYNCS = None, True, False
 """The argument `sync` of a call, by its number in a frame."""

@@ -22,14 +22,14 @@ from fmq.feedback.question import Question
 from fmq.message import Mark, Receipt
 from fmq.options import Options
 from fmq.recovery.recover import RecoveryReport
-from fmq.results import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
+from fmq.results import GroupInfo, MemberInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.stats import Kept, Stats
 from fmq.wire.frames import BadFrame
 
 KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
-        *(GroupInfo, Kept, Mark, Options, Outcome, Question, QueueInfo, Receipt),
+        *(GroupInfo, Kept, Mark, MemberInfo, Options, Outcome, Question, QueueInfo, Receipt),
         *(RecoveryReport, Stats, UndecidedTransaction),
     )
 }

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 import fmq
 from fmq import Delivery, Engine
-from fmq.errors import BadName, LeaseLost, MemberReplaced, StrategyDiffers, TopicsDiffer
+from fmq.errors import (
+    BadAllocation,
+    BadName,
+    LeaseLost,
+    MemberReplaced,
+    StrategyDiffers,
+    TopicsDiffer,
+)
 from tests.small import CrashDisk, FakeClock, check, opened
-
-
-def in_turn(queues: Sequence[int], members: Sequence[str]) -> dict[str, list[int]]:
-    """Queue 0 to the first member, queue 1 to the second, and so on."""
-    return {name: [*queues[i :: len(members)]] for i, name in enumerate(members)}
 
 
 @pytest.fixture
@@ -38,13 +41,19 @@ class Heard:
     def __init__(self) -> None:
         self.news: list[tuple[list[int], list[int]]] = []
 
-    def __call__(self, lost: list[tuple[str, int]], gained: list[tuple[str, int]]) -> None:
+    def __call__(self, lost: Sequence[tuple[str, int]], gained: Sequence[tuple[str, int]]) -> None:
         self.news.append(([queue for _, queue in lost], [queue for _, queue in gained]))
 
 
-def joined(engine: Engine, name: str, heard: Heard | None = None, **how: object) -> fmq.Consumer:
-    how.setdefault("strategy", in_turn)
-    return engine.consumer("t", group="g", member=name, on_change=heard, **how)  # type: ignore[arg-type]
+def joined(
+    engine: Engine,
+    name: str,
+    heard: Heard | None = None,
+    topics: str | list[str] = "t",
+    **how: Any,
+) -> fmq.Consumer:
+    how.setdefault("strategy", "by_circle")
+    return engine.consumer(topics, group="g", member=name, on_change=heard, **how)
 
 
 def polled(consumer: fmq.Consumer) -> list[Delivery]:
@@ -151,23 +160,15 @@ def test_members_bring_the_same_strategy(engine: Engine) -> None:
 
 def test_members_may_read_different_topics(engine: Engine) -> None:
     engine.send("u", b"x", queue=1)
-    how = {"group": "g", "strategy": in_turn}
-    with (
-        engine.consumer("t", member="a", **how) as a,
-        engine.consumer(["t", "u"], member="b", **how) as b,
-    ):
+    with joined(engine, "a") as a, joined(engine, "b", topics=["t", "u"]) as b:
         assert queues(polled(a)) == {0, 2}
         assert {(each.topic, each.queue) for each in polled(b)} == {("t", 1), ("t", 3), ("u", 1)}
         with pytest.raises(TopicsDiffer, match="'c' reads u and 'a' reads t"):
-            engine.consumer("u", member="c", strict=True, **how)
+            joined(engine, "c", topics="u", strict=True)
 
 
 def test_a_topic_that_is_made_later_is_shared_out(engine: Engine) -> None:
-    how = {"group": "g", "strategy": in_turn}
-    with (
-        engine.consumer("new", member="a", **how) as a,
-        engine.consumer("new", member="b", **how) as b,
-    ):
+    with joined(engine, "a", topics="new") as a, joined(engine, "b", topics="new") as b:
         assert polled(a) == []
         for queue in range(4):
             engine.send("new", b"x", queue=queue)
@@ -199,3 +200,31 @@ def test_a_queue_that_was_given_back_reaches_its_next_owner(engine: Engine) -> N
 def test_a_bad_name_of_a_member(engine: Engine) -> None:
     with pytest.raises(BadName, match="member"):
         joined(engine, "")
+
+
+def test_a_strategy_of_ones_own(engine: Engine) -> None:
+    def all_to_the_first(queues: Sequence[int], members: Sequence[str]) -> dict[str, list[int]]:
+        return {members[0]: [*queues]}
+
+    with (
+        joined(engine, "a", strategy=all_to_the_first) as a,
+        joined(engine, "b", strategy=all_to_the_first) as b,
+    ):
+        assert (len(polled(b)), len(polled(a))) == (0, 40)
+        assert "all_to_the_first shares its queues among a, b" in engine.group("g").explain()
+
+
+def test_a_strategy_that_gives_a_queue_twice_is_refused(engine: Engine) -> None:
+    def wrong(queues: Sequence[int], members: Sequence[str]) -> dict[str, list[int]]:
+        return {name: [*queues] for name in members}
+
+    with joined(engine, "a", strategy=wrong) as a:
+        with pytest.raises(BadAllocation, match="wrong"):
+            joined(engine, "b", strategy=wrong)
+        assert len(polled(a)) == 40
+
+
+@pytest.mark.parametrize("strategy", ["by_magic", 7])
+def test_no_strategy(engine: Engine, strategy: object) -> None:
+    with pytest.raises((BadAllocation, TypeError), match=r"fmq\.allocation"):
+        joined(engine, "a", strategy=strategy)
