@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, overload
@@ -16,17 +17,19 @@ from fmq.bind.databases import Databases
 from fmq.bind.transaction import BoundTransaction
 from fmq.chores.checkpointer import no_checkpoint
 from fmq.chores.thread import ChoreThread
-from fmq.clock import Clock
+from fmq.clock import Clock, as_us
 from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange, check_membership
 from fmq.consume.group import Group
 from fmq.consume.membership import check_member
+from fmq.consume.sieve import text_of
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local_transaction import send_with
 from fmq.feedback.service import Feedback
+from fmq.filters import Filter
 from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import Options
 from fmq.parts import Parts
@@ -336,10 +339,12 @@ class Engine:
         strategy: str | Strategy | None = None,
         strict: bool = False,
         on_change: OnChange | None = None,
+        filter: Filter | None = None,
     ) -> Consumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
-        A new group begins with the oldest messages. Members compete for messages, or `strategy`
+        A new group begins with the oldest messages, and has the `filter` of its first consumer;
+        then FilterDiffers is raised for another one. Members compete for messages, or `strategy`
         shares the queues among those who read them: a name of `fmq.allocation`, or a function.
         `on_change` is then called with the queues that were lost and gained, as pairs of topic and
         number, in a poll. A consumer that gives the name of another `member` takes its place. A
@@ -347,7 +352,8 @@ class Engine:
         """
         name = new_member() if member is None else member
         is_told = on_change is not None
-        what = topics, group, lease_seconds, name, strategy
+        wanted = None if filter is None else text_of(filter)
+        what = topics, group, lease_seconds, name, strategy, wanted
         return self._consumer(*what, strict=strict, is_told=is_told, on_change=on_change)
 
     def _consumer(
@@ -357,6 +363,7 @@ class Engine:
         lease_seconds: float | None,
         member: str,
         strategy: str | Strategy | None,
+        wanted: str | None,
         *,
         strict: bool,
         is_told: bool,
@@ -367,17 +374,19 @@ class Engine:
         names, group, lease = check_membership(topics, group, lease_seconds, self._options)
         who = check_member(member, names, strategy, strict=strict, is_told=is_told)
         parts = self._parts
-        parts.group_changes.join(group, names)
+        parts.group_changes.join(group, names, wanted)
         what = parts.messages, parts.groups, self._writer, self._check, who, group, lease
         return Consumer(*what, self._after, on_change)
 
-    def create_group(self, name: str, topic: str, *, at: At = "earliest") -> None:
+    def create_group(
+        self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
+    ) -> None:
         """Make a group of `topic` before its first consumer, once: else GroupExists is raised.
 
         It begins at the "earliest" message, the "latest" one, an offset, or a time (a datetime).
         """
         self._check()
-        self._parts.group_changes.make(name, topic, at)
+        self._parts.group_changes.make(name, topic, at, text_of(filter))
         self._after()
 
     def group(self, name: str) -> Group:
@@ -389,6 +398,14 @@ class Engine:
     def _members(self, group: str) -> list[MemberInfo]:
         self._enter()
         return self._parts.groups.members(group, self._clock.monotonic())
+
+    def offset_at(self, topic: str, queue: int, time: datetime) -> int:
+        """Return the offset of the first message of a queue that was sent at `time` or later; the
+        next one to be given if there is none.
+        """
+        self._enter()
+        queue, _, _ = check_place(topic, queue, 0, 1)
+        return self._parts.messages.offset_at(topic, queue, as_us(time))
 
     def mark(self, name: str) -> Mark | None:
         """Return the mark that a committed transaction has set under `name`; None without one."""

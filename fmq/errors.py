@@ -18,11 +18,11 @@
     │   └── EngineFailed        a write or sync failed: open the directory again
     ├── UsageError              the call cannot be served, and nothing was changed
     │   ├── Closed  Forked  ReadOnly  Nested
-    │   ├── BadName  BadOption  BadAllocation  TooLarge  TooMany
+    │   ├── BadName  BadOption  BadAllocation  BadFilter  TooLarge  TooMany
     │   ├── OffsetGone          retention has dropped what was asked for
     │   ├── OffsetBeyond        nothing is there yet
     │   ├── GroupExists  UnknownGroup  StillUndecided
-    │   └── StrategyDiffers  TopicsDiffer  MemberReplaced
+    │   └── FilterDiffers  StrategyDiffers  TopicsDiffer  MemberReplaced
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
     │   └── RollBack            raised by a program: its own part did not happen
@@ -356,6 +356,31 @@ class BadAllocation(UsageError, ValueError):
         return text if "Nothing was" in text else f"{text} Nothing was changed."
 
 
+EXCERPT_CHARACTERS = 30  # shown on each side of the place
+
+
+class BadFilter(UsageError, ValueError):
+    """The text of a filter that cannot be read; `column`, from 1, is where."""
+
+    def __init__(self, text: str, column: int, reason: str) -> None:
+        super().__init__(
+            f"the filter cannot be read at column {column}: {reason}. Nothing was changed.\n"
+            f"{_excerpt(text, column)}"
+        )
+        self.text = text
+        self.column = column
+        self.reason = reason
+
+
+def _excerpt(text: str, column: int) -> str:
+    """Return the part of `text` around `column`, and a line with a caret below it."""
+    start = max(0, column - 1 - EXCERPT_CHARACTERS)
+    shown = text[start : column + EXCERPT_CHARACTERS]
+    # A line break would move the caret to another line's text.
+    line = "".join(each if each.isprintable() else " " for each in shown)
+    return f"    {line}\n    {' ' * (column - 1 - start)}^"
+
+
 class TooLarge(UsageError):
     """A message, batch or transaction over a limit."""
 
@@ -493,6 +518,25 @@ class TopicsDiffer(UsageError):
             "give both the same topics, or leave out strict=True."
         )
         self.group = group
+
+
+class FilterDiffers(UsageError):
+    """The group wants other messages of the topic than this member."""
+
+    def __init__(self, group: str, topic: str, brings: str, has: str) -> None:
+        super().__init__(
+            f"the group {group!r} wants of the topic {topic!r} {_wanted(has)}, and this member "
+            f"{_wanted(brings)}. Nothing was changed; leave out filter=, or change it for all with "
+            f"engine.group({group!r}).set_filter({topic!r}, ...)."
+        )
+        self.group = group
+        self.topic = topic
+        self.brings = brings
+        self.has = has
+
+
+def _wanted(text: str) -> str:
+    return text or "all messages"
 
 
 class MemberReplaced(UsageError):

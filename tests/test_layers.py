@@ -23,7 +23,7 @@ GROUND = {
 }
 STORE = GROUND | {"fmq.store"}
 TX = STORE | {"fmq.tx"}
-ENGINE = TX | {"fmq.recovery", "fmq.allocation", "fmq.consume", "fmq.feedback"}
+ENGINE = TX | {"fmq.recovery", "fmq.allocation", "fmq.filters", "fmq.consume", "fmq.feedback"}
 ENGINE |= {"fmq.chores", "fmq.bind", "fmq.server", "fmq.remote", "fmq.*"}
 
 # Whoever lies in the row's place may import what lies in these. A package stands for all that
@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "fmq.store": STORE,
     "fmq.tx": TX,
     "fmq.recovery": TX | {"fmq.recovery"},
-    "fmq.consume": TX | {"fmq.allocation", "fmq.consume"},
+    "fmq.consume": TX | {"fmq.allocation", "fmq.filters", "fmq.consume"},
     "fmq.chores": TX | {"fmq.recovery", "fmq.consume", "fmq.chores"},
     "fmq.feedback": TX | {"fmq.feedback"},
     "fmq.bind": TX | {"fmq.feedback", "fmq.bind"},
@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "fmq.bind.tpc": TX | {"fmq", "fmq.bind"},
     # Pure functions: they share queues, and know no engine.
     "fmq.allocation": {"fmq.errors", "fmq.allocation"},
+    "fmq.filters": {"fmq.errors", "fmq.filters"},
     "fmq.posix": GROUND,
     "fmq.wire": TX | {"fmq.recovery.recover", "fmq.feedback.question", "fmq.stats", "fmq.wire"},
     "fmq.network": GROUND,
@@ -52,7 +53,7 @@ MAY_IMPORT = {
     | {"fmq.consume", "fmq.feedback", "fmq.parts", "fmq.wire", "fmq.server"},
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"}
-    | {"fmq.allocation", "fmq.processes", "fmq.shutdown"},
+    | {"fmq.allocation", "fmq.filters", "fmq.processes", "fmq.shutdown"},
     "fmq.remote.tls_wire": GROUND | {"fmq.network"},
     "fmq.remote.connecting": GROUND
     | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.tx.names"}

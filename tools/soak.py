@@ -69,6 +69,11 @@ def growth(looks: list[Look]) -> list[str]:
     return found
 
 
+def _joining(member: str) -> list[object]:
+    """Return what a JOIN says."""
+    return [["idle"], "idle", 30.0, [], member, None, None, False, False]
+
+
 class Pollers:
     """Connections that wait for messages that never come, in one thread."""
 
@@ -80,7 +85,7 @@ class Pollers:
             made = connect_to(path)
             made.sendall(
                 frame(Op.HELLO, 1, encode_values([VERSION, number.to_bytes(16), None]))
-                + frame(Op.JOIN, 2, encode_values([["idle"], "idle", 30.0, []]), handle=1)
+                + frame(Op.JOIN, 2, encode_values(_joining(f"idle-{number}")), handle=1)
                 + self._poll()
             )
             self._selector.register(made, selectors.EVENT_READ, Splitter(1 << 20))
@@ -89,7 +94,7 @@ class Pollers:
 
     @staticmethod
     def _poll() -> bytes:
-        return frame(Op.POLL, 3, encode_values([1, POLL_SECONDS]), handle=1)
+        return frame(Op.POLL, 3, encode_values([1, POLL_SECONDS, True]), handle=1)
 
     def _run(self) -> None:
         while not self._stops:

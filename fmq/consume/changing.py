@@ -10,6 +10,7 @@ from datetime import datetime
 
 from fmq.clock import as_us
 from fmq.consume.groups import Groups
+from fmq.consume.sieve import check_filter
 from fmq.errors import BadOption, GroupExists, OffsetBeyond, StillUndecided, UnknownGroup
 from fmq.store.journal import Append
 from fmq.store.kinds import Changed, ChangeKind, QueuePlace
@@ -33,8 +34,11 @@ class GroupChanges:
 
     # --- calls ----------------------------------------------------------------------------------
 
-    def make(self, group: str, topic: str, at: At) -> None:
-        """Make a group of `topic` that begins at `at`; raise GroupExists."""
+    def make(self, group: str, topic: str, at: At, wanted: str = "") -> None:
+        """Make a group of `topic` that begins at `at` and has the filter `wanted`.
+
+        Raises GroupExists, OffsetBeyond, BadOption or TypeError.
+        """
         group, topic = check_name("group", group), check_name("topic", topic)
         find = self._finder(topic, at)
 
@@ -42,24 +46,36 @@ class GroupChanges:
             if (group, topic) in self._ledger.subscriptions:
                 raise GroupExists(group, topic)
             places = [QueuePlace(queue.number, find(queue)) for queue in self._queues(topic)]
-            return [Changed(ChangeKind.MAKE_GROUP, group, topic, places)]
+            return [Changed(ChangeKind.MAKE_GROUP, group, topic, places, text=wanted)]
 
         self._run(plan)
 
-    def join(self, group: str, topics: Iterable[str]) -> None:
-        """Make the group of each of `topics` that it does not take from yet, at the earliest."""
-        known = self._ledger.subscriptions
-        names = [topic for topic in topics if (group, topic) not in known]
+    def join(self, group: str, topics: Iterable[str], wanted: str | None = None) -> None:
+        """Make the group of each of `topics` that it does not take from yet, at the earliest.
+
+        It has the filter `wanted`. Raises FilterDiffers if it exists and has another one; None is
+        any.
+        """
+        known, topics = self._ledger.subscriptions, [*topics]
 
         def plan() -> list[Changed]:
-            return [
-                Changed(ChangeKind.MAKE_GROUP, group, topic)
-                for topic in names
-                if (group, topic) not in known
-            ]
+            new = [topic for topic in topics if (group, topic) not in known]
+            for topic in topics:
+                if topic not in new:
+                    check_filter(group, topic, known[group, topic].filter, wanted)
+            text = wanted or ""
+            return [Changed(ChangeKind.MAKE_GROUP, group, topic, text=text) for topic in new]
 
-        if names or self._writer.frontier.changes:
-            self._run(plan)
+        self._run(plan)
+
+    def set_filter(self, group: str, topic: str, wanted: str) -> None:
+        """Let `group` want other messages of `topic` from now on."""
+
+        def plan() -> list[Changed]:
+            self._check_known(group, topic)
+            return [Changed(ChangeKind.FILTER, group, topic, text=wanted)]
+
+        self._run(plan)
 
     def seek(self, group: str, topic: str, number: int | None, at: At) -> None:
         """Let `group` go on at `at` in one queue of `topic`, or in all of them.
@@ -143,6 +159,10 @@ class GroupChanges:
                     planned()
             return True
 
+        with writer.commit_queue.lock:
+            writer.commit_queue.check()
+            if not frontier.changes and not plan():
+                return  # nothing to write, as for almost every new consumer
         while not writer.commit_queue.run(plan_alone, None, True):
             writer.commit_queue.flush(force=True)
 

@@ -19,6 +19,7 @@ from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engin
 from fmq.consume.groups import Groups
 from fmq.consume.holds import Claim
 from fmq.consume.membership import Member, OwnedQueue
+from fmq.consume.sieve import Sieve
 from fmq.errors import BadOption, Closed, Damaged, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.options import SECONDS_MAX, Options
@@ -95,6 +96,7 @@ class Consumer:
         self._turn = 0  # the queue that a poll begins with
         self._ahead: dict[Queue, Batch] = {}  # what was read and not claimed yet
         self._closed = False
+        self._sieve = Sieve(messages, writer, group)
         self._member = member  # stands for the consumer in its claims, which outlive it
         self._on_change = on_change
         now = messages.clock.monotonic()
@@ -125,21 +127,35 @@ class Consumer:
         found = self._claim(limit, timeout, self._read_messages)
         if found is None:
             return []
-        claim, messages = found
-        return [Delivery(self, claim, message) for message in messages]
+        claim, parts = found
+        return [Delivery(self, claim, message) for part in parts for message in part]
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, to be acked together.
 
         Return None if there is none for `timeout` seconds.
         """
-        found = self._claim(limit, timeout, self._read_batch)
-        return None if found is None else DeliveryBatch(self, *found)
+        found = self._claim(limit, timeout, self._read_batch, in_one_piece=True)
+        if found is None:
+            return None
+        claim, (batch,) = found
+        return DeliveryBatch(self, claim, batch)
+
+    def _claim_batches(self, limit: int, *, in_one_piece: bool) -> tuple[Claim, list[Batch]] | None:
+        """Claim what is there for a client, and return it in pieces of consecutive messages."""
+        return self._claim(limit, 0.0, self._read_batch, in_one_piece=in_one_piece)
 
     def _claim(
-        self, limit: int, timeout: float, read: Callable[[Queue, int, int], C]
-    ) -> tuple[Claim, C] | None:
-        """Claim messages, waiting up to `timeout` seconds, and return them as `read` gives them."""
+        self,
+        limit: int,
+        timeout: float,
+        read: Callable[[Queue, int, int], C],
+        *,
+        in_one_piece: bool = False,
+    ) -> tuple[Claim, list[C]] | None:
+        """Claim messages, waiting up to `timeout` seconds. Return them as `read` gives each piece
+        of consecutive ones. Without a filter there is one piece.
+        """
         if type(limit) is not int or limit < 1:
             limit = check_count("limit", limit)
         if type(timeout) is not float or isnan(timeout):
@@ -173,10 +189,11 @@ class Consumer:
                 now = clock.monotonic()
                 continue
             if claim is not None:
-                try:
-                    return claim, self._read(claim, read)
-                except OffsetGone:
-                    continue  # retention dropped the messages after the claim
+                pieces = self._pieces(claim, limit, read, in_one_piece=in_one_piece)
+                if pieces:
+                    return claim, pieces
+                now = clock.monotonic()
+                continue
             try:
                 if not self._writer.dropped:  # else look again, which gives back their holds
                     clock.wait(wakeup.lock, until - now)
@@ -237,13 +254,46 @@ class Consumer:
         self._member.waiting.discard(wakeup)
         self._messages.stop_listening(wakeup, self._topics)
 
-    def _read(self, claim: Claim, read: Callable[[Queue, int, int], C]) -> C:
-        """Read what was claimed. Give back what `read` does not return, or all if it raises."""
-        first, end = claim.first, claim.end
+    def _pieces(
+        self, claim: Claim, limit: int, read: Callable[[Queue, int, int], C], *, in_one_piece: bool
+    ) -> list[C]:
+        """Read what was claimed and is wanted; return nothing if there is nothing any more.
+
+        Of what cannot be read the rest is given back. Raises only if that begins with it.
+        """
+        ranges = [(claim.first, claim.end)]
+        if claim.filter:
+            try:
+                ranges = self._sieve.sift(claim, limit, in_one_piece=in_one_piece)
+            except BaseException as error:
+                self._try_give_back(claim, claim.first, claim.end)
+                if isinstance(error, OffsetGone):
+                    return []
+                raise
+        pieces: list[C] = []
+        for number, (first, end) in enumerate(ranges):
+            try:
+                pieces.append(self._read(claim, first, end, read))
+            except BaseException as error:
+                for low, high in ranges[number + 1 :]:
+                    self._try_give_back(claim, low, high)
+                if pieces or isinstance(error, OffsetGone):
+                    break  # retention dropped the messages after the claim, or a poll begins here
+                raise
+        return pieces
+
+    def _read(self, claim: Claim, first: int, end: int, read: Callable[[Queue, int, int], C]) -> C:
+        """Read a range. Give back what `read` does not return, or all if it raises."""
         try:
             taken = read(claim.queue, first, end - first)
-        except BaseException:
+        except BaseException as error:
             self._try_give_back(claim, first, end)
+            if isinstance(error, Damaged):
+                error.add_note(
+                    f"The group {self._group!r} can go on behind it: engine.group({self._group!r})"
+                    f".skip({claim.queue.topic!r}, {claim.queue.number}, {first}) passes over one "
+                    "message, and seek over many."
+                )
             raise
         if first + len(taken) < end:
             self._try_give_back(claim, first + len(taken), end)

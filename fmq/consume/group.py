@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Protocol
 
 from fmq.consume.changing import EARLIEST, At
+from fmq.consume.sieve import text_of
 from fmq.errors import BadOption
+from fmq.filters import Filter
 from fmq.results import GroupInfo, MemberInfo
 
 
@@ -19,6 +21,9 @@ class Changes(Protocol):
 
     def skip(self, group: str, topic: str, number: int, offset: int, count: int) -> None:
         """Let `group` pass over messages."""
+
+    def set_filter(self, group: str, topic: str, wanted: str) -> None:
+        """Let `group` want other messages of `topic`."""
 
     def delete(self, group: str) -> None:
         """Delete `group`."""
@@ -80,6 +85,13 @@ class Group:
         They are counted in `skipped`, unless the group had acked them.
         """
         self._changes.skip(self._name, topic, queue, offset, count)
+
+    def set_filter(self, topic: str, wanted: Filter | None) -> None:
+        """Let all its members want other messages of `topic` from now on; None: all.
+
+        What was passed over before is not looked at again: `seek` goes back.
+        """
+        self._changes.set_filter(self._name, topic, text_of(wanted))
 
     def delete(self) -> None:
         """Delete it in all its topics: nothing is kept for it any more.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from fmq.consume.holds import Claim, QueueHolds
 from fmq.consume.membership import GroupRoom, Member
 from fmq.consume.ready_queues import ReadyQueues
+from fmq.consume.sieve import SIFTED_AT_ONCE
 from fmq.results import MemberInfo
 from fmq.store.kinds import AckRange, Changed, ChangeKind
 from fmq.tx.ledger import GroupKey, Ledger, Queue
@@ -235,6 +236,8 @@ class Groups:
             first += 1
         for topic in (*known[first:], *known[:first]):
             ready = self._ready_of(group, topic.name, owner)
+            text = self._ledger.subscriptions[group, topic.name].filter
+            wanted = max(limit, SIFTED_AT_ONCE) if text else limit
             ready.expire(now)
             i = bisect_left(ready.numbers, start)
             start = 0  # the other topics begin with their first queue
@@ -247,9 +250,9 @@ class Groups:
                 holds = self._holds_of(group, queue.topic, queue.number)
                 if now >= holds.earliest_deadline:
                     holds.expire(now)
-                found = holds.next_range(queue.next, queue.first, limit)
+                found = holds.next_range(queue.next, queue.first, wanted)
                 if found is not None:
-                    claim = Claim(member, queue, holds, *found)
+                    claim = Claim(member, queue, holds, *found, text)
                     holds.hold(claim.first, claim.end, claim, deadline)
                     return claim
                 if ready.add not in queue.idle:

@@ -23,16 +23,23 @@ class Claim:
     A delivery can be acked only while the claim that it came with still holds it.
     """
 
-    __slots__ = ("end", "first", "holds", "member", "queue")
+    __slots__ = ("end", "filter", "first", "holds", "member", "queue")
 
     def __init__(
-        self, member: object, queue: Queue, holds: QueueHolds, first: int, end: int
+        self,
+        member: object,
+        queue: Queue,
+        holds: QueueHolds,
+        first: int,
+        end: int,
+        filter_text: str = "",
     ) -> None:
         self.member = member
         self.queue = queue
         self.holds = holds
         self.first = first
         self.end = end
+        self.filter = filter_text  # what its group wanted of the topic then; "": all
 
 
 FORMER = object()  # owns what clients of a server that was killed may still have

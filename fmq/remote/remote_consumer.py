@@ -20,7 +20,7 @@ from fmq.store.commit_queue import waits
 from fmq.store.kinds import AckRange
 from fmq.tx.names import check_count, check_seconds
 from fmq.wire.batches import decode_batch
-from fmq.wire.claims import CLAIM, NEWS, AckAsked, encode_ack
+from fmq.wire.claims import CLAIM, NEWS, PIECE, AckAsked, encode_ack
 from fmq.wire.frames import Op
 from fmq.wire.values import decode_values, encode_values
 
@@ -57,6 +57,7 @@ class Membership:
         lease_seconds: float,
         name: str,
         strategy: str | None,
+        wanted: str | None,
         strict: bool,
         on_change: OnChange | None,
     ) -> None:
@@ -65,7 +66,7 @@ class Membership:
         self.lease_seconds = lease_seconds
         self.name = name
         self.on_change = on_change
-        self._how = strategy, strict, on_change is not None
+        self._how = strategy, wanted, strict, on_change is not None
         self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
 
     def said(self) -> bytes:
@@ -122,21 +123,23 @@ class RemoteConsumer:
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
-        found = self._poll(limit, timeout)
-        if found is None:
-            return []
-        claim, batch = found
-        return [Delivery(self, claim, message) for message in batch.messages]
+        return [
+            Delivery(self, claim, message)
+            for claim, batch in self._poll(limit, timeout, in_one_piece=False)
+            for message in batch.messages
+        ]
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, to be acked together.
 
         Return None if there is none for `timeout` seconds.
         """
-        found = self._poll(limit, timeout)
-        return None if found is None else DeliveryBatch(self, *found)
+        found = self._poll(limit, timeout, in_one_piece=True)
+        return DeliveryBatch(self, *found[0]) if found else None
 
-    def _poll(self, limit: int, timeout: float) -> tuple[RemoteClaim, Batch] | None:
+    def _poll(
+        self, limit: int, timeout: float, *, in_one_piece: bool
+    ) -> list[tuple[RemoteClaim, Batch]]:
         if type(limit) is not int or limit < 1:
             limit = check_count("limit", limit)
         if type(timeout) is not float or isnan(timeout):
@@ -144,18 +147,26 @@ class RemoteConsumer:
         self._check()
         self._keeper.change(_nothing)
         while True:
-            answer = self._link.ask(Op.POLL, encode_values([limit, timeout]), handle=self._handle)
-            if not answer:
-                return None
-            (number,) = CLAIM.unpack_from(answer)
-            if number != NEWS:
-                break
+            said = encode_values([limit, timeout, in_one_piece])
+            answer = self._link.ask(Op.POLL, said, handle=self._handle)
+            if not answer or CLAIM.unpack_from(answer) != (NEWS,):
+                return self._pieces(answer)
             self._tell(*decode_values(answer[CLAIM.size :]))
-        batch = decode_batch(answer, CLAIM.size)
-        queue = RemoteQueue(batch.topic, batch.queue)
-        claim = RemoteClaim(number, queue, batch.offset, batch.next)
-        self._membership.claims[number] = claim
-        return claim, batch
+
+    def _pieces(self, answer: bytes) -> list[tuple[RemoteClaim, Batch]]:
+        """Return the pieces of a poll's answer, and note the claims."""
+        found, at = [], 0
+        while at < len(answer):
+            number, size = PIECE.unpack_from(answer, at)
+            at += PIECE.size
+            is_last = at + size == len(answer)
+            batch = decode_batch(answer, at) if is_last else decode_batch(answer[at : at + size])
+            at += size
+            queue = RemoteQueue(batch.topic, batch.queue)
+            claim = RemoteClaim(number, queue, batch.offset, batch.next)
+            self._membership.claims[number] = claim
+            found.append((claim, batch))
+        return found
 
     def _tell(self, lost: list[list[Any]], gained: list[list[Any]]) -> None:
         """Tell the program which queues the member has no more, and which it has now."""

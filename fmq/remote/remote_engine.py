@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import count
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -15,11 +16,13 @@ from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange, check_membership
 from fmq.consume.group import Group
 from fmq.consume.membership import check_member
+from fmq.consume.sieve import text_of
 from fmq.errors import Closed, FmqError, Forked
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
 from fmq.feedback.local_transaction import send_with
 from fmq.feedback.service import Feedback
+from fmq.filters import Filter
 from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import Options
 from fmq.processes import new_member
@@ -289,6 +292,7 @@ class RemoteEngine:
         strategy: str | None = None,
         strict: bool = False,
         on_change: OnChange | None = None,
+        filter: Filter | None = None,
     ) -> RemoteConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -305,14 +309,17 @@ class RemoteEngine:
                 f"strategy={strategy!r}: the engine is another process and cannot call it. Nothing "
                 "was changed; give the name of one of fmq.allocation."
             )
-        asked = names, group, lease, name, strategy, strict, on_change
+        wanted = None if filter is None else text_of(filter)
+        asked = names, group, lease, name, strategy, wanted, strict, on_change
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
         return RemoteConsumer(*what, Membership(*asked))
 
-    def create_group(self, name: str, topic: str, *, at: At = "earliest") -> None:
+    def create_group(
+        self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
+    ) -> None:
         """Make a group of `topic` before its first consumer, once: else GroupExists is raised."""
-        self._link.call("create_group", name, topic, at=at)
+        self._link.call("make_group", name, topic, at, text_of(filter))
 
     def group(self, name: str) -> Group:
         """Return a group, to look at it, or to move or delete it; raise UnknownGroup."""
@@ -321,6 +328,11 @@ class RemoteEngine:
 
     def _members_of(self, group: str) -> list[MemberInfo]:
         found: list[MemberInfo] = self._link.call("members_of", group)
+        return found
+
+    def offset_at(self, topic: str, queue: int, time: datetime) -> int:
+        """Return the offset of the first message of a queue that was sent at `time` or later."""
+        found: int = self._link.call("offset_at", topic, queue, time)
         return found
 
     def mark(self, name: str) -> Mark | None:

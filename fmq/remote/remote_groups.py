@@ -20,6 +20,10 @@ class RemoteGroups:
         """Let `group` pass over messages."""
         self._link.call("skip", group, topic, number, offset, count)
 
+    def set_filter(self, group: str, topic: str, wanted: str) -> None:
+        """Let `group` want other messages of `topic`."""
+        self._link.call("set_filter", group, topic, wanted)
+
     def delete(self, group: str) -> None:
         """Delete `group`."""
         self._link.call("delete_group", group)

@@ -108,18 +108,8 @@ CALLS: dict[str, Call] = {
     **{
         name: _of_engine(name)
         for name in (
-            *(
-                "checkpoint",
-                "create_group",
-                "decide",
-                "groups",
-                "mark",
-                "outcome",
-                "queues",
-                "stats",
-                "sync",
-            ),
-            "undecided",
+            *("checkpoint", "decide", "groups", "mark", "offset_at", "outcome", "queues"),
+            *("stats", "sync", "undecided"),
         )
     },
     **{
@@ -131,7 +121,9 @@ CALLS: dict[str, Call] = {
     "check_group": _check_group,
     "delete_group": _of_groups("delete"),
     "members_of": _members_of,
+    "make_group": _of_groups("make"),
     "seek": _of_groups("seek"),
+    "set_filter": _of_groups("set_filter"),
     "skip": _of_groups("skip"),
     "give_way": lambda host: host.give_way(),
     "commit_prepared": _commit_prepared,

@@ -58,11 +58,10 @@ class Consuming:
         return member
 
     def _on_join(self, asked: Frame) -> None:
-        topics, group, lease, claims, member, strategy, strict, is_told = decode_values(
-            asked.payload
-        )
-        if strategy is not None and type(strategy) is not str:
-            raise TypeError("a strategy is the name of one. Nothing was changed.")
+        said = decode_values(asked.payload)
+        topics, group, lease, claims, member, strategy, wanted, strict, is_told = said
+        if not all(each is None or type(each) is str for each in (strategy, wanted)):
+            raise TypeError("a strategy and a filter are text. Nothing was changed.")
         if asked.handle not in self._members:
             check_held("consumers of one client", self._members)
         self._host.commit()
@@ -70,7 +69,7 @@ class Consuming:
         if old is not None:
             old.leave()
         consumer = self._host.engine._consumer(
-            *(topics, group, lease, member, strategy),
+            *(topics, group, lease, member, strategy, wanted),
             strict=bool(strict),
             is_told=bool(is_told),
             on_change=None,
@@ -83,10 +82,11 @@ class Consuming:
         self._session.answer(asked)
 
     def _on_poll(self, asked: Frame) -> None:
-        limit, timeout = decode_values(asked.payload)
+        limit, timeout, in_one_piece = decode_values(asked.payload)
         member = self.member(asked.handle)
         self._host.commit()
-        self._polls.wait(asked, timeout, partial(member.poll, limit), member.listen, member.stop)
+        look = partial(member.poll, limit, in_one_piece=bool(in_one_piece))
+        self._polls.wait(asked, timeout, look, member.listen, member.stop)
 
     def _on_ack(self, asked: Frame) -> None:
         ack = decode_ack(asked.payload)

@@ -14,8 +14,8 @@ from fmq.server.handed_out import HandedOut
 from fmq.store.kinds import AckRange
 from fmq.tx.names import check_name
 from fmq.tx.writer import Writer
-from fmq.wire.batches import encode_batch, fitting
-from fmq.wire.claims import CLAIM, NEWS
+from fmq.wire.batches import ANSWER_BYTES_MAX, encode_batch, fitting
+from fmq.wire.claims import CLAIM, NEWS, PIECE
 from fmq.wire.values import encode_values, is_number
 
 
@@ -65,23 +65,36 @@ class ServedMember:
     def group(self) -> str:
         return self._consumer.group
 
-    def poll(self, limit: int) -> bytes | None:
-        """Return the bytes of a claim and its messages; None if there is nothing."""
+    def poll(self, limit: int, *, in_one_piece: bool) -> bytes | None:
+        """Return the bytes of claims and their messages; None if there is nothing."""
         news = self._consumer.take_news()
         if news is not None:
             return CLAIM.pack(NEWS) + encode_values([[[*each] for each in side] for side in news])
-        delivered = self._consumer.poll_batch(limit=limit)
-        if delivered is None:
+        found = self._consumer._claim_batches(limit, in_one_piece=in_one_piece)
+        if found is None:
             return None
-        claim, (_, end), batch = delivered._claim, delivered._offsets(), fitting(delivered._batch)
-        if batch.next < end:
-            self._consumer._try_give_back(claim, batch.next, end)
+        claim, batches = found
+        answer: list[bytes] = []
+        room = ANSWER_BYTES_MAX
+        for whole in batches:
+            end = whole.offset
+            if room > 0:
+                batch = fitting(whole)
+                end, said = batch.next, encode_batch(batch)
+                answer += PIECE.pack(self._number_of(claim, end), len(said)), said
+                room -= len(said)
+            if end < whole.next:
+                self._consumer._try_give_back(claim, end, whole.next)
+        return b"".join(answer)
+
+    def _number_of(self, claim: Claim, end: int) -> int:
+        """Return a number by which the client names what it is handed, up to the offset `end`."""
         number = self._next
         self._next = (number + 1) % NEWS
         self._forget()
         self._claims[number] = [claim]
-        self._handed_out.note((self.group, claim.queue.topic, claim.queue.number), batch.next)
-        return CLAIM.pack(number) + encode_batch(batch)
+        self._handed_out.note((self.group, claim.queue.topic, claim.queue.number), end)
+        return number
 
     def claim_again(self, number: int, topic: str, queue: int, first: int, end: int) -> None:
         """Claim what the client says that it has, if no other member has it now."""

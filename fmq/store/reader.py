@@ -10,14 +10,15 @@ asked for are built.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from fmq.errors import Damaged, NewerFormat
 from fmq.store.batch import Batch, Stretch
 from fmq.store.columns import EqualPieces, Pieces
-from fmq.store.decoding import decode
+from fmq.store.decoding import columns_of, decode
 from fmq.store.files import Files
-from fmq.store.index import Lane
+from fmq.store.index import NOWHERE, Lane
 from fmq.store.kinds import REF_MESSAGE, Record, Run
 from fmq.store.record import HEAD_BYTES_MIN, BadRecord
 from fmq.store.segment import segment_name
@@ -44,6 +45,16 @@ def entries_of(base: int, lane: Lane, offset: int, limit: int) -> Entries:
     part = slice(i, last + 1)
     first = lane.first + lane.starts[i]
     return Entries(base, first, lane.counts[part], lane.records[part], lane.bodies[part])
+
+
+class Carried(NamedTuple):
+    """What consecutive messages of one run carry besides their bodies; None: nothing of that."""
+
+    first: int
+    messages: int
+    keys: list[str | None] | None
+    tags: list[str | None] | None
+    headers: list[dict[str, str] | None] | None
 
 
 class Reader:
@@ -97,6 +108,30 @@ class Reader:
         if not isinstance(run, Run):
             raise Damaged(segment_name(base), base + place, f"a {run.kind.name}, no message")
         return run, data
+
+    def carried(self, entries: Entries, offset: int, limit: int, keep_to: int) -> Iterator[Carried]:
+        """Yield what up to `limit` messages from `offset` on carry. Raises Damaged or NewerFormat.
+
+        Large records are not read, but for their heads.
+        """
+        first, places = entries.first, entries.bodies
+        is_dense = places[-1] - places[0] < len(places) * RECORD_READ_BYTES // 2
+        for count, place in zip(entries.counts, places, strict=True):
+            low, high = max(offset, first), min(first + count, offset + limit)
+            if place == NOWHERE:
+                raise refused(entries.base, place, BadRecord())
+            try:
+                if is_dense:
+                    window = self.window(entries.base, place, keep_to)
+                    columns = window.columns(place, window.record(place, self.seed))
+                else:
+                    run, data = self.head(entries.base, place)
+                    columns = columns_of(data, 0, run)
+                part = low - first, high - first
+                yield Carried(low, high - low, *columns.texts(*part), columns.headers(*part))
+            except UNREADABLE as error:
+                raise refused(entries.base, place, error) from None
+            first += count
 
     def run_with_bytes(self, base: int, place: int) -> tuple[Run, bytes, int]:
         """Return the run at `place` of the segment at `base`, its bytes, and where it begins in

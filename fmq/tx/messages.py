@@ -6,7 +6,7 @@ the lock. All other indexes, and all bytes of messages, are read outside of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from threading import Lock, RLock
 
@@ -17,7 +17,7 @@ from fmq.results import GroupInfo, QueueInfo
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
 from fmq.store.index import SegmentIndex
-from fmq.store.reader import Entries, Reader, entries_of
+from fmq.store.reader import Carried, Entries, Reader, entries_of
 from fmq.store.segment import segment_name
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Ledger, Queue
@@ -81,6 +81,20 @@ class Messages:
             return self._reader.batch(topic, queue, entries, offset, limit, visible)
         except FileNotFoundError:
             self._raise_gone(found, offset)
+            reason = "the segment is missing"
+            raise Damaged(segment_name(entries.base), entries.base, reason) from None
+
+    def carried(self, queue: Queue, offset: int, limit: int) -> Iterator[Carried]:
+        """Yield what up to `limit` messages from `offset` on carry besides their bodies, at least
+        one. Raises what reading them would raise.
+        """
+        entries = self._entries(queue.topic, queue.number, offset, limit)
+        assert entries is not None, "what is claimed is visible"
+        keep_to = self.ledger.applied_upto - entries.base
+        try:
+            yield from self._reader.carried(entries, offset, limit, keep_to)
+        except FileNotFoundError:
+            self._raise_gone(queue, offset)
             reason = "the segment is missing"
             raise Damaged(segment_name(entries.base), entries.base, reason) from None
 

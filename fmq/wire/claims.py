@@ -9,6 +9,7 @@ from fmq.store.record import utf8
 from fmq.tx.names import check_name
 
 CLAIM = Struct("<I")
+PIECE = Struct("<II")  # of a poll: the claim, and the size of the batch that follows
 NEWS = 0xFFFF_FFFF  # no claim: what follows are the queues that the member has lost and gained
 ACK = Struct("<IQQBHB")  # claim, first, end, sync, queue, size of the topic's name
 SYNCS = None, True, False

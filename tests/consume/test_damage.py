@@ -199,3 +199,23 @@ def test_messages_before_a_bad_sector_are_delivered(bad_sector: fmq.Engine) -> N
         with pytest.raises(Unreadable):
             bad_sector.read("t", offset=first)
     assert len(bad_sector.read("t", offset=51)) == 49
+
+
+@pytest.mark.parametrize(("sent", "bad", "count"), [(SINGLES, 50, 1), (RUNS, 50, 10)])
+def test_a_group_can_go_on_behind_the_damage(
+    sent: list[list[Message]], bad: int, count: int
+) -> None:
+    """The error says how. What was passed over is counted."""
+    with opened(damaged(sent, bad), segment_bytes=1 << 16) as engine:
+        with engine.consumer("t", group="g") as consumer:
+            assert len(polled(consumer, 100)) == bad
+            with pytest.raises(Damaged) as stopped:
+                consumer.poll()
+            (note,) = stopped.value.__notes__
+            assert f"engine.group('g').skip('t', 0, {bad})" in note
+            engine.group("g").skip("t", 0, bad, count=count)
+            assert len(polled(consumer, 100)) == 100 - bad - count
+        assert engine.groups("g")[0].skipped == count
+        with engine.consumer("t", group="h") as consumer:
+            engine.group("h").seek("t", offset=bad + count)
+            assert len(polled(consumer, 100)) == 100 - bad - count

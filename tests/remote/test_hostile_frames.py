@@ -90,6 +90,14 @@ def test_a_request_with_any_other_values_is_answered_or_its_connection_closed(op
             raise
 
 
+def said_of(claims: list[list[object]], member: str = "m") -> list[object]:
+    """What a JOIN says of a member that has these claims."""
+    return [["t"], "g", 30.0, claims, member, None, None, False, False]
+
+
+JOINING = encode_values(said_of([]))
+
+
 @many(150)
 @given(st.data())
 def test_a_frame_with_other_bytes_is_answered_or_its_connection_closed(data: st.DataObject) -> None:
@@ -110,8 +118,8 @@ def test_any_bodies_are_survived(known: bool, asked: list[tuple[int, int, bytes]
         bad = Hostile(server)
         if known:
             bad.hello()
-            bad.send(frame(Op.JOIN, 2, encode_values([["t"], "g", 30.0, []]), handle=1))
-            bad.send(frame(Op.POLL, 3, encode_values([2, 0.0]), handle=1))
+            bad.send(frame(Op.JOIN, 2, JOINING, handle=1))
+            bad.send(frame(Op.POLL, 3, encode_values([2, 0.0, True]), handle=1))
             assert len(bad.answers) == 3
         bad.send(b"".join(frame(op, 9, body, handle=handle) for op, handle, body in asked))
 
@@ -187,12 +195,12 @@ def test_a_client_has_a_bounded_number_of_consumers_ids_and_waiting_requests() -
         bad = Hostile(server)
         bad.hello()
         for n in range(HELD_MAX):
-            bad.send(frame(Op.JOIN, n, encode_values([["t"], "g", 30.0, []]), handle=n))
+            bad.send(frame(Op.JOIN, n, encode_values(said_of([], f"m{n}")), handle=n))
             bad.send(frame(Op.TAKE_ID, n, encode_values([f"id-{n}"])))
             bad.send(frame(Op.READ, n, encode_values(["none", 0, 0, 1, 60.0])))
         assert len(bad.answers) == 1 + 2 * HELD_MAX
         for op, said in (
-            (Op.JOIN, [["t"], "g", 30.0, []]),
+            (Op.JOIN, said_of([])),
             (Op.TAKE_ID, ["another"]),
             (Op.READ, ["none", 0, 0, 1, 60.0]),
         ):
@@ -217,7 +225,7 @@ def collected(place: int, value: object) -> bytes:
 
 def joining(claim: object, topic: object, first: object, end: object) -> bytes:
     """The payload of a JOIN that says what it has claimed before."""
-    return encode_values([["t"], "g", 30.0, [[claim, topic, 0, first, end]]])
+    return encode_values(said_of([[claim, topic, 0, first, end]]))
 
 
 WRONG = [
@@ -229,10 +237,7 @@ WRONG = [
     *((Op.HOLD, encode_values([0, 0, value])) for value in NUMBERS),
     *((Op.RELEASE, encode_values([0, 0.0, value])) for value in NUMBERS),
     *((Op.RELEASE, encode_values([value, 0, 1])) for value in (*NUMBERS[:1], [], "0")),
-    *(
-        (Op.JOIN, encode_values([["t"], "g", 30.0, [[value, "t", 0, 0, 1]]]))
-        for value in (*NUMBERS[:1], [])
-    ),
+    *((Op.JOIN, encode_values(said_of([[value, "t", 0, 0, 1]]))) for value in (*NUMBERS[:1], [])),
     *((Op.JOIN, joining(0, "t", value, 2)) for value in NUMBERS),
     *((Op.JOIN, joining(0, value, 0, 2)) for value in (*NUMBERS[:1], [])),
 ]
@@ -244,8 +249,8 @@ def test_numbers_that_are_none_are_refused(op: Op, payload: bytes) -> None:
     with served() as server:
         bad = Hostile(server)
         bad.hello()
-        bad.send(frame(Op.JOIN, 2, encode_values([["t"], "g", 30.0, []]), handle=1))
-        bad.send(frame(Op.POLL, 3, encode_values([2, 0.0]), handle=1))
+        bad.send(frame(Op.JOIN, 2, JOINING, handle=1))
+        bad.send(frame(Op.POLL, 3, encode_values([2, 0.0, True]), handle=1))
         bad.send(frame(op, 4, payload, handle=1))
         assert bad.answers[-1].request == 4
         assert isinstance(bad.error(), (TypeError, FmqError))

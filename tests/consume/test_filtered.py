@@ -1,0 +1,158 @@
+"""A group that wants some of the messages of a topic: the others are passed over, durably."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import fmq
+from fmq import Engine, Message, filters
+from fmq.errors import BadFilter, FilterDiffers, LeaseLost
+from tests.small import CrashDisk, check, fill, opened
+
+PAID = filters.tags("paid")
+
+
+@pytest.fixture
+def disk() -> CrashDisk:
+    return CrashDisk()
+
+
+@pytest.fixture
+def engine(disk: CrashDisk) -> Iterator[Engine]:
+    with opened(disk) as engine:
+        yield engine
+    check(disk)
+
+
+def send(engine: Engine, count: int, every: int = 3, *, in_one: bool = False) -> list[bytes]:
+    """Messages of which one of `every` is paid. Return those."""
+    messages = [
+        Message(b"%d" % n, tag="paid" if n % every == 0 else "open", headers={"n": str(n)})
+        for n in range(count)
+    ]
+    if in_one:
+        engine.send_many("t", messages)
+    else:
+        for body, _, tag, headers, *_ in messages:
+            engine.send("t", body, tag=tag, headers=headers)
+    return [b"%d" % n for n in range(0, count, every)]
+
+
+def polled(consumer: fmq.Consumer, *, ack: bool = True, limit: int = 100) -> list[bytes]:
+    got = []
+    while deliveries := consumer.poll(limit=limit):
+        for delivery in deliveries:
+            got.append(delivery.body)
+            if ack:
+                delivery.ack()
+    return got
+
+
+@pytest.mark.parametrize("in_one", [False, True])
+@pytest.mark.parametrize("limit", [1, 4, 100])
+def test_only_what_matches_is_delivered(engine: Engine, limit: int, *, in_one: bool) -> None:
+    paid = send(engine, 40, in_one=in_one)
+    with engine.consumer("t", group="g", filter=PAID) as consumer:
+        assert polled(consumer, limit=limit) == paid
+        engine.sync()
+        (info,) = engine.groups("g")
+        assert (info.acked_below, info.unread) == (40, 0)
+
+
+def test_batches_are_in_one_piece(engine: Engine) -> None:
+    for tag in ("paid", "paid", "open", "paid"):
+        engine.send("t", tag.encode(), tag=tag)
+    with engine.consumer("t", group="g", filter=PAID) as consumer:
+        first, second = consumer.poll_batch(), consumer.poll_batch()
+        assert first is not None
+        assert second is not None
+        assert (len(first), len(second), second.offset) == (2, 1, 3)
+        second.ack()
+        first.ack()
+        assert consumer.poll_batch() is None
+
+
+def test_conditions_on_headers(engine: Engine) -> None:
+    send(engine, 20)
+    with engine.consumer("t", group="g", filter=filters.sql("n between 3 and 5")) as consumer:
+        assert polled(consumer) == [b"3", b"4", b"5"]
+
+
+def test_what_does_not_match_is_not_kept(disk: CrashDisk) -> None:
+    with opened(disk, retain_bytes=8192) as engine:
+        engine.create_group("g", "t", filter=PAID)
+        with engine.consumer("t", group="g") as consumer:
+            for _ in range(4):
+                fill(engine, "t")
+                assert polled(consumer) == []
+            assert engine.queues("t")[0].first > 0
+    check(disk)
+
+
+def test_a_released_message_comes_again_and_no_other(engine: Engine) -> None:
+    paid = send(engine, 30)
+    with engine.consumer("t", group="g", filter=PAID) as consumer:
+        deliveries = consumer.poll()
+        deliveries[3].release()
+        assert [each.body for each in consumer.poll()] == [paid[3]]
+    with engine.consumer("t", group="g") as consumer:
+        assert polled(consumer) == paid
+
+
+def test_another_filter_is_refused(engine: Engine) -> None:
+    send(engine, 3)
+    with engine.consumer("t", group="g", filter=filters.tags("paid || refunded")):
+        with pytest.raises(FilterDiffers, match="set_filter") as refused:
+            engine.consumer("t", group="g", filter=filters.tags("open"))
+        assert (refused.value.has, refused.value.brings) == ("tags:paid || refunded", "tags:open")
+        with engine.consumer("t", group="g", filter=filters.tags("refunded||paid")):
+            pass
+        with pytest.raises(FilterDiffers):
+            engine.consumer("t", group="g", filter=filters.tags("*"))
+    with engine.consumer("t", group="all"), pytest.raises(FilterDiffers):
+        engine.consumer("t", group="all", filter=PAID)
+
+
+def test_the_filter_is_durable_and_can_be_changed_for_all(engine: Engine, disk: CrashDisk) -> None:
+    send(engine, 9)
+    engine.create_group("g", "t", filter=PAID)
+    engine.close()
+    with opened(disk) as again, again.consumer("t", group="g") as consumer:
+        assert polled(consumer) == [b"0", b"3", b"6"]
+        again.group("g").set_filter("t", filters.sql("n = 4"))
+        assert polled(consumer) == []
+        again.group("g").seek("t", to="earliest")
+        assert polled(consumer) == [b"4"]
+        again.group("g").set_filter("t", None)
+        again.group("g").seek("t", to="earliest")
+        assert len(polled(consumer)) == 9
+
+
+def test_a_seek_makes_it_look_again(engine: Engine) -> None:
+    paid = send(engine, 30)
+    with engine.consumer("t", group="g", filter=PAID) as consumer:
+        (first,) = consumer.poll(limit=1)
+        engine.group("g").seek("t", to="earliest")
+        with pytest.raises(LeaseLost):
+            first.ack()
+        assert polled(consumer) == paid
+
+
+def test_acks_in_a_transaction(engine: Engine) -> None:
+    paid = send(engine, 30)
+    with engine.consumer("t", group="g", filter=PAID) as consumer:
+        with engine.transaction() as tx:
+            for delivery in consumer.poll(limit=4):
+                tx.ack(delivery)
+        assert polled(consumer) == paid[4:]
+        assert sum(info.unread for info in engine.groups("g")) == 0
+
+
+def test_a_bad_filter(engine: Engine) -> None:
+    with pytest.raises(BadFilter) as refused:
+        filters.sql("n = ")
+    assert refused.value.column == 5
+    with pytest.raises(TypeError, match=r"fmq\.filters"):
+        engine.consumer("t", group="g", filter="paid")  # type: ignore[arg-type]
