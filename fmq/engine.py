@@ -337,6 +337,7 @@ class Engine:
         lease_seconds: float | None = None,
         member: str | None = None,
         strategy: str | Strategy | None = None,
+        ordered: bool = False,
         strict: bool = False,
         on_change: OnChange | None = None,
         filter: Filter | None = None,
@@ -347,14 +348,18 @@ class Engine:
         then FilterDiffers is raised for another one. Members compete for messages, or `strategy`
         shares the queues among those who read them: a name of `fmq.allocation`, or a function.
         `on_change` is then called with the queues that were lost and gained, as pairs of topic and
-        number, in a poll. A consumer that gives the name of another `member` takes its place. A
+        number, in a poll. With `ordered` the messages of each key come in their order: the next one
+        when those before it are acked, or together with them; the strategy is "sticky" if none is
+        named. A consumer that gives the name of another `member` takes its place. A
         `strict` one is in no group with others that read other topics.
         """
         name = new_member() if member is None else member
         is_told = on_change is not None
         wanted = None if filter is None else text_of(filter)
         what = topics, group, lease_seconds, name, strategy, wanted
-        return self._consumer(*what, strict=strict, is_told=is_told, on_change=on_change)
+        return self._consumer(
+            *what, ordered=ordered, strict=strict, is_told=is_told, on_change=on_change
+        )
 
     def _consumer(
         self,
@@ -365,6 +370,7 @@ class Engine:
         strategy: str | Strategy | None,
         wanted: str | None,
         *,
+        ordered: bool,
         strict: bool,
         is_told: bool,
         on_change: OnChange | None,
@@ -372,7 +378,7 @@ class Engine:
         """Return a consumer. One that `is_told` without `on_change` serves a client."""
         self._check()
         names, group, lease = check_membership(topics, group, lease_seconds, self._options)
-        who = check_member(member, names, strategy, strict=strict, is_told=is_told)
+        who = check_member(member, names, strategy, ordered=ordered, strict=strict, is_told=is_told)
         parts = self._parts
         parts.group_changes.join(group, names, wanted)
         what = parts.messages, parts.groups, self._writer, self._check, who, group, lease

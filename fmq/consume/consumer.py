@@ -262,7 +262,7 @@ class Consumer:
         Of what cannot be read the rest is given back. Raises only if that begins with it.
         """
         ranges = [(claim.first, claim.end)]
-        if claim.filter:
+        if claim.filter or claim.holds.order is not None:
             try:
                 ranges = self._sieve.sift(claim, limit, in_one_piece=in_one_piece)
             except BaseException as error:

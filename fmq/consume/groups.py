@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
 from fmq.consume.holds import Claim, QueueHolds
+from fmq.consume.key_order import KeyOrder
 from fmq.consume.membership import GroupRoom, Member
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.consume.sieve import SIFTED_AT_ONCE
@@ -237,7 +238,7 @@ class Groups:
         for topic in (*known[first:], *known[:first]):
             ready = self._ready_of(group, topic.name, owner)
             text = self._ledger.subscriptions[group, topic.name].filter
-            wanted = max(limit, SIFTED_AT_ONCE) if text else limit
+            wanted = max(limit, SIFTED_AT_ONCE) if text or room.is_ordered else limit
             ready.expire(now)
             i = bisect_left(ready.numbers, start)
             start = 0  # the other topics begin with their first queue
@@ -252,6 +253,8 @@ class Groups:
                     holds.expire(now)
                 found = holds.next_range(queue.next, queue.first, wanted)
                 if found is not None:
+                    if room.is_ordered and holds.order is None:
+                        holds.order = KeyOrder()
                     claim = Claim(member, queue, holds, *found, text)
                     holds.hold(claim.first, claim.end, claim, deadline)
                     return claim

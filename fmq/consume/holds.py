@@ -12,6 +12,7 @@ import math
 from sortedcontainers import SortedDict
 
 from fmq.consume.hold_map import Hold, HoldMap
+from fmq.consume.key_order import KeyOrder
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Queue
@@ -42,6 +43,7 @@ class Claim:
         self.filter = filter_text  # what its group wanted of the topic then; "": all
 
 
+LATER = object()  # owns what waits for an earlier message of its key
 FORMER = object()  # owns what clients of a server that was killed may still have
 
 
@@ -57,6 +59,7 @@ class QueueHolds:
         self._holds = HoldMap()
         self._given_back: SortedDict[int, int] = SortedDict()  # first -> end
         self.earliest_deadline = math.inf  # no lease ends before it
+        self.order: KeyOrder | None = None  # of a group that keeps the order of each key
 
     def belong_to(self, ready: ReadyQueues) -> None:
         """Let the polls that look at `ready` find the queue."""
@@ -147,6 +150,19 @@ class QueueHolds:
                 low = end
         self._cursor = max(start, upto)
 
+    def is_acked(self, offset: int) -> bool:
+        """Return whether the ack of `offset` is durable."""
+        return offset in self._acked
+
+    def unknown(self, end: int) -> list[tuple[int, int]]:
+        """Return what is held below `end` and was never looked at by the order of keys."""
+        assert self.order is not None
+        return [
+            (hold.first, min(hold.end, end))
+            for hold in self._holds.find_all(0, end)
+            if hold.first not in self.order
+        ]
+
     def unacked(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of a range that are not acked."""
         return [*self._acked.gaps(first, end)]
@@ -216,10 +232,15 @@ class QueueHolds:
         exact = self._holds.by_first.get(first)
         if exact is not None and exact.end == end:
             self._holds.remove(first)
-            return
-        for low, high in self._pieces(first, end):
-            self._split(low, high)
-            self._holds.remove(low)
+        else:
+            for low, high in self._pieces(first, end):
+                self._split(low, high)
+                self._holds.remove(low)
+        if self.order is not None:
+            for offset in range(first, end):
+                for later in self.order.remove(offset):
+                    if self.is_held_by(later, later + 1, LATER):
+                        self.give_back(later, later + 1)
 
     def give_back(self, first: int, end: int) -> None:
         """End the hold of this range, and redeliver it at the next poll of the group."""
@@ -228,6 +249,16 @@ class QueueHolds:
         if hold is not None:
             self._holds.remove(first)
             self._given_back[first] = max(end, self._given_back.get(first, 0))
+            if self.order is not None and isinstance(hold.owner, Claim):
+                self._take_later(first, end, hold.owner)
+
+    def _take_later(self, first: int, end: int, claim: Claim) -> None:
+        """Take from `claim` what must not be acked before the messages that it has given back."""
+        assert self.order is not None
+        for offset in range(first, end):
+            for later in self.order.after(offset):
+                if later >= end:
+                    self.transfer(later, later + 1, claim, LATER)
 
     def give_back_all(self, first: int, end: int) -> None:
         """Redeliver everything that any owner holds in the range."""

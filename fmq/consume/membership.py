@@ -30,7 +30,17 @@ class Member:
     """One consumer, as its group knows it."""
 
     __slots__ = (
-        *("gained", "is_told", "lost", "name", "refusal", "seen", "strategy", "strict"),
+        *(
+            "gained",
+            "is_ordered",
+            "is_told",
+            "lost",
+            "name",
+            "refusal",
+            "seen",
+            "strategy",
+            "strict",
+        ),
         *("topics", "waiting"),
     )
 
@@ -40,16 +50,19 @@ class Member:
         topics: tuple[str, ...],
         strategy: Strategy | None = None,
         *,
+        ordered: bool = False,
         strict: bool = False,
         is_told: bool = False,
     ) -> None:
-        """A `strict` one is in no group with others that read other topics. One that `is_told` of
-        the queues that it gets and loses is so in its next poll.
+        """An `ordered` one gets the messages of each key in their order. A `strict` one is in no
+        group with others that read other topics. One that `is_told` of the queues that it gets and
+        loses is so in its next poll.
         """
         self.name = name
         self.topics = topics
         self.strategy = strategy
         self.strict = strict
+        self.is_ordered = ordered
         self.is_told = is_told
         self.seen = 0.0  # when it last polled, acked or extended
         self.waiting: set[object] = set()  # the wakeups of its polls that wait
@@ -84,6 +97,7 @@ def check_member(
     topics: tuple[str, ...],
     strategy: str | Strategy | None,
     *,
+    ordered: bool,
     strict: bool,
     is_told: bool,
 ) -> Member:
@@ -96,7 +110,9 @@ def check_member(
             f"strategy={strategy!r}: is a name or a function of fmq.allocation, or one of your "
             "own. Nothing was changed."
         )
-    return Member(name, topics, strategy, strict=strict, is_told=is_told)
+    elif ordered and strategy is None:
+        strategy = by_name("sticky")
+    return Member(name, topics, strategy, ordered=ordered, strict=strict, is_told=is_told)
 
 
 class GroupRoom:
@@ -109,6 +125,7 @@ class GroupRoom:
         self._queues_of = queues_of
         self.members: dict[str, Member] = {}
         self.strategy: Strategy | None = None
+        self.is_ordered = False
         self.owners: dict[str, list[Member | None]] = {}  # by topic, then by queue
         self.next_death = math.inf  # no member is out before it
 
@@ -117,8 +134,9 @@ class GroupRoom:
     def check(self, member: Member) -> None:
         """Raise StrategyDiffers or TopicsDiffer if `member` cannot come in."""
         others = [each for name, each in self.members.items() if name != member.name]
-        if others and member.strategy != self.strategy:
-            raise StrategyDiffers(self.group, _text(member.strategy), _text(self.strategy))
+        how, ours = _text(member), _text(self)
+        if others and how != ours:
+            raise StrategyDiffers(self.group, how, ours)
         for other in others:
             if (member.strict or other.strict) and set(other.topics) != set(member.topics):
                 both = member.name, member.topics, other.name, other.topics
@@ -130,7 +148,7 @@ class GroupRoom:
         if before is not None:
             before.refusal = MemberReplaced(self.group, member.name)
         if not self.members:
-            self.strategy = member.strategy
+            self.strategy, self.is_ordered = member.strategy, member.is_ordered
         self.members[member.name] = member
         self.see(member, now)
         return before
@@ -168,7 +186,7 @@ class GroupRoom:
 
     def infos(self, now: float) -> list[MemberInfo]:
         """Return all members."""
-        strategy = None if self.strategy is None else describe(self.strategy)
+        strategy = None if self.strategy is None else _text(self)
         return [
             MemberInfo(
                 *(member.name, member.topics, self._owned_by(member), strategy),
@@ -240,5 +258,8 @@ class GroupRoom:
         return owners
 
 
-def _text(strategy: Strategy | None) -> str:
-    return "no strategy" if strategy is None else describe(strategy)
+def _text(who: Member | GroupRoom) -> str:
+    """Return how the queues are shared, by a text that members of all processes compare."""
+    if who.strategy is None:
+        return "no strategy"
+    return f"{describe(who.strategy)}, in order" if who.is_ordered else describe(who.strategy)

@@ -1,14 +1,17 @@
-"""What a filter lets through of what was claimed.
+"""What of a claim is handed out, where the tags, headers or keys decide that.
 
-A filter sees tags and headers. They are read from the heads of records, without the bodies. What
-does not match is passed over by an ack, so that a group does not keep the journal for it.
+They are read from the heads of records, without the bodies. What a filter does not let through is
+passed over by an ack, so that a group does not keep the journal for it. What must wait for an
+earlier message of its key is held until that one is acked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
-from fmq.consume.holds import Claim
+from fmq.consume.holds import LATER, Claim
+from fmq.consume.key_order import Key
 from fmq.errors import BadFilter, BadOption, FilterDiffers
 from fmq.filters import Filter, stored
 from fmq.store.journal import Append
@@ -66,16 +69,22 @@ class Sieve:
         self._sifted: dict[Queue, tuple[str, int, int]] = {}
 
     def sift(self, claim: Claim, limit: int, *, in_one_piece: bool) -> Ranges:
-        """Return what matches of `claim`, at most `limit` messages, as ranges of offsets; only the
-        first range if it has to be `in_one_piece`.
+        """Return what is to be handed out of `claim`, at most `limit` messages, as ranges of
+        offsets; only the first range if it has to be `in_one_piece`.
 
         What does not match is passed over, and the rest is given back. Raises what reading raises.
         """
-        queue, first, end = claim.queue, claim.first, claim.end
-        matching, upto = self._matching(claim, limit)
+        queue, end = claim.queue, claim.end
+        later: list[int] = []
+        if claim.holds.order is None:
+            matching, upto = self._matching(claim, limit)
+            free = matching
+        else:
+            keys, upto = self._keys_of(claim)
+            matching = [*keys]
+            free, later, upto = self._in_order(claim, keys, limit, upto)
         taken: Ranges = []
-        at = first
-        for offset in matching:
+        for offset in free:
             if taken and taken[-1][1] == offset:
                 taken[-1] = taken[-1][0], offset + 1
             elif taken and in_one_piece:
@@ -83,17 +92,79 @@ class Sieve:
                 break
             else:
                 taken.append((offset, offset + 1))
-        passed: Ranges = []
-        for low, high in (*taken, (upto, upto)):
-            if at < low:
-                passed.append((at, low))
-            at = high
+        passed = _gaps(matching, claim.first, upto)
         if passed:
             self._pass_over(claim, passed)
-        if upto < end:
-            self._writer.change(lambda: self._give_back(claim, upto, end))
+
+        def hold_the_rest() -> None:
+            for offset in later:
+                if offset < upto:
+                    claim.holds.transfer(offset, offset + 1, claim, LATER)
+            if upto < end and claim.holds.is_held_by(upto, end, claim):
+                claim.holds.give_back(upto, end)
+
+        if later or upto < end:
+            self._writer.change(hold_the_rest)
         self._note(queue, claim.filter, upto)
         return taken
+
+    def _keys_of(self, claim: Claim) -> tuple[dict[int, Key], int]:
+        """Return the keys of the messages that match, by offset, and the end of what was looked at.
+
+        The order also learns the keys of what others hold and it was not told of.
+        """
+        holds, order, queue = claim.holds, claim.holds.order, claim.queue
+        assert order is not None
+        with self._writer.commit_queue.lock:
+            unknown = holds.unknown(claim.first)
+        before = {offset: key for part in unknown for offset, key in self._keys_in(queue, *part)}
+
+        def add() -> None:
+            for offset, key in before.items():
+                if not holds.is_acked(offset):
+                    order.add(offset, key)
+
+        if before:
+            self._writer.change(add)
+        return dict(self._keys_in(queue, claim.first, claim.end, claim.filter)), claim.end
+
+    def _keys_in(
+        self, queue: Queue, at: int, end: int, text: str = ""
+    ) -> Iterator[tuple[int, Key]]:
+        """Yield the offset and the key of each message that matches."""
+        matches = filter_of(text).matches_message if text else None
+        while at < end:
+            for carried in self._messages.carried(queue, at, end - at):
+                for number in range(carried.messages):
+                    if matches is None or matches(*carried.looks(number)):
+                        yield carried.first + number, carried.key(number)
+                at = carried.first + carried.messages
+
+    def _in_order(
+        self, claim: Claim, keys: dict[int, Key], limit: int, upto: int
+    ) -> tuple[list[int], list[int], int]:
+        """Return up to `limit` offsets that may be handed out, those before them that may not yet,
+        and the end of both.
+        """
+        order = claim.holds.order
+        assert order is not None
+        free: list[int] = []
+        later: list[int] = []
+        mine: dict[Key, int] = {}  # how many of each key are handed out with this claim
+
+        def choose() -> int:
+            for offset, key in keys.items():
+                if len(free) == limit:
+                    return offset
+                order.add(offset, key)
+                if order.before(offset) == mine.get(key, 0):
+                    mine[key] = mine.get(key, 0) + 1
+                    free.append(offset)
+                else:
+                    later.append(offset)
+            return upto
+
+        return free, later, self._writer.change(choose)
 
     def _matching(self, claim: Claim, limit: int) -> tuple[list[int], int]:
         """Return up to `limit` offsets that match, and the offset up to which was looked."""
@@ -106,11 +177,8 @@ class Sieve:
         matches = filter_of(claim.filter).matches_message
         while at < end:
             for carried in self._messages.carried(queue, at, end - at):
-                tags, headers = carried.tags, carried.headers
                 for number in range(carried.messages):
-                    tag = None if tags is None else tags[number]
-                    header = None if headers is None else headers[number]
-                    if matches(tag, header or {}):
+                    if matches(*carried.looks(number)):
                         found.append(carried.first + number)
                         if len(found) == limit:
                             return found, found[-1] + 1
@@ -137,7 +205,14 @@ class Sieve:
 
         self._writer.commit_queue.run(plan, append, False)
 
-    @staticmethod
-    def _give_back(claim: Claim, first: int, end: int) -> None:
-        if claim.holds.is_held_by(first, end, claim):
-            claim.holds.give_back(first, end)
+
+def _gaps(offsets: list[int], at: int, end: int) -> Ranges:
+    """Return the ranges between `at` and `end` that have none of `offsets`."""
+    found: Ranges = []
+    for offset in (*offsets, end):
+        if offset > end:
+            offset = end
+        if at < offset:
+            found.append((at, offset))
+        at = max(at, offset + 1)
+    return found

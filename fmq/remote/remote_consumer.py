@@ -58,6 +58,7 @@ class Membership:
         name: str,
         strategy: str | None,
         wanted: str | None,
+        ordered: bool,
         strict: bool,
         on_change: OnChange | None,
     ) -> None:
@@ -66,7 +67,7 @@ class Membership:
         self.lease_seconds = lease_seconds
         self.name = name
         self.on_change = on_change
-        self._how = strategy, wanted, strict, on_change is not None
+        self._how = strategy, wanted, ordered, strict, on_change is not None
         self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
 
     def said(self) -> bytes:

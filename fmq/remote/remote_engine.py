@@ -290,6 +290,7 @@ class RemoteEngine:
         lease_seconds: float | None = None,
         member: str | None = None,
         strategy: str | None = None,
+        ordered: bool = False,
         strict: bool = False,
         on_change: OnChange | None = None,
         filter: Filter | None = None,
@@ -303,14 +304,14 @@ class RemoteEngine:
             topics, group, lease_seconds, self._link.hello.options
         )
         name = new_member() if member is None else member
-        check_member(name, names, strategy, strict=strict, is_told=False)
+        check_member(name, names, strategy, ordered=ordered, strict=strict, is_told=False)
         if callable(strategy):
             raise TypeError(
                 f"strategy={strategy!r}: the engine is another process and cannot call it. Nothing "
                 "was changed; give the name of one of fmq.allocation."
             )
         wanted = None if filter is None else text_of(filter)
-        asked = names, group, lease, name, strategy, wanted, strict, on_change
+        asked = names, group, lease, name, strategy, wanted, ordered, strict, on_change
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
         return RemoteConsumer(*what, Membership(*asked))

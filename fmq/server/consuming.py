@@ -59,7 +59,8 @@ class Consuming:
 
     def _on_join(self, asked: Frame) -> None:
         said = decode_values(asked.payload)
-        topics, group, lease, claims, member, strategy, wanted, strict, is_told = said
+        topics, group, lease, claims, member, strategy, wanted, *how = said
+        ordered, strict, is_told = map(bool, how)
         if not all(each is None or type(each) is str for each in (strategy, wanted)):
             raise TypeError("a strategy and a filter are text. Nothing was changed.")
         if asked.handle not in self._members:
@@ -70,8 +71,9 @@ class Consuming:
             old.leave()
         consumer = self._host.engine._consumer(
             *(topics, group, lease, member, strategy, wanted),
-            strict=bool(strict),
-            is_told=bool(is_told),
+            ordered=ordered,
+            strict=strict,
+            is_told=is_told,
             on_change=None,
         )
         self._members[asked.handle] = served = ServedMember(

@@ -56,6 +56,16 @@ class Carried(NamedTuple):
     tags: list[str | None] | None
     headers: list[dict[str, str] | None] | None
 
+    def key(self, number: int) -> str | None:
+        """Return the key of the message with this number."""
+        return None if self.keys is None else self.keys[number]
+
+    def looks(self, number: int) -> tuple[str | None, dict[str, str]]:
+        """Return what a filter sees of it: its tag and its headers."""
+        tag = None if self.tags is None else self.tags[number]
+        headers = None if self.headers is None else self.headers[number]
+        return tag, headers or {}
+
 
 class Reader:
     """Reads the segments of one directory. Safe for threads: its attributes are only replaced."""

@@ -1,0 +1,162 @@
+"""A group that keeps the order of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fmq
+from fmq import Engine, filters
+from fmq.errors import LeaseLost, StrategyDiffers
+from tests.small import CrashDisk, FakeClock, check, opened
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def engine(clock: FakeClock) -> Iterator[Engine]:
+    disk = CrashDisk()
+    with opened(disk, clock) as engine:
+        yield engine
+    check(disk)
+
+
+def send(engine: Engine, *keys: str) -> None:
+    """A message for each key; its body says which and the how manyth."""
+    for number, key in enumerate(keys):
+        engine.send("t", f"{key}{number}".encode(), key=key or None)
+
+
+def joined(engine: Engine, name: str = "m", **how: object) -> fmq.Consumer:
+    return engine.consumer("t", group="g", member=name, ordered=True, **how)  # type: ignore[arg-type]
+
+
+def bodies(deliveries: list[fmq.Delivery]) -> list[str]:
+    return [each.body.decode() for each in deliveries]
+
+
+def test_the_next_of_a_key_comes_when_the_one_before_is_acked(engine: Engine) -> None:
+    send(engine, "a", "b", "a", "c", "a")
+    with joined(engine) as consumer:
+        (first,) = consumer.poll(limit=1)
+        second = consumer.poll(limit=1)
+        assert bodies([first, *second]) == ["a0", "b1"]
+        third = consumer.poll()
+        assert bodies(third) == ["c3"]
+        first.ack()
+        (next_one,) = consumer.poll()
+        assert bodies([next_one, *consumer.poll()]) == ["a2"]
+        next_one.ack()
+        assert bodies(consumer.poll()) == ["a4"]
+
+
+def test_several_of_a_key_come_together(engine: Engine) -> None:
+    send(engine, "a", "b", "a", "a")
+    with joined(engine) as consumer:
+        assert bodies(consumer.poll()) == ["a0", "b1", "a2", "a3"]
+        assert consumer.poll() == []
+
+
+def test_a_failing_message_blocks_its_key_and_no_other(engine: Engine) -> None:
+    send(engine, "a", "b", "a", "b")
+    with joined(engine) as consumer:
+        first, second, later, last = consumer.poll()
+        first.release()
+        with pytest.raises(LeaseLost):
+            later.ack()
+        second.ack()
+        last.ack()
+        (again,) = consumer.poll(limit=1)
+        assert bodies([again]) == ["a0"]
+        assert consumer.poll() == []
+        again.ack()
+        assert bodies(consumer.poll()) == ["a2"]
+
+
+def test_the_end_of_a_lease_keeps_the_order(engine: Engine, clock: FakeClock) -> None:
+    send(engine, "a", "a", "b")
+    with joined(engine, lease_seconds=5) as consumer:
+        consumer.poll(limit=1)
+        clock.advance(6)
+        assert bodies(consumer.poll(limit=1)) == ["a0"]
+        assert bodies(consumer.poll()) == ["b2"]
+
+
+def test_the_order_holds_over_members_and_openings() -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        send(engine, "a", "a", "b", "a")
+        with joined(engine) as consumer:
+            tx = engine.transaction(tx_id="pay")
+            tx.ack(consumer.poll(limit=1)[0])
+            tx.prepare()
+    with opened(disk) as engine, joined(engine) as consumer:
+        assert bodies(consumer.poll()) == ["b2"]
+        engine.decide("pay", "rollback")
+        assert bodies(consumer.poll()) == ["a0"]
+
+
+def test_messages_without_a_key_are_in_order(engine: Engine) -> None:
+    send(engine, "", "", "a")
+    with joined(engine) as consumer:
+        consumer.poll(limit=1)
+        assert bodies(consumer.poll()) == ["a2"]
+
+
+def test_a_filter_does_not_block_a_key(engine: Engine) -> None:
+    for number in range(6):
+        engine.send("t", b"%d" % number, key="a", tag="paid" if number % 2 else "open")
+    with joined(engine, filter=filters.tags("paid")) as consumer:
+        (first,) = consumer.poll(limit=1)
+        assert consumer.poll() == []
+        first.ack()
+        assert bodies(consumer.poll()) == ["3"]
+
+
+def test_all_members_keep_the_order_or_none(engine: Engine) -> None:
+    with joined(engine, "a"):
+        with pytest.raises(StrategyDiffers, match="sticky, in order"):
+            engine.consumer("t", group="g", strategy="sticky")
+        with joined(engine, "b"):
+            pass
+
+
+@given(st.data())
+def test_each_key_is_acked_in_its_order(data: st.DataObject) -> None:
+    """Whatever is polled, released, acked and lost in between."""
+    clock = FakeClock()
+    with opened(CrashDisk(), clock) as engine:
+        keys = data.draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
+        send(engine, *keys)
+        done: list[str] = []
+        hands: list[fmq.Delivery] = []
+        with joined(engine, "m", lease_seconds=10) as consumer:
+            for _ in range(40):
+                step = data.draw(st.sampled_from(["poll", "ack", "ack", "release", "wait"]))
+                if step == "poll":
+                    hands += consumer.poll(limit=data.draw(st.integers(1, 5)))
+                elif step == "wait":
+                    clock.advance(data.draw(st.sampled_from([1, 11])))
+                elif hands:
+                    number = 0 if step == "ack" else data.draw(st.integers(0, len(hands) - 1))
+                    delivery = hands.pop(number)
+                    try:
+                        delivery.ack() if step == "ack" else delivery.release()
+                    except LeaseLost:
+                        continue
+                    done += bodies([delivery]) if step == "ack" else []
+            clock.advance(11)
+            while deliveries := consumer.poll(limit=3):
+                for delivery in deliveries:
+                    delivery.ack()
+                    done += bodies([delivery])
+        assert len(done) == len(keys)
+        for key in "abc":
+            mine = [int(each[1:]) for each in done if each[0] == key]
+            assert mine == sorted(mine)
