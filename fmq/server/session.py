@@ -101,7 +101,7 @@ class Session:
         frames, load = self._frames, self._load
         while frames and not load.is_full(len(self._polls.waiting)):
             self._serve(frames.popleft())
-        self.host.flush()
+        self.host.served()
         if self.has_ended:
             return
         was_paused = self.is_paused
@@ -243,7 +243,7 @@ class Session:
         """Have `plan` written at the end of the turn, and call `done`, which answers. If it is
         refused, call `undo`, and answer with the error.
         """
-        self.host.order(WriteOrder(plan, done, partial(self.fail, asked), undo, sync))
+        self.host.turn.add(WriteOrder(plan, done, partial(self.fail, asked), undo, sync))
 
     def _on_call(self, asked: Frame) -> None:
         name, args, named = decode_values(asked.payload)

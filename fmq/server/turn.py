@@ -39,6 +39,11 @@ class Turn:
         """Have `order` written by the next `commit`."""
         self._orders.append(order)
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is no order."""
+        return not self._orders
+
     def commit(self) -> None:
         """Write all orders. Return when they are durable, and each was told. Raises nothing."""
         orders, self._orders = self._orders, []

@@ -12,7 +12,7 @@ from fmq.store.kinds import MESSAGE, Run
 from fmq.testing.transport import MemoryServer
 from fmq.wire.frames import FAILED, Op, frame
 from fmq.wire.runs import encode_runs
-from fmq.wire.sends import SendAsked, encode_send
+from fmq.wire.sends import encode_send
 from fmq.wire.values import encode_values
 from tests.remote.hostile import Hostile, served
 
@@ -90,7 +90,7 @@ def test_a_client_that_is_not_read_is_not_late() -> None:
 def send_frame(number: int, size: int = 1) -> bytes:
     content = encode_bodies([bytes(size)], None)
     run = Run(MESSAGE, "t", 0, 0, 1, 0, content=content)
-    return frame(Op.SEND, number, encode_send(SendAsked(number, 0, None, ""), encode_runs([run])))
+    return frame(Op.SEND, number, *encode_send(number, 0, None, "", [encode_runs([run])]))
 
 
 @pytest.mark.parametrize(
