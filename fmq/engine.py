@@ -23,6 +23,7 @@ from fmq.consume.consumer import Consumer, OnChange, check_membership
 from fmq.consume.group import Group
 from fmq.consume.membership import check_member
 from fmq.consume.sieve import text_of
+from fmq.consume.topic import TopicHandle
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
@@ -91,6 +92,7 @@ class Engine:
         self._checkers = Checkers(parts.feedback, parts.questions, clock, threads)
         self._clock = clock
         self._databases: Databases | None = None
+        parts.group_changes.grow_topics()
         if background:
             self._committer = Committer(parts.commit_queue)
             self._thread = ChoreThread(parts.chores, clock, options)
@@ -383,6 +385,24 @@ class Engine:
         parts.group_changes.join(group, names, wanted)
         what = parts.messages, parts.groups, self._writer, self._check, who, group, lease
         return Consumer(*what, self._after, on_change)
+
+    def create_topic(
+        self, name: str, *, queues: int | None = None, retain_seconds: float | None = None
+    ) -> TopicHandle:
+        """Make a topic before its first message, once: else TopicExists is raised.
+
+        What is None is as the options say.
+        """
+        self._check()
+        self._parts.group_changes.make_topic(name, queues, retain_seconds)
+        self._after()
+        return self.topic(name)
+
+    def topic(self, name: str) -> TopicHandle:
+        """Return a topic, to look at it or to change it; raise UnknownTopic."""
+        self._enter()
+        self._parts.group_changes.check_topic(check_text("topic", name))
+        return TopicHandle(name, self._parts.group_changes, self.queues)
 
     def create_group(
         self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None

@@ -21,7 +21,7 @@
     │   ├── BadName  BadOption  BadAllocation  BadFilter  TooLarge  TooMany
     │   ├── OffsetGone          retention has dropped what was asked for
     │   ├── OffsetBeyond        nothing is there yet
-    │   ├── GroupExists  UnknownGroup  StillUndecided
+    │   ├── GroupExists  UnknownGroup  StillUndecided  TopicExists  UnknownTopic
     │   └── FilterDiffers  StrategyDiffers  TopicsDiffer  MemberReplaced
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
@@ -459,6 +459,28 @@ class GroupExists(UsageError):
             "engine.group(...).seek(...) moves it."
         )
         self.group = group
+        self.topic = topic
+
+
+class TopicExists(UsageError):
+    """The topic was made before."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"the topic {topic!r} exists already. Nothing was changed; engine.topic({topic!r}) "
+            "shows and changes it."
+        )
+        self.topic = topic
+
+
+class UnknownTopic(UsageError):
+    """There is no such topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"there is no topic {topic!r}. Nothing was changed; its first message makes it, or "
+            "engine.create_topic(...) does."
+        )
         self.topic = topic
 
 

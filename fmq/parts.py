@@ -121,7 +121,7 @@ class Parts:
         self.manager = TransactionManager(writer, router, outcomes, drawn, check_open, after)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds)
-        self.group_changes = GroupChanges(writer, groups, self.messages)
+        self.group_changes = changes = GroupChanges(writer, groups, self.messages)
         decisions, store = self.manager.decisions, found.store.hex()
         self.questions = questions = OpenQuestions(
             self.messages, decisions, options, store, drawn, check, check_open
@@ -130,7 +130,7 @@ class Parts:
         ledger.listener = PartsListener(self.groups, questions)
         queue.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
-        self.chores = Chores(directory, writer, self.manager, catalog, checkpointer)
+        self.chores = Chores(directory, writer, self.manager, catalog, changes, checkpointer)
         self.chore_thread: ChoreThread | None = None  # only with background=True
         self._limit = self._limit_of(ledger.index.base)
         self._opened_at = journal.written_to

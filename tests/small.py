@@ -98,7 +98,8 @@ def fill(engine: Engine, topic: str = "fill", body_bytes: int = 400) -> None:
 
 def check(disk: Disk) -> None:
     """The directory at rest is sound."""
-    assert fmq.check("data", disk=disk).problems == ()
+    problems = fmq.check("data", disk=disk).problems
+    assert problems == (), problems
 
 
 __all__ = [

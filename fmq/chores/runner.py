@@ -15,6 +15,7 @@ from collections.abc import Callable
 from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.clock import Clock
+from fmq.consume.changing import GroupChanges
 from fmq.disk import Directory, is_full
 from fmq.errors import (
     Closed,
@@ -33,6 +34,8 @@ from fmq.store.spares import ZEROED_BYTES_PER_SECOND_MAX
 from fmq.tx.manager import TransactionManager
 from fmq.tx.writer import Writer
 
+TRIM_SECONDS = 10.0  # how often topics with a retention of their own are looked at
+
 
 class Chores:
     """The chores of one engine. `round` does all that is due, in one thread at a time."""
@@ -43,10 +46,13 @@ class Chores:
         writer: Writer,
         manager: TransactionManager,
         catalog: Catalog,
+        changes: GroupChanges,
         checkpointer: Checkpointer,
     ) -> None:
         self._manager = manager
         self._catalog = catalog
+        self._changes = changes
+        self._trim_at = 0.0
         self.checkpointer = checkpointer
         self._writer = writer
         self._journal = writer.journal
@@ -88,6 +94,9 @@ class Chores:
             self._no_room = None
             trouble = self._if_there_is_room(self._save)
             self.retention.remove()
+            if self._clock.monotonic() >= self._trim_at:
+                self._trim_at = self._clock.monotonic() + TRIM_SECONDS
+                self._changes.trim()
             if self.retention.wanted:
                 trouble = self._retain() or trouble
             self.trouble = trouble or self._no_room

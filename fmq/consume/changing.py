@@ -1,30 +1,43 @@
-"""Making, moving and deleting groups. Each step is one append of CHANGE records.
+"""Making, moving and deleting groups, and changing topics. Each step is one append.
 
 One such append is under way at a time: each is planned on what the one before has left.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from fmq.clock import as_us
 from fmq.consume.groups import Groups
 from fmq.consume.sieve import check_filter
-from fmq.errors import BadOption, GroupExists, OffsetBeyond, StillUndecided, UnknownGroup
+from fmq.errors import (
+    BadOption,
+    FmqError,
+    GroupExists,
+    OffsetBeyond,
+    StillUndecided,
+    TooMany,
+    TopicExists,
+    UnknownGroup,
+    UnknownTopic,
+)
+from fmq.options import QUEUES_MAX, SECONDS_MAX
 from fmq.store.journal import Append
-from fmq.store.kinds import Changed, ChangeKind, QueuePlace
-from fmq.tx.ledger import Queue
+from fmq.store.kinds import Changed, ChangeKind, QueuePlace, TopicMade
+from fmq.tx.ledger import Queue, Topic
 from fmq.tx.messages import Messages
-from fmq.tx.names import check_count, check_name, no_queue
+from fmq.tx.names import check_count, check_name, check_seconds, no_queue
 from fmq.tx.writer import Writer
 
+logger = logging.getLogger("fmq.topics")
 EARLIEST, LATEST = "earliest", "latest"
 At = str | int | datetime
 
 
 class GroupChanges:
-    """What changes the groups of one engine, for callers and for new consumers."""
+    """What changes the groups and topics of one engine, for callers and for new consumers."""
 
     def __init__(self, writer: Writer, groups: Groups, messages: Messages) -> None:
         self._writer = writer
@@ -42,7 +55,7 @@ class GroupChanges:
         group, topic = check_name("group", group), check_name("topic", topic)
         find = self._finder(topic, at)
 
-        def plan() -> list[Changed]:
+        def plan() -> list[Changed | TopicMade]:
             if (group, topic) in self._ledger.subscriptions:
                 raise GroupExists(group, topic)
             places = [QueuePlace(queue.number, find(queue)) for queue in self._queues(topic)]
@@ -58,7 +71,7 @@ class GroupChanges:
         """
         known, topics = self._ledger.subscriptions, [*topics]
 
-        def plan() -> list[Changed]:
+        def plan() -> list[Changed | TopicMade]:
             new = [topic for topic in topics if (group, topic) not in known]
             for topic in topics:
                 if topic not in new:
@@ -71,7 +84,7 @@ class GroupChanges:
     def set_filter(self, group: str, topic: str, wanted: str) -> None:
         """Let `group` want other messages of `topic` from now on."""
 
-        def plan() -> list[Changed]:
+        def plan() -> list[Changed | TopicMade]:
             self._check_known(group, topic)
             return [Changed(ChangeKind.FILTER, group, topic, text=wanted)]
 
@@ -86,7 +99,7 @@ class GroupChanges:
             number = check_count("queue", number, 0)
         find = self._finder(topic, at)
 
-        def plan() -> list[Changed]:
+        def plan() -> list[Changed | TopicMade]:
             self._check_known(group, topic)
             self._check_decided(group, topic, number)
             queues = self._queues(topic, number)
@@ -109,7 +122,7 @@ class GroupChanges:
         number, offset = check_count("queue", number, 0), check_count("offset", offset, 0)
         count = check_count("count", count)
 
-        def plan() -> list[Changed]:
+        def plan() -> list[Changed | TopicMade]:
             self._check_known(group, topic)
             self._check_decided(group, topic, number)
             (queue,) = self._queues(topic, number)
@@ -126,7 +139,7 @@ class GroupChanges:
     def delete(self, group: str) -> None:
         """Delete `group` in all its topics. Nothing is kept for it any more."""
 
-        def plan() -> list[Changed]:
+        def plan() -> list[Changed | TopicMade]:
             self._check_known(group)
             self._check_decided(group)
             return [Changed(ChangeKind.DELETE_GROUP, group, "")]
@@ -136,10 +149,98 @@ class GroupChanges:
 
         self._run(plan, planned)
 
+    # --- topics ---------------------------------------------------------------------------------
+
+    def make_topic(self, topic: str, queues: int | None, retain_seconds: float | None) -> None:
+        """Make `topic` with so many queues; None: as the options say. Raises TopicExists."""
+        topic, count = check_name("topic", topic), self._writer.options.queues_of(topic)
+        if queues is not None:
+            count = _check_queues(check_count("queues", queues))
+        retain_ms = _retain_ms(retain_seconds)
+
+        def plan() -> list[Changed | TopicMade]:
+            if self._writer.frontier.has_topic(topic):
+                raise TopicExists(topic)
+            retains = [Changed(ChangeKind.RETAIN, "", topic, value=retain_ms)] if retain_ms else []
+            return [TopicMade(topic, count, 0), *retains]
+
+        self._run(plan)
+
+    def add_queues(self, topic: str, count: int) -> None:
+        """Give `topic` `count` more queues; raise UnknownTopic."""
+        count = check_count("count", count)
+
+        def plan() -> list[Changed | TopicMade]:
+            queues = _check_queues(len(self._topic(topic).queues) + count)
+            return [Changed(ChangeKind.ADD_QUEUES, "", topic, value=queues)]
+
+        self._run(plan)
+
+    def retain(self, topic: str, seconds: float | None) -> None:
+        """Keep the messages of `topic` for `seconds`; None: as the options say."""
+        retain_ms = _retain_ms(seconds)
+
+        def plan() -> list[Changed | TopicMade]:
+            self._topic(topic)
+            return [Changed(ChangeKind.RETAIN, "", topic, value=retain_ms)]
+
+        self._run(plan)
+
+    def check_topic(self, topic: str) -> None:
+        """Raise UnknownTopic if there is no `topic`."""
+        with self._writer.commit_queue.lock:
+            self._topic(topic)
+
+    def grow_topics(self) -> None:
+        """Give topics the queues that the options want, where they have fewer."""
+        for topic, wanted in self._writer.options.topic_queues.items():
+            known = self._ledger.topics.get(topic)
+            if known is not None and len(known.queues) < wanted:
+                try:
+                    self.add_queues(topic, wanted - len(known.queues))
+                except FmqError as error:
+                    logger.warning("the topic %r gets no more queues for now: %s", topic, error)
+            elif known is not None and len(known.queues) > wanted:
+                logger.warning(
+                    "the topic %r has %s queues, and the options name %s: none is taken away",
+                    *(topic, len(known.queues), wanted),
+                )
+
+    def trim(self) -> None:
+        """Drop what topics with a retention of their own keep no more."""
+        now_us = self._writer.clock.time_us()
+        for topic in [*self._ledger.topics.values()]:
+            if topic.retain_ms:
+                self._trim(topic, now_us - topic.retain_ms * 1000)
+
+    def _trim(self, topic: Topic, until_us: int) -> None:
+        first = {
+            queue.number: self._messages.offset_at(topic.name, queue.number, until_us)
+            for queue in topic.queues
+        }
+
+        def plan() -> list[Changed | TopicMade]:
+            places = [
+                QueuePlace(queue.number, first[queue.number])
+                for queue in topic.queues
+                if queue.first < first.get(queue.number, 0)
+            ]
+            return [Changed(ChangeKind.TRIM, "", topic.name, places)] if places else []
+
+        self._run(plan)
+
+    def _topic(self, topic: str) -> Topic:
+        known = self._ledger.topics.get(topic)
+        if known is None or not known.made:
+            raise UnknownTopic(topic)
+        return known
+
     # --- how a change is planned ----------------------------------------------------------------
 
     def _run(
-        self, plan: Callable[[], list[Changed]], planned: Callable[[], None] | None = None
+        self,
+        plan: Callable[[], list[Changed | TopicMade]],
+        planned: Callable[[], None] | None = None,
     ) -> None:
         """Write the changes that `plan` returns, durably. `planned` is called once they are
         pending.
@@ -153,7 +254,8 @@ class GroupChanges:
             changes = plan()
             if changes:
                 writer.send(Append(changes))
-                frontier.changes += len(changes)
+                frontier.changes += sum(isinstance(each, Changed) for each in changes)
+                frontier.add_topics(each for each in changes if isinstance(each, TopicMade))
                 if planned is not None:
                     writer.moves += 1
                     planned()
@@ -220,6 +322,24 @@ class GroupChanges:
             for ack in prepare.acks:
                 if ack.group == group and topic in ("", ack.topic) and number in (None, ack.queue):
                     raise StillUndecided(prepare.tx_id, group, ack.topic, ack.queue)
+
+
+def _check_queues(count: int) -> int:
+    if count > QUEUES_MAX:
+        raise TooMany("queues", count, QUEUES_MAX, "fixed by fmq", "use more topics")
+    return count
+
+
+def _retain_ms(seconds: float | None) -> int:
+    if seconds is None:
+        return 0
+    seconds = check_seconds("retain_seconds", seconds)
+    if not 0.001 <= seconds <= SECONDS_MAX:
+        raise BadOption(
+            f"retain_seconds={seconds:g}: must be a millisecond at least, and at most a hundred "
+            "years. Nothing was changed."
+        )
+    return round(seconds * 1000)
 
 
 def _check_end(queue: Queue, offset: int) -> None:

@@ -189,6 +189,10 @@ class Groups:
         elif change.asked == ChangeKind.SKIP:
             for number, offset in change.places:
                 self.end_holds(AckRange(group, name, number, offset, offset + change.value))
+        elif change.asked == ChangeKind.ADD_QUEUES:
+            for (_, topic, owner), ready in self._ready.items():
+                if topic == name and owner is None:
+                    ready.add_all(range(change.value))
         elif change.asked == ChangeKind.DELETE_GROUP:
             self._moving = {key for key in self._moving if key[0] != group}
         self._ledger.arrived.add(name)

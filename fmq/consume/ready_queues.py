@@ -35,6 +35,11 @@ class ReadyQueues:
         if i == len(numbers) or numbers[i] != number:
             numbers.insert(i, number)
 
+    def add_all(self, numbers: Iterable[int]) -> None:
+        """Look at these queues, too."""
+        for number in numbers:
+            self.add(number)
+
     def drop(self, numbers: Iterable[int]) -> None:
         """Look at these queues no more."""
         gone = {*numbers}

@@ -17,6 +17,7 @@ from fmq.consume.consumer import OnChange, check_membership
 from fmq.consume.group import Group
 from fmq.consume.membership import check_member
 from fmq.consume.sieve import text_of
+from fmq.consume.topic import TopicHandle
 from fmq.errors import Closed, FmqError, Forked
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
@@ -53,6 +54,7 @@ from fmq.wire.sends import decode_sent, encode_send
 from fmq.wire.values import encode_values
 
 HANDLES = 1 << 16
+TOPIC_SECONDS = 5.0  # how long a client may not know of queues that were added
 
 
 Outgoing = tuple[str, str, list[bytes]]
@@ -67,10 +69,34 @@ def _outgoing(topic: str, producer: str, contents: Contents) -> Outgoing:
 
 
 class RemoteTopic(NamedTuple):
-    """A topic that the engine process has told about."""
+    """A topic that the engine process has told about, at the time `since`."""
 
     name: str
     queues: range
+    since: float
+
+
+class RemoteTopics:
+    """The topics that the engine process has told about a moment ago: it may have more queues."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, RemoteTopic] = {}
+
+    def get(self, name: str) -> RemoteTopic | None:
+        """Return the topic; None if the engine process is to be asked."""
+        known = self._known.get(name)
+        if known is None or self._clock.monotonic() - known.since > TOPIC_SECONDS:
+            return None
+        return known
+
+    def note(self, name: str, queues: int) -> None:
+        """Note how many queues a topic has."""
+        self._known[name] = RemoteTopic(name, range(queues), self._clock.monotonic())
+
+    def forget(self) -> None:
+        """Ask about all topics again."""
+        self._known.clear()
 
 
 class RemoteEngine:
@@ -96,7 +122,7 @@ class RemoteEngine:
         self._draw = draw
         self._members: dict[int, Membership] = {}  # by handle
         self._handles = count(1)
-        self._topics: dict[str, RemoteTopic] = {}
+        self._topics = RemoteTopics(clock)
         joined = self._joined
         self._link = link = Link(where, dial, draw, clock, retry_for, joined, explain, token)
         link.connect()
@@ -118,12 +144,12 @@ class RemoteEngine:
         return Checkers(self._feedback, self._questions, self._clock, threads)
 
     def _joined(self) -> list[tuple[int, bytes]]:
-        self._topics.clear()  # the new process may have other options
+        self._topics.forget()  # the new process may have other options
         return [(handle, member.said()) for handle, member in [*self._members.items()]]
 
     def _queues_of(self, topic: str) -> int:
         queues: int = self._link.call("queues_of", topic)
-        self._topics[topic] = RemoteTopic(topic, range(queues))
+        self._topics.note(topic, queues)
         return queues
 
     # --- sending --------------------------------------------------------------------------------
@@ -323,6 +349,18 @@ class RemoteEngine:
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
         return RemoteConsumer(*what, Membership(*asked))
 
+    def create_topic(
+        self, name: str, *, queues: int | None = None, retain_seconds: float | None = None
+    ) -> TopicHandle:
+        """Make a topic before its first message, once: else TopicExists is raised."""
+        self._link.call("make_topic", name, queues, retain_seconds)
+        return self.topic(name)
+
+    def topic(self, name: str) -> TopicHandle:
+        """Return a topic, to look at it or to change it; raise UnknownTopic."""
+        self._link.call("check_topic", check_text("topic", name))
+        return TopicHandle(name, RemoteGroups(self._link, self._topics.forget), self.queues)
+
     def create_group(
         self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
     ) -> None:
@@ -332,7 +370,8 @@ class RemoteEngine:
     def group(self, name: str) -> Group:
         """Return a group, to look at it, or to move or delete it; raise UnknownGroup."""
         self._link.call("check_group", check_text("group", name))
-        return Group(name, RemoteGroups(self._link), self.groups, self._members_of)
+        changes = RemoteGroups(self._link, self._topics.forget)
+        return Group(name, changes, self.groups, self._members_of)
 
     def _members_of(self, group: str) -> list[MemberInfo]:
         found: list[MemberInfo] = self._link.call("members_of", group)

@@ -1,16 +1,19 @@
-"""Moving and deleting groups of an engine in another process."""
+"""Changing groups and topics of an engine in another process."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from fmq.consume.changing import At
 from fmq.remote.link import Link
 
 
 class RemoteGroups:
-    """What a Group asks of the engine process."""
+    """What the handles of groups and topics ask of the engine process."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, forget_topics: Callable[[], None]) -> None:
         self._link = link
+        self._forget_topics = forget_topics
 
     def seek(self, group: str, topic: str, number: int | None, at: At) -> None:
         """Let `group` go on elsewhere."""
@@ -27,3 +30,12 @@ class RemoteGroups:
     def delete(self, group: str) -> None:
         """Delete `group`."""
         self._link.call("delete_group", group)
+
+    def add_queues(self, topic: str, count: int) -> None:
+        """Give `topic` more queues."""
+        self._link.call("add_queues", topic, count)
+        self._forget_topics()
+
+    def retain(self, topic: str, seconds: float | None) -> None:
+        """Keep the messages of `topic` for `seconds`."""
+        self._link.call("retain", topic, seconds)

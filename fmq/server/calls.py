@@ -41,10 +41,6 @@ def _roll_back_prepared(host: Host, tx_id: str, number: int, sync: bool | None) 
     host.parts.manager.decisions.roll_back_prepared(Prepared(tx_id, number), sync)
 
 
-def _check_group(host: Host, group: str) -> None:
-    host.parts.group_changes.check_known(group)
-
-
 def _members_of(host: Host, group: str) -> object:
     return host.parts.groups.members(group, host.parts.writer.clock.monotonic())
 
@@ -118,10 +114,14 @@ CALLS: dict[str, Call] = {
     },
     **{name: _of_one_question(name) for name in ("count_decision", "count_unknown", "end_try")},
     "became": _became,
-    "check_group": _check_group,
+    "add_queues": _of_groups("add_queues"),
+    "check_group": _of_groups("check_known"),
+    "check_topic": _of_groups("check_topic"),
     "delete_group": _of_groups("delete"),
     "members_of": _members_of,
     "make_group": _of_groups("make"),
+    "make_topic": _of_groups("make_topic"),
+    "retain": _of_groups("retain"),
     "seek": _of_groups("seek"),
     "set_filter": _of_groups("set_filter"),
     "skip": _of_groups("skip"),

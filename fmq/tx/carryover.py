@@ -58,6 +58,11 @@ def check_carried(state: Any) -> dict[str, Any]:
         for bounds in queues:
             first, after = check_list("a queue", bounds, 2)
             check_number("a queue's end", after, check_number("a queue's first", first))
+    retained = state.get("retained", {})  # an older fmq carried none
+    if type(retained) is not dict or not retained.keys() <= state["topics"].keys():
+        raise ValueError(f"retained topics are {str(retained)[:40]}")
+    for retain_ms in retained.values():
+        check_number("a topic's retention", retain_ms, 1)
     for ack in check_list("acks", state.get("acks")):
         _check_ack(ack)
     for group in check_list("groups", state.get("groups", [])):  # an older fmq carried none

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fmq.options import QUEUES_MAX
 from fmq.store.kinds import Changed, ChangeKind
 from fmq.tx.ledger import Ledger, Queue
 from fmq.tx.state import IllegalStep
@@ -67,6 +68,32 @@ def _delete_group(ledger: Ledger, change: Changed) -> None:
         del ledger.acked[place]
 
 
+def _add_queues(ledger: Ledger, change: Changed) -> None:
+    topic = ledger.topics.get(change.topic)
+    if topic is None and ledger.unsettled:
+        return  # STATE says how many there are
+    if topic is None or not len(topic.queues) < change.value <= QUEUES_MAX:
+        raise IllegalStep(f"the topic {change.topic!r} gets {change.value} queues")
+    for number in range(len(topic.queues), change.value):
+        topic.queues.append(Queue(topic.name, number))
+
+
+def _retain(ledger: Ledger, change: Changed) -> None:
+    topic = ledger.topics.get(change.topic)
+    if topic is not None:
+        topic.retain_ms = change.value
+    elif not ledger.unsettled:
+        raise IllegalStep(f"a change of the topic {change.topic!r}, which was never made")
+
+
+def _trim(ledger: Ledger, change: Changed) -> None:
+    for number, offset in change.places:
+        queue = _queue(ledger, change, number)
+        if offset > queue.next and queue.settled:
+            raise IllegalStep(f"{queue.topic}/{number} begins at {offset}, beyond its end")
+        ledger.raise_first(queue, offset)
+
+
 def _check_group(ledger: Ledger, change: Changed) -> None:
     if (change.group, change.topic) not in ledger.subscriptions and not ledger.unsettled:
         raise IllegalStep(f"the group {change.group!r} does not take from {change.topic!r}")
@@ -85,4 +112,7 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.SKIP: _skip,
     ChangeKind.FILTER: _filter,
     ChangeKind.DELETE_GROUP: _delete_group,
+    ChangeKind.ADD_QUEUES: _add_queues,
+    ChangeKind.RETAIN: _retain,
+    ChangeKind.TRIM: _trim,
 }

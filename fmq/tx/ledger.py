@@ -48,12 +48,13 @@ class Queue:
 class Topic:
     """A name with its queues."""
 
-    __slots__ = ("made", "name", "queues", "waiting")
+    __slots__ = ("made", "name", "queues", "retain_ms", "waiting")
 
     def __init__(self, name: str, queues: int) -> None:
         self.name = name
         self.queues = [Queue(name, number) for number in range(queues)]
         self.made = False  # whether its TOPIC record is durable
+        self.retain_ms = 0  # how long it keeps messages; 0: as the options say
         self.waiting: list[Callable[[], None]] = []  # called once, at the next message
 
 
@@ -262,6 +263,9 @@ class Ledger:
                 ]
                 for topic in self.made_topics()
             },
+            "retained": {
+                topic.name: topic.retain_ms for topic in self.made_topics() if topic.retain_ms
+            },
             "acks": [
                 [*key, *acked.beyond(firsts.get(key[1:], 0))]
                 for key, acked in sorted(self.acked.items())
@@ -281,13 +285,14 @@ class Ledger:
         self.floor = max(self.floor, state["floor"])
         for name, ranges in state["topics"].items():
             topic = self.topic(name, len(ranges))
-            if not topic.made:
-                self._grow(topic, len(ranges))
+            self._grow(topic, len(ranges))
             topic.made = True
             for queue, (first, after) in zip(topic.queues, ranges, strict=True):
-                self.raise_first(queue, first)
+                queue.first = max(queue.first, first)
                 queue.next = max(queue.next, after)
                 queue.settled = True
+        for name, retain_ms in state.get("retained", {}).items():
+            self.topics[name].retain_ms = retain_ms
         for group, name, number, floor, ranges in state["acks"]:
             acked = self.acked_of(group, name, number)
             acked.add(0, floor)
@@ -295,9 +300,8 @@ class Ledger:
                 acked.add(first, end)
         for group, name, wanted, skipped, lost in state.get("groups", ()):
             subscription = self.subscribe(group, name)
-            subscription.filter = wanted
-            subscription.skipped = max(subscription.skipped, skipped)
-            subscription.lost = max(subscription.lost, lost)
+            # A replay that begins after acks were dropped has counted too much so far.
+            subscription.filter, subscription.skipped, subscription.lost = wanted, skipped, lost
         self.requests.carry(state.get("requests", []))
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))

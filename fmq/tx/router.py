@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Sized
 from typing import Protocol
 
 from fmq.store.content import text_bytes
@@ -20,12 +20,19 @@ class KnownTopic(Protocol):
     def queues(self) -> Sized: ...
 
 
+class KnownTopics(Protocol):
+    """The topics that a sender knows."""
+
+    def get(self, name: str, /) -> KnownTopic | None:
+        """Return the topic if it is known."""
+
+
 class Router:
     """Chooses queues. Safe for threads."""
 
     def __init__(
         self,
-        topics: Mapping[str, KnownTopic],
+        topics: KnownTopics,
         count_of: Callable[[str], int],
         is_begun: Callable[[str], bool],
     ) -> None:
