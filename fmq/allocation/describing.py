@@ -29,6 +29,6 @@ def describe(strategy: Callable[..., Any]) -> str:
             "says what it does."
         )
     module = getattr(strategy, "__module__", None) or ""
-    if module.startswith(OWN) or module == "builtins":
+    if not module or module.startswith(OWN) or module == "builtins":
         return qualified
     return f"{module}.{qualified}"
