@@ -39,10 +39,9 @@ class Turn:
         """Have `order` written by the next `commit`."""
         self._orders.append(order)
 
-    @property
-    def is_empty(self) -> bool:
-        """Return whether there is no order."""
-        return not self._orders
+    def __len__(self) -> int:
+        """Return how many orders there are."""
+        return len(self._orders)
 
     def commit(self) -> None:
         """Write all orders. Return when they are durable, and each was told. Raises nothing."""
