@@ -62,6 +62,8 @@ MAY_IMPORT = {
     "fmq.*": ENGINE,
     "fmq": ENGINE,
     "fmq.testing": GROUND | {"fmq", "fmq.testing"},
+    "fmq.testing.outboxes": {"fmq", "fmq.testing", "fmq.bind.drivers"},
+    "fmq.testing.django_block": {"fmq.bind.django", "fmq.feedback"},  # a binding without a marker
     "fmq.testing.inside": TX
     | {"fmq.*", "fmq.recovery", "fmq.feedback"},  # the parts that tests of fmq look at
     "fmq.testing.transport": {"fmq.engine", "fmq.server", "fmq.remote", "fmq.testing"},

@@ -43,6 +43,11 @@ def is_async(connection: Any) -> bool:
     return iscoroutinefunction(getattr(connection, "commit", None))
 
 
+def is_django(connection: Any) -> bool:
+    """Return whether it is a connection of Django's, or the proxy `django.db.connection`."""
+    return bool(_names_of(connection) & OF_DJANGO)
+
+
 def module_of(connection: Any) -> Any:
     """Return the module that serves connections of this class. Raises BindError if none does."""
     names = _names_of(connection)
@@ -54,7 +59,7 @@ def module_of(connection: Any) -> Any:
         from fmq.bind import postgres
 
         return postgres
-    if names & OF_DJANGO:
+    if is_django(connection):
         from fmq.bind.django import binding as django
 
         return django

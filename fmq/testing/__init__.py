@@ -1,7 +1,8 @@
 """Machines for tests: a disk whose power fails, a disk that fails, a clock that stands still.
 
 They are handed in where `fmq.open` takes a disk and a clock, and are part of fmq so that an
-application can put its own use of it through the same crashes; `crash` does that for it.
+application can put its own use of it through the same crashes; `crash` does that for it. `outbox`
+shows what an application would have sent.
 """
 
 from fmq.testing.changes import Tear
@@ -11,6 +12,7 @@ from fmq.testing.crashing import crash
 from fmq.testing.fake_clock import FakeClock
 from fmq.testing.fault_disk import FaultDisk
 from fmq.testing.losses import Loss, Torn
+from fmq.testing.outboxes import SentMessages, outbox
 from fmq.testing.power import PowerLoss
 from fmq.testing.world import World
 
@@ -21,9 +23,11 @@ __all__ = [
     "FakeClock",
     "FaultDisk",
     "Loss",
+    "SentMessages",
     "PowerLoss",
     "Tear",
     "Torn",
     "World",
     "crash",
+    "outbox",
 ]

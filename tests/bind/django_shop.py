@@ -22,9 +22,10 @@ POSTGRES = {
     "USER": "postgres",
     "HOST": "",
 }
+MEMORY = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
 
 settings.configure(
-    DATABASES={"default": SQLITE, "postgres": POSTGRES},
+    DATABASES={"default": SQLITE, "postgres": POSTGRES, "memory": MEMORY},
     INSTALLED_APPS=["fmq.bind.django"],
     USE_TZ=True,
     TIME_ZONE="Europe/Berlin",

@@ -1,0 +1,88 @@
+"""A block of Django's in a test: as fmq's own, but without a marker, and inside of a TestCase.
+
+A TestCase never commits, and a database in memory cannot be asked after a crash. So the block is a
+savepoint there, and no marker says what became of it. What fmq refuses in production is refused.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from django.db import Error, transaction
+
+from fmq.bind.django.binding import refuse_open_block, thread_connection
+from fmq.feedback.answers import Answer
+from fmq.feedback.question import Question
+
+
+class DjangoBlock:
+    """Implements Binding with an atomic block of one alias."""
+
+    def __init__(self, connection: Any) -> None:
+        self._django = thread_connection(connection)
+        self._refuse_open_block()
+        self._atomic: Any = None
+        self._in_test = False
+        self._committed = False
+        self.path = f"django://{self._django.alias}"
+
+    def _refuse_open_block(self) -> None:
+        """Raise BindError inside of a block, unless it is that of the test."""
+        blocks = self._django.atomic_blocks
+        self._in_test = bool(blocks) and blocks[-1]._from_testcase
+        if not self._in_test:
+            refuse_open_block(self._django)
+
+    def register(self, store: str, producer: str, *, new: bool) -> str:
+        """Return "": there is no marker table."""
+        return ""
+
+    def begin(self) -> str:
+        """Begin an atomic block. Return "": what a test loses does not matter."""
+        self._refuse_open_block()
+        self._atomic = transaction.atomic(self._django.alias, durable=True)
+        self._atomic.__enter__()
+        return ""
+
+    def insert_marker(self, store: str, tx_id: str) -> str:
+        """Raise what Django raises in a block that cannot commit, and return ""."""
+        self._django.validate_thread_sharing()
+        self._django.validate_no_broken_transaction()
+        return ""
+
+    def commit(self) -> None:
+        """Commit, unless it is a savepoint of a test, which `leave` releases."""
+        if not self._in_test:
+            with self._django.wrap_database_errors:
+                self._django.connection.commit()
+        self._committed = True
+
+    def rolled_back_for_sure(self) -> bool:
+        """Return True: nothing survives the test."""
+        return True
+
+    def rollback(self) -> None:
+        """Do nothing: `leave` rolls back what was not committed."""
+
+    def leave(self) -> None:
+        """End Django's block. After a commit this runs the functions given to on_commit.
+
+        In a TestCase they wait for its captureOnCommitCallbacks, as always there.
+        """
+        if self._atomic is None:
+            return
+        if self._committed:
+            self._atomic.__exit__(None, None, None)
+            return
+        self._django.set_rollback(True)
+        with suppress(Error):  # the error that the block raised says more
+            self._atomic.__exit__(None, None, None)
+
+    def check(self, question: Question) -> Answer:
+        """Return "unknown": no marker says what became of it."""
+        return "unknown"
+
+    def purge(self, store: str, undecided: frozenset[str], older_seconds: float) -> int:
+        """Return 0: there are no markers."""
+        return 0

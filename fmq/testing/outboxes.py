@@ -1,0 +1,155 @@
+"""An outbox: what an application sends while a test runs, in an engine in memory.
+
+The application's own engines are handles that lead to that engine meanwhile. It knows how they are
+used, and neither their directories nor their connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, overload
+
+import fmq
+from fmq.bind.drivers import is_django
+from fmq.testing.crash_disk import CrashDisk
+
+Handle = fmq.Engine | fmq.RemoteEngine
+
+
+class SentMessages(Sequence[fmq.Message]):
+    """The messages that were sent, as a list: by transaction, and within one by topic and queue."""
+
+    def __init__(self, memory: fmq.Engine, engine: Handle) -> None:
+        self._memory: fmq.Engine | None = memory
+        self._engine = engine
+        self._after = -1  # the position of the last message that was cleared
+        self._last: list[fmq.Message] = []  # what was there when it closed
+
+    @property
+    def engine(self) -> Handle:
+        """A handle that leads to the engine in memory: the first that was given, or a new one."""
+        return self._engine
+
+    def of(self, topic: str) -> list[fmq.Message]:
+        """Return the messages of one topic."""
+        return [message for message in self._messages() if message.topic == topic]
+
+    def clear(self) -> None:
+        """Drop what was sent up to now."""
+        found = self._messages()
+        self._after = max([self._after, *(_place(each)[0] for each in found)])
+        self._last = []
+
+    def close(self) -> None:
+        """Keep the messages: the engine in memory is about to be closed."""
+        self._last, self._memory = self._messages(), None
+
+    def _messages(self) -> list[fmq.Message]:
+        if self._memory is None:
+            return self._last
+        found = [each for info in self._memory.queues() for each in _all(self._memory, info)]
+        return sorted((each for each in found if _place(each)[0] > self._after), key=_place)
+
+    @overload
+    def __getitem__(self, index: int) -> fmq.Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[fmq.Message]: ...
+
+    def __getitem__(self, index: int | slice) -> fmq.Message | list[fmq.Message]:
+        return self._messages()[index]
+
+    def __iter__(self) -> Iterator[fmq.Message]:
+        return iter(self._messages())  # which reads once, not once for each index
+
+    def __len__(self) -> int:
+        return len(self._messages())
+
+    def __repr__(self) -> str:
+        return f"<SentMessages {[(each.topic, each.key, each.body) for each in self._messages()]}>"
+
+
+def _place(message: fmq.Message) -> tuple[int, int]:
+    assert message.position is not None
+    assert message.offset is not None
+    return message.position, message.offset
+
+
+def _all(engine: fmq.Engine, info: fmq.QueueInfo) -> Iterator[fmq.Message]:
+    offset = info.first
+    while found := engine.read(info.topic, queue=info.queue, offset=offset, limit=1000):
+        yield from found
+        offset += len(found)
+
+
+class MemoryCalls:
+    """The calls of an engine in memory, as the application's handles make them."""
+
+    def __init__(self, memory: fmq.Engine) -> None:
+        self._memory = memory
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+    def transaction(self, *, bind: Any = None, **names: Any) -> fmq.Transaction:
+        """Begin a transaction; one with Django's connection needs neither a file nor a marker."""
+        if bind is not None and is_django(bind):
+            from fmq.testing.django_block import DjangoBlock  # here: it imports Django
+
+            bind = DjangoBlock(bind)
+        tx: fmq.Transaction = self._memory.transaction(bind=bind, **names)
+        return tx
+
+    def begin(self) -> None:
+        """Do nothing: there is nothing to connect to."""
+
+    def close(self) -> None:
+        """Do nothing: the application may use its handle again in the next test."""
+
+
+@contextmanager
+def _diverted(engine: Handle, calls: MemoryCalls) -> Iterator[None]:
+    """Make the calls of `engine` lead to `calls`.
+
+    Its class is exchanged, so that code that has the object itself, in whatever module, has the
+    diverted one. Nothing that the object holds is touched.
+    """
+    own = type(engine)
+    if not issubclass(own, fmq.Engine | fmq.RemoteEngine):
+        raise TypeError(
+            f"outbox() takes engines made by fmq.connect or fmq.open, not {engine!r}. Nothing was "
+            "diverted."
+        )
+    names = [name for name in dir(own) if not name.startswith("_")]
+
+    def lead(name: str) -> property:
+        return property(lambda _: getattr(calls, name))
+
+    engine.__class__ = type(own.__name__, (own,), {name: lead(name) for name in names})
+    try:
+        yield
+    finally:
+        engine.__class__ = own
+
+
+@contextmanager
+def outbox(*engines: Handle, options: fmq.Options | None = None) -> Iterator[SentMessages]:
+    """Show what an application sends inside of the block, and let none of it reach its journal.
+
+    All calls of `engines`, made by `fmq.connect` or `fmq.open`, lead to one engine in memory
+    meanwhile. A client made with `lazy=True` does not even connect. Without `engines`, hand
+    `outbox.engine` to the application. A block of Django's may be inside of that of a TestCase: its
+    messages are sent when the block ends, and dropped if it raises.
+    """
+    with ExitStack() as stack:
+        memory = stack.enter_context(
+            fmq.open("outbox", options, disk=CrashDisk(), background=False)
+        )
+        handles: Iterable[Handle] = engines or [fmq.connect("outbox", lazy=True)]
+        calls = MemoryCalls(memory)
+        for each in handles:
+            stack.enter_context(_diverted(each, calls))
+        box = SentMessages(memory, next(iter(handles)))
+        stack.callback(box.close)
+        yield box
