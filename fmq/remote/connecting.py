@@ -31,6 +31,7 @@ from fmq.processes import (
 from fmq.recovery.layout import LOCK, SERVER_LOG
 from fmq.remote.link import Wire
 from fmq.remote.remote_engine import RemoteEngine
+from fmq.remote.unconnected import UnconnectedEngine
 from fmq.tx.names import check_seconds
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def connect(
     resolve: Mapping[str, object] | None = None,
     token_file: str | None = None,
     tls_ca: str | None = None,
+    lazy: bool = False,
 ) -> RemoteEngine:
     """Return a client of the process that serves the directory at `path`.
 
@@ -180,11 +182,23 @@ def connect(
 
     `path` may also be an address: "unix:/run/shop.sock", or "tcp://HOST:PORT" with a `token_file`
     like the server's, and with `tls_ca`, the certificates that may vouch for it, if it speaks TLS.
-    Then no process is started.
+    Then no process is started. With `lazy` the client connects at its first call, so that a module
+    may make it while it is imported.
     """
     if resolve is not None:
         check_resolve(resolve)
     where = text_of(path)
+    if lazy:
+        later = partial(
+            *(connect, path, options),
+            start=start,
+            retry_for=retry_for,
+            clock=clock,
+            resolve=resolve,
+            token_file=token_file,
+            tls_ca=tls_ca,
+        )
+        return UnconnectedEngine(where, later)
     clock = clock or SystemClock()
     retry_for = check_seconds("retry_for", retry_for)
     what = RealDisk().random, clock, retry_for

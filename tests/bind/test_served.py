@@ -48,7 +48,7 @@ def wait_until_decided(client: RemoteEngine) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while client.undecided():
         assert time.monotonic() < deadline, client.undecided()
-        time.sleep(0.02)
+        client.read("nothing", timeout=0.02)
 
 
 def test_the_server_decides_as_the_database_of_a_dead_client_did(
