@@ -40,7 +40,7 @@ from fmq.tx.messages import Messages
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.reserve import size_of_all
 from fmq.tx.router import Router
-from fmq.tx.sender import Sender
+from fmq.tx.sender import Sender, append_of
 from fmq.tx.writer import Writer
 
 
@@ -111,7 +111,7 @@ class Parts:
         self.commit_queue = queue = CommitQueue(lock, journal, self._publish, **modes)
         self.writer = writer = Writer(lock, journal, queue, ledger, clock, options)
         router = Router(ledger.topics, options.queues_of, writer.frontier.has_topic)
-        self.router, self.sender = router, Sender(router, options)
+        self.router, self.sender = router, Sender(router, options, append_of)
         self.catalog = catalog = Catalog(directory, found.store, self._rebuild)
         self._fill_catalog()
         reader = Reader(files, journal.seed, options.read_ahead_bytes)

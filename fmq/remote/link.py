@@ -10,9 +10,9 @@ it has its own, another one that waits goes on reading.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Lock, RLock, get_ident
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from fmq.clock import Clock, sleep
 from fmq.errors import (
@@ -28,8 +28,8 @@ from fmq.options import Options
 from fmq.store.section import is_mine
 from fmq.tx.requests import CLIENT_BYTES
 from fmq.wire.frames import (
-    AGAIN,
     FAILED,
+    HEAD,
     HELLO_BYTES_MAX,
     VALUES_BYTES_MAX,
     VERSION,
@@ -39,6 +39,7 @@ from fmq.wire.frames import (
     Op,
     Splitter,
     frame,
+    repeated,
 )
 from fmq.wire.values import decode_error, decode_values, encode_values
 
@@ -83,22 +84,17 @@ class Hello(NamedTuple):
 class Asked:
     """A request that waits for its answer."""
 
-    __slots__ = ("answer", "error", "frame", "is_done", "sequence", "wake")
+    __slots__ = ("answer", "error", "frame", "is_done", "number", "op", "sequence", "wake")
 
-    def __init__(self, sequence: int) -> None:
+    def __init__(self, op: int, number: int, sequence: int, frame: bytes) -> None:
+        self.op = op
+        self.number = number
         self.sequence = sequence  # of one that writes; else -1
-        self.frame = Frame(0, 0, 0, 0, b"")
+        self.frame = frame
         self.answer = b""
         self.error: Exception | None = None
         self.is_done = False
-        self.wake = Lock()
-        self.wake.acquire()
-
-    def end(self, answer: bytes, error: Exception | None) -> None:
-        """Give the answer to the thread that waits."""
-        self.answer, self.error, self.is_done = answer, error, True
-        if self.wake.locked():
-            self.wake.release()
+        self.wake: Lock | None = None  # on which its thread waits while another one reads
 
 
 class Link:
@@ -160,45 +156,51 @@ class Link:
 
     def ask(self, op: Op, payload: bytes, *, handle: int = 0) -> bytes:
         """Return the answer to a request that can be made twice without harm."""
-        return self._ask(op, lambda sequence, waiting: payload, handle)
+        return self.write(op, lambda sequence, waiting: (payload,), handle=handle)
 
-    def write(self, op: Op, encode: Callable[[int, int], bytes]) -> bytes:
-        """Return the answer to a request that is carried out once. `encode` makes its payload of
-        its sequence and of how many before it have no answer.
+    def write(
+        self, op: Op, encode: Callable[..., Iterable[bytes]], *what: object, handle: int = 0
+    ) -> bytes:
+        """Return the answer to a request, which is carried out once if it writes. `encode` makes
+        its payload, in parts, of its sequence, of how many before it have no answer, and of `what`.
         """
-        return self._ask(op, encode, 0)
-
-    def _ask(self, op: Op, encode: Callable[[int, int], bytes], handle: int) -> bytes:
-        if self._reader == get_ident() or is_mine(self._lock) or is_mine(self._table):
+        # Each function that a send calls costs more than it seems: among many processes neither
+        # its code nor what it refers to is in the processor's caches.
+        me = get_ident()
+        if self._reader == me or is_mine(self._lock) or is_mine(self._table):
             raise Nested  # called by a signal handler inside of another call of this thread
         with self._lock:
-            self.check()
+            if self._closed is not None:
+                self.check()
             line = self._line or self._connect()
+            number = self._next_request
             sequence = waiting = -1
+            limit = VALUES_BYTES_MAX
             if op in WRITES:
+                limit = self.hello.append_bytes_max + HELLO_BYTES_MAX
                 sequence = self._next_sequence
                 with self._table:
                     waiting = sequence - next(iter(self._writing), sequence)
-            payload = encode(sequence, waiting)  # may refuse
-            self._check_size(op, len(payload))
-            asked = Asked(sequence)
-            number = self._next_request
-            self._next_request = number % 0xFFFF_FFFF + 1
-            asked.frame = Frame(op, 0, handle, number, payload)
+            parts = encode(sequence, waiting, *what)  # may refuse
+            data = frame(op, number, *parts, handle=handle)
+            if len(data) > limit + HEAD.size:
+                self._refuse_size(op, len(data) - HEAD.size, limit)
+            asked = Asked(op, number, sequence, data)
             with self._table:
+                self._next_request = number % 0xFFFF_FFFF + 1
                 self._asked[number] = asked
                 if sequence >= 0:
-                    self._next_sequence += 1
+                    self._next_sequence = sequence + 1
                     self._writing[sequence] = None
             try:
-                line.wire.send(frame(op, number, payload, handle=handle))
+                line.wire.send(data)
             except BaseException as error:
                 self._break(line)
                 if not isinstance(error, OSError):
                     self._forget(asked)
                     raise
         try:
-            self._wait(asked)
+            self._wait(asked, me)
         finally:
             if not asked.is_done:
                 self._forget(asked)
@@ -206,19 +208,25 @@ class Link:
             raise asked.error
         return asked.answer
 
-    def _check_size(self, op: Op, size: int) -> None:
+    def _refuse_size(self, op: Op, size: int, limit: int) -> NoReturn:
         """Raise TooLarge for a request that the engine process would not take."""
-        limit, option = VALUES_BYTES_MAX, "fixed by the protocol"
-        if op in WRITES:
-            limit, option = self.hello.append_bytes_max + HELLO_BYTES_MAX, "segment_bytes"
-        if size > limit:
-            raise TooLarge("a request in bytes", size, limit, option)
+        option = "segment_bytes" if op in WRITES else "fixed by the protocol"
+        raise TooLarge("a request in bytes", size, limit, option)
 
     def _forget(self, asked: Asked) -> None:
-        """Forget a request: it was answered, or its caller does not wait any more."""
+        """Forget a request: its caller does not wait any more."""
         with self._table:
-            self._asked.pop(asked.frame.request, None)
+            self._asked.pop(asked.number, None)
             self._writing.pop(asked.sequence, None)
+
+    def _end(self, asked: Asked, answer: bytes, error: Exception | None) -> None:
+        """Give an answer to the thread that waits for it."""
+        with self._table:
+            self._asked.pop(asked.number, None)
+            self._writing.pop(asked.sequence, None)
+            asked.answer, asked.error, asked.is_done = answer, error, True
+            if asked.wake is not None and asked.wake.locked():
+                asked.wake.release()
 
     def check(self) -> None:
         """Raise if the client is closed."""
@@ -227,56 +235,61 @@ class Link:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _wait(self, asked: Asked) -> None:
+    def _wait(self, asked: Asked, me: int) -> None:
         """Return when `asked` is done, reading for all if no other thread does."""
         while not asked.is_done:
+            wake = None
             with self._table:
-                reads = not self._reader and not asked.is_done
-                if reads:
-                    self._reader = get_ident()
-            if not reads:
-                asked.wake.acquire()
+                if asked.is_done:
+                    return
+                if self._reader:
+                    wake = asked.wake = Lock()
+                    wake.acquire()
+                else:
+                    self._reader = me
+            if wake is not None:
+                wake.acquire()
                 continue
             try:
-                self._read_until(asked)
+                while not asked.is_done:
+                    self._read()
             finally:
                 with self._table:
                     self._reader = 0
                     for other in self._asked.values():
-                        if not other.is_done and other is not asked:
+                        if other is not asked and other.wake is not None:
                             if other.wake.locked():
                                 other.wake.release()  # to read
                             break
 
-    def _read_until(self, asked: Asked) -> None:
-        while not asked.is_done:
-            line = self._line
-            if line is None:
-                with self._lock:
-                    self.check()
-                    line = self._line or self._connect()
-            try:
-                data = line.wire.receive()
-                for each in line.splitter.feed(data):
-                    self._take(each)
-            except (OSError, BadFrame):
-                data = b""
-            except BaseException:
-                self._break(line)  # an answer may be lost, and is asked for again
-                raise
-            if not data:
-                self._break(line)
-
-    def _take(self, answer: Frame) -> None:
-        asked = self._asked.get(answer.request)
-        if asked is None or asked.frame.op != answer.op:
-            return  # its caller does not wait any more
-        self._forget(asked)
+    def _read(self) -> None:
+        """Take the next answers, or connect again."""
+        line = self._line
+        if line is None:
+            with self._lock:
+                self.check()
+                line = self._line or self._connect()
         try:
-            error = decode_error(answer.payload) if answer.flags & FAILED else None
-            asked.end(answer.payload, error)
+            data = line.wire.receive()
+            for answer in line.splitter.feed(data):
+                asked = self._asked.get(answer.request)
+                if asked is None or asked.op != answer.op:
+                    continue  # its caller does not wait any more
+                error = self._error_of(answer) if answer.flags & FAILED else None
+                self._end(asked, answer.payload, error)
+        except (OSError, BadFrame):
+            data = b""
+        except BaseException:
+            self._break(line)  # an answer may be lost, and is asked for again
+            raise
+        if not data:
+            self._break(line)
+
+    def _error_of(self, answer: Frame) -> Exception:
+        try:
+            return decode_error(answer.payload)
         except BadFrame as problem:
-            asked.end(b"", NotServed(f"{self._where}: an answer that cannot be read: {problem}"))
+            return NotServed(f"{self._where}: an answer that cannot be read: {problem}")
 
     def _break(self, line: Line) -> None:
         """Drop a connection that cannot go on."""
@@ -327,8 +340,7 @@ class Link:
             splitter.limit(FRAME_BYTES_MAX)
             again = [frame(Op.JOIN, 0, said, handle=handle) for handle, said in self._joined()]
             for asked in [*self._asked.values()]:
-                op, _, handle, number, payload = asked.frame
-                again.append(frame(op, number, payload, flags=AGAIN, handle=handle))
+                again.append(repeated(asked.frame))
             if again:
                 wire.send(b"".join(again))
         except (BadFrame, TypeError) as error:
@@ -347,15 +359,14 @@ class Link:
         """Return the error of a call, after giving one to each that waits."""
         why = f"{self._where}: no engine process answered for {self._retry_for:g} s ({error})"
         for asked in [*self._asked.values()]:
-            self._forget(asked)
-            asked.end(b"", self._unknown(asked, why))
+            self._end(asked, b"", self._unknown(asked, why))
         return self._explain() or NotServed(
             f"{why}. Nothing was changed by this call. Look at SERVER.log in the directory, or "
             "start the process yourself: fmq serve DIRECTORY."
         )
 
     def _unknown(self, asked: Asked, why: str) -> Exception:
-        if asked.frame.op not in WRITES:
+        if asked.op not in WRITES:
             return NotServed(f"{why}. Ask again.")
         return OutcomeUnknown(
             f"{why}, so it is not known whether what this call wrote is durable. Nothing that was "
@@ -373,7 +384,6 @@ class Link:
             self._closed = refusal
             line, self._line = self._line, None
             for asked in [*self._asked.values()]:
-                self._forget(asked)
-                asked.end(b"", refusal)
+                self._end(asked, b"", refusal)
         if line is not None:
             line.wire.close()

@@ -28,7 +28,6 @@ from fmq.shutdown import forget, remember
 from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.commit_queue import waits
-from fmq.store.journal import Append
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import (
@@ -37,15 +36,26 @@ from fmq.tx.names import (
     check_text,
 )
 from fmq.tx.router import Router
-from fmq.tx.sender import Sender
+from fmq.tx.sender import Contents, Sender
 from fmq.tx.transaction import Transaction
 from fmq.wire.batches import decode_batch
 from fmq.wire.frames import Op
-from fmq.wire.runs import encode_runs
-from fmq.wire.sends import SendAsked, decode_sent, encode_send
+from fmq.wire.runs import encode_run
+from fmq.wire.sends import decode_sent, encode_send
 from fmq.wire.values import encode_values
 
 HANDLES = 1 << 16
+
+
+Outgoing = tuple[str, str, list[bytes]]
+"""Topic, producer, and the runs in parts."""
+
+
+def _outgoing(topic: str, producer: str, contents: Contents) -> Outgoing:
+    parts: list[bytes] = []
+    for queue, content in contents:
+        parts += encode_run(topic, queue, content)
+    return topic, producer, parts
 
 
 class RemoteTopic(NamedTuple):
@@ -83,7 +93,7 @@ class RemoteEngine:
         self._link = link = Link(where, dial, draw, clock, retry_for, joined, explain, token)
         link.connect()
         self._router = router = Router(self._topics, self._queues_of, lambda _: True)
-        self._sender = Sender(router, link.hello.options)
+        self._sender = Sender(router, link.hello.options, _outgoing)
         self._manager = RemoteManager(link, router, clock, draw(DRAWN_BYTES))
         self._clock = clock
         self._decisions = decisions = RemoteDecisions(link)
@@ -124,8 +134,8 @@ class RemoteEngine:
     ) -> Receipt:
         """Append one message, as `Engine.send` does."""
         self._link.check()
-        append = self._sender.one(topic, body, key, tag, headers, queue, producer)
-        return self._send(append, sync)[0]
+        outgoing = self._sender.one(topic, body, key, tag, headers, queue, producer)
+        return self._send(outgoing, sync)[0]
 
     def send_many(
         self,
@@ -138,21 +148,18 @@ class RemoteEngine:
     ) -> list[Receipt]:
         """Append bodies or Messages, all or none of them. Return one receipt for each record."""
         self._link.check()
-        append = self._sender.many(topic, bodies, queue, producer)
-        if append is None:
+        outgoing = self._sender.many(topic, bodies, queue, producer)
+        if outgoing is None:
             waits(sync, by_default=True)  # or a TypeError
             return []
-        return self._send(append, sync)
+        return self._send(outgoing, sync)
 
-    def _send(self, append: Append, sync: bool | None) -> list[Receipt]:
-        waits(sync, by_default=True)  # or a TypeError
-        runs = append.records
-        messages, producer, topic = encode_runs(runs), runs[0].producer, runs[0].topic
-
-        def encode(sequence: int, waiting: int) -> bytes:
-            return encode_send(SendAsked(sequence, waiting, sync, producer), messages)
-
-        return decode_sent(topic, self._link.write(Op.SEND, encode))
+    def _send(self, outgoing: Outgoing, sync: bool | None) -> list[Receipt]:
+        if sync is not None:
+            waits(sync, by_default=True)  # or a TypeError
+        topic, producer, messages = outgoing
+        answer = self._link.write(Op.SEND, encode_send, sync, producer, messages)
+        return decode_sent(topic, answer)
 
     # --- transactions ---------------------------------------------------------------------------
 

@@ -138,8 +138,8 @@ class RemoteManager:
             *(None if after < 0 else after / 1000, transaction.bound, acks, marks),
         )
 
-        def encode(sequence: int, waiting: int) -> bytes:
-            return encode_collected(Collected(sequence, waiting, sync, *what), messages)
+        def encode(sequence: int, waiting: int) -> tuple[bytes]:
+            return (encode_collected(Collected(sequence, waiting, sync, *what), messages),)
 
         transaction.planned()
         answer = self._link.write(op, encode)

@@ -20,7 +20,7 @@ from fmq.server.load import ANSWER_BYTES_MAX
 from fmq.server.session import Session
 
 CONNECTIONS_MAX = 4096
-TURN_BYTES_MAX = 64 << 10  # that one turn of the loop takes of each client
+TURN_BYTES_MAX = 256 << 10  # that one turn of the loop takes of each client
 UNREAD_BYTES_CUT = 64 << 20  # of answers; then the client is cut off
 JOIN_SECONDS = 10.0
 ANSWER_SECONDS = 1.0  # how long a client may take at the end to read its answers

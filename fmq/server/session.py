@@ -99,11 +99,14 @@ class Session:
     def _go_on(self, *, moved: bool = False) -> None:
         """Serve what has arrived, as far as the load allows."""
         frames, load = self._frames, self._load
-        while frames and not load.is_full(len(self._polls.waiting)):
-            self._serve(frames.popleft())
-        self.host.flush()
-        if self.has_ended:
-            return
+        while True:
+            while frames and not load.is_full(len(self._polls.waiting)):
+                self._serve(frames.popleft())
+            self.host.served()
+            if self.has_ended:
+                return
+            if not frames or load.is_full(len(self._polls.waiting)):
+                break  # else all was answered at once, as that of a lone client is
         was_paused = self.is_paused
         self.is_paused = bool(frames) or load.is_full(len(self._polls.waiting))
         # The client is not late while nothing is read.
@@ -243,7 +246,7 @@ class Session:
         """Have `plan` written at the end of the turn, and call `done`, which answers. If it is
         refused, call `undo`, and answer with the error.
         """
-        self.host.order(WriteOrder(plan, done, partial(self.fail, asked), undo, sync))
+        self.host.turn.add(WriteOrder(plan, done, partial(self.fail, asked), undo, sync))
 
     def _on_call(self, asked: Frame) -> None:
         name, args, named = decode_values(asked.payload)

@@ -39,6 +39,10 @@ class Turn:
         """Have `order` written by the next `commit`."""
         self._orders.append(order)
 
+    def __len__(self) -> int:
+        """Return how many orders there are."""
+        return len(self._orders)
+
     def commit(self) -> None:
         """Write all orders. Return when they are durable, and each was told. Raises nothing."""
         orders, self._orders = self._orders, []

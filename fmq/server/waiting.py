@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 
 from fmq.clock import Clock
 from fmq.server.host import Loop, Timer
@@ -26,6 +27,7 @@ class Waiting:
         is looked for: the caller notifies when that is over.
         """
         self._loop = loop
+        self._thread = get_ident()  # that of the loop
         self._clock = clock
         self._deadline = clock.monotonic() + timeout
         self._is_choked = is_choked
@@ -43,7 +45,10 @@ class Waiting:
 
     def notify(self) -> None:
         """Look again, soon. From any thread, under the engine's lock."""
-        self._loop.call_soon_threadsafe(self._again)
+        if get_ident() == self._thread:
+            self._loop.call_soon(self._again)  # without the two system calls that wake a loop
+        else:
+            self._loop.call_soon_threadsafe(self._again)
 
     def _again(self) -> None:
         if self._end is None:

@@ -1,9 +1,9 @@
-"""Making appends of MESSAGE records from what a caller sends. This needs no lock."""
+"""Encoding what a caller sends, for each queue that it goes to. This needs no lock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, NoReturn, TypeVar
 
 from fmq.errors import TooLarge
 from fmq.message import Body, Message, Receipt
@@ -22,12 +22,20 @@ from fmq.store.kinds import MESSAGE, Record, Run
 from fmq.tx.names import check_name, check_producer
 from fmq.tx.router import Router
 
+T = TypeVar("T")
+Contents = Iterable[tuple[int, Content]]
+"""Encoded messages, each with the number of the queue where they go."""
 
-class Sender:
-    """Makes appends of bodies and Messages, with a run for each queue."""
 
-    def __init__(self, router: Router, options: Options) -> None:
+class Sender(Generic[T]):
+    """Encodes bodies and Messages of one call, with a content for each queue."""
+
+    def __init__(
+        self, router: Router, options: Options, make: Callable[[str, str, Contents], T]
+    ) -> None:
+        """`make` makes what is returned, of the topic, the producer and the contents."""
         self._router = router
+        self._make = make
         self._compress_bytes_min = options.compress_bytes_min
         self._message_bytes_max = options.message_bytes_max
 
@@ -40,8 +48,8 @@ class Sender:
         headers: Mapping[str, str] | None,
         queue: int | None,
         producer: str | None,
-    ) -> Append:
-        """Return the append of one message."""
+    ) -> T:
+        """Return what is made of one message."""
         known = self._router.find(topic)
         topic = check_name("topic", topic) if known is None else known.name
         alone = queue is None and known is not None and len(known.queues) == 1
@@ -58,12 +66,12 @@ class Sender:
             content = encode_messages((message,), self._compress_bytes_min)
         if content.raw_bytes > self._message_bytes_max:
             self._refuse_size(content.raw_bytes)
-        return self._append(topic, producer, ((number, content),))
+        return self._make(topic, producer, ((number, content),))
 
     def many(
         self, topic: str, bodies: Iterable[Body | Message], queue: int | None, producer: str | None
-    ) -> Append | None:
-        """Return the append of many messages, in order within each queue; None if it is of none."""
+    ) -> T | None:
+        """Return what is made of many messages, in order within each queue; None if of none."""
         topic = self._router.name_of(topic)
         producer = "" if producer is None else check_producer(producer)
         items, plain = split_bodies(bodies)
@@ -71,16 +79,7 @@ class Sender:
             self._router.check_target(topic, queue)
             return None
         contents = (self._of_bodies if plain else self._of_items)(topic, items, queue)
-        return self._append(topic, producer, contents)
-
-    def _append(self, topic: str, producer: str, contents: Iterable[tuple[int, Content]]) -> Append:
-        """Return an append of `contents`, which go to the queues named with them."""
-        runs = []
-        for number, content in contents:
-            run = Run(MESSAGE, topic, number, 0, content.count, 0, 0, "", producer)
-            run.content = content
-            runs.append(run)
-        return Append(runs)
+        return self._make(topic, producer, contents)
 
     def _of_bodies(
         self, topic: str, bodies: list[bytes], queue: int | None
@@ -113,6 +112,16 @@ class Sender:
 
     def _refuse_size(self, size: int) -> NoReturn:
         raise TooLarge("a message in bytes", size, self._message_bytes_max, "message_bytes_max")
+
+
+def append_of(topic: str, producer: str, contents: Contents) -> Append:
+    """Return an append with a MESSAGE record for each of `contents`."""
+    runs = []
+    for number, content in contents:
+        run = Run(MESSAGE, topic, number, 0, content.count, 0, 0, "", producer)
+        run.content = content
+        runs.append(run)
+    return Append(runs)
 
 
 def receipts_of(published: Iterable[Record | Receipt]) -> list[Receipt]:

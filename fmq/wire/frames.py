@@ -14,6 +14,7 @@ All numbers are little-endian. Answers come in any order.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -60,6 +61,9 @@ class Frame(NamedTuple):
     payload: bytes
 
 
+made_frame = partial(tuple.__new__, Frame)  # of a tuple; Frame() itself is a function in Python
+
+
 class BadFrame(Exception):
     """The bytes of the other side break the rules; the connection cannot go on."""
 
@@ -70,6 +74,12 @@ def frame(op: int, request: int, *payload: bytes, flags: int = 0, handle: int = 
     """Return the bytes of one frame."""
     size = sum(map(len, payload))
     return b"".join((HEAD.pack(size, op, flags, handle, request), *payload))
+
+
+def repeated(data: bytes) -> bytes:
+    """Return a frame as it is sent the second time: with AGAIN."""
+    size, op, _, handle, request = HEAD.unpack_from(data)
+    return HEAD.pack(size, op, AGAIN, handle, request) + data[HEAD.size :]
 
 
 class Splitter:
@@ -110,7 +120,7 @@ class Splitter:
             if start + size > end:
                 break
             at = start + size
-            found.append(Frame(op, flags, handle, request, data[start:at]))
+            found.append(made_frame((op, flags, handle, request, data[start:at])))
         kept += data[at:]
         return found
 

@@ -30,18 +30,20 @@ from fmq.wire.frames import BadFrame
 RUN = Struct("<BBHIIIII")
 
 
+def encode_run(topic: str, queue: int, content: Content) -> tuple[bytes, ...]:
+    """Return the bytes of a run that has no place yet, in parts."""
+    name, columns, bodies = utf8(topic), content.columns, content.bodies
+    sizes = len(columns), len(bodies), content.raw_bytes
+    head = RUN.pack(len(name), content.flags, queue, content.count, *sizes, content.bodies_crc)
+    return head, name, columns, bodies
+
+
 def encode_runs(runs: Iterable[Run]) -> bytes:
     """Return the bytes of runs that have no place yet."""
     parts: list[bytes] = []
     for run in runs:
-        content = run.content
-        assert content is not None
-        name, columns, bodies = utf8(run.topic), content.columns, content.bodies
-        sizes = len(columns), len(bodies), content.raw_bytes
-        head = RUN.pack(
-            len(name), content.flags, run.queue, content.count, *sizes, content.bodies_crc
-        )
-        parts += (head, name, columns, bodies)
+        assert run.content is not None
+        parts += encode_run(run.topic, run.queue, run.content)
     return b"".join(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ SEND = Struct("<QHBB")  # sequence, requests that wait, sync, size of the produc
 SENT = Struct("<IQQI")  # queue, offset, position, count
 
 
+made_receipt = partial(tuple.__new__, Receipt)  # Receipt() itself is a function in Python
+
+
 class SendAsked(NamedTuple):
     """What a SEND says before its messages."""
 
@@ -24,11 +28,12 @@ class SendAsked(NamedTuple):
     producer: str
 
 
-def encode_send(asked: SendAsked, messages: bytes) -> bytes:
-    """Return the payload of a SEND."""
-    sequence, waiting, sync, producer = asked
+def encode_send(
+    sequence: int, waiting: int, sync: bool | None, producer: str, messages: Iterable[bytes]
+) -> tuple[bytes, ...]:
+    """Return the payload of a SEND of runs, in parts."""
     name = utf8(producer) if producer else b""
-    return SEND.pack(sequence, waiting, SYNCS.index(sync), len(name)) + name + messages
+    return SEND.pack(sequence, waiting, SYNCS.index(sync), len(name)), name, *messages
 
 
 def decode_send(payload: bytes) -> tuple[SendAsked, int]:
@@ -48,4 +53,4 @@ def encode_sent(receipts: Iterable[tuple[int, int, int, int]]) -> bytes:
 
 def decode_sent(topic: str, payload: bytes) -> list[Receipt]:
     """Return the receipts of an answer."""
-    return [Receipt(topic, *each) for each in SENT.iter_unpack(payload)]
+    return [made_receipt((topic, *each)) for each in SENT.iter_unpack(payload)]

@@ -10,9 +10,10 @@ from fmq.server.load import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX, L
 from fmq.store.content import encode_bodies
 from fmq.store.kinds import MESSAGE, Run
 from fmq.testing.transport import MemoryServer
-from fmq.wire.frames import FAILED, Op, frame
+from fmq.tx.requests import CLIENT_BYTES
+from fmq.wire.frames import FAILED, VERSION, Op, frame
 from fmq.wire.runs import encode_runs
-from fmq.wire.sends import SendAsked, encode_send
+from fmq.wire.sends import encode_send
 from fmq.wire.values import encode_values
 from tests.remote.hostile import Hostile, served
 
@@ -90,7 +91,7 @@ def test_a_client_that_is_not_read_is_not_late() -> None:
 def send_frame(number: int, size: int = 1) -> bytes:
     content = encode_bodies([bytes(size)], None)
     run = Run(MESSAGE, "t", 0, 0, 1, 0, content=content)
-    return frame(Op.SEND, number, encode_send(SendAsked(number, 0, None, ""), encode_runs([run])))
+    return frame(Op.SEND, number, *encode_send(number, 0, None, "", [encode_runs([run])]))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,41 @@ def test_a_client_is_not_read_while_too_much_of_it_has_no_answer(
         assert len(eager.answers) == 1 + count
         assert not eager.session.is_paused
         assert eager.resumed == 1
+
+
+def test_a_lone_client_gets_all_answers_however_much_it_asks_at_once() -> None:
+    """Its requests are written when they have been read, without another turn of the loop."""
+    with served() as server:
+        eager = Hostile(server)
+        eager.hello()
+        assert server.host is not None
+        others = [each for each in server.host.sessions.items() if each[1] is not eager.session]
+        for client, _ in others:
+            del server.host.sessions[client]
+        count = 2 * REQUESTS_MAX + 10
+        eager.session.received(b"".join(send_frame(n) for n in range(count)))
+        assert len(eager.answers) == 1 + count
+        assert not eager.session.is_paused
+        server.host.sessions.update(others)
+
+
+def test_clients_that_send_one_after_the_other_share_a_sync() -> None:
+    """A turn looks once more while orders are still coming, and not for ever."""
+    with served() as server:
+        assert server.host is not None
+        queue = server.host.parts.commit_queue
+        first, second = Hostile(server), Hostile(server)
+        first.hello()
+        second.hello(VERSION, b"2" * CLIENT_BYTES, None)
+        before = queue.syncs
+        first.session.received(send_frame(0))
+        server.loop.step()
+        second.session.received(send_frame(0))
+        assert len(first.answers) == len(second.answers) == 1
+        server.loop.step()  # three clients are connected, so there may be more
+        server.loop.step()
+        assert len(first.answers) == len(second.answers) == 2
+        assert queue.syncs == before + 1
 
 
 def test_answers_that_are_collected_are_bounded() -> None:
