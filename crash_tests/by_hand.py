@@ -165,7 +165,7 @@ WORKLOADS = {
                 ["consume", "g", 1, 1],
                 ["many", "b", 1, 3, 100],
                 ["consume", "g", 3, 0],
-                *(["send", "a", 0, 1800] for _ in range(6)),
+                *(["send", "a", 0, 1800] for _ in range(7)),
             ],
             {"retain_bytes": 8192, "checkpoint_bytes": 100_000},
         ),

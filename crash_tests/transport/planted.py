@@ -13,7 +13,7 @@ BETWEEN_PROCESSES = (
         "        return [refusal_of(order.plan) or order.done() for order in orders]\n",
         STORIES,
         (
-            ("                order.done()\n", "                pass\n"),
+            ("            order.done()\n", "            pass\n"),
             ("        self._answers.append(answer)\n", "        self._send(answer)\n"),
         ),
     ),

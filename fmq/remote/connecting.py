@@ -190,7 +190,9 @@ def connect(
     where = text_of(path)
     if lazy:
         later = partial(
-            *(connect, path, options),
+            connect,
+            path,
+            options,
             start=start,
             retry_for=retry_for,
             clock=clock,

@@ -25,7 +25,7 @@ class UnconnectedEngine(RemoteEngine):
             if name == "close":
                 return self._close
             self._begin()
-        return super().__getattribute__(name)
+        return object.__getattribute__(self, name)
 
     def _begin(self) -> None:
         """Connect, and go on as what that gives."""
