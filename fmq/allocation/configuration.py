@@ -41,12 +41,10 @@ def by_configuration(table: Mapping[str, Iterable[Any]]) -> ByConfiguration:
                     "once."
                 )
             owner[queue] = member
-    return ByConfiguration(
-        tuple(
-            (member, tuple(sorted(queue for queue in owner if owner[queue] == member)))
-            for member in sorted(table)
-        )
-    )
+    rows: dict[str, list[Any]] = {member: [] for member in sorted(table)}
+    for queue in sorted(owner):
+        rows[owner[queue]].append(queue)
+    return ByConfiguration(tuple((member, tuple(row)) for member, row in rows.items()))
 
 
 @dataclass(frozen=True, repr=False)

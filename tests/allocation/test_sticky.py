@@ -122,3 +122,9 @@ def test_nearby_hands_the_former_result_to_sticky(left: str) -> None:
     after = strategy(range(10), members, before)
     for member in members:
         assert set(before[member]) <= set(after[member])
+
+
+def test_a_queue_that_two_members_had_stays_with_the_first_of_the_list() -> None:
+    before = {"b": [0, 1], "a": [1, 2]}
+    assert sticky(range(3), ["a", "b"], before) == {"a": [1, 2], "b": [0]}
+    assert sticky(range(3), ["b", "a"], before) == {"b": [0, 1], "a": [2]}
