@@ -20,10 +20,13 @@ from pathlib import Path
 
 import fmq
 from benchmarks.peers import sqlite
+from fmq.remote.remote_engine import RemoteEngine
 
 BODY = bytes(range(100))
 MANY = [BODY] * 1000
 LONE_CALLS = 2000
+WAKES = 500
+WAKE_PAUSE = 0.003  # seconds, after which the consumer waits again
 TURN = 100  # lone calls of one subject before the other one's
 Call = Callable[[], object]
 
@@ -68,6 +71,19 @@ def client_main() -> None:
         count += 1
     print(count, flush=True)
     sys.stdin.readline()  # so that the end of one slows no other
+
+
+def consumer_main() -> None:
+    """Take messages that say when their send began, until stdin ends; print the median wait."""
+    waits: list[float] = []
+    with fmq.connect(sys.argv[2], start=False) as client:
+        consumer = client.consumer("wakes", group="bench")
+        print("ready", flush=True)
+        while len(waits) < WAKES:
+            for delivery in consumer.poll(timeout=10.0):
+                waits.append(time.monotonic() - float(delivery.message.body))
+                delivery.ack(sync=False)
+    print(statistics.median(waits), flush=True)
 
 
 def compute() -> None:
@@ -152,18 +168,49 @@ def beside_in_process(folder: Path) -> None:
             lambda: there.read_batch("lane", limit=1000, offset=2 * LONE_CALLS),
             300,
         )
+        follower = stack.enter_context(fmq.open(folder / "here", read_only=True))
+        files = turns(
+            lambda: here.read_batch("lane", limit=1000, offset=2 * LONE_CALLS),
+            lambda: follower.read_batch("lane", limit=1000, offset=2 * LONE_CALLS),
+            300,
+        )
+        woken, sent = wakes(there, folder / "elsewhere")
     over = (lone[1] - lone[0]) * 1e6
     print(f"a send from another process takes {over:.0f} us more than one in process")
     print(f"send_many of 1,000: {many[0] / many[1]:.2f} x in process")
     print(f"read_batch of 1,000 through the socket: {read[0] / read[1]:.2f} x in process")
+    print(f"read_batch of 1,000 by a read-only engine: {files[0] / files[1]:.2f} x in process")
+    print(
+        f"a consumer in another process has a message {woken * 1e6:.0f} us after its send began, "
+        f"{woken / sent:.2f} x as long as the send takes"
+    )
+
+
+def wakes(client: RemoteEngine, directory: Path) -> tuple[float, float]:
+    """Return the median seconds until a consumer elsewhere that waits has a message, and those
+    that the send takes, both from its beginning.
+    """
+    command = [sys.executable, "-m", "benchmarks.processes", "wakes", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consumer:
+        assert consumer.stdout is not None and consumer.stdout.readline() == "ready\n"
+        times = []
+        for _ in range(WAKES):
+            time.sleep(WAKE_PAUSE)
+            began = time.monotonic()
+            client.send("wakes", str(began).encode())
+            times.append(time.monotonic() - began)
+        return float(consumer.stdout.readline()), statistics.median(times)
 
 
 # --- the command ----------------------------------------------------------------------------------
 
 
-def measure(folder: Path, processes: int, rounds: int, seconds: float, work: str) -> None:
-    """Print the rates of all subjects in so many processes."""
-    totals: dict[str, list[float]] = {subject: [] for subject in CLIENTS}
+Totals = dict[str, list[float]]
+
+
+def measure(folder: Path, processes: int, rounds: int, seconds: float, work: str) -> Totals:
+    """Print the rates of all subjects in so many processes, and return those of each round."""
+    totals: Totals = {subject: [] for subject in CLIENTS}
     fairness: list[float] = []
     for number in range(rounds):
         for subject, found in totals.items():
@@ -181,9 +228,28 @@ def measure(folder: Path, processes: int, rounds: int, seconds: float, work: str
         cells.append(f"{subject} {statistics.median(found):,.0f}/s{beside}")
     cells.append(f"slowest/fastest {statistics.median(fairness):.2f}")
     print("   ".join(cells), flush=True)
+    return totals
+
+
+def beside_a_thread(folder: Path, rounds: int, seconds: float) -> None:
+    """Print how much of its rate each subject keeps while another thread of the client computes."""
+    kept: Totals = {subject: [] for subject in CLIENTS}
+    for number in range(rounds):
+        place = folder / f"kept-{number}"
+        place.mkdir()
+        alone = measure(place, 1, 1, seconds, "sends")
+        busy = measure(place, 1, 1, seconds, "computes")
+        for subject, found in kept.items():
+            found.append(busy[subject][0] / alone[subject][0])
+    for peer in ("redis", "sqlite3"):
+        ratio = statistics.median(a / b for a, b in zip(kept["fmq"], kept[peer], strict=True))
+        print(f"beside a thread that computes: {ratio:.2f} x of the share that {peer} keeps")
 
 
 def main() -> None:
+    if len(sys.argv) > 2 and sys.argv[1] == "wakes":
+        consumer_main()
+        return
     if len(sys.argv) > 3 and sys.argv[1] in CLIENTS:
         client_main()
         return
@@ -198,7 +264,7 @@ def main() -> None:
         print("sends a second, of all processes; in brackets fmq beside the peer")
         for processes in map(int, asked.processes.split(",")):
             measure(Path(folder), processes, asked.rounds, asked.seconds, "sends")
-        measure(Path(folder), 1, asked.rounds, asked.seconds, "computes")
+        beside_a_thread(Path(folder), asked.rounds, asked.seconds)
 
 
 if __name__ == "__main__":
