@@ -52,7 +52,7 @@ MUTANTS = (
         "an append that is cut in its middle",
         "segment.end = ending.append_start",
         "segment.end = ending.position",
-        "--workload two-phase",
+        "--workload two-phase --seed 1",
     ),
     Mutant(
         "no check of the bodies",

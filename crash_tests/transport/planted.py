@@ -37,8 +37,8 @@ BETWEEN_PROCESSES = (
     ),
     Mutant(
         "a client does not say again what it has no answer to",
-        "                op, _, handle, number, payload = asked.frame\n",
-        "                continue\n",
+        "                again.append(repeated(asked.frame))\n",
+        "                pass\n",
         STORIES,
     ),
     Mutant(

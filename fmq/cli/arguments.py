@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError
+from datetime import datetime
 
 from fmq.cli.text import printable
 from fmq.options import SECONDS_MAX
@@ -48,3 +49,13 @@ def seconds(word: str) -> float:
     if not 0 < number <= SECONDS_MAX:
         raise ArgumentTypeError(f"{printable(word)}: must be a number of seconds, more than 0")
     return number
+
+
+def moment(word: str) -> datetime:
+    """Return a time; without a time zone it is in UTC."""
+    try:
+        return datetime.fromisoformat(word)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"{printable(word)}: must be a time, such as 2026-11-24T12:00:00Z"
+        ) from None

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import fmq
 from fmq.disk import Directory
 from fmq.errors import NotAStore
 from fmq.posix import RealDisk
@@ -24,6 +25,19 @@ def visit(path: str) -> Iterator[Directory]:
         yield directory
     finally:
         directory.close()
+
+
+def reading(path: str) -> fmq.ReadOnlyEngine:
+    """Return an engine that reads the files, beside whoever writes them."""
+    with visit(path):
+        return fmq.open(path, read_only=True)
+
+
+def writing(path: str) -> fmq.Engine | fmq.RemoteEngine:
+    """Return an engine that writes: that of the process that serves the directory, or our own."""
+    with suppress(fmq.errors.NotServed):
+        return fmq.connect(path, start=False, retry_for=0.0)
+    return fmq.open(path, background=False)
 
 
 def no_journal(path: str) -> NotAStore:

@@ -6,7 +6,6 @@ import argparse
 import getpass
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +14,7 @@ import fmq
 from fmq.cli.arguments import text, words
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, Row, note
-from fmq.cli.place import visit
+from fmq.cli.place import reading, visit, writing
 from fmq.cli.prepared import prepared_messages
 from fmq.cli.records import span
 from fmq.cli.text import counted, exact, plain, size
@@ -54,7 +53,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run_list(args: argparse.Namespace, output: Output) -> int:
-    with _look(args.dir) as engine:
+    with reading(args.dir) as engine:
         rows = [undecided_row(tx) for tx in engine.undecided()]
         output.rows("undecided", UNDECIDED, rows, empty="nothing is undecided")
         _say_what_is_not_shown(args.dir, engine)
@@ -62,7 +61,7 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_show(args: argparse.Namespace, output: Output) -> int:
-    with _look(args.dir) as engine:
+    with reading(args.dir) as engine:
         try:
             outcome = engine.outcome(args.tx_id)
         except fmq.errors.UnknownTransaction:
@@ -80,7 +79,7 @@ def run_decide(args: argparse.Namespace, output: Output) -> int:
     with visit(args.dir):
         pass  # fmq.open would make a directory of a mistyped name
     by = args.by or _who()
-    with _writing(args.dir) as engine:
+    with writing(args.dir) as engine:
         outcome = engine.decide(
             args.tx_id, args.decision, reason=args.reason, decided_by=by, seal=args.seal
         )
@@ -93,18 +92,6 @@ def run_decide(args: argparse.Namespace, output: Output) -> int:
         )
         raise
     return FINE
-
-
-def _look(path: str) -> fmq.ReadOnlyEngine:
-    with visit(path):
-        return fmq.open(path, read_only=True)
-
-
-def _writing(path: str) -> fmq.Engine | fmq.RemoteEngine:
-    """Return an engine that writes: that of the process that serves the directory, or our own."""
-    with suppress(fmq.errors.NotServed):
-        return fmq.connect(path, start=False, retry_for=0.0)
-    return fmq.open(path, background=False)
 
 
 def _who() -> str:

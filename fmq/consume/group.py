@@ -120,7 +120,7 @@ def explained(name: str, infos: list[GroupInfo], members: list[MemberInfo]) -> s
         elif strategy is None:
             why = f"{_names(readers)} compete for its messages"
         else:
-            why = f"{strategy} shares its queues among {_names(readers)}"
+            why = f"its queues are shared among {_names(readers)} by {strategy}"
         lines.append(f"  {topic}: {why}")
         for info in infos:
             if info.topic == topic:

@@ -143,10 +143,10 @@ class _Parser:
         for side in (left, right):
             if side == Literal(None):
                 raise self._refused(operator, "nothing equals NULL; write `is null`")
-        if isinstance(left, Literal) and isinstance(right, Literal):
-            if is_condition(left) and not is_condition(right):
-                reason = f"{text_of(left)} cannot be compared with {text_of(right)}"
-                raise self._refused(operator, reason)
+        both = isinstance(left, Literal) and isinstance(right, Literal)
+        if both and is_condition(left) and not is_condition(right):
+            reason = f"{text_of(left)} cannot be compared with {text_of(right)}"
+            raise self._refused(operator, reason)
 
     def _comparison(self) -> Node:
         left = self._operand()

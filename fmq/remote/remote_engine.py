@@ -68,17 +68,6 @@ def _outgoing(topic: str, producer: str, contents: Contents) -> Outgoing:
     return topic, producer, parts
 
 
-Outgoing = tuple[str, str, list[bytes]]
-"""Topic, producer, and the runs in parts."""
-
-
-def _outgoing(topic: str, producer: str, contents: Contents) -> Outgoing:
-    parts: list[bytes] = []
-    for queue, content in contents:
-        parts += encode_run(topic, queue, content)
-    return topic, producer, parts
-
-
 class RemoteTopic(NamedTuple):
     """A topic that the engine process has told about, at the time `since`."""
 

@@ -1,0 +1,124 @@
+"""`fmq group`: the groups of a directory: how far each is, and moving or deleting one."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from fmq.cli.arguments import count, moment, text
+from fmq.cli.codes import FINE
+from fmq.cli.output import Column, Output
+from fmq.cli.place import reading, visit, writing
+from fmq.cli.text import exact, plain
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser(
+        "group", help="list, show, move and delete groups", description=__doc__
+    )
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", parents=[common], help="how far each group is")
+    listing.add_argument("dir", metavar="DIR")
+    listing.set_defaults(run=run_list)
+    showing = actions.add_parser("show", parents=[common], help="who reads what, and why")
+    _name(showing)
+    showing.set_defaults(run=run_show)
+    seeking = actions.add_parser("seek", parents=[common], help="let it go on elsewhere")
+    _name(seeking)
+    seeking.add_argument("topic", type=text, metavar="TOPIC")
+    seeking.add_argument("--queue", type=count, metavar="N", help="one queue; else all")
+    where = seeking.add_mutually_exclusive_group(required=True)
+    where.add_argument("--offset", type=count, metavar="N")
+    where.add_argument("--time", type=moment, metavar="TIME", help="such as 2026-11-24T12:00:00Z")
+    where.add_argument("--to", choices=("earliest", "latest"))
+    seeking.set_defaults(run=run_seek)
+    skipping = actions.add_parser("skip", parents=[common], help="let it pass over messages")
+    _name(skipping)
+    skipping.add_argument("topic", type=text, metavar="TOPIC")
+    skipping.add_argument("queue", type=count, metavar="QUEUE")
+    skipping.add_argument("offset", type=count, metavar="OFFSET")
+    skipping.add_argument("--count", type=count, default=1, metavar="N", help="1 by default")
+    skipping.set_defaults(run=run_skip)
+    deleting = actions.add_parser("delete", parents=[common], help="forget it, in all its topics")
+    _name(deleting)
+    deleting.set_defaults(run=run_delete)
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR")
+    parser.add_argument("name", type=text, metavar="NAME")
+
+
+def run_list(args: argparse.Namespace, output: Output) -> int:
+    with reading(args.dir) as engine:
+        rows = [asdict(info) for info in engine.groups()]
+    output.rows("group", GROUP, rows, empty="there is no group")
+    return FINE
+
+
+def run_show(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass
+    with writing(args.dir) as engine:
+        group = engine.group(args.name)
+        rows, members = [asdict(info) for info in group.infos()], group.members()
+    output.rows("group", GROUP, rows, empty="its topics have no messages yet")
+    shown = [asdict(member) for member in members]
+    output.rows("member", MEMBER, shown, empty="it has no members now", title="members")
+    return FINE
+
+
+def run_seek(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass
+    with writing(args.dir) as engine:
+        group = engine.group(args.name)
+        group.seek(args.topic, queue=args.queue, offset=args.offset, time=args.time, to=args.to)
+        rows = [asdict(info) for info in group.infos()]
+    output.rows("group", GROUP, rows)
+    return FINE
+
+
+def run_skip(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass
+    with writing(args.dir) as engine:
+        group = engine.group(args.name)
+        group.skip(args.topic, args.queue, args.offset, count=args.count)
+        rows = [asdict(info) for info in group.infos()]
+    output.rows("group", GROUP, rows)
+    return FINE
+
+
+def run_delete(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass
+    with writing(args.dir) as engine:
+        engine.group(args.name).delete()
+    return FINE
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds else ""
+
+
+GROUP = (
+    Column("group", "group", style="bold", copied=True),
+    Column("", "queue", of_row=lambda row: f"{plain(row['topic'])}/{row['queue']}", copied=True),
+    Column("acked_below", "acked below", right=True, show=exact),
+    Column("acked_beyond", "acked beyond", right=True, optional=True),
+    Column("unread", "unread", right=True),
+    Column("behind_seconds", "behind", right=True, show=_seconds),
+    Column("lost", "lost", right=True, optional=True),
+    Column("skipped", "skipped", right=True, optional=True),
+)
+MEMBER = (
+    Column("name", "member", style="bold", copied=True),
+    Column("topics", "topics", folds=True),
+    Column(
+        "", "queues", of_row=lambda row: ", ".join(f"{t}/{q}" for t, q in row["owns"]), folds=True
+    ),
+    Column("strategy", "strategy"),
+    Column("seen_seconds", "last seen", right=True, show=lambda age: f"{age:.1f} s ago"),
+)
