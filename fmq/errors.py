@@ -18,7 +18,7 @@
     │   └── EngineFailed        a write or sync failed: open the directory again
     ├── UsageError              the call cannot be served, and nothing was changed
     │   ├── Closed  Forked  ReadOnly  Nested
-    │   ├── BadName  BadOption  TooLarge  TooMany
+    │   ├── BadName  BadOption  BadFilter  TooLarge  TooMany
     │   └── OffsetGone          retention has dropped what was asked for
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
@@ -343,6 +343,31 @@ class BadName(UsageError, ValueError):
 
 class BadOption(UsageError, ValueError):
     """A value of Options, or of an argument, that cannot work."""
+
+
+EXCERPT_CHARACTERS = 30  # shown on each side of the place
+
+
+class BadFilter(UsageError, ValueError):
+    """The text of a filter that cannot be read; `column`, from 1, is where."""
+
+    def __init__(self, text: str, column: int, reason: str) -> None:
+        super().__init__(
+            f"the filter cannot be read at column {column}: {reason}. Nothing was changed.\n"
+            f"{_excerpt(text, column)}"
+        )
+        self.text = text
+        self.column = column
+        self.reason = reason
+
+
+def _excerpt(text: str, column: int) -> str:
+    """Return the part of `text` around `column`, and a line with a caret below it."""
+    start = max(0, column - 1 - EXCERPT_CHARACTERS)
+    shown = text[start : column + EXCERPT_CHARACTERS]
+    # A line break would move the caret to another line's text.
+    line = "".join(each if each.isprintable() else " " for each in shown)
+    return f"    {line}\n    {' ' * (column - 1 - start)}^"
 
 
 class TooLarge(UsageError):
