@@ -351,7 +351,7 @@ def test_the_example_of_the_dual_write_finds_two_failures(tmp_path: Path) -> Non
 
 
 def test_examples_are_short() -> None:
-    """There are seven. One shows a program in three ways, and one has three processes. The others
+    """There are eight. One shows a program in three ways, and one has three processes. The others
     have at most 40 lines.
     """
     lines = {path.stem: len(path.read_text().splitlines()) for path in EXAMPLES}

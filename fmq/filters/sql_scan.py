@@ -7,22 +7,10 @@ from typing import NamedTuple
 
 from fmq.errors import BadFilter
 
-WORDS = frozenset(
-    [
-        "not",
-        "and",
-        "or",
-        "between",
-        "in",
-        "true",
-        "false",
-        "null",
-        "is",
-        "contains",
-        "startswith",
-        "endswith",
-    ]
-)
+WORDS = {
+    *("not", "and", "or", "true", "false", "null", "is"),
+    *("between", "in", "contains", "startswith", "endswith"),
+}
 
 # `*+` never gives back what it took, so no text takes more than linear time.
 TOKEN = re.compile(
