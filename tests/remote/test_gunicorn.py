@@ -1,0 +1,18 @@
+"""Workers of gunicorn, and their engine process, are killed while they take orders."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tools.kill_gunicorn import NAMES, run
+
+
+@pytest.mark.parametrize("app", NAMES)
+@pytest.mark.parametrize("preload", [False, True])
+def test_nothing_is_lost_or_doubled(tmp_path: Path, app: str, *, preload: bool) -> None:
+    """`python tools/kill_gunicorn.py` does the same for longer."""
+    seed = random.randrange(1 << 16)
+    assert run(tmp_path / "shop", app, 6, seed, preload=preload) == [], f"seed {seed}"
