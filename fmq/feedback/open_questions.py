@@ -16,6 +16,7 @@ from fmq.errors import LeaseLost, UnknownTransaction
 from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key, OpenQuestion, Schedule
 from fmq.feedback.waiters import DueWakeup, Waiters
+from fmq.message import Message
 from fmq.options import Options
 from fmq.results import UndecidedTransaction
 from fmq.tx.decisions import Decisions
@@ -173,7 +174,12 @@ class OpenQuestions:
             self._options.check_lease_seconds,
             question.answers,
             prepare.bound,
+            self.messages_of,
         )
+
+    def messages_of(self, asked: Question) -> list[Message]:
+        """Return the messages of the transaction that is asked about."""
+        return self._decisions.prepared(asked.tx_id, asked.tx)
 
     def wake_all(self) -> None:
         """Make every waiting call return, or raise if the engine has ended. Under the lock."""

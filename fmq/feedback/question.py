@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
+
+from fmq.errors import Closed
+from fmq.message import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +18,7 @@ class Question:
     producer: str
     prepared_at: datetime
     topics: tuple[str, ...]
-    messages: int
+    message_count: int
     bytes: int
     seal: str
     store: str
@@ -29,3 +33,18 @@ class Question:
     """How many answers were "unknown" so far."""
     bound: bool = False
     """Whether it was bound to a database, which has a marker if it committed."""
+    _read: Callable[[Question], list[Message]] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    def messages(self) -> list[Message]:
+        """Return the messages that it would publish, with keys, tags, headers and bodies.
+
+        They have no offsets yet. Raises UnknownTransaction if it is decided by now.
+        """
+        if self._read is None:
+            raise Closed(
+                f"transaction {self.tx_id!r}: this question was copied, and reaches no engine. "
+                "Nothing was changed; ask the engine for it again."
+            )
+        return self._read(self)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fmq.clock import Clock, sleep
 from fmq.feedback.question import Question
 from fmq.feedback.schedule import Key
-from fmq.message import Decision
+from fmq.message import Decision, Message, Origin
 from fmq.remote.link import Link
 from fmq.results import Outcome
 from fmq.tx.state import State
@@ -38,12 +39,21 @@ class RemoteQuestions:
     def take(self, keys: list[Key], limit: int, wait: float) -> list[Question]:
         """Return up to `limit` questions under `keys`, as soon as one is due."""
         answer = self._link.ask(Op.ASK, encode_values([[*map(list, keys)], limit, wait]))
-        return decode_values(answer) if answer else []
+        found: list[Question] = decode_values(answer) if answer else []
+        return [replace(each, _read=self.messages_of) for each in found]
 
     def take_one(self, tx_id: str) -> list[Question]:
         """Return the question about one transaction, even if it is leased; none if decided."""
         found: list[Question] = self._link.call("take_one", tx_id)
-        return found
+        return [replace(each, _read=self.messages_of) for each in found]
+
+    def messages_of(self, asked: Question) -> list[Message]:
+        """Return the messages of the transaction that is asked about."""
+        found = self._link.call("prepared", asked.tx_id, asked.tx)
+        return [
+            Message(body, key, tag, headers, None, Origin(*where))
+            for (body, key, tag, headers), where in found
+        ]
 
     def count_decision(self, asked: Question) -> None:
         """Count an answer that decides."""

@@ -86,6 +86,12 @@ def _make_all_due(host: Host, producers: list[str]) -> list[object]:
     ]
 
 
+def _prepared(host: Host, tx_id: str, number: int) -> list[object]:
+    """Return the messages of an undecided transaction, as lists of values."""
+    found = host.parts.manager.decisions.prepared(tx_id, number)
+    return [[[*each[:4]], [*(each.origin or ())]] for each in found]
+
+
 def _became(host: Host, asked: list[list[Any]]) -> list[str | None]:
     """Return the state of each transaction; None if no try has ended since its baseline."""
     found: list[str | None] = []
@@ -129,6 +135,7 @@ CALLS: dict[str, Call] = {
     "commit_prepared": _commit_prepared,
     "make_all_due": _make_all_due,
     "outcome_of": _outcome_of,
+    "prepared": _prepared,
     "queues_of": _queues_of,
     "roll_back_prepared": _roll_back_prepared,
 }

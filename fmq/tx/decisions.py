@@ -11,7 +11,7 @@ from threading import get_ident
 from typing import Protocol
 
 from fmq.errors import AlreadyDecided, BadOption, Damaged, UnknownTransaction
-from fmq.message import Decision
+from fmq.message import Decision, Message
 from fmq.results import Outcome
 from fmq.store.content import text_bytes
 from fmq.store.journal import Append
@@ -232,6 +232,15 @@ class Decisions:
                 "in the journal yet"
             )
         raise self._outcomes.unknown(tx_id)
+
+    def prepared(self, tx_id: str, number: int) -> list[Message]:
+        """Return the messages of an undecided transaction; raise UnknownTransaction."""
+        with self._commit_queue.lock:
+            entry = self._ledger.undecided.get(number)
+            runs = [] if entry is None else [*entry.runs]
+        if entry is None:
+            raise self._outcomes.unknown(tx_id)
+        return [message for run in runs for message in self._outcomes.messages_of(run)]
 
     def check_undecided(self) -> None:
         """Wait until planned decisions are durable, so that no decided transaction is shown as

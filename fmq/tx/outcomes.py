@@ -12,12 +12,13 @@ from typing import Protocol
 
 from fmq.clock import Clock, as_datetime
 from fmq.errors import Damaged, UnknownTransaction
-from fmq.message import Receipt
+from fmq.message import Message, Origin, Receipt
 from fmq.options import Options
 from fmq.results import Outcome, UndecidedTransaction
+from fmq.store.batch import messages_of
 from fmq.store.catalog import Catalog
 from fmq.store.content import Content
-from fmq.store.decoding import content_of
+from fmq.store.decoding import columns_of, content_of
 from fmq.store.kinds import Decided, Kind, Record, Run
 from fmq.store.reader import Reader
 from fmq.store.record import aligned
@@ -152,6 +153,17 @@ class Outcomes:
         base, place = self._locate(position)
         run, data, at = self._reader.run_with_bytes(base, place)
         return content_of(data, at, run)
+
+    def messages_of(self, pre: Run) -> list[Message]:
+        """Return the messages of a run that is prepared. They have no offsets yet."""
+        base, place = self._locate(pre.position)
+        run, data, at = self._reader.run_with_bytes(base, place)
+        columns, tx_id = columns_of(data, at, run), run.tx_id or None
+        origin = Origin(
+            run.topic, run.queue, run.position, run.time_us, tx_id, run.producer or None
+        )
+        found = messages_of(columns, columns.bodies(), origin, 0, 0)
+        return [Message(*each[:4], None, origin) for each in found]
 
 
 def undecided_view(entry: Entry) -> UndecidedTransaction:

@@ -83,9 +83,14 @@ def _plain(value: object) -> object:
     if KINDS.get(kind) is not type(value):
         raise TypeError(f"{kind} does not go over a connection")
     if is_dataclass(value):
-        return {kind: [_plain(getattr(value, each.name)) for each in fields(value)]}
+        return {kind: [_plain(getattr(value, name)) for name in _said(value)]}
     assert isinstance(value, tuple)
     return {kind: [*map(_plain, value)]}
+
+
+def _said(kind: Any) -> list[str]:
+    """Return the fields of a dataclass that are values: not those that lead to an engine."""
+    return [each.name for each in fields(kind) if not each.name.startswith("_")]
 
 
 def _value(plain: Any) -> Any:
@@ -107,8 +112,7 @@ def _value(plain: Any) -> Any:
         return tuple(values)
     made: Callable[..., Any] = KINDS[kind]
     if is_dataclass(KINDS[kind]):
-        names = [each.name for each in fields(KINDS[kind])]
-        return made(**dict(zip(names, values, strict=True)))
+        return made(**dict(zip(_said(KINDS[kind]), values, strict=True)))
     return made(*values)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import fmq
 from fmq import CheckLoop, Engine
-from fmq.errors import BadName, BadOption
+from fmq.errors import BadName, BadOption, UnknownTransaction
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.inside import has_lock, inside
 from tests.feedback.asking import LAZY, ask, asked, asked_one, ids, prepared, with_threads
@@ -111,10 +111,26 @@ def test_a_question_describes_its_transaction(clock: FakeClock) -> None:
         prepared(engine, "T", topics=("orders", "emails", "orders"))
         (undecided,) = engine.undecided()
         question = asked_one(engine)
-    for name in ("tx_id", "producer", "prepared_at", "topics", "messages", "bytes", "seal"):
+    for name in ("tx_id", "producer", "prepared_at", "topics", "bytes", "seal"):
         assert getattr(question, name) == getattr(undecided, name), name
-    assert (question.topics, question.messages) == (("orders", "emails"), 3)
+    assert (question.topics, question.message_count) == (("orders", "emails"), 3)
     assert (question.lease_seconds, question.answers) == (12.0, 0)
+
+
+def test_a_question_shows_the_messages_of_its_transaction(clock: FakeClock) -> None:
+    with opened_with(clock) as engine:
+        tx = engine.transaction(tx_id="T", producer="p", check_after=0.0)
+        tx.send("orders", b"1", key="k", tag="new", headers={"a": "b"})
+        tx.send_many("emails", [b"2", b"3"])
+        tx.prepare()
+        question = asked_one(engine)
+        order, *emails = question.messages()
+        assert (order.topic, order.offset, order.tx_id) == ("orders", None, "T")
+        assert order[:4] == (b"1", "k", "new", {"a": "b"})
+        assert [each.body for each in emails] == [b"2", b"3"]
+        tx.commit()
+        with pytest.raises(UnknownTransaction):
+            question.messages()
 
 
 def test_only_undecided_transactions_are_asked_about(clock: FakeClock) -> None:
