@@ -21,7 +21,8 @@
     │   ├── BadName  BadOption  BadAllocation  BadFilter  TooLarge  TooMany
     │   ├── OffsetGone          retention has dropped what was asked for
     │   ├── OffsetBeyond        nothing is there yet
-    │   ├── GroupExists  UnknownGroup  StillUndecided  TopicExists  UnknownTopic
+    │   ├── GroupExists  UnknownGroup  StillUndecided
+    │   ├── TopicExists  TopicInUse  UnknownTopic
     │   └── FilterDiffers  StrategyDiffers  TopicsDiffer  MemberReplaced
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
@@ -471,6 +472,18 @@ class TopicExists(UsageError):
             "shows and changes it."
         )
         self.topic = topic
+
+
+class TopicInUse(UsageError):
+    """An undecided transaction writes to the topic."""
+
+    def __init__(self, topic: str, tx_id: str) -> None:
+        super().__init__(
+            f"the undecided transaction {tx_id!r} writes to the topic {topic!r}, which cannot be "
+            "deleted meanwhile. Nothing was changed; decide that one first."
+        )
+        self.topic = topic
+        self.tx_id = tx_id
 
 
 class UnknownTopic(UsageError):

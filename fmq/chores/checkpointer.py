@@ -77,7 +77,9 @@ class Checkpointer:
         index = ledger.index
         applied = ledger.applied_upto
         oldest = ledger.oldest_undecided()
-        part_at = self._part_size if self._part_base == index.base else 0
+        goes_on = self._part_base == index.base and not index.begins_anew
+        part_at = self._part_size if goes_on else 0
+        index.begins_anew = False
         if not part_at:
             index.saved, index.saved_outcomes = {}, 0
         nothing_new = not index.lanes and not index.outcome_keys

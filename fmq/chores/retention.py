@@ -159,7 +159,7 @@ class Retention:
             # A group takes from all queues of its topics, even before an ack in each.
             for group, taken in sorted(self._ledger.subscriptions):
                 for (topic, number), lane in summary.items():
-                    if topic != taken:
+                    if topic != taken or self._ledger.deleted.get(topic, 0) >= segment.limit:
                         continue
                     done = acked.get((group, topic, number)) or AckSet()
                     # Look only at offsets of the segment: a group may have begun above offset 0.
@@ -191,10 +191,11 @@ class Retention:
         """Append STATE and sync it: then nothing below the end of `segments` is needed."""
         floor = segments[-1].limit
         firsts: dict[LaneKey, int] = {}
+        writer, ledger = self._writer, self._ledger
         for segment in segments:
             for key, lane in self._catalog.summary(segment.base).items():
-                firsts[key] = lane.next
-        writer, ledger = self._writer, self._ledger
+                if ledger.deleted.get(key[0], 0) < segment.limit:
+                    firsts[key] = lane.next
 
         def plan(state: Carryover) -> None:
             # All that is planned is applied before this record, so take the planned offsets.

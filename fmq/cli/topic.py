@@ -28,6 +28,17 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     _name(adding)
     adding.add_argument("count", type=count, metavar="N", help="how many more")
     adding.set_defaults(run=run_add_queues)
+    deleting = actions.add_parser("delete", parents=[common], help="with all its messages")
+    _name(deleting)
+    deleting.set_defaults(run=run_delete)
+
+
+def run_delete(args: argparse.Namespace, output: Output) -> int:
+    with visit(args.dir):
+        pass
+    with writing(args.dir) as engine:
+        engine.topic(args.name).delete()
+    return FINE
 
 
 def _name(parser: argparse.ArgumentParser) -> None:

@@ -20,6 +20,7 @@ from fmq.errors import (
     StillUndecided,
     TooMany,
     TopicExists,
+    TopicInUse,
     UnknownGroup,
     UnknownTopic,
 )
@@ -186,6 +187,30 @@ class GroupChanges:
 
         self._run(plan)
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete `topic` with its messages. Its groups stay, and begin anew if it is made again.
+
+        Raises UnknownTopic, or TopicInUse if an undecided transaction writes to it.
+        """
+        frontier = self._writer.frontier
+
+        def plan() -> list[Changed | TopicMade]:
+            known = self._topic(topic)
+            for entry in self._ledger.undecided.values():
+                if any(run.topic == topic for run in entry.runs):
+                    raise TopicInUse(topic, entry.prepare.tx_id)
+            for group, taken in self._ledger.subscriptions:
+                if taken == topic:
+                    for queue in known.queues:
+                        self._check_decided(group, topic, queue.number)
+            return [Changed(ChangeKind.DELETE_TOPIC, "", topic)]
+
+        def planned() -> None:
+            frontier.delete_topic(topic)
+            self._groups.begin_delete_topic(topic)
+
+        self._run(plan, planned)
+
     def check_topic(self, topic: str) -> None:
         """Raise UnknownTopic if there is no `topic`."""
         with self._writer.commit_queue.lock:
@@ -249,8 +274,8 @@ class GroupChanges:
 
         def plan_alone(_: None) -> bool:
             writer.release_dropped()
-            if frontier.changes:
-                return False
+            if frontier.changes or any(True for _ in frontier.preparing()):
+                return False  # what is on its way might stand in the way
             changes = plan()
             if changes:
                 writer.send(Append(changes))

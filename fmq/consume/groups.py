@@ -189,6 +189,9 @@ class Groups:
         elif change.asked == ChangeKind.SKIP:
             for number, offset in change.places:
                 self.end_holds(AckRange(group, name, number, offset, offset + change.value))
+        elif change.asked == ChangeKind.DELETE_TOPIC:
+            self._moving = {key for key in self._moving if key[1] != name}
+            self._ready = {key: ready for key, ready in self._ready.items() if key[1] != name}
         elif change.asked == ChangeKind.ADD_QUEUES:
             for (_, topic, owner), ready in self._ready.items():
                 if topic == name and owner is None:
@@ -213,6 +216,12 @@ class Groups:
         room = self.rooms.pop(group, None)
         for member in () if room is None else room.members.values():
             member.refusal = refusal
+
+    def begin_delete_topic(self, topic: str) -> None:
+        """Hand out nothing of `topic`, which is about to be deleted."""
+        known = self._ledger.topics[topic]
+        groups = [group for group, taken in self._ledger.subscriptions if taken == topic]
+        self.begin_move((group, topic, queue.number) for group in groups for queue in known.queues)
 
     # --- called by consumers --------------------------------------------------------------------
 

@@ -17,6 +17,9 @@ class TopicSteps(Protocol):
     def retain(self, topic: str, seconds: float | None) -> None:
         """Keep the messages of `topic` for `seconds`."""
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete `topic`."""
+
 
 class TopicHandle:
     """A topic of an engine, made by `engine.topic`."""
@@ -50,6 +53,14 @@ class TopicHandle:
         go with their segment.
         """
         self._changes.retain(self._name, seconds)
+
+    def delete(self) -> None:
+        """Delete it with its messages. If a message makes it again, its offsets begin at 0.
+
+        Groups keep their filters, and begin anew. Raises TopicInUse while an undecided transaction
+        writes to it, and StillUndecided while one acks its messages.
+        """
+        self._changes.delete_topic(self._name)
 
     def __repr__(self) -> str:
         return f"<Topic {self._name!r}>"

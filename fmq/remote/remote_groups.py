@@ -39,3 +39,8 @@ class RemoteGroups:
     def retain(self, topic: str, seconds: float | None) -> None:
         """Keep the messages of `topic` for `seconds`."""
         self._link.call("retain", topic, seconds)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete `topic`."""
+        self._link.call("delete_topic", topic)
+        self._forget_topics()

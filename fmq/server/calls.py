@@ -124,6 +124,7 @@ CALLS: dict[str, Call] = {
     "check_group": _of_groups("check_known"),
     "check_topic": _of_groups("check_topic"),
     "delete_group": _of_groups("delete"),
+    "delete_topic": _of_groups("delete_topic"),
     "members_of": _members_of,
     "make_group": _of_groups("make"),
     "make_topic": _of_groups("make_topic"),

@@ -103,8 +103,9 @@ class Catalog:
         with self.lock:
             return list(self._bases)
 
-    def find(self, key: LaneKey, offset: int) -> SegmentIndex | None:
-        """Return the index of the sealed segment that holds `offset` of the queue.
+    def find(self, key: LaneKey, offset: int, since: int = 0) -> SegmentIndex | None:
+        """Return the index of the sealed segment that holds `offset` of the queue. Segments that
+        end at or before `since` count no more: the topic was deleted there.
 
         Raises Damaged or Unreadable if that may be a segment whose index cannot be built.
         """
@@ -112,26 +113,31 @@ class Catalog:
             for base in self._bases[bisect_right(self._bases, self._mapped) :]:
                 self._map(base)
                 self._mapped = base
-            index = self._mapped_index(key, offset)
+            index = self._mapped_index(key, offset, since)
             if index is None and self._unmapped:
                 # An error of the machine may be over by now. Damage stays.
                 for base, error in [*self._unmapped.items()]:
                     if isinstance(error, OSError):
                         self._map(base)
-                index = self._mapped_index(key, offset)
+                index = self._mapped_index(key, offset, since)
                 if index is None:
                     for error in self._unmapped.values():
                         # Without earlier tracebacks, which would grow without end.
                         raise error.with_traceback(None)
             return index
 
-    def _mapped_index(self, key: LaneKey, offset: int) -> SegmentIndex | None:
+    def _mapped_index(self, key: LaneKey, offset: int, since: int) -> SegmentIndex | None:
         pairs = self._lanes.get(key, ())
-        i = bisect_left(pairs, (offset + 1,)) - 1
-        if i >= 0:
+        low = 0
+        if since:
+            # The segment that holds `since` is the last one that begins at or before it.
+            begins = self._bases[max(0, bisect_right(self._bases, since) - 1)] if self._bases else 0
+            low = bisect_left(pairs, begins, key=_base_of)
+        i = bisect_left(pairs, (offset + 1,), low) - 1
+        if i >= low:
             index = self._load(pairs[i][1])
             lane = index.lanes.get(key)
-            if lane is not None and lane.first <= offset < lane.next:
+            if lane is not None and lane.first <= offset < lane.next and index.end > since:
                 return index
         return None
 

@@ -68,6 +68,7 @@ class SegmentIndex:
         "_found",
         "_more_decisions",
         "base",
+        "begins_anew",
         "chain",
         "end",
         "lanes",
@@ -91,6 +92,7 @@ class SegmentIndex:
         self._more_decisions: dict[int, list[int]] = {}
         self.saved: dict[LaneKey, int] = {}  # how many entries of each lane are in the `.part` file
         self.saved_outcomes = 0
+        self.begins_anew = False  # whether the `.part` file has lanes that are gone
 
     def add(self, run: Run) -> None:
         """Add `run`, published by the record at its position; raise Damaged if its offsets are
@@ -129,6 +131,12 @@ class SegmentIndex:
             lane.records.append(NOWHERE)
             lane.bodies.append(NOWHERE)
             lane.next += missing
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic that is deleted here. The part is to be begun anew."""
+        for key in [key for key in self.lanes if key[0] == topic]:
+            del self.lanes[key]
+            self.begins_anew = True
 
     def add_outcome(self, decided: Decided) -> None:
         """Note where `decided` is."""

@@ -24,6 +24,8 @@ from fmq.store.kinds import (
     AckRange,
     Acks,
     Carryover,
+    Changed,
+    ChangeKind,
     Decided,
     Kind,
     MarkChange,
@@ -406,6 +408,9 @@ def apply_to_index(index: SegmentIndex, append: Sequence[Record]) -> None:
                 index.add(record)
             elif record.kind != PRE_MESSAGE:
                 published.append(record)
+        elif isinstance(record, Changed):
+            if record.asked == ChangeKind.DELETE_TOPIC:
+                index.forget(record.topic)
         elif isinstance(record, Decided):
             if record.kind == COMMIT:
                 for run in published:

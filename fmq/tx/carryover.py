@@ -63,6 +63,11 @@ def check_carried(state: Any) -> dict[str, Any]:
         raise ValueError(f"retained topics are {str(retained)[:40]}")
     for retain_ms in retained.values():
         check_number("a topic's retention", retain_ms, 1)
+    deleted = state.get("deleted", {})
+    if type(deleted) is not dict:
+        raise ValueError(f"deleted topics are {str(deleted)[:40]}")
+    for position in deleted.values():
+        check_number("where a topic was deleted", position, 1)
     for ack in check_list("acks", state.get("acks")):
         _check_ack(ack)
     for group in check_list("groups", state.get("groups", [])):  # an older fmq carried none

@@ -94,6 +94,18 @@ def _trim(ledger: Ledger, change: Changed) -> None:
         ledger.raise_first(queue, offset)
 
 
+def _delete_topic(ledger: Ledger, change: Changed) -> None:
+    topic = ledger.topics.pop(change.topic, None)
+    if topic is None and not ledger.unsettled:
+        raise IllegalStep(f"the topic {change.topic!r}, which does not exist, is deleted")
+    if topic is not None:
+        ledger.awaited.setdefault(topic.name, []).extend(topic.waiting)
+    for place in [key for key in ledger.acked if key[1] == change.topic]:
+        del ledger.acked[place]
+    ledger.index.forget(change.topic)
+    ledger.deleted[change.topic] = change.position
+
+
 def _check_group(ledger: Ledger, change: Changed) -> None:
     if (change.group, change.topic) not in ledger.subscriptions and not ledger.unsettled:
         raise IllegalStep(f"the group {change.group!r} does not take from {change.topic!r}")
@@ -115,4 +127,5 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.ADD_QUEUES: _add_queues,
     ChangeKind.RETAIN: _retain,
     ChangeKind.TRIM: _trim,
+    ChangeKind.DELETE_TOPIC: _delete_topic,
 }

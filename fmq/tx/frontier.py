@@ -17,6 +17,7 @@ from fmq.store.index import LaneKey
 from fmq.store.kinds import (
     PRE_MESSAGE,
     Changed,
+    ChangeKind,
     Decided,
     MarkChange,
     Marks,
@@ -37,6 +38,8 @@ class Frontier:
         self.last_us = ledger.last_us
         self._offsets: dict[LaneKey, int] = {}  # the next one of each queue
         self._topics: dict[str, int] = {}  # the number of queues of each new one
+        self._deleting: set[str] = set()  # topics
+        self.has_deleted = False  # whether a topic was deleted since the engine was opened
         self._preparing: dict[str, Prepare] = {}  # by tx_id
         self._committing: set[str] = set()  # in one phase, under ids that users gave
         self._ending: dict[int, bool] = {}  # by tx: whether it is decided, or else relocated
@@ -50,7 +53,7 @@ class Frontier:
         offset = self._offsets.get((topic, queue))
         if offset is None:
             known = self._ledger.queue(topic, queue)
-            return 0 if known is None else known.next
+            return 0 if known is None or topic in self._deleting else known.next
         return offset
 
     def give_offsets(self, run: Run) -> None:
@@ -62,7 +65,21 @@ class Frontier:
 
     def has_topic(self, name: str) -> bool:
         """Return whether the topic exists, or is about to be made."""
-        return name in self._ledger.topics or name in self._topics
+        known = name in self._ledger.topics and name not in self._deleting
+        return known or name in self._topics
+
+    def delete_topic(self, name: str) -> None:
+        """Note that a topic is about to be deleted: its next message makes it anew."""
+        self._deleting.add(name)
+        self.has_deleted = True
+        for lane in [lane for lane in self._offsets if lane[0] == name]:
+            del self._offsets[lane]
+
+    def queues_of(self, name: str) -> int:
+        """Return how many queues the topic has, or is about to have; 0 if it is to be made."""
+        if name in self._topics:
+            return self._topics[name]
+        return len(self._ledger.topics[name].queues) if self.has_topic(name) else 0
 
     def add_topics(self, made: Iterable[TopicMade]) -> None:
         """Note topics that an append makes."""
@@ -152,6 +169,8 @@ class Frontier:
                 del self._topics[record.name]
             elif isinstance(record, Changed):
                 self.changes -= 1
+                if record.asked == ChangeKind.DELETE_TOPIC:
+                    self._deleting.discard(record.topic)
             elif isinstance(record, Marks):
                 for change in record.changes:
                     if self._marks.get(change.name) is change:

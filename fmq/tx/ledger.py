@@ -137,6 +137,7 @@ class Ledger:
         self.undecided_of: dict[str, Amount] = {}  # by producer
         self.acked: dict[GroupKey, AckSet] = {}
         self.subscriptions: dict[tuple[str, str], Subscription] = {}  # by group and topic
+        self.deleted: dict[str, int] = {}  # where topics were deleted whose name may be used again
         self.marks: dict[str, Mark] = {}
         self.held_marks: dict[str, int] = {}  # those that an undecided transaction changes: its tx
         self.requests = Requests()
@@ -266,6 +267,9 @@ class Ledger:
             "retained": {
                 topic.name: topic.retain_ms for topic in self.made_topics() if topic.retain_ms
             },
+            "deleted": {
+                name: position for name, position in self.deleted.items() if position >= self.floor
+            },
             "acks": [
                 [*key, *acked.beyond(firsts.get(key[1:], 0))]
                 for key, acked in sorted(self.acked.items())
@@ -291,6 +295,7 @@ class Ledger:
                 queue.first = max(queue.first, first)
                 queue.next = max(queue.next, after)
                 queue.settled = True
+        self.deleted.update(state.get("deleted", {}))
         for name, retain_ms in state.get("retained", {}).items():
             self.topics[name].retain_ms = retain_ms
         for group, name, number, floor, ranges in state["acks"]:

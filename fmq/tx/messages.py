@@ -160,7 +160,10 @@ class Messages:
         lane = ledger.index.lanes.get(key)
         if lane is not None and lane.first <= offset < lane.next:
             return entries_of(ledger.index.base, lane, offset, limit)
+        since = ledger.deleted.get(topic, 0)
         for index in reversed(ledger.sealed):
+            if index.end <= since:
+                break
             lane = index.lanes.get(key)
             if lane is not None and lane.first <= offset < lane.next:
                 return entries_of(index.base, lane, offset, limit)
@@ -169,7 +172,8 @@ class Messages:
     def _in_catalog(self, queue: Queue, offset: int, limit: int) -> Entries:
         key = queue.topic, queue.number
         try:
-            index: SegmentIndex | None = self._catalog.find(key, offset)
+            since = self.ledger.deleted.get(queue.topic, 0)
+            index: SegmentIndex | None = self._catalog.find(key, offset, since)
         except FileNotFoundError:
             index = None
         if index is None or offset >= index.lanes[key].next:

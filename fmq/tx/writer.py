@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from threading import RLock, get_ident
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fmq.clock import Clock
 from fmq.options import Options
@@ -19,6 +19,7 @@ from fmq.store.kinds import MESSAGE, REF_MESSAGE, TX_MESSAGE, Run, TopicMade
 from fmq.tx.apply import Step
 from fmq.tx.frontier import Frontier
 from fmq.tx.ledger import Ledger
+from fmq.tx.names import no_queue
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -93,6 +94,8 @@ class Writer:
             if type(record) is Run and not frontier.has_topic(record.topic):
                 made = self._topics_of(append)
                 break
+        if frontier.has_deleted:
+            self._check_queues(records)
         if self._spares.needed or journal.position + append.size > journal.segments[-1].limit:
             self.make_room(append.size, ordinary=ordinary)
         self._changing.changed = True  # from here on an exception is a defect, and no refusal
@@ -109,14 +112,24 @@ class Writer:
     def _topics_of(self, append: Append) -> list[TopicMade]:
         """Put a TOPIC record into `append` for each of its topics that does not exist yet."""
         names = dict.fromkeys(run.topic for run in append.records if type(run) is Run)
+        # A caller may have chosen a queue of a topic of this name that is deleted by now.
+        least = {run.topic: run.queue + 1 for run in append.records if type(run) is Run}
         new = [
-            TopicMade(name, self.options.queues_of(name), 0)
+            TopicMade(name, max(self.options.queues_of(name), least[name]), 0)
             for name in names
             if not self.frontier.has_topic(name)
         ]
         append.size += measure(new)
         append.records = [*new, *append.records]
         return new
+
+    def _check_queues(self, records: list[Any]) -> None:
+        """Raise BadName for a queue of a topic that was deleted, and made again with fewer."""
+        for run in records:
+            if type(run) is Run:
+                count = self.frontier.queues_of(run.topic)
+                if count and run.queue >= count:
+                    raise no_queue(run.topic, run.queue, count)
 
     def append(self, append: Append) -> None:
         """Make a placed `append` pending.

@@ -6,9 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
+import fmq
 from fmq import Engine
-from fmq.errors import BadName, BadOption, OffsetGone, TooMany, TopicExists, UnknownTopic
-from tests.small import CrashDisk, FakeClock, bodies, check, opened
+from fmq.errors import (
+    BadName,
+    BadOption,
+    LeaseLost,
+    OffsetGone,
+    StillUndecided,
+    TooMany,
+    TopicExists,
+    TopicInUse,
+    UnknownTopic,
+)
+from tests.small import CrashDisk, FakeClock, bodies, check, fill, opened
 
 
 @pytest.fixture
@@ -117,3 +128,114 @@ def test_options_add_queues_and_take_none_away(
         assert len(engine.queues("t")) == 4
     assert "has 4 queues, and the options name 1" in caplog.text
     check(disk)
+
+
+def test_a_deleted_topic_is_gone_and_begins_anew(engine: Engine, disk: CrashDisk) -> None:
+    engine.create_topic("t", queues=2)
+    engine.send_many("t", [b"old 0", b"old 1"], queue=1)
+    with engine.consumer("t", group="g") as consumer:
+        (delivery, _) = consumer.poll()
+        engine.topic("t").delete()
+        with pytest.raises(LeaseLost):
+            delivery.ack()
+        assert engine.queues("t") == []
+        assert engine.read("t", queue=1) == []
+        assert consumer.poll() == []
+        assert engine.send("t", b"new").offset == 0
+        assert [each.body for each in consumer.poll()] == [b"new"]
+    engine.checkpoint()
+    engine.close()
+    with opened(disk) as again:
+        assert bodies(again, "t") == [b"new"]
+        assert len(again.queues("t")) == 1
+
+
+def test_old_messages_of_a_name_are_never_read_again(disk: CrashDisk) -> None:
+    """Those in older segments, in the same one, and behind a restart."""
+    with opened(disk) as engine:
+        fill(engine, "t")
+        fill(engine, "t")
+        engine.send("t", b"last")
+        engine.topic("t").delete()
+        for number in range(3):
+            engine.send("t", b"%d" % number)
+        assert bodies(engine, "t") == [b"0", b"1", b"2"]
+        fill(engine, "u")
+        killed = disk.after_kill()
+        assert bodies(engine, "t") == [b"0", b"1", b"2"]
+    for each in (disk, killed):
+        with opened(each) as engine:
+            assert bodies(engine, "t")[:3] == [b"0", b"1", b"2"]
+            fill(engine, "u")
+            assert bodies(engine, "t") == [b"0", b"1", b"2"]
+        with fmq.open("data", read_only=True, disk=each, clock=FakeClock()) as reader:
+            assert [each.body for each in reader.read("t", limit=9)] == [b"0", b"1", b"2"]
+        check(each)
+
+
+def test_retention_of_old_segments_spares_the_new_topic(disk: CrashDisk) -> None:
+    with opened(disk, retain_bytes=8192) as engine:
+        fill(engine, "t")
+        engine.topic("t").delete()
+        engine.create_group("g", "t")
+        engine.send("t", b"new")
+        fill(engine, "u")
+        fill(engine, "u")
+        assert engine.queues("t")[0].first == 0
+        assert bodies(engine, "t") == [b"new"]
+    with opened(disk, retain_bytes=8192) as engine:
+        assert bodies(engine, "t") == [b"new"]
+    check(disk)
+
+
+def test_an_undecided_transaction_stands_in_the_way(engine: Engine) -> None:
+    tx = engine.transaction(tx_id="pay")
+    tx.send("t", b"x")
+    tx.prepare()
+    engine.send("t", b"y")
+    with pytest.raises(TopicInUse, match="'pay'"):
+        engine.topic("t").delete()
+    tx.commit()
+    with engine.consumer("t", group="g") as consumer:
+        tx = engine.transaction(tx_id="done")
+        tx.ack(consumer.poll(limit=1)[0])
+        tx.prepare()
+        with pytest.raises(StillUndecided):
+            engine.topic("t").delete()
+        tx.rollback()
+    engine.topic("t").delete()
+    with pytest.raises(UnknownTopic):
+        engine.topic("t")
+
+
+def test_a_transaction_that_has_collected_for_a_deleted_topic(engine: Engine) -> None:
+    engine.create_topic("t", queues=4)
+    with engine.transaction() as tx:
+        tx.send("t", b"x", queue=3)
+        engine.topic("t").delete()
+    assert bodies(engine, "t", 3) == [b"x"]
+
+
+def test_a_transaction_that_has_collected_for_a_queue_that_is_gone(engine: Engine) -> None:
+    engine.create_topic("t", queues=4)
+    other = engine.transaction()
+    other.send("t", b"y", queue=3)
+    engine.topic("t").delete()
+    engine.send("t", b"z")
+    with pytest.raises(BadName, match="queue 3"):
+        other.commit()
+
+
+def test_members_share_a_topic_that_was_made_again(engine: Engine) -> None:
+    engine.create_topic("t", queues=4)
+    with (
+        engine.consumer("t", group="g", strategy="average", member="a") as a,
+        engine.consumer("t", group="g", strategy="average", member="b") as b,
+    ):
+        engine.topic("t").delete()
+        assert a.poll() == b.poll() == []
+        engine.create_topic("t", queues=2)
+        engine.send("t", b"0", queue=0)
+        engine.send("t", b"1", queue=1)
+        assert [each.body for each in a.poll()] == [b"0"]
+        assert [each.body for each in b.poll()] == [b"1"]
