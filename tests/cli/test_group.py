@@ -1,0 +1,66 @@
+"""`fmq group` and `fmq topic`: by hand, on a directory that nobody has open, and on a live one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fmq
+from tests.cli.command import fmq_json
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with fmq.open(tmp_path / "shop") as engine:
+        engine.send_many("orders", [b"0", b"1", b"2"])
+        with engine.consumer("orders", group="billing") as consumer:
+            for delivery in consumer.poll():
+                delivery.ack()
+    return tmp_path / "shop"
+
+
+def progress(path: Path) -> dict[str, tuple[int, int]]:
+    code, lines, _ = fmq_json("group", "list", path)
+    assert code == 0
+    return {line["group"]: (line["acked_below"], line["unread"]) for line in lines}
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_group_is_moved_and_deleted(path: Path, *, is_live: bool) -> None:
+    engine = fmq.open(path) if is_live else None
+    if engine is not None:
+        engine.serve()
+    assert progress(path) == {"billing": (3, 0)}
+    assert fmq_json("group", "seek", path, "billing", "orders", "--offset", "1").code == 0
+    assert progress(path) == {"billing": (1, 2)}
+    assert fmq_json("group", "skip", path, "billing", "orders", "0", "1").code == 0
+    assert progress(path) == {"billing": (2, 1)}
+    assert fmq_json("group", "seek", path, "billing", "orders", "--to", "latest").code == 0
+    since = "2000-01-01T00:00:00Z"
+    assert fmq_json("group", "seek", path, "billing", "orders", "--time", since).code == 0
+    assert progress(path) == {"billing": (0, 3)}
+    assert fmq_json("group", "show", path, "billing").lines[0]["unread"] == 3
+    assert fmq_json("group", "delete", path, "billing").code == 0
+    assert progress(path) == {}
+    if engine is not None:
+        engine.close()
+
+
+def test_what_is_wrong_is_said(path: Path) -> None:
+    code, _, error = fmq_json("group", "show", path, "biling")
+    assert code == 3
+    assert "there is no group 'biling'" in error
+    code, _, error = fmq_json("group", "seek", path, "billing", "orders", "--offset", "9")
+    assert code == 3
+    assert "beyond the end" in error
+
+
+def test_a_topic_is_made_enlarged_and_deleted(path: Path) -> None:
+    assert len(fmq_json("topic", "create", path, "mails", "--queues", "2").lines) == 2
+    assert len(fmq_json("topic", "add-queues", path, "mails", "1").lines) == 3
+    names = [line["topic"] for line in fmq_json("topic", "list", path).lines]
+    assert names == ["orders", "mails", "mails", "mails"]
+    assert fmq_json("topic", "delete", path, "orders").code == 0
+    assert "orders" not in [line["topic"] for line in fmq_json("topic", "list", path).lines]
+    assert fmq_json("topic", "delete", path, "orders").code == 3
