@@ -32,6 +32,7 @@ from fmq.store.journal import Append, Journal
 from fmq.store.page import begin_page, no_page
 from fmq.store.reader import Reader
 from fmq.store.record import aligned
+from fmq.store.section import OwnedLock
 from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.store.spares import Spares
 from fmq.tx.apply import apply
@@ -207,7 +208,7 @@ class Parts:
         if self.chores.is_running_here():
             raise Nested
 
-    def locks(self) -> list[threading.Lock]:
+    def locks(self) -> list[threading.Lock | OwnedLock]:
         """Return the locks that a thread may hold besides that of the engine."""
         return [self.journal.spares.lock, self.journal.files.lock, self.catalog.lock]
 

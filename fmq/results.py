@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -74,7 +74,7 @@ class GroupInfo:
     """How many messages above `acked_below` are acked."""
     unread: int
     """How many messages of the queue are not acked, those that are delivered included."""
-    behind_seconds: float = 0.0
+    behind_seconds: float = field(default=0.0, compare=False)
     """How long ago the oldest of these was sent."""
     lost: int = 0
     """How many messages of the topic retention has taken before the group acked them."""

@@ -107,7 +107,7 @@ def free_locks(parts: Parts) -> None:
     # Made anew, not released: a release fails if a thread had taken the lock but was not yet noted
     # as its owner.
     for lock in (parts.lock, *parts.locks(), parts.catalog.looking):
-        lock._at_fork_reinit()  # type: ignore[attr-defined]
+        lock._at_fork_reinit()  # type: ignore[union-attr]
     parts.journal.files.forked()
 
 

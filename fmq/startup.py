@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,6 @@ from fmq.read_only_engine import ReadOnlyEngine
 from fmq.recovery.recover import claim
 from fmq.remote.giving_way import when_let_go
 from fmq.tx.ids import DRAWN_BYTES
-from fmq.tx.ledger import Topic
 from fmq.tx.names import check_name, check_seconds
 
 
@@ -178,20 +176,7 @@ def _open(
     claimed = claim(directory, disk, options.segment_bytes)
     try:
         drawn = disk.random(DRAWN_BYTES)
-        _log_other_numbers_of_queues(path, claimed.found.ledger.topics, options)
         return Engine(path, directory, claimed, drawn, options, clock, background=background)
     except BaseException:
         claimed.unlock()
         raise
-
-
-def _log_other_numbers_of_queues(path: str, topics: Mapping[str, Topic], options: Options) -> None:
-    """Log a warning for each topic that exists with another number of queues than is asked for."""
-    for name, wanted in options.topic_queues.items():
-        count = len(topics[name].queues) if name in topics else wanted
-        if count != wanted:
-            logging.getLogger("fmq.engine").warning(
-                "%s: the topic %r was made with %d queues and keeps them: "
-                "Options(topic_queues={%r: %d}) is for topics that are new",
-                path, name, count, name, wanted,
-            )  # fmt: skip

@@ -38,6 +38,7 @@ def test_the_floor_benchmark_writes_the_same_bytes_as_fmq(tmp_path: Path) -> Non
         with engine.transaction() as tx:
             for topic in floor.TOPICS:
                 tx.send(topic, b"made")
+        engine.create_group("g", "a")
         sent = engine.send("a", floor.BODY)
         with engine.transaction(tx_id=floor.TX_ID) as tx:
             fill(tx)

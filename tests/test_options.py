@@ -240,22 +240,3 @@ def test_the_options_of_an_engine_are_a_copy() -> None:
         assert len(engine.queues("orders")) == 1
     with fmq.open("d", disk=disk) as engine:
         assert [each.body for each in engine.read("orders")] == [b"1"]
-
-
-def test_another_number_of_queues_for_an_existing_topic_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """One warning names the topic and both numbers. Equal numbers and new topics give none."""
-    disk = CrashDisk()
-    with opened(disk, topic_queues={"t": 2, "same": 3}) as engine:
-        engine.send("t", b"1")
-        engine.send("same", b"1")
-    assert caplog.records == []
-    with opened(disk, topic_queues={"t": 5, "same": 3, "new": 4}) as engine:
-        engine.send("t", b"2")
-        engine.send("new", b"1")
-        assert len(engine.queues("t")) == 2
-    [record] = caplog.records
-    assert (record.name, record.levelname) == ("fmq.engine", "WARNING")
-    said = record.getMessage()
-    assert "'t' was made with 2 queues" in said and "{'t': 5}" in said

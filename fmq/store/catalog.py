@@ -22,6 +22,7 @@ from fmq.errors import Damaged, NewerFormat
 from fmq.store.index import LaneKey, LaneSummary, SegmentIndex, outcome_key
 from fmq.store.index_blocks import BadIndex, decode_head, decode_outcomes, encode_index
 from fmq.store.index_file import index_in, read_block, read_front
+from fmq.store.section import OwnedLock
 from fmq.store.segment import segment_name
 
 SUFFIX = ".idx"
@@ -43,7 +44,7 @@ class Catalog:
         self._directory = directory
         self._store = store
         self._rebuild = rebuild
-        self.lock = threading.Lock()
+        self.lock = OwnedLock()
         # Held while a decision is looked for. No other call takes it.
         self.looking = threading.Lock()
         self._bases: list[int] = []

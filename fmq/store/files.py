@@ -6,13 +6,13 @@ use is closed.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from fmq.disk import Directory, File
 from fmq.errors import Damaged, NewerFormat, Unreadable
+from fmq.store.section import OwnedLock
 from fmq.store.segment import HEADER_BYTES, OTHER_COPY, Segment, decode_header, segment_name
 
 OPEN_MAX = 64
@@ -36,7 +36,7 @@ class Files:
         self.segment_of: Callable[[int], Segment | None] | None = None
         """What is known of the segment at a position, to be compared with its file."""
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
-        self.lock = threading.Lock()
+        self.lock = OwnedLock()
 
     @contextmanager
     def using(self, base: int) -> Iterator[File]:
@@ -101,7 +101,7 @@ class Files:
 
     def forked(self) -> None:
         """Make a new lock in the child of a fork: the thread that held the old one is not there."""
-        self.lock = threading.Lock()
+        self.lock = OwnedLock()
 
     def close(self) -> None:
         """Close each segment as soon as it is not in use."""

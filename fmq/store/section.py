@@ -26,6 +26,31 @@ def is_mine(lock: RLock) -> bool:
     return lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
 
+class OwnedLock:
+    """A lock that raises Nested where a signal handler would wait for its own thread."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+
+    def __enter__(self) -> None:
+        if is_mine(self._lock):
+            raise Nested
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def is_taken(self) -> bool:
+        """Return whether this thread holds it. For tests."""
+        return is_mine(self._lock)
+
+    def _at_fork_reinit(self) -> None:
+        """Be free in the child of a fork, as locks of Python's own are by this name."""
+        self._lock._at_fork_reinit()  # type: ignore[attr-defined]
+
+
 class Section:
     """A context manager around each change of what the engine's lock guards.
 

@@ -300,6 +300,7 @@ def forget(ledger: Ledger, entry: Entry) -> None:
 def ack_applied(ledger: Ledger, ack: AckRange) -> None:
     if ack.first > ack.end:
         raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
+    ledger.subscribe(ack.group, ack.topic)  # an older fmq wrote no CHANGE before it
     ledger.acked_of(ack.group, ack.topic, ack.queue).add(ack.first, ack.end)
     if ledger.listener is not None:
         ledger.listener.acked(ack)

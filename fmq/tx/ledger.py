@@ -202,7 +202,6 @@ class Ledger:
         if acked is None:
             lane = self.queue(topic, queue)
             acked = self.acked[key] = AckSet(0 if lane is None else lane.first)
-            self.subscribe(group, topic)
         return acked
 
     def subscribe(self, group: str, topic: str) -> Subscription:
@@ -299,6 +298,9 @@ class Ledger:
         for name, retain_ms in state.get("retained", {}).items():
             self.topics[name].retain_ms = retain_ms
         for group, name, number, floor, ranges in state["acks"]:
+            if not floor and not ranges:
+                continue  # of a group that had only polled, as an older fmq carried it
+            self.subscribe(group, name)  # an older fmq carried no groups
             acked = self.acked_of(group, name, number)
             acked.add(0, floor)
             for first, end in ranges:
