@@ -64,9 +64,6 @@ class Sieve:
         self._messages = messages
         self._writer = writer
         self._group = group
-        # By queue: the filter, how often groups were moved, and the offset below which all that is
-        # left matches.
-        self._sifted: dict[Queue, tuple[str, int, int]] = {}
 
     def sift(self, claim: Claim, limit: int, *, in_one_piece: bool) -> Ranges:
         """Return what is to be handed out of `claim`, at most `limit` messages, as ranges of
@@ -74,10 +71,10 @@ class Sieve:
 
         What does not match is passed over, and the rest is given back. Raises what reading raises.
         """
-        queue, end = claim.queue, claim.end
+        end = claim.end
         later: list[int] = []
         if claim.holds.order is None:
-            matching, upto = self._matching(claim, limit)
+            matching, upto = self._matching(claim, limit, in_one_piece=in_one_piece)
             free = matching
         else:
             keys, upto = self._keys_of(claim)
@@ -105,7 +102,6 @@ class Sieve:
 
         if later or upto < end:
             self._writer.change(hold_the_rest)
-        self._note(queue, claim.filter, upto)
         return taken
 
     def _keys_of(self, claim: Claim) -> tuple[dict[int, Key], int]:
@@ -166,30 +162,25 @@ class Sieve:
 
         return free, later, self._writer.change(choose)
 
-    def _matching(self, claim: Claim, limit: int) -> tuple[list[int], int]:
-        """Return up to `limit` offsets that match, and the offset up to which was looked."""
+    def _matching(self, claim: Claim, limit: int, *, in_one_piece: bool) -> tuple[list[int], int]:
+        """Return up to `limit` offsets that match, and the offset up to which was looked: not
+        further than the first piece if only that is wanted.
+        """
         queue, at, end = claim.queue, claim.first, claim.end
-        text, moves, upto = self._sifted.get(queue, ("", 0, 0))
         found: list[int] = []
-        if text == claim.filter and moves == self._writer.moves and at < upto:
-            found = [*range(at, min(end, upto, at + limit))]
-            return found, at + len(found)
         matches = filter_of(claim.filter).matches_message
         while at < end:
             for carried in self._messages.carried(queue, at, end - at):
                 for number in range(carried.messages):
+                    offset = carried.first + number
                     if matches(*carried.looks(number)):
-                        found.append(carried.first + number)
+                        found.append(offset)
                         if len(found) == limit:
-                            return found, found[-1] + 1
+                            return found, offset + 1
+                    elif found and in_one_piece:
+                        return found, offset
                 at = carried.first + carried.messages
         return found, end
-
-    def _note(self, queue: Queue, text: str, upto: int) -> None:
-        known, moves, before = self._sifted.get(queue, ("", 0, 0))
-        if (known, moves) == (text, self._writer.moves):
-            upto = max(upto, before)
-        self._sifted[queue] = text, self._writer.moves, upto
 
     def _pass_over(self, claim: Claim, passed: Ranges) -> None:
         """Ack what does not match. It need not be durable at once: it would be sifted again."""

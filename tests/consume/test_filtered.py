@@ -156,3 +156,15 @@ def test_a_bad_filter(engine: Engine) -> None:
     assert refused.value.column == 5
     with pytest.raises(TypeError, match=r"fmq\.filters"):
         engine.consumer("t", group="g", filter="paid")  # type: ignore[arg-type]
+
+
+def test_what_the_group_no_longer_wants_is_not_redelivered(engine: Engine) -> None:
+    send(engine, 6, every=2)
+    with engine.consumer("t", group="g", filter=PAID) as consumer:
+        (old,) = consumer.poll(limit=1)
+        engine.group("g").set_filter("t", filters.tags("open"))
+        assert polled(consumer) == [b"1", b"3", b"5"]
+        old.release()
+        assert consumer.poll() == []
+        engine.sync()
+        assert engine.groups("g")[0].unread == 0
