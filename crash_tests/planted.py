@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crash_tests.groups.planted import OF_GROUPS
 from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
 from crash_tests.planted_in_binding import FOUND_IN_BINDING
@@ -381,6 +382,7 @@ MUTANTS = (
     *MENDING,
     *BETWEEN_THREADS,
     *BETWEEN_PROCESSES,
+    *OF_GROUPS,
     *FOUND_BY_TESTS,
     *FOUND_IN_BINDING,
 )

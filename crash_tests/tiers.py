@@ -12,6 +12,7 @@ from crash_tests.by_hand import ByHand
 from crash_tests.corpus import Corpus
 from crash_tests.exhaustive import Exhaustive
 from crash_tests.faults import Faults
+from crash_tests.groups.tier import Groups
 from crash_tests.real.tiers import REAL
 from crash_tests.seeds import Seeds
 from crash_tests.tables import Tables
@@ -40,6 +41,7 @@ TIERS: dict[Tier, float] = {
     Tables(): 0.05,
     Threads(): 0.2,
     Transport(): 0.1,
+    Groups(): 0.1,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

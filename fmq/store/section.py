@@ -34,10 +34,17 @@ class OwnedLock:
     def __init__(self) -> None:
         self._lock = RLock()
 
-    def __enter__(self) -> None:
+    def acquire(self) -> None:
+        """Take it, when no other thread has it."""
         if is_mine(self._lock):
             raise Nested
         self._lock.acquire()
+
+    def release(self) -> None:
+        """Let it go."""
+        self._lock.release()
+
+    __enter__ = acquire
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()

@@ -1,0 +1,389 @@
+"""A story: calls that change groups and topics, one after the other, and what must be left of them.
+
+The model knows nothing of the engine. It has the state after the last call that returned, and that
+after the call that is running; a crash leaves one of the two. What a filter passes over is acked
+without a sync of its own, so it may be acked or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
+from random import Random
+from typing import Any, NamedTuple
+
+import fmq
+from crash_tests.engines import PATH
+from crash_tests.oracle import Violation
+from fmq import filters
+from fmq.errors import UsageError
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
+
+OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024)
+TOPICS, GROUPS, TAGS = ("s", "t"), ("g", "h"), ("paid", "open", "void")
+FILTERS = ("", "tags:paid", "tags:open || paid", "tags:void")
+KINDS = (
+    *("send", "send", "send", "ack", "ack", "ack", "ack in tx", "take", "release"),
+    *("make", "seek", "skip", "filter", "delete", "queues", "drop", "checkpoint", "reopen"),
+)
+STEPS = 14
+
+
+class Place(NamedTuple):
+    """A queue as a group sees it."""
+
+    group: str
+    topic: str
+    queue: int
+
+
+class Sent(NamedTuple):
+    """A message: its tag, and its body, which no other message has."""
+
+    tag: str
+    body: bytes
+
+
+class Hand(NamedTuple):
+    """A delivery that was not acked yet, and how often its place was moved before."""
+
+    delivery: fmq.Delivery
+    group: str
+    moves: int
+
+
+class State:
+    """What is durable, as a user knows it."""
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[str, int], list[Sent]] = {}  # by topic and queue
+        self.groups: dict[tuple[str, str], tuple[str, int]] = {}  # filter, skipped
+        self.acked: dict[Place, set[int]] = {}
+        self.may: dict[Place, set[int]] = {}  # what may be acked besides
+
+    def begin(self, group: str, topic: str, text: str, at: int | None = None) -> None:
+        """Begin a group; at the end with `at` -1."""
+        self.groups[group, topic] = text, 0
+        for (name, queue), sent in self.messages.items():
+            if name == topic:
+                upto = len(sent) if at == -1 else 0
+                self.acked[Place(group, topic, queue)] = set(range(upto))
+                self.may[Place(group, topic, queue)] = set()
+
+    def passed(self) -> None:
+        """Note what filters may pass over."""
+        for (group, topic), (text, _) in self.groups.items():
+            for (name, queue), sent in self.messages.items():
+                if name == topic and text:
+                    unwanted = {n for n, each in enumerate(sent) if not wants(text, each.tag)}
+                    self.may.setdefault(Place(group, topic, queue), set()).update(unwanted)
+
+    def forget(self, group: str = "", topic: str = "") -> None:
+        """Forget what is known of a group, or of a topic."""
+        for known in (self.acked, self.may):
+            for place in [p for p in known if group in ("", p.group) and topic in ("", p.topic)]:
+                del known[place]
+
+
+def wants(text: str, tag: str) -> bool:
+    """Return whether a group with this filter wants a message with this tag."""
+    return not text or tag in text.removeprefix("tags:").split(" || ")
+
+
+class Story:
+    """An engine that is told what to do, and what must be there after each crash."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk, self.clock = CrashDisk(), FakeClock()
+        self.engine = self._opened(self.disk)
+        self.done, self.running = State(), State()
+        self.hand: list[Hand] = []
+        self.moves: Counter[tuple[str, str]] = Counter()  # by group and topic
+        self.sent = 0
+        self.was_refused = False  # the last call
+        self.consumers: dict[tuple[str, str], fmq.Consumer] = {}
+
+    def _opened(self, disk: CrashDisk) -> fmq.Engine:
+        return fmq.open(PATH, OPTIONS, disk=disk, clock=self.clock, background=False)
+
+    def tell(self) -> None:
+        """Do all steps. Each that is refused changes nothing."""
+        for kind in ["send", "send", "ack", *self.random.choices(KINDS, k=STEPS)]:
+            getattr(self, f"_{kind.replace(' ', '_')}")()
+        self.engine.close()
+
+    def _call(self, call: Callable[[], Any], effect: Callable[[State], None]) -> Any:
+        """Make a call of the engine that has this effect."""
+        self.done.passed()
+        self.running = deepcopy(self.done)
+        effect(self.running)
+        self.running.passed()
+        try:
+            found = call()
+        except UsageError:
+            self.was_refused, self.running = True, deepcopy(self.done)
+            return None
+        self.was_refused = False
+        self.done = deepcopy(self.running)
+        return found
+
+    # --- the steps ------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        topic, tag = self.random.choice(TOPICS), self.random.choice(TAGS)
+        queues = [queue for name, queue in self.done.messages if name == topic] or [0]
+        queue = self.random.choice(queues)
+
+        self.sent += 1
+        body = b"%d:" % self.sent + bytes(self.random.choice((10, 300)))
+
+        def effect(state: State) -> None:
+            state.messages.setdefault((topic, queue), []).append(Sent(tag, body))
+
+        self._call(lambda: self.engine.send(topic, body, tag=tag, queue=queue), effect)
+
+    def _take(self) -> None:
+        group, topic = self.random.choice(GROUPS), self.random.choice(TOPICS)
+        text = self.random.choice(FILTERS)
+
+        def effect(state: State) -> None:
+            if (group, topic) not in state.groups:
+                state.begin(group, topic, text)
+
+        if (group, topic) not in self.consumers:
+            asked = None
+            if (group, topic) not in self.done.groups:
+                asked = filters.tags(text.removeprefix("tags:"))
+            made = self._call(
+                lambda: self.engine.consumer(topic, group=group, filter=asked), effect
+            )
+            self.consumers[group, topic] = made
+        try:
+            found = self.consumers[group, topic].poll(limit=self.random.randint(1, 3))
+        except UsageError:
+            del self.consumers[group, topic]  # the group was deleted
+            return
+        for each in found:
+            sent = self.done.messages[topic, each.queue][each.offset]
+            if each.body != sent.body:
+                raise Violation("I2", f"{each!r} is {each.body[:9]!r}, not {sent.body[:9]!r}")
+            if not wants(self.done.groups[group, topic][0], sent.tag):
+                raise Violation("I1", f"{group} is handed {each!r}, which it does not want")
+            if each.offset in self.done.acked.get(Place(group, topic, each.queue), ()):
+                raise Violation("I7", f"{group} is handed {each!r}, which it has acked")
+        self.hand += [Hand(each, group, self.moves[group, topic]) for each in found]
+
+    def _ack(self) -> None:
+        self._take()
+        if self.hand:
+            hand = self._picked()
+            self._ack_by(hand, hand.delivery.ack)
+
+    def _picked(self) -> Hand:
+        return self.hand.pop(self.random.randrange(len(self.hand)))
+
+    def _ack_in_tx(self) -> None:
+        self._take()
+        if self.hand:
+            hand = self._picked()
+
+            def commit() -> None:
+                with self.engine.transaction() as tx:
+                    tx.ack(hand.delivery)
+
+            self._ack_by(hand, commit)
+
+    def _ack_by(self, hand: Hand, call: Callable[[], None]) -> None:
+        group, topic, queue = hand.group, hand.delivery.topic, hand.delivery.queue
+        is_lost = hand.moves != self.moves[group, topic]
+
+        def effect(state: State) -> None:
+            if not is_lost:
+                place = Place(group, topic, queue)
+                state.acked.setdefault(place, set()).add(hand.delivery.offset)
+
+        try:
+            self._call(call, effect)
+        except fmq.errors.LeaseLost:
+            self.running = deepcopy(self.done)
+        else:
+            if is_lost and not self.was_refused:
+                raise Violation("I7", f"{group} acks {hand.delivery!r} after a move")
+
+    def _release(self) -> None:
+        self._take()
+        if self.hand:
+            with suppress(fmq.errors.LeaseLost, UsageError):
+                self._picked().delivery.release()
+
+    def _make(self) -> None:
+        group, topic = self.random.choice(GROUPS), self.random.choice(TOPICS)
+        at, text = self.random.choice(("earliest", "latest")), self.random.choice(FILTERS)
+        asked = filters.tags(text.removeprefix("tags:"))
+        self._call(
+            lambda: self.engine.create_group(group, topic, at=at, filter=asked),
+            lambda state: state.begin(group, topic, text, -1 if at == "latest" else None),
+        )
+
+    def _seek(self) -> None:
+        group, topic = self._group()
+        offset = self.random.randint(0, 4)
+
+        def effect(state: State) -> None:
+            place = Place(group, topic, 0)
+            state.acked[place], state.may[place] = set(range(offset)), set()
+
+        self._call(lambda: self.engine.group(group).seek(topic, queue=0, offset=offset), effect)
+        if not self.was_refused:
+            self.hand = [
+                each
+                for each in self.hand
+                if (each.group, each.delivery.topic) != (group, topic) or not each.delivery.queue
+            ]  # those of other queues stay good, and are let go here
+            self.moves[group, topic] += 1
+
+    def _skip(self) -> None:
+        group, topic = self._group()
+        offset = self.random.randint(0, 4)
+
+        def effect(state: State) -> None:
+            place = Place(group, topic, 0)
+            if offset not in state.acked.setdefault(place, set()):
+                state.acked[place].add(offset)
+                text, skipped = state.groups.get((group, topic), ("", 0))
+                state.groups[group, topic] = text, skipped + 1
+
+        self._call(lambda: self.engine.group(group).skip(topic, 0, offset), effect)
+
+    def _filter(self) -> None:
+        group, topic = self._group()
+        text = self.random.choice(FILTERS)
+        wanted = filters.tags(text.removeprefix("tags:"))
+
+        def effect(state: State) -> None:
+            state.groups[group, topic] = text, state.groups.get((group, topic), ("", 0))[1]
+
+        self._call(lambda: self.engine.group(group).set_filter(topic, wanted), effect)
+
+    def _delete(self) -> None:
+        group, _ = self._group()
+
+        def effect(state: State) -> None:
+            state.forget(group=group)
+            for key in [key for key in state.groups if key[0] == group]:
+                del state.groups[key]
+
+        self._call(lambda: self.engine.group(group).delete(), effect)
+        for topic in () if self.was_refused else TOPICS:
+            self.moves[group, topic] += 1
+        for key in [key for key in self.consumers if key[0] == group]:
+            self.consumers.pop(key).close()
+
+    def _queues(self) -> None:
+        topic = self.random.choice(TOPICS)
+        count = sum(name == topic for name, _ in self.done.messages)
+
+        def effect(state: State) -> None:
+            state.messages[topic, count] = []
+
+        if count < 3:
+            self._call(lambda: self.engine.topic(topic).add_queues(1), effect)
+
+    def _drop(self) -> None:
+        topic = self.random.choice(TOPICS)
+
+        def effect(state: State) -> None:
+            state.forget(topic=topic)
+            for key in [key for key in state.messages if key[0] == topic]:
+                del state.messages[key]
+
+        self._call(lambda: self.engine.topic(topic).delete(), effect)
+        for group in () if self.was_refused else GROUPS:
+            self.moves[group, topic] += 1
+
+    def _checkpoint(self) -> None:
+        self._call(self.engine.checkpoint, lambda state: None)
+
+    def _reopen(self) -> None:
+        self.engine.close()
+        self.hand.clear()
+        self.consumers.clear()
+        self.engine = self._opened(self.disk)
+
+    def _group(self) -> tuple[str, str]:
+        known = sorted(self.done.groups)
+        return self.random.choice(known) if known else ("g", "t")
+
+    # --- what a crash leaves --------------------------------------------------------------------
+
+    def judge(self, disk: CrashDisk, *, full: bool) -> None:
+        """Violation unless an engine finds what must be there."""
+        engine = self._opened(disk)
+        try:
+            faults = [self._fault(engine, state) for state in (self.done, self.running)]
+            if all(faults):
+                raise Violation("I7", f"{faults[0]}; with the call that was running: {faults[1]}")
+            state = self.running if faults[0] else self.done
+            if full:
+                self._consume(engine, state)
+        finally:
+            engine.close()
+        if full and (problems := fmq.check(PATH, disk=disk).problems):
+            raise Violation("I0", f"{problems}")
+
+    def _fault(self, engine: fmq.Engine, state: State) -> str:
+        """Return how what the engine has differs from `state`; "" if it does not."""
+        ledger = inside(engine).ledger
+        groups = {key: (each.filter, each.skipped) for key, each in ledger.subscriptions.items()}
+        if {key: text for key, (text, _) in groups.items()} != {
+            key: text for key, (text, _) in state.groups.items()
+        }:
+            return f"groups {groups}, not {state.groups}"
+        for key, (_, skipped) in groups.items():
+            # A skipped message may have been passed over before, which nobody was told.
+            if not max(0, state.groups[key][1] - 5) <= skipped <= state.groups[key][1]:
+                return f"{key} has skipped {skipped}, not {state.groups[key][1]}"
+        ends = {(q.topic, q.queue): q.next for q in engine.queues()}
+        if ends != {key: len(sent) for key, sent in state.messages.items()}:
+            return f"queues {ends}"
+        for group, topic in groups:
+            for queue in range(sum(name == topic for name, _ in ends)):
+                place = Place(group, topic, queue)
+                acked = ledger.acked.get((group, topic, queue))
+                end = ends[topic, queue]
+                got = {n for n in range(end) if acked is not None and n in acked}
+                must, may = state.acked.get(place, set()), state.may.get(place, set())
+                if not must & set(range(end)) <= got <= must | may:
+                    return f"{place} has acked {got}, not {must} and perhaps {may}"
+        return ""
+
+    def _consume(self, engine: fmq.Engine, state: State) -> None:
+        """Violation unless each group gets what it wants and has not acked, and nothing else."""
+        for (group, topic), (text, _) in state.groups.items():
+            expected = {
+                (queue, offset)
+                for (name, queue), sent in state.messages.items()
+                for offset, each in enumerate(sent)
+                if name == topic
+                and wants(text, each.tag)
+                and offset not in state.acked.get(Place(group, topic, queue), ())
+            }
+            found = []
+            with engine.consumer(topic, group=group) as consumer:
+                while deliveries := consumer.poll():
+                    found += [(each.queue, each.offset) for each in deliveries]
+                    for each in deliveries:
+                        if each.body != state.messages[topic, each.queue][each.offset].body:
+                            raise Violation("I2", f"{each!r} has another body")
+            maybe = {
+                (place.queue, offset)
+                for place, offsets in state.may.items()
+                if (place.group, place.topic) == (group, topic)
+                for offset in offsets
+            }
+            if len(found) != len(set(found)) or not expected - maybe <= set(found) <= expected:
+                raise Violation("I7", f"{group} gets {sorted(found)}, not {sorted(expected)}")

@@ -1,0 +1,77 @@
+"""The tier: stories drawn by number, and at each operation of the disk some of its crashes."""
+
+from __future__ import annotations
+
+import time
+from itertools import count, islice
+from random import Random
+
+from crash_tests.budget import Budget
+from crash_tests.engines import violation_of
+from crash_tests.failure import Failure
+from crash_tests.groups.story import Story
+from crash_tests.oracle import Violation
+from crash_tests.tally import Tally
+from crash_tests.workload import Workload
+
+SHARE = 12  # stories of a run that is given no budget
+LOSSES = 6  # of each operation
+FULL = 0.15  # of the states, so many are consumed and checked
+
+
+class Groups:
+    """Groups and topics on a disk that crashes."""
+
+    name = "groups"
+
+    def run(self, budget: Budget) -> Tally:
+        """Tell stories until the budget is spent, or one ends as it must not."""
+        tally = Tally(self.name)
+        states: set[str] = set()
+        began = time.monotonic(), time.process_time()
+        for number in count(budget.first):
+            enough = budget.states is not None and len(states) >= budget.states
+            if enough or tally.failures or not budget.allows(tally.workloads, SHARE):
+                break
+            tally.workloads += 1
+            self.tell(budget.seed + number, states, tally)
+            tally.states = len(states)
+            tally.seconds = time.monotonic() - began[0]
+            tally.cpu_seconds = time.process_time() - began[1]
+            budget.tell(tally, f"story {budget.seed + number}")
+            if budget.is_over:
+                break
+        for failure in tally.failures:
+            budget.found(failure)
+        tally.note = f"go on with --from {budget.first + tally.workloads}"
+        return tally
+
+    def tell(self, seed: int, states: set[str], tally: Tally) -> None:
+        """Tell one story, and judge what each crash in it leaves."""
+        story, random = Story(seed), Random(seed)
+        at = [0]
+
+        def crash(_: str) -> None:
+            at[0] += 1
+            tally.points += 1
+            disk = story.disk
+            crashed = [disk.after_kill(), *map(disk.after, islice(disk.losses(), LOSSES))]
+            for each in crashed:
+                print_of = f"{seed} {at[0]} {each.fingerprint()}"
+                if print_of not in states:
+                    states.add(print_of)
+                    tally.recoveries += 1
+                    story.judge(each, full=random.random() < FULL)
+
+        story.disk.watch(crash)
+        try:
+            story.tell()
+        except Exception as error:
+            found = violation_of(error)
+            again = f"--tier groups --seed {seed} --rounds 1"
+            violation = Violation(found.invariant, f"{found.what} ({again})")
+            violation.__cause__ = error
+            how = [{"do": "crash"}]
+            tally.failures.append(Failure(Workload(f"story {seed}", []), at[0], how, violation))
+        finally:
+            story.disk.watch(None)
