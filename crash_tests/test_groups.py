@@ -19,7 +19,7 @@ def test_stories_end_as_they_must() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a seek leaves the acks above it", "messages of a deleted topic are found again"]
+    "name", ["what is in hand counts after a seek", "messages of a deleted topic are found again"]
 )
 def test_a_planted_bug_of_groups_is_caught(name: str) -> None:
     (mutant,) = [each for each in OF_GROUPS if each.name == name]

@@ -11,7 +11,7 @@ OF_GROUPS = (
         "a seek leaves the acks above it",
         "        self._ranges.clear()\n",
         "",
-        STORIES,
+        "--tier groups --rounds 150",
     ),
     Mutant(
         "what is in hand counts after a seek",

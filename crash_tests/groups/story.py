@@ -27,9 +27,10 @@ TOPICS, GROUPS, TAGS = ("s", "t"), ("g", "h"), ("paid", "open", "void")
 FILTERS = ("", "tags:paid", "tags:open || paid", "tags:void")
 KINDS = (
     *("send", "send", "send", "ack", "ack", "ack", "ack in tx", "take", "release"),
-    *("make", "seek", "skip", "filter", "delete", "queues", "drop", "checkpoint", "reopen"),
+    *("take", "seek", "seek", "seek", "drop", "drop"),
+    *("make", "skip", "filter", "delete", "queues", "checkpoint", "reopen"),
 )
-STEPS = 14
+STEPS = 24
 
 
 class Place(NamedTuple):
@@ -134,12 +135,12 @@ class Story:
     # --- the steps ------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        topic, tag = self.random.choice(TOPICS), self.random.choice(TAGS)
+        topic, tag = self._usual(TOPICS), self.random.choice(TAGS)
         queues = [queue for name, queue in self.done.messages if name == topic] or [0]
         queue = self.random.choice(queues)
 
         self.sent += 1
-        body = b"%d:" % self.sent + bytes(self.random.choice((10, 300)))
+        body = b"%d:" % self.sent + bytes(self.random.choice((10, 900)))
 
         def effect(state: State) -> None:
             state.messages.setdefault((topic, queue), []).append(Sent(tag, body))
@@ -147,7 +148,7 @@ class Story:
         self._call(lambda: self.engine.send(topic, body, tag=tag, queue=queue), effect)
 
     def _take(self) -> None:
-        group, topic = self.random.choice(GROUPS), self.random.choice(TOPICS)
+        group, topic = self._usual(GROUPS), self._usual(TOPICS)
         text = self.random.choice(FILTERS)
 
         def effect(state: State) -> None:
@@ -294,7 +295,7 @@ class Story:
             self._call(lambda: self.engine.topic(topic).add_queues(1), effect)
 
     def _drop(self) -> None:
-        topic = self.random.choice(TOPICS)
+        topic = self._usual(TOPICS)
 
         def effect(state: State) -> None:
             state.forget(topic=topic)
@@ -314,9 +315,14 @@ class Story:
         self.consumers.clear()
         self.engine = self._opened(self.disk)
 
+    def _usual(self, names: tuple[str, ...]) -> str:
+        """Return mostly the first name, so that much happens in one place."""
+        return names[self.random.random() < 0.25]
+
     def _group(self) -> tuple[str, str]:
+        usual = self._usual(GROUPS), self._usual(TOPICS)
         known = sorted(self.done.groups)
-        return self.random.choice(known) if known else ("g", "t")
+        return self.random.choice(known) if known and usual not in known else usual
 
     # --- what a crash leaves --------------------------------------------------------------------
 
