@@ -24,12 +24,14 @@ GROUND = {
 STORE = GROUND | {"fmq.store"}
 TX = STORE | {"fmq.tx"}
 ENGINE = TX | {"fmq.recovery", "fmq.consume", "fmq.feedback"}
-ENGINE |= {"fmq.chores", "fmq.bind", "fmq.server", "fmq.remote", "fmq.*"}
+ENGINE |= {"fmq.chores", "fmq.bind", "fmq.server", "fmq.remote", "fmq.filters", "fmq.*"}
 
 # Whoever lies in the row's place may import what lies in these. A package stands for all that
 # is in it; "fmq" is the public names alone, "fmq.*" any module directly in fmq.
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
+    # Texts and values alone, so that any layer could ask a filter.
+    "fmq.filters": {"fmq.errors", "fmq.filters"},
     "fmq.store": STORE,
     "fmq.tx": TX,
     "fmq.recovery": TX | {"fmq.recovery"},
