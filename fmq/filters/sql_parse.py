@@ -92,9 +92,9 @@ class _Parser:
 
     def whole(self) -> Node:
         first = self._token
-        node = self._as_condition(self._terms(), first)
+        node = self._terms()
         self._expect("end", "`and`, `or`, an operator or the end")
-        return node
+        return self._as_condition(node, first)
 
     def _terms(self) -> Node:
         """Read terms with `and` and `or` between them, of which `and` binds more tightly."""
@@ -218,7 +218,15 @@ class _Parser:
         while self._token.kind in ("not", "-", "+"):
             prefixes.append(self._step())
         first = self._token
-        node = self._primary()
+        if self._take("("):
+            self._brackets += 1
+            if self._brackets > NESTING_MAX:
+                raise self._refused(first, f"brackets are nested {NESTING_MAX} deep at most")
+            node = self._terms()
+            self._expect(")", "`and`, `or`, an operator or )")
+            self._brackets -= 1
+        else:
+            node = self._value()
         for prefix in reversed(prefixes):
             if prefix.kind == "not":
                 condition = self._as_condition(node, first, ", and brackets behind `not`")
@@ -233,11 +241,11 @@ class _Parser:
         assert isinstance(node.value, int | float)
         return Literal(-node.value)
 
-    def _primary(self) -> Node:
+    def _value(self) -> HeaderName | Literal:
         token = self._token
         match token.kind:
             case "name":
-                value: Node = HeaderName(token.text)
+                value: HeaderName | Literal = HeaderName(token.text)
             case "string":
                 value = Literal(_unquoted(token))
             case "integer":
@@ -246,22 +254,10 @@ class _Parser:
                 value = Literal(self._float(token))
             case "true" | "false" | "null":
                 value = Literal(CONSTANTS[token.kind])
-            case "(":
-                return self._in_brackets()
             case _:
                 raise self._refused(token, A_VALUE)
         self._step()
         return value
-
-    def _in_brackets(self) -> Node:
-        opening = self._step()
-        self._brackets += 1
-        if self._brackets > NESTING_MAX:
-            raise self._refused(opening, f"brackets are nested {NESTING_MAX} deep at most")
-        node = self._terms()
-        self._expect(")", "`and`, `or`, an operator or )")
-        self._brackets -= 1
-        return node
 
     def _integer(self, token: Token) -> int:
         digits = token.text.rstrip("lL")

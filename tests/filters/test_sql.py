@@ -7,6 +7,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def result_rows() -> Iterator[tuple[str, list[bool]]]:
         yield text.strip(), [bit == "1" for bit in (missing + others).split()]
 
 
-@pytest.mark.parametrize(("text", "results"), [*result_rows()], ids=lambda each: str(each))
+@pytest.mark.parametrize(("text", "results"), [*result_rows()], ids=str)
 def test_the_table_of_results(text: str, results: list[bool]) -> None:
     """Missing headers, and text that is no number, match as in RocketMQ."""
     headers = [{}, {"a": "5"}, {"a": "5.5"}, {"a": "abc"}, {"a": "true"}]
@@ -366,10 +367,8 @@ HOSTILE = [
 def test_a_hostile_text_costs_little_time(text: str) -> None:
     """A text of the limit is read or refused in far less than a second."""
     started = time.perf_counter()
-    try:
+    with suppress(BadFilter):
         filters.sql(text).matches({"a": "1"})
-    except BadFilter:
-        pass
     assert time.perf_counter() - started < 1
 
 
