@@ -7,10 +7,11 @@
             tx.send("orders", b"order 1", key="c-7")
             tx.send("emails", b"receipt 1")
 
-All public names are here; errors are in `fmq.errors`, what tests need in `fmq.testing`.
+All public names are here; errors are in `fmq.errors`, filters in `fmq.filters`, what tests need in
+`fmq.testing`.
 """
 
-from fmq import errors
+from fmq import errors, filters
 from fmq.consume.consumer import Consumer
 from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.consume.group import Group
@@ -74,5 +75,6 @@ __all__ = [
     "check",
     "connect",
     "errors",
+    "filters",
     "open",
 ]

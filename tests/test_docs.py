@@ -189,6 +189,7 @@ def test_every_option_of_the_data_source_is_documented() -> None:
 
 
 MAPPED = (
+    "fmq/filters",
     "fmq/wire",
     "fmq/server",
     "fmq/remote",

@@ -30,6 +30,8 @@ ENGINE |= {"fmq.chores", "fmq.bind", "fmq.server", "fmq.remote", "fmq.*"}
 # is in it; "fmq" is the public names alone, "fmq.*" any module directly in fmq.
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
+    # Texts and values alone, so that any layer could ask a filter.
+    "fmq.filters": {"fmq.errors", "fmq.filters"},
     "fmq.store": STORE,
     "fmq.tx": TX,
     "fmq.recovery": TX | {"fmq.recovery"},

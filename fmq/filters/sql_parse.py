@@ -40,6 +40,7 @@ INTEGER_MAX = 2**63 - 1  # of a literal, as in Java
 CONSTANTS = {"true": True, "false": False, "null": None}
 ORDERS = (">", ">=", "<", "<=")
 PARTS = ("contains", "startswith", "endswith")
+SHOWN_CHARACTERS = 40
 A_VALUE = "a header, a number, a string in single quotes, TRUE, FALSE, NULL or ( is expected"
 
 
@@ -91,9 +92,9 @@ class _Parser:
 
     def whole(self) -> Node:
         first = self._token
-        node = self._as_condition(self._terms(), first)
+        node = self._terms()
         self._expect("end", "`and`, `or`, an operator or the end")
-        return node
+        return self._as_condition(node, first)
 
     def _terms(self) -> Node:
         """Read terms with `and` and `or` between them, of which `and` binds more tightly."""
@@ -112,16 +113,14 @@ class _Parser:
                 groups[-1].append(term)
         return self._checked(_any_of([_all_of(group) for group in groups]), first)
 
-    def _as_condition(self, node: Node, token: Token) -> Node:
-        """Return `node`, which begins with `token`, if it is true, false or unknown."""
+    def _as_condition(self, node: Node, first: Token, advice: str = "") -> Node:
+        """Return `node`, which begins with the token `first`, if its value is a truth."""
         if isinstance(node, HeaderName):
             name = node.name
-            advice = f"write {name} = TRUE or {name} is not null"
-            if self._token.kind != "end" or token.column > 1:
-                advice += "; `not` applies to what follows it directly, so write not ( ... )"
-            raise self._refused(token, f"a header alone is no condition: {advice}")
+            reason = f"a header alone is no condition; write {name} = TRUE or {name} is not null"
+            raise self._refused(first, reason + advice)
         if not is_condition(node):
-            raise self._refused(token, f"{text_of(node)} is no condition")
+            raise self._refused(first, f"{_shown(node)} is no condition")
         return node
 
     def _term(self) -> Node:
@@ -145,7 +144,7 @@ class _Parser:
                 raise self._refused(operator, "nothing equals NULL; write `is null`")
         both = isinstance(left, Literal) and isinstance(right, Literal)
         if both and is_condition(left) and not is_condition(right):
-            reason = f"{text_of(left)} cannot be compared with {text_of(right)}"
+            reason = f"{_shown(left)} cannot be compared with {_shown(right)}"
             raise self._refused(operator, reason)
 
     def _comparison(self) -> Node:
@@ -180,7 +179,7 @@ class _Parser:
                 isinstance(node, Literal) and isinstance(node.value, int | float)
             )
             if not ordered or is_condition(node):
-                reason = f"`{operator.text}` compares numbers and headers, and not {text_of(node)}"
+                reason = f"`{operator.text}` compares numbers and headers, and not {_shown(node)}"
                 raise self._refused(operator, reason)
 
     def _between(self, operand: Node, negated: bool) -> Node:
@@ -194,14 +193,14 @@ class _Parser:
             assert isinstance(low.value, int | float)
             assert isinstance(high.value, int | float)
             if low.value > high.value:
-                reason = f"nothing lies between {text_of(low)} and {text_of(high)}"
+                reason = f"nothing lies between {_shown(low)} and {_shown(high)}"
                 raise self._refused(word, f"{reason}; write the lower bound first")
         return Between(operand, low, high, negated)
 
     def _one_of(self, operand: Node, negated: bool) -> Node:
         word = self._step()
         if not isinstance(operand, HeaderName):
-            raise self._refused(word, f"`in` follows a header, and not {text_of(operand)}")
+            raise self._refused(word, f"`in` follows a header, and not {_shown(operand)}")
         self._expect("(", "(")
         values = {self._string()}
         while self._take(","):
@@ -219,10 +218,19 @@ class _Parser:
         while self._token.kind in ("not", "-", "+"):
             prefixes.append(self._step())
         first = self._token
-        node = self._primary()
+        if self._take("("):
+            self._brackets += 1
+            if self._brackets > NESTING_MAX:
+                raise self._refused(first, f"brackets are nested {NESTING_MAX} deep at most")
+            node = self._terms()
+            self._expect(")", "`and`, `or`, an operator or )")
+            self._brackets -= 1
+        else:
+            node = self._value()
         for prefix in reversed(prefixes):
             if prefix.kind == "not":
-                node = self._checked(Not(self._as_condition(node, first)), prefix)
+                condition = self._as_condition(node, first, ", and brackets behind `not`")
+                node = self._checked(Not(condition), prefix)
             elif prefix.kind == "-":
                 node = self._negative(node, prefix)
         return node
@@ -233,11 +241,11 @@ class _Parser:
         assert isinstance(node.value, int | float)
         return Literal(-node.value)
 
-    def _primary(self) -> Node:
+    def _value(self) -> HeaderName | Literal:
         token = self._token
         match token.kind:
             case "name":
-                value: Node = HeaderName(token.text)
+                value: HeaderName | Literal = HeaderName(token.text)
             case "string":
                 value = Literal(_unquoted(token))
             case "integer":
@@ -246,22 +254,10 @@ class _Parser:
                 value = Literal(self._float(token))
             case "true" | "false" | "null":
                 value = Literal(CONSTANTS[token.kind])
-            case "(":
-                return self._in_brackets()
             case _:
                 raise self._refused(token, A_VALUE)
         self._step()
         return value
-
-    def _in_brackets(self) -> Node:
-        opening = self._step()
-        self._brackets += 1
-        if self._brackets > NESTING_MAX:
-            raise self._refused(opening, f"brackets are nested {NESTING_MAX} deep at most")
-        node = self._terms()
-        self._expect(")", "`and`, `or`, an operator or )")
-        self._brackets -= 1
-        return node
 
     def _integer(self, token: Token) -> int:
         digits = token.text.rstrip("lL")
@@ -277,6 +273,12 @@ class _Parser:
         if math.isinf(value):
             raise self._refused(token, "this number is too large")
         return value
+
+
+def _shown(node: Node) -> str:
+    """Return the text of `node`, or the beginning of a long one, for an error."""
+    text = text_of(node)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
 def _unquoted(string: Token) -> str:
