@@ -46,7 +46,6 @@ MAY_IMPORT = {
     "fmq.bind.tpc": TX | {"fmq", "fmq.bind"},
     # Pure functions: they share queues, and know no engine.
     "fmq.allocation": {"fmq.errors", "fmq.allocation"},
-    "fmq.filters": {"fmq.errors", "fmq.filters"},
     "fmq.posix": GROUND,
     "fmq.wire": TX | {"fmq.recovery.recover", "fmq.feedback.question", "fmq.stats", "fmq.wire"},
     "fmq.network": GROUND,
