@@ -131,9 +131,13 @@ class Sieve:
         matches = filter_of(text).matches_message if text else None
         while at < end:
             for carried in self._messages.carried(queue, at, end - at):
-                for number in range(carried.messages):
-                    if matches is None or matches(*carried.looks(number)):
-                        yield carried.first + number, carried.key(number)
+                keys = enumerate(carried.keys(), carried.first)
+                if matches is None:
+                    yield from keys
+                else:
+                    for each, (tag, headers) in zip(keys, carried.looks(), strict=True):
+                        if matches(tag, headers):
+                            yield each
                 at = carried.first + carried.messages
 
     def _in_order(
@@ -168,18 +172,22 @@ class Sieve:
         """
         queue, at, end = claim.queue, claim.first, claim.end
         found: list[int] = []
-        matches = filter_of(claim.filter).matches_message
+        wanted = filter_of(claim.filter)
+        matches, tags = wanted.matches_message, wanted.tags_in_bytes
         while at < end:
             for carried in self._messages.carried(queue, at, end - at):
-                for number in range(carried.messages):
-                    offset = carried.first + number
-                    if matches(*carried.looks(number)):
+                at = carried.first + carried.messages
+                if tags is not None and not carried.may_have_tag(tags):
+                    if found and in_one_piece:
+                        return found, carried.first
+                    continue
+                for offset, (tag, headers) in enumerate(carried.looks(), carried.first):
+                    if matches(tag, headers):
                         found.append(offset)
                         if len(found) == limit:
                             return found, offset + 1
                     elif found and in_one_piece:
                         return found, offset
-                at = carried.first + carried.messages
         return found, end
 
     def _pass_over(self, claim: Claim, passed: Ranges) -> None:

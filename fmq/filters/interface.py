@@ -25,6 +25,10 @@ class Filter(Protocol):
     def normal(self) -> str:
         """Return the text in its normal form, which is the same for all equal filters."""
 
+    @property
+    def tags_in_bytes(self) -> tuple[bytes, ...] | None:
+        """Return the tags of which a message must have one, as UTF-8; None if that is not all."""
+
     def matches_message(self, tag: str | None, headers: Mapping[str, str] | None) -> bool:
         """Return whether the group wants a message with this tag and these headers."""
 

@@ -36,6 +36,11 @@ class SqlFilter:
         except ValueError:  # of reading a number
             return False
 
+    @property
+    def tags_in_bytes(self) -> tuple[bytes, ...] | None:
+        """Return None: headers decide."""
+        return None
+
     def matches_message(self, tag: str | None, headers: Mapping[str, str] | None) -> bool:
         """Return whether the condition is true; the header `TAGS` of it is the message's tag."""
         if headers is None:

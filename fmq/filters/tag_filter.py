@@ -28,6 +28,11 @@ class TagFilter:
 
     kind: ClassVar[str] = "tags"
 
+    @property
+    def tags_in_bytes(self) -> tuple[bytes, ...] | None:
+        """Return the tags that are wanted, as UTF-8; None for all."""
+        return None if self._wanted is None else tuple(tag.encode() for tag in self._wanted)
+
     def matches(self, tag: str | None) -> bool:
         """Return whether `tag` is wanted. A message without a tag is, if all are."""
         wanted = self._wanted

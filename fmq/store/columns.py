@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Iterable
 from functools import lru_cache
 from io import BytesIO
 from itertools import accumulate, pairwise, repeat
@@ -101,6 +102,11 @@ class Pieces:
             return [None if size == NONE else read(size).decode() for size in lengths]
         except UnicodeDecodeError as error:
             raise BadColumns(f"a column of text is not UTF-8: {error}") from None
+
+    def has_any(self, words: Iterable[bytes]) -> bool:
+        """Return whether one of `words` occurs anywhere in the pieces: if not, no piece is one."""
+        find, start, end = self._data.find, self._start, self.end
+        return any(find(word, start, end) >= 0 for word in words)
 
     def lacks_one(self) -> bool:
         """Return whether one of the pieces is absent."""

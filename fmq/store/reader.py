@@ -10,12 +10,12 @@ asked for are built.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fmq.errors import Damaged, NewerFormat
 from fmq.store.batch import Batch, Stretch
-from fmq.store.columns import EqualPieces, Pieces
+from fmq.store.columns import Columns, EqualPieces, Pieces
 from fmq.store.decoding import columns_of, decode
 from fmq.store.files import Files
 from fmq.store.index import NOWHERE, Lane
@@ -47,24 +47,37 @@ def entries_of(base: int, lane: Lane, offset: int, limit: int) -> Entries:
     return Entries(base, first, lane.counts[part], lane.records[part], lane.bodies[part])
 
 
-class Carried(NamedTuple):
-    """What consecutive messages of one run carry besides their bodies; None: nothing of that."""
+class Carried:
+    """What consecutive messages of one run carry besides their bodies, decoded when it is asked
+    for.
+    """
 
-    first: int
-    messages: int
-    keys: list[str | None] | None
-    tags: list[str | None] | None
-    headers: list[dict[str, str] | None] | None
+    __slots__ = ("_columns", "_part", "first", "messages")
 
-    def key(self, number: int) -> str | None:
-        """Return the key of the message with this number."""
-        return None if self.keys is None else self.keys[number]
+    def __init__(self, first: int, messages: int, columns: Columns, part: tuple[int, int]) -> None:
+        """`part` are the numbers of the messages in the run. Raises BadColumns."""
+        self.first = first
+        self.messages = messages
+        self._columns = columns
+        self._part = part
+        columns.opened()
 
-    def looks(self, number: int) -> tuple[str | None, dict[str, str]]:
-        """Return what a filter sees of it: its tag and its headers."""
-        tag = None if self.tags is None else self.tags[number]
-        headers = None if self.headers is None else self.headers[number]
-        return tag, headers or {}
+    def may_have_tag(self, tags: Iterable[bytes]) -> bool:
+        """Return False if no message has one of `tags`, by a look at all of them at once."""
+        pieces = self._columns.opened().tags
+        return pieces is not None and pieces.has_any(tags)
+
+    def keys(self) -> Sequence[str | None]:
+        """Return the keys of all messages."""
+        return self._columns.texts(*self._part)[0] or [None] * self.messages
+
+    def looks(self) -> Iterator[tuple[str | None, dict[str, str]]]:
+        """Yield what a filter sees of each message: its tag and its headers."""
+        nothing = [None] * self.messages
+        tags = self._columns.texts(*self._part)[1] or nothing
+        headers = self._columns.headers(*self._part) or nothing
+        for tag, header in zip(tags, headers, strict=True):
+            yield tag, header or {}
 
 
 class Reader:
@@ -137,8 +150,7 @@ class Reader:
                 else:
                     run, data = self.head(entries.base, place)
                     columns = columns_of(data, 0, run)
-                part = low - first, high - first
-                yield Carried(low, high - low, *columns.texts(*part), columns.headers(*part))
+                yield Carried(low, high - low, columns, (low - first, high - first))
             except UNREADABLE as error:
                 raise refused(entries.base, place, error) from None
             first += count
