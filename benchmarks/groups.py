@@ -24,7 +24,7 @@ FILTERED, BODY = 40_000, b"x" * 2048
 
 
 def in_turn(*ways: Callable[[], int]) -> list[float]:
-    """Return the seconds for each thing that each way does: medians of rounds, one after another."""
+    """Return the seconds for each thing that each way does: medians of rounds, in turn."""
     seconds: list[list[float]] = [[] for _ in ways]
     for _ in range(ROUNDS):
         for way, found in zip(ways, seconds, strict=True):

@@ -265,6 +265,7 @@ def naive(tree: Tree, headers: dict[str, str]) -> bool:
 # --- what must hold -----------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of the strategy itself
 @settings(max_examples=500)
 @given(conditions, st.lists(headers_of_a_message, max_size=5), st.integers(0, 2**32))
 def test_a_random_condition_means_what_the_naive_evaluator_says(
