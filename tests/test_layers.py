@@ -55,6 +55,7 @@ MAY_IMPORT = {
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"}
     | {"fmq.allocation", "fmq.filters", "fmq.processes", "fmq.shutdown"},
+    "fmq.bind.forks": {"fmq.posix"},
     "fmq.remote.tls_wire": GROUND | {"fmq.network"},
     "fmq.remote.connecting": GROUND
     | {"fmq.remote", "fmq.posix", "fmq.processes", "fmq.recovery.layout", "fmq.tx.names"}

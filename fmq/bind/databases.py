@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from fmq.bind.drivers import database_at
 from fmq.bind.errors import NoMarkerTable, Unreachable
+from fmq.bind.forks import GUARD
 from fmq.bind.interface import Database, DecisionSource
 from fmq.bind.maintenance import purge_markers
 from fmq.bind.marker import RETENTION_SECONDS
@@ -114,7 +115,8 @@ class Databases:
         if not question.bound:
             return "unknown"  # it never has a marker, so the absence of one proves nothing
         try:
-            answer = database.database.check(question)
+            with GUARD.using():
+                answer = database.database.check(question)
         except Exception as error:
             database.note("asked", driver_message(error))
             self._purge_by(database, self._clock.monotonic() + RETRY_SECONDS)
@@ -188,7 +190,8 @@ class Databases:
         now = self._clock.monotonic()
         database.due = now + database.purge_every
         try:
-            purge_markers(self._engine, database.database.purge, RETENTION_SECONDS)
+            with GUARD.using():
+                purge_markers(self._engine, database.database.purge, RETENTION_SECONDS)
         except (UsageError, EngineFailed):
             return False  # closed, or a copy in a forked child
         except NoMarkerTable:

@@ -1,0 +1,54 @@
+"""No fork while a thread of fmq's has a connection to a database.
+
+SQLite counts its locks in the process. A child that inherits an open connection believes that it
+holds them, and another process may then remove what the child has committed. The threads that ask
+databases come and go by themselves, so a fork waits until none of them is at it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fmq.posix import around_forks
+
+PATIENCE_SECONDS = 5.0  # a database that does not answer does not keep a program from forking
+
+
+class ForkGuard:
+    """Keeps forks and the use of connections apart."""
+
+    def __init__(self) -> None:
+        self.patience = PATIENCE_SECONDS
+        self._changed = threading.Condition()
+        self._users = 0
+
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        """Use a connection of one's own in the block."""
+        with self._changed:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Wait until no connection is used, and let none begin."""
+        self._changed.acquire()
+        self._changed.wait_for(lambda: not self._users, self.patience)
+
+    def after_in_parent(self) -> None:
+        """Let the threads go on."""
+        self._changed.release()
+
+    def after_in_child(self) -> None:
+        """Begin anew: the threads are missing here."""
+        self.__init__()  # type: ignore[misc]
+
+
+GUARD = ForkGuard()
+around_forks(GUARD.before_fork, GUARD.after_in_parent, GUARD.after_in_child)
