@@ -54,7 +54,8 @@ class Shop:
         prepare = f"import {app}; {app}.prepare()"
         subprocess.run([sys.executable, "-c", prepare], env=self._environ, check=True)
         command = [sys.executable, "-m", "gunicorn", "-w", str(WORKERS), "-b"]
-        command += [f"unix:{self._address}", "--log-level", "critical", f"{app}:application"]
+        command += ["--graceful-timeout", "5"]
+    command += [f"unix:{self._address}", "--log-level", "critical", f"{app}:application"]
         self._log = (home / "gunicorn.log").open("wb")
         self._master = subprocess.Popen(
             [*command, *(["--preload"] if preload else [])],
