@@ -53,9 +53,9 @@ class Shop:
         self._address = str(home / "web")
         prepare = f"import {app}; {app}.prepare()"
         subprocess.run([sys.executable, "-c", prepare], env=self._environ, check=True)
-        command = [sys.executable, "-m", "gunicorn", "-w", str(WORKERS), "-b"]
-        command += ["--graceful-timeout", "5"]
-    command += [f"unix:{self._address}", "--log-level", "critical", f"{app}:application"]
+        command = [sys.executable, "-m", "gunicorn", "-w", str(WORKERS)]
+        command += ["--graceful-timeout", "5", "-b"]
+        command += [f"unix:{self._address}", "--log-level", "critical", f"{app}:application"]
         self._log = (home / "gunicorn.log").open("wb")
         self._master = subprocess.Popen(
             [*command, *(["--preload"] if preload else [])],
