@@ -134,7 +134,11 @@ def starting(path: str, wait: Callable[[float], None]) -> Iterator[None]:
                 if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
                     raise
                 wait(0.01)
-        yield
+        try:
+            yield
+        finally:
+            # Closing alone frees no lock of which the child of a fork has a copy.
+            fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)
 

@@ -197,7 +197,9 @@ class Retention:
                 if ledger.deleted.get(key[0], 0) < segment.limit:
                     firsts[key] = lane.next
 
-        def plan(state: Carryover) -> None:
+        def plan(state: Carryover) -> bool:
+            if writer.frontier.changes:
+                return False  # a seek that is not applied yet would be undone by what is carried
             # All that is planned is applied before this record, so take the planned offsets.
             carried = ledger.carried(firsts)
             carried["floor"] = floor
@@ -209,10 +211,12 @@ class Retention:
             append = Append([state])
             writer.make_room(append.size, ordinary=True, makes_room=True)
             writer.send(append)
+            return True
 
         lost: dict[tuple[str, str], int] = {}
         writer.commit_queue.flush(force=True)
-        writer.commit_queue.run(plan, Carryover(b"", 0), True)
+        while not writer.commit_queue.run(plan, Carryover(b"", 0), True):
+            writer.commit_queue.flush(force=True)
         for (group, topic), count in lost.items():
             logger.warning(
                 "the group %r has lost %s messages of the topic %r, which it had not acked: "

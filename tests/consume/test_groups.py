@@ -208,6 +208,23 @@ def test_what_retention_takes_is_counted_and_logged(
     check(disk)
 
 
+def test_a_replay_that_begins_after_an_ack_counts_what_was_skipped_and_lost_as_it_was(
+    disk: CrashDisk,
+) -> None:
+    """The segment that says what the group had acked is dropped. `check` replays what is left."""
+    with opened(disk, retain_bytes=8192, keep_unread=False) as engine:
+        for number in range(5):
+            engine.send("t", b"%d" % number)
+        engine.create_group("g", "t", at=3)
+        fill(engine, "t")
+        engine.group("g").skip("t", 0, 2, count=3)
+        fill(engine, "t")
+        fill(engine, "t")
+        (info,) = engine.groups("g")
+        assert info.skipped == 2
+    check(disk)
+
+
 def test_a_group_that_never_acked_keeps_its_messages(disk: CrashDisk) -> None:
     with opened(disk, retain_bytes=8192) as engine:
         engine.send("t", b"0")

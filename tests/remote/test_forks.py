@@ -5,13 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import fmq
 from fmq.errors import Forked
+from fmq.processes import starting
 
 JOIN_SECONDS = 30
 
@@ -116,3 +119,35 @@ def test_a_client_that_is_imported_before_the_fork_serves_many_children(
         os.waitpid(child, 0)
     bodies = sorted(each.body.decode() for each in engine.read("t", limit=999))
     assert bodies == sorted(f"{number} {i}" for number in range(4) for i in range(50))
+
+
+@contextmanager
+def forked_child() -> Iterator[None]:
+    """Fork a child that does nothing until the block has ended."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(tell)
+        os.read(told, 1)
+        os._exit(0)
+    os.close(told)
+    try:
+        yield
+    finally:
+        os.close(tell)
+        os.waitpid(child, 0)
+
+
+def no_wait(seconds: float) -> NoReturn:
+    raise AssertionError("the right to start a process is taken")
+
+
+def test_a_child_that_is_forked_while_a_process_is_started_keeps_nobody_from_it(
+    tmp_path: Path,
+) -> None:
+    """A lock of flock is that of all copies of its file, and the child has one."""
+    with ExitStack() as stack:
+        with starting(str(tmp_path), no_wait):
+            stack.enter_context(forked_child())
+        with starting(str(tmp_path), no_wait):
+            pass
