@@ -14,7 +14,7 @@ import fmq
 from fmq import ReadOnlyEngine
 from fmq.disk import Disk
 from fmq.errors import FmqError
-from fmq.testing import CrashDisk, FakeClock, FaultDisk
+from fmq.testing import CrashDisk, FakeClock, FaultDisk, PowerLoss
 from tests.small import bodies, content, flip, opened, remove
 
 SLOTS = ("checkpoint.0", "checkpoint.1")
@@ -196,6 +196,60 @@ def test_a_new_journal_without_a_checkpoint_shows_proven_messages(
     assert fmq.check("data", disk=left).ok
     opened(left).close()
     assert read(left) == [b"1", b"2"]
+
+
+def first_checkpoint(disk: CrashDisk, sync: str) -> int:
+    """Send, take the first checkpoint, and kill. Return how many operations came before it."""
+    with suppress(PowerLoss), opened(disk, sync=sync, segment_bytes=1 << 20, **QUIET) as engine:
+        for body in SENT[:5]:
+            engine.send("t", body)
+        before = disk.operations
+        with suppress(FmqError):
+            engine.checkpoint()
+        disk.stop()
+    return before
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "never"])
+def test_wherever_its_first_checkpoint_is_cut_off_a_journal_can_be_read(sync: str) -> None:
+    """No reader takes it for a lost one, whatever the power cut or the kill leaves.
+
+    Method: the power fails at each operation of the first checkpoint, in every way.
+    """
+    whole = CrashDisk()
+    operations = range(first_checkpoint(whole, sync), whole.operations)
+    assert len(operations) >= 4, whole.history  # slot, its name, part, its name
+    proven = read_all(whole.after_kill())
+    assert proven == SENT[:5]
+    for crash_at in operations:
+        disk = CrashDisk(crash_at=crash_at)
+        first_checkpoint(disk, sync)
+        for left in (disk.after_kill(), disk.after_kill(written=False), *disk.states()):
+            shown = read_all(left)
+            assert shown == SENT[: len(shown)], f"{crash_at=} {left.loss}"
+            assert fmq.check("data", disk=left).ok, f"{crash_at=} {left.loss}"
+            with opened(left, segment_bytes=1 << 20, **QUIET) as engine:
+                recovered = bodies(engine, "t")
+            assert recovered[: len(shown)] == shown, f"{crash_at=} {left.loss}"
+            assert sync != "always" or recovered == SENT[:5], f"{crash_at=} {left.loss}"
+            assert read_all(left) == recovered
+
+
+@pytest.mark.parametrize("loss", [flipped, gone])
+def test_wherever_its_first_slot_is_lost_later_a_reader_refuses(
+    loss: Callable[[CrashDisk], Disk],
+) -> None:
+    """A sound checkpoint was there, even one of a journal without messages of its own."""
+    disk = CrashDisk()
+    with opened(disk, segment_bytes=1 << 20, **QUIET) as engine:
+        engine.create_group("g", "t")
+    with opened(disk, segment_bytes=1 << 20, **QUIET) as engine:
+        engine.send_many("t", SENT)
+    flip(disk, newest(disk), 40)
+    remove(disk, *(set(SLOTS) - {newest(disk)}))
+    with pytest.raises(FmqError) as caught:
+        read_all(disk)
+    assert type(caught.value).__name__ == "CheckpointLost"
 
 
 def test_a_reader_raises_when_slots_are_lost_after_the_writer_closed() -> None:

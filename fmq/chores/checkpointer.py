@@ -2,7 +2,9 @@
 
 The order makes it true whenever it is read. The indexes of sealed segments are on the disk already.
 Under the lock everything is noted. Then what was noted is made durable, unless it is. Then the
-part of the index is written and synced, and then the slot.
+part of the index is written and synced, and then the slot. The first checkpoint of a journal writes
+its slot before its part: a part without a slot would look like a lost checkpoint. A slot whose part
+is missing or torn is valid, and recovery builds the index again.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import NamedTuple
 
 from fmq.disk import Directory, is_full
 from fmq.errors import StorageError, StorageFull, Unreadable
+from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.checkpoint import PART, Checkpoint, CheckpointWriter
 from fmq.recovery.recover import Recovered
 from fmq.store.index_blocks import encode_unsaved
@@ -59,9 +62,14 @@ class Checkpointer:
                 # Not earlier: what was written until now is noted, too.
                 self._commit_queue.flush(force=True)
             checkpoint = noted.checkpoint
-            if noted.part:
+            if self._is_first():
+                self._slots.write(checkpoint)
+                # Even an empty one: from now on a slot that is not sound is a loss.
                 self._append_part(noted.base, noted.part, noted.part_at)
-            self._slots.write(checkpoint)
+            else:
+                if noted.part:
+                    self._append_part(noted.base, noted.part, noted.part_at)
+                self._slots.write(checkpoint)
             self._part_base, self._part_size = noted.base, checkpoint.part_size
         except BaseException:
             # The index takes as saved what the part may lack: begin the part anew next time.
@@ -101,6 +109,14 @@ class Checkpointer:
         )
         return _Noted(checkpoint, part, part_at, index.base)
 
+    def _is_first(self) -> bool:
+        """Return whether no checkpoint was ever taken here.
+
+        An old part says that there was one. Until a slot is durable again, readers must not take
+        the directory for one without a checkpoint.
+        """
+        return not self._slots.generation and not checkpoints.has_part(self._directory)
+
     def _chain_at(self, applied: int) -> int:
         journal = self._journal
         if applied == journal.written_to:
@@ -118,7 +134,8 @@ class Checkpointer:
             file = self._directory.create(name)
             new = True
         try:
-            file.write(at, (part,), sync=True)
+            if part:
+                file.write(at, (part,), sync=True)
             file.sync()
         finally:
             file.close()

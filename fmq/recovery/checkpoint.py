@@ -9,9 +9,10 @@
         24     *  JSON, see Checkpoint
 
 A checkpoint is a hint: a replay of the journal from its first segment finds all of it again. It is
-written only after the index that it names is durable. It has two positions. Replay begins at
-`scan_from`, the append with the oldest PREPARE that is still undecided. Below `applied_upto` it
-only collects what is undecided, because all else there has been applied already.
+written only after the index that it names is durable, except for the first one. It has two
+positions. Replay begins at `scan_from`, the append with the oldest PREPARE that is still undecided.
+Below `applied_upto` it only collects what is undecided, because all else there has been applied
+already.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ HEAD = Struct("<4sIIIQ")
 CRC_END = 8
 SLOTS = ("checkpoint.0", "checkpoint.1")
 PART = ".part"  # the index of the segment being written, up to the checkpoint
+TORN = "its checksum does not match"
 
 
 class Checkpoint(NamedTuple):
@@ -140,11 +142,20 @@ def read_slots(directory: Directory, store: bytes) -> Slots:
     if newest is not None:
         both = newest.generation > 1  # the first checkpoint is alone
     else:
+        with_part = has_part(directory)
+        if not with_part and unusable == {SLOTS[1]: TORN}:
+            # The first checkpoint writes its slot before its part, so it never became durable.
+            unusable = {}
         # A journal that was killed before its first checkpoint has neither slots nor a part.
-        both = bool(unusable) or any(name.endswith(PART) for name in directory.names())
+        both = bool(unusable) or with_part
     if both:
         unusable |= dict.fromkeys(missing, "it is missing")
     return Slots(newest, dict(sorted(unusable.items())))
+
+
+def has_part(directory: Directory) -> bool:
+    """Return whether there is a part of an index, which only a checkpoint writes."""
+    return any(name.endswith(PART) for name in directory.names())
 
 
 def refuse_other_store(directory: Directory, store: bytes, base: int) -> None:
@@ -181,7 +192,7 @@ def _read_both(directory: Directory) -> tuple[dict[str, bytes], dict[str, str], 
             unusable[name] = error.strerror or str(error)
         else:
             if found is None:
-                unusable[name] = "its checksum does not match"
+                unusable[name] = TORN
             else:
                 sound[name] = found
     return sound, unusable, missing
@@ -199,7 +210,9 @@ def _slot(directory: Directory, name: str) -> bytes | None:
         head = file.read(0, HEAD.size)
         if len(head) < HEAD.size:
             return None
-        _, crc, size, *_ = HEAD.unpack(head)
+        magic, crc, size, *_ = HEAD.unpack(head)
+        if magic != MAGIC:
+            return None  # the checksum does not cover it
         checked = read_checked(file, CRC_END, HEAD.size - CRC_END + size, crc)
     finally:
         file.close()
