@@ -15,6 +15,7 @@ from fmq import errors, filters
 from fmq.consume.consumer import Consumer
 from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.consume.group import Group
+from fmq.current import current_transaction
 from fmq.engine import Engine
 from fmq.errors import FmqError, RollBack
 from fmq.feedback.answers import Answer
@@ -74,6 +75,7 @@ __all__ = [
     "UndecidedTransaction",
     "check",
     "connect",
+    "current_transaction",
     "errors",
     "filters",
     "open",

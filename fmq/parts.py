@@ -119,11 +119,13 @@ class Parts:
         self._fill_catalog()
         reader = Reader(files, journal.seed, options.read_ahead_bytes)
         outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
-        self.manager = TransactionManager(writer, router, outcomes, drawn, check_open, after)
+        store = found.store.hex()
+        what = outcomes, store, drawn, check_open, after
+        self.manager = TransactionManager(writer, router, *what)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds)
         self.group_changes = changes = GroupChanges(writer, groups, self.messages)
-        decisions, store = self.manager.decisions, found.store.hex()
+        decisions = self.manager.decisions
         self.questions = questions = OpenQuestions(
             self.messages, decisions, options, store, drawn, check, check_open
         )

@@ -29,7 +29,7 @@ NAMES = """
     Answer Batch CheckLoop Consumer Delivery DeliveryBatch Engine Feedback FmqError Group GroupInfo
     Kept Mark MemberInfo Message Options Origin Outcome Problem Question QueueInfo ReadOnlyEngine
     Receipt RecoveryReport RemoteConsumer RemoteEngine Report RollBack Serving Settled Stats
-    Transaction UndecidedTransaction check connect errors filters open
+    Transaction UndecidedTransaction check connect current_transaction errors filters open
 """
 
 spec = importlib.util.spec_from_file_location("dev", ROOT / "tools" / "dev.py")

@@ -82,6 +82,9 @@ class TransactionFactory(Protocol):
         bind: Any = ...,
     ) -> Transaction: ...
 
+    @property
+    def feedback(self) -> Feedback: ...
+
 
 class DecisionSource(Protocol):
     """An engine, as far as its databases need one."""

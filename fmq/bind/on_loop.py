@@ -22,6 +22,7 @@ from fmq.bind.errors import wrong_with_statement
 from fmq.bind.transaction import BoundTransaction
 from fmq.errors import add_note
 from fmq.tx.buffer import Phase
+from fmq.tx.running import enter, leave
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class AsyncBoundTransaction(BoundTransaction):
             if self.phase is Phase.OPEN:  # the database has begun, and the block will not run
                 await in_thread(partial(super().__exit__, type(cancelled), cancelled, None))
             raise
+        enter(self)  # the thread has noted it in its own context
         return self
 
     def _begin(self, bridge: Bridge) -> None:
@@ -76,6 +78,8 @@ class AsyncBoundTransaction(BoundTransaction):
                 f"its end: it is {self.phase.value}. engine.outcome({self.tx_id!r}) has more.",
             )
             raise
+        finally:
+            leave(self)
 
 
 class Bridge:

@@ -28,6 +28,7 @@ from fmq.feedback.service import Feedback
 from fmq.message import Receipt
 from fmq.results import Outcome
 from fmq.tx.buffer import Phase
+from fmq.tx.running import enter, leave
 from fmq.tx.transaction import Transaction
 
 
@@ -39,6 +40,7 @@ class BoundTransaction(Transaction):
     _strict: bool
     _place: str
     _on_commit: Callable[[], None]
+    _ends = False  # the block is over, and its end is on its way
 
     def bind(
         self,
@@ -70,7 +72,17 @@ class BoundTransaction(Transaction):
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
+        enter(self)
         return self
+
+    def _taking(self, store: str | None) -> Transaction | None:
+        """Return this transaction while its block runs, and while the end of the block flushes.
+
+        Once it is prepared at the end, what the database's own callbacks send is not part of it.
+        """
+        if self._ends and self.phase is not Phase.OPEN:
+            return None
+        return super()._taking(store)
 
     def __exit__(
         self,
@@ -80,10 +92,13 @@ class BoundTransaction(Transaction):
     ) -> None:
         try:
             if error is None:
+                self._ends = True
                 self._commit_both()
             else:
+                leave(self)  # what is sent while it rolls back would be lost
                 self.give_up()
         finally:
+            leave(self)
             self._binding.leave()
 
     def _commit_both(self) -> None:

@@ -72,6 +72,11 @@ class RemoteManager:
         self._ids = TxIds(drawn)
         self.keeper = RemoteKeeper()
 
+    @property
+    def store(self) -> str:
+        """The id of the directory, in hex."""
+        return self._link.hello.store
+
     def begin(
         self,
         tx_id: str | None,

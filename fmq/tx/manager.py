@@ -53,13 +53,16 @@ class TransactionManager:
         writer: Writer,
         router: Router,
         outcomes: Outcomes,
+        store: str,
         drawn: bytes,
         check_open: Callable[[], None],
         after: Callable[[], None],
     ) -> None:
-        """`check_open` raises if the engine answers no questions any more. `after` is called at the
-        end of each call of a transaction that has written.
+        """`store` is the id of the directory, and `drawn` are random bytes for ids. `check_open`
+        raises if the engine answers no questions any more. `after` is called at the end of each
+        call of a transaction that has written.
         """
+        self.store = store
         self.writer = writer
         self._router = router
         self.check_open = check_open

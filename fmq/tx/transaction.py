@@ -19,6 +19,7 @@ from fmq.message import Body, Message, Receipt
 from fmq.results import Outcome
 from fmq.store.section import is_refusal
 from fmq.tx.buffer import IN_DOUBT, OPEN, Ackable, Phase, TransactionBuffer
+from fmq.tx.running import enter, leave
 
 T = TypeVar("T")
 
@@ -28,6 +29,10 @@ Receipts = Callable[[], list[Receipt]]
 
 class Coordinator(Protocol):
     """What takes the steps of transactions: a TransactionManager, here or in another process."""
+
+    @property
+    def store(self) -> str:
+        """The id of the directory, in hex."""
 
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """Commit an open transaction in one append; return how to get its receipts."""
@@ -256,7 +261,18 @@ class Transaction:
     # --- as a block -------------------------------------------------------------------------------
 
     def __enter__(self) -> Transaction:
+        enter(self)
         return self
+
+    def _taking(self, store: str | None) -> Transaction | None:
+        """Return this transaction while its block runs, if it is of `store`: see tx/running.py.
+
+        One that was prepared in its block refuses what is sent: going on without it would break
+        the promise that both happen.
+        """
+        if self.phase is COMMITTED or self.phase is ROLLED_BACK:
+            return None
+        return self if store is None or store == self._manager.store else None
 
     def __exit__(
         self,
@@ -264,6 +280,7 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        leave(self)
         if error is None:
             if self.phase is OPEN or self.phase is PREPARED:
                 self._commit_at_end()

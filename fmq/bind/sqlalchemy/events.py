@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NoReturn
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionmaker
+from sqlalchemy.orm import (
+    ORMExecuteState,
+    Session,
+    SessionTransaction,
+    SessionTransactionOrigin,
+    scoped_session,
+    sessionmaker,
+)
 
 from fmq.bind.dialects import SQLITE
 from fmq.bind.errors import BindError, InDoubt
@@ -16,6 +23,7 @@ from fmq.bind.interface import TransactionFactory
 from fmq.bind.sqlalchemy.binding import TransactionMarker, database_of
 from fmq.bind.transaction import BoundTransaction
 from fmq.tx.buffer import Phase
+from fmq.tx.running import enter, leave
 from fmq.tx.transaction import Transaction
 
 FLUSHES_MAX = 100  # SQLAlchemy itself tries as often, and then raises
@@ -85,7 +93,9 @@ class Outbox:
         self._refuse_strange(one)
         if not one.in_transaction():
             one.begin()
-        messages = self._messages_of(one)
+        return self._transaction_of(one, self._messages_of(one))
+
+    def _transaction_of(self, one: Session, messages: _SessionMessages) -> BoundTransaction:
         if messages.tx is None:
             if messages.closing:
                 raise BindError(
@@ -116,7 +126,8 @@ class Outbox:
     def _messages_of(self, session: Session) -> _SessionMessages:
         messages: _SessionMessages | None = session.info.get(self)
         if messages is None:
-            messages = session.info[self] = _SessionMessages(TransactionMarker(self._database))
+            marker = TransactionMarker(self._database)
+            messages = session.info[self] = _SessionMessages(marker, self, session)
         return messages
 
     # --- events of sessions ----------------------------------------------------------------------
@@ -130,8 +141,17 @@ class Outbox:
 
     def _after_transaction_create(self, session: Session, transaction: SessionTransaction) -> None:
         messages = self._messages_of(session)
+        if transaction.parent is None:
+            enter(messages)
         if transaction.nested and messages.tx is not None:
             messages.savepoints[transaction] = messages.tx.savepoint()
+
+    def _after_flush(self, session: Session, flush: object) -> None:
+        self._messages_of(session).has_changed = True
+
+    def _do_orm_execute(self, statement: ORMExecuteState) -> None:
+        if statement.is_insert or statement.is_update or statement.is_delete:
+            self._messages_of(statement.session).has_changed = True
 
     def _after_soft_rollback(self, session: Session, previous: SessionTransaction) -> None:
         # A flush that fails rolls back the savepoint around it, but the event names the flush only.
@@ -167,6 +187,7 @@ class Outbox:
         if transaction.parent is None:
             messages = self._messages_of(session)
             del session.info[self]
+            leave(messages)
             messages.end()
 
     def _committing(self, connection: Connection) -> None:
@@ -200,6 +221,8 @@ class Outbox:
 EVENTS = (
     "after_begin",
     "after_transaction_create",
+    "after_flush",
+    "do_orm_execute",
     "after_soft_rollback",
     "before_commit",
     "after_commit",
@@ -210,7 +233,9 @@ EVENTS = (
 class _SessionMessages:
     """The messages that are to commit with one transaction of a session."""
 
-    def __init__(self, marker: TransactionMarker) -> None:
+    def __init__(self, marker: TransactionMarker, outbox: Outbox, session: Session) -> None:
+        self._outbox = outbox
+        self._session = ref(session)  # one that is dropped gives its connection back at once
         self.marker = marker
         self.tx: BoundTransaction | None = None
         self.drop_all: Callable[[], None] = lambda: None
@@ -220,6 +245,33 @@ class _SessionMessages:
         )
         self.committed = False
         self.closing = False  # the commit has begun: a first message comes too late
+        self.has_changed = False  # rows, by a flush or a statement
+
+    def _taking(self, store: str | None) -> Transaction | None:
+        """Return the session's transaction if the program has begun it, or has changed something.
+
+        SQLAlchemy begins one for a read, too. Often nothing commits that, so what is sent in it
+        would be lost.
+        """
+        tx = self.tx
+        if tx is not None:
+            return tx._taking(store) if tx.phase is Phase.OPEN else None
+        session = self._session()
+        if session is None or self.closing or not self._is_meant(session):
+            return None
+        outbox = self._outbox
+        if store is not None and store != outbox._engine.feedback.store:
+            return None
+        return outbox._transaction_of(session, self)
+
+    def _is_meant(self, session: Session) -> bool:
+        begun = session.get_transaction()
+        if begun is None:
+            return False
+        has_begun = begun.origin is SessionTransactionOrigin.BEGIN
+        return (
+            has_begun or self.has_changed or bool(session.new or session.dirty or session.deleted)
+        )
 
     def back_to(self, savepoint: SessionTransaction) -> None:
         """Drop the messages that were sent since `savepoint`, which was rolled back.
