@@ -126,6 +126,9 @@ class Engine:
         headers: Mapping[str, str] | None = None,
         queue: int | None = None,
         producer: str | None = None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
         sync: bool | None = None,
     ) -> Receipt:
         """Append one message. It is durable and visible on return.
@@ -135,7 +138,8 @@ class Engine:
         """
         if self._refusal is not None:
             self._check()
-        sent = self._sender.one(topic, body, key, tag, headers, queue, producer)
+        extras = message_id, priority, expires_at
+        sent = self._sender.one(topic, body, key, tag, headers, queue, producer, *extras)
         writer = self._writer
         self._parts.commit_queue.run(writer.send, sent, sync)
         if not self._background:

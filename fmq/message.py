@@ -42,10 +42,18 @@ class _MessageFields(NamedTuple):
     """A dict if the message was read."""
     offset: int | None = None
     origin: Origin | None = None
+    message_id: str | None = None
+    """The id under which it was sent once."""
+    priority: int | None = None
+    """From 0 to 9, of which 9 comes first."""
+    expires_at: datetime | None = None
+    """When no consumer gets it any more."""
 
 
 class Message(_MessageFields):
-    """A body with its optional key, tag and headers. One that was read also has its place."""
+    """A body and what it carries: key, tag, headers, id, priority, expiry; each is optional. One
+    that was read also has its place.
+    """
 
     __slots__ = ()
 
@@ -59,11 +67,14 @@ class Message(_MessageFields):
             headers: Mapping[str, str] | None = None,
             offset: int | None = None,
             origin: Origin | None = None,
+            message_id: str | None = None,
+            priority: int | None = None,
+            expires_at: datetime | None = None,
         ) -> Message: ...
 
     def __hash__(self) -> int:
         """Leave out the headers: they are a dict, which has no hash."""
-        return hash((self.body, self.key, self.tag, self.offset, self.origin))
+        return hash((self.body, self.key, self.tag, *self[4:]))
 
     @property
     def topic(self) -> str | None:
@@ -102,12 +113,16 @@ def make_messages(
     keys: Iterable[str | None] = ABSENT,
     tags: Iterable[str | None] = ABSENT,
     headers: Iterable[Mapping[str, str] | None] = ABSENT,
+    ids: Iterable[str | None] = ABSENT,
+    priorities: Iterable[int | None] = ABSENT,
+    expiries: Iterable[datetime | None] = ABSENT,
 ) -> list[Message]:
     """Return the messages of one record, from the offset `first` on.
 
     A reader makes millions of them, so the loop runs in C: `Message._make` would call Python.
     """
-    rows = zip(bodies, keys, tags, headers, count(first), repeat(origin))
+    extras = ids, priorities, expiries
+    rows = zip(bodies, keys, tags, headers, count(first), repeat(origin), *extras)
     return [*map(tuple.__new__, _MESSAGE_CLASS, rows)]
 
 

@@ -27,12 +27,12 @@ from fmq.recovery.recover import begin, check_ends
 from fmq.recovery.replay import Replay
 from fmq.startup import check_door
 from fmq.store.catalog import SUFFIX
-from fmq.store.columns import BadColumns
 from fmq.store.decoding import columns_of
 from fmq.store.index import Lane, SegmentIndex
 from fmq.store.index_blocks import BadIndex
 from fmq.store.index_file import index_in
 from fmq.store.kinds import REF_MESSAGE, Run
+from fmq.store.pieces import BadColumns
 from fmq.store.record import FIRST, LAST
 from fmq.store.scan import Finding, Scan
 from fmq.store.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name

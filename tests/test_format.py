@@ -14,7 +14,17 @@ import pytest
 
 from fmq.recovery import checkpoint, layout, mend
 from fmq.recovery.checkpoint import Checkpoint
-from fmq.store import catalog, columns, extension, index_blocks, record, segment, spares
+from fmq.store import (
+    catalog,
+    columns,
+    extension,
+    extras,
+    index_blocks,
+    pieces,
+    record,
+    segment,
+    spares,
+)
 from fmq.store.content import encode_one
 from fmq.store.decoding import decode
 from fmq.store.encoding import encode, size_of
@@ -98,7 +108,7 @@ STRUCTS = {
     "record.U16": (record.U16, "<H", 2),
     "extension.COLUMN": (extension.COLUMN, "<BI", 5),
     "extension.SIZE": (extension.SIZE, "<I", 4),
-    "columns.U32": (columns.U32, "<I", 4),
+    "pieces.U32": (pieces.U32, "<I", 4),
     "segment.HEADER": (segment.HEADER, "<4sIHHI16sQQQII", 64),
     "index_blocks.HEAD": (index_blocks.HEAD, "<4sIIIIIII16sQQI4x", 72),
     "index_blocks.HEAD_1": (index_blocks.HEAD_1, "<4sIIIIIII16sQQ", 64),
@@ -120,8 +130,10 @@ def test_the_limits_that_readers_rely_on_have_not_changed() -> None:
     assert record.HEAD_BYTES_MIN == 36
     assert record.LAG_UNKNOWN == (1 << 32) - 1
     assert record.RECORD_BYTES_MAX == 1 << 31
-    assert columns.NONE == 0xFFFF
+    assert pieces.NONE == 0xFFFF
     assert columns.COUNT_MAX == 1 << 24
+    assert (extras.MESSAGE_IDS, extras.PRIORITIES, extras.EXPIRIES) == (2, 3, 4)
+    assert (extras.NO_PRIORITY, extras.NEVER) == (0xFF, (1 << 63) - 1)
     assert (segment.STORE_BYTES, seal.SEAL_BYTES) == (16, 16)
     assert (segment.CRC_END, index_blocks.CRC_END, checkpoint.CRC_END) == (8, 8, 8)
 

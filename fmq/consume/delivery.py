@@ -109,6 +109,18 @@ class Delivery(DeliveredRange):
         return self._message.headers or {}
 
     @property
+    def message_id(self) -> str | None:
+        return self._message.message_id
+
+    @property
+    def priority(self) -> int | None:
+        return self._message.priority
+
+    @property
+    def expires_at(self) -> datetime | None:
+        return self._message.expires_at
+
+    @property
     def time(self) -> datetime | None:
         return self._message.time
 

@@ -164,11 +164,15 @@ class RemoteEngine:
         headers: Mapping[str, str] | None = None,
         queue: int | None = None,
         producer: str | None = None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
         sync: bool | None = None,
     ) -> Receipt:
         """Append one message, as `Engine.send` does."""
         self._link.check()
-        outgoing = self._sender.one(topic, body, key, tag, headers, queue, producer)
+        extras = message_id, priority, expires_at
+        outgoing = self._sender.one(topic, body, key, tag, headers, queue, producer, *extras)
         return self._send(outgoing, sync)[0]
 
     def send_many(

@@ -51,8 +51,8 @@ class RemoteQuestions:
         """Return the messages of the transaction that is asked about."""
         found = self._link.call("prepared", asked.tx_id, asked.tx)
         return [
-            Message(body, key, tag, headers, None, Origin(*where))
-            for (body, key, tag, headers), where in found
+            Message(body, key, tag, headers, None, Origin(*where), *extras)
+            for (body, key, tag, headers, *extras), where in found
         ]
 
     def count_decision(self, asked: Question) -> None:

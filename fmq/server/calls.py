@@ -89,7 +89,7 @@ def _make_all_due(host: Host, producers: list[str]) -> list[object]:
 def _prepared(host: Host, tx_id: str, number: int) -> list[object]:
     """Return the messages of an undecided transaction, as lists of values."""
     found = host.parts.manager.decisions.prepared(tx_id, number)
-    return [[[*each[:4]], [*(each.origin or ())]] for each in found]
+    return [[[*each[:4], *each[6:]], [*(each.origin or ())]] for each in found]
 
 
 def _became(host: Host, asked: list[list[Any]]) -> list[str | None]:

@@ -67,10 +67,12 @@ class Writes:
         runs = decode_runs(asked.payload, at, MESSAGE, producer, bytes_max)
         if not runs:
             raise BadFrame("a SEND of nothing")
-        extension = extension_of(Request(self._session.client, sequence, waiting))
+        request = Request(self._session.client, sequence, waiting)
+        extension = extension_of(request)
         for run in runs:
             parts.router.choose_queue(run.topic, None, run.queue)
-            run.extension = extension
+            extras = run.extension
+            run.extension = extension_of(request, extras) if extras else extension
 
         def done() -> None:
             receipts = [(run.queue, run.offset, run.position, run.count) for run in runs]

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from fmq.errors import Damaged, NewerFormat
 from fmq.message import ABSENT, Message, Origin, make_messages
 from fmq.store.columns import CARRIED, Columns
+from fmq.store.extras import has_extras
 from fmq.store.kinds import Kind
 from fmq.store.window import UNREADABLE, Window, refused
 
@@ -45,7 +46,7 @@ class Stretch(NamedTuple):
                 run = holder = window.record(place, seed)
             tx_id, producer = run.tx_id or None, run.producer or None
             origin = Origin(run.topic, run.queue, run.position, run.time_us, tx_id, producer)
-            if not holder.flags & CARRIED:
+            if not (holder.flags & CARRIED or has_extras(holder.extension)):
                 return make_messages(origin, low, bodies)
             return messages_of(window.columns(body_place, holder), bodies, origin, first, low)
         except UNREADABLE as error:
@@ -201,5 +202,10 @@ def messages_of(
     """Return messages from the offset `low` on, of the run that begins at `first`."""
     part = low - first, low - first + len(bodies)
     keys, tags = columns.texts(*part)
-    headers = columns.headers(*part)
-    return make_messages(origin, low, bodies, keys or ABSENT, tags or ABSENT, headers or ABSENT)
+    carried = keys or ABSENT, tags or ABSENT, columns.headers(*part) or ABSENT
+    if not has_extras(columns.extension):
+        return make_messages(origin, low, bodies, *carried)
+    extras = columns.extras()
+    ids, priorities = extras.ids(*part), extras.priorities(*part)
+    more = ids or ABSENT, priorities or ABSENT, extras.expiries(*part) or ABSENT
+    return make_messages(origin, low, bodies, *carried, *more)

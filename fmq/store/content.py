@@ -13,8 +13,10 @@ from zlib import crc32
 
 from fmq.errors import BadName, BadOption, TooLarge
 from fmq.message import Message
-from fmq.store.columns import COMPRESSED, COUNT_MAX, HEADERS, KEYS, LENGTHS, NONE, TAGS, U32
+from fmq.store.columns import COMPRESSED, COUNT_MAX, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.compression import RAW_BYTES_MAX, compress
+from fmq.store.extras import encode_extras
+from fmq.store.pieces import NONE, U32
 
 TEXT_BYTES_MAX = NONE - 1
 HEADERS_MAX = 1000
@@ -35,17 +37,31 @@ FIELD_NAME = re.compile(":[^:]*:")
 class Content:
     """The encoded messages of one record that has no place yet."""
 
-    __slots__ = ("bodies", "bodies_crc", "columns", "count", "flags", "raw_bytes")
+    __slots__ = ("bodies", "bodies_crc", "columns", "count", "extension", "flags", "raw_bytes")
 
     def __init__(
-        self, count: int, flags: int, columns: bytes, bodies: bytes, bodies_crc: int, raw_bytes: int
+        self,
+        count: int,
+        flags: int,
+        columns: bytes,
+        bodies: bytes,
+        bodies_crc: int,
+        raw_bytes: int,
+        extension: bytes = b"",
     ) -> None:
+        """`extension` is what the record's extension says of the messages."""
         self.count = count
         self.flags = flags
         self.columns = columns
         self.bodies = bodies
         self.bodies_crc = bodies_crc
         self.raw_bytes = raw_bytes
+        self.extension = extension
+
+    def columns_crc(self) -> int:
+        """Return the checksum that the seal of a transaction covers."""
+        crc = crc32(self.columns) if self.columns else 0
+        return crc32(self.extension, crc) if self.extension else crc
 
 
 def encode_one(body: bytes | bytearray | memoryview, compress_bytes_min: int | None) -> Content:
@@ -76,11 +92,10 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Co
 
 
 def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None) -> Content:
-    """Return the content of messages, with keys, tags and headers."""
-    bodies = encode_bodies([as_bytes(message.body) for message in messages], None)
+    """Return the content of messages, with all that they carry."""
+    given, keys, tags, with_headers, _, _, *extras = zip(*messages, strict=True)
+    bodies = encode_bodies([*map(as_bytes, given)], None)
     flags, parts = bodies.flags, [bodies.columns]
-    keys = [message.key for message in messages]
-    tags = [message.tag for message in messages]
     try:
         keyed, tagged = keys.count(None) != len(keys), tags.count(None) != len(tags)
     except (
@@ -93,13 +108,14 @@ def encode_messages(messages: Sequence[Message], compress_bytes_min: int | None)
     if tagged:
         flags |= TAGS
         parts.append(_encode_texts("tag", tags))
-    headers = [
-        None if message.headers is None else copied_headers(message.headers) for message in messages
-    ]
+    headers = [None if each is None else copied_headers(each) for each in with_headers]
     if any(headers):
         flags |= HEADERS
         parts.append(_encode_headers(headers))
-    return _content(len(messages), flags, b"".join(parts), bodies.bodies, compress_bytes_min)
+    columns = b"".join(parts)
+    content = _content(len(messages), flags, columns, bodies.bodies, compress_bytes_min)
+    content.extension = encode_extras(*extras)
+    return content
 
 
 def encode_items(items: Sequence[Message | bytes], compress_bytes_min: int | None) -> Content:

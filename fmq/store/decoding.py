@@ -9,7 +9,7 @@ from struct import error as StructError
 
 from fmq.store.columns import COMPRESSED, COUNT_MAX, Columns
 from fmq.store.content import Content
-from fmq.store.extension import extension_before
+from fmq.store.extension import extension_before, without_request
 from fmq.store.kinds import (
     MESSAGE,
     REF_MESSAGE,
@@ -105,6 +105,8 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
     if isinstance(record, Run):
         record.queue = queue
         record.bodies_crc = bodies_crc
+        if extension and record.tx:
+            record.columns_crc = zlib.crc32(extension, record.columns_crc)
         if kind != REF_MESSAGE and not flags & COMPRESSED:
             record.raw_bytes = size - head_size
     elif isinstance(record, Carryover):
@@ -340,11 +342,12 @@ def _parts(data: bytes, at: int, run: Run) -> tuple[bytes, bytes]:
 def columns_of(data: bytes, at: int, run: Run) -> Columns:
     """Return the columns of `run`, which is sound and at `data[at]`. A REF_MESSAGE has none."""
     columns, bodies = _parts(data, at, run)
-    return Columns(run.count, run.flags, columns, bodies, run.raw_bytes)
+    return Columns(run.count, run.flags, columns, bodies, run.raw_bytes, run.extension)
 
 
 def content_of(data: bytes, at: int, run: Run) -> Content:
     """Return the content of `run`, to be written again as it is."""
     columns, bodies = _parts(data, at, run)
     flags = run.flags & ~(FIRST | LAST | EXTENDED)
-    return Content(run.count, flags, columns, bodies, run.bodies_crc, run.raw_bytes)
+    extension = without_request(run.extension) if run.extension else b""
+    return Content(run.count, flags, columns, bodies, run.bodies_crc, run.raw_bytes, extension)

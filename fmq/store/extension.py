@@ -4,7 +4,7 @@ An extension is the last part of the head, so a reader that wants nothing of it 
 it is without one:
 
     offset  size  field
-         0     1  number      of the column, see Extra
+         0     1  number      of the column: 1 is REQUEST, the others are in extras.py
          1     4  size        of its bytes
          5     *  its bytes; then the next column
          .     4  the size of the whole extension, these four bytes included
@@ -25,6 +25,7 @@ COLUMN = Struct("<BI")
 SIZE = Struct("<I")
 REQUEST = 1  # the number of a column: which request of a client the record carries out
 REQUEST_COLUMN = Struct("<16sQHI")
+REQUEST_BYTES = COLUMN.size + REQUEST_COLUMN.size + SIZE.size  # of an extension with nothing else
 WAITING_MAX = 1023
 
 
@@ -41,9 +42,26 @@ class Request(NamedTuple):
     requests: int = 1
 
 
-def extension_of(request: Request) -> bytes:
-    """Return the extension of the record that carries out `request`."""
-    return encode_extension({REQUEST: REQUEST_COLUMN.pack(*request)})
+def extension_of(request: Request, extension: bytes = b"") -> bytes:
+    """Return the extension of the record that carries out `request`, with the columns of
+    `extension`.
+    """
+    said = {REQUEST: REQUEST_COLUMN.pack(*request)}
+    return encode_extension(said | decode_extension(extension) if extension else said)
+
+
+def without_request(extension: bytes) -> bytes:
+    """Return the extension without the request, which another record does not carry out."""
+    if is_request_only(extension):
+        return b""
+    columns = decode_extension(extension)
+    columns.pop(REQUEST, None)
+    return encode_extension(columns)
+
+
+def is_request_only(extension: bytes) -> bool:
+    """Return whether the extension says nothing of messages. It costs no decoding."""
+    return len(extension) == REQUEST_BYTES and extension[0] == REQUEST
 
 
 def request_in(extension: bytes) -> Request | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fmq.message import Message, Origin, make_messages
 from fmq.store.batch import Batch, messages_of
-from fmq.store.columns import CARRIED, Columns
+from fmq.store.columns import Columns
 from fmq.store.content import Content
 
 LATEST_RUN_BYTES_MAX = 64 << 10
@@ -25,9 +25,8 @@ class LatestRun:
     def __init__(self, offset: int, content: Content, origin: Origin) -> None:
         self.offset = offset
         self.counts = (content.count,)
-        self._columns = Columns(
-            content.count, content.flags, content.columns, content.bodies, content.raw_bytes
-        )
+        stored = content.columns, content.bodies, content.raw_bytes, content.extension
+        self._columns = Columns(content.count, content.flags, *stored)
         self._origin = origin
 
     def batch(self, limit: int) -> Batch:
@@ -39,6 +38,6 @@ class LatestRun:
         self, place: int, seed: int, bodies: Sequence[bytes], first: int, low: int
     ) -> list[Message]:
         """Return messages of the record as a Stretch does."""
-        if self._columns.flags & CARRIED:
+        if self._columns.carries():
             return messages_of(self._columns, bodies, self._origin, first, low)
         return make_messages(self._origin, low, bodies)

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 from fmq.errors import Damaged, NewerFormat
 from fmq.store.batch import Batch, Stretch
-from fmq.store.columns import Columns, EqualPieces, Pieces
+from fmq.store.columns import Columns
 from fmq.store.decoding import columns_of, decode
 from fmq.store.files import Files
 from fmq.store.index import NOWHERE, Lane
 from fmq.store.kinds import REF_MESSAGE, Record, Run
+from fmq.store.pieces import EqualPieces, Pieces
 from fmq.store.record import HEAD_BYTES_MIN, BadRecord
 from fmq.store.segment import segment_name
 from fmq.store.window import PUBLISHED, REFERRED, UNREADABLE, Window, refused

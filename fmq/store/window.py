@@ -13,19 +13,11 @@ from struct import error as StructError
 from zlib import crc32
 
 from fmq.errors import Damaged, NewerFormat
-from fmq.store.columns import (
-    COMPRESSED,
-    LENGTHS,
-    BadColumns,
-    Columns,
-    EqualPieces,
-    Pieces,
-    array_in,
-    pieces_of,
-)
+from fmq.store.columns import COMPRESSED, LENGTHS, Columns
 from fmq.store.decoding import columns_of, decode
 from fmq.store.index import NOWHERE
 from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind, Run
+from fmq.store.pieces import BadColumns, EqualPieces, Pieces, array_in, pieces_of
 from fmq.store.record import (
     COMMON,
     HEAD_BYTES_MIN,

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fmq.store.columns import HEADERS, KEYS, NONE, TAGS, Columns, Part
+from fmq.store.columns import HEADERS, KEYS, TAGS, Columns
 from fmq.store.index import LaneKey
 from fmq.store.kinds import Run
+from fmq.store.pieces import NONE, Part
 from fmq.table.entries import Column
 from fmq.table.schema import HEADERS as HEADERS_TYPE
 from fmq.table.schema import TIME

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from fmq.errors import Damaged, NewerFormat
-from fmq.store.columns import BadColumns, Columns
+from fmq.store.columns import Columns
 from fmq.store.decoding import columns_of, decode
 from fmq.store.kinds import REF_MESSAGE, Run
+from fmq.store.pieces import BadColumns
 from fmq.store.record import (
     HEAD_BYTES_MIN,
     PREFIX_BYTES,

@@ -8,7 +8,6 @@ once they are durable.
 from __future__ import annotations
 
 from collections.abc import Callable
-from zlib import crc32
 
 from fmq.store.content import Content, encode_bodies, encode_items, in_records
 from fmq.store.extension import extension_of
@@ -33,7 +32,7 @@ def runs_of(
             run = Run(kind, topic, number, 0, content.count, 0, 0, tx_id, producer)
             run.content, run.raw_bytes = content, content.raw_bytes
             run.bodies_crc = content.bodies_crc
-            run.columns_crc = crc32(content.columns) if content.columns else 0
+            run.columns_crc, run.extension = content.columns_crc(), content.extension
             runs.append(run)
     return runs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from enum import Enum
 from functools import partial
 from typing import Any, NoReturn, Protocol
@@ -13,6 +14,7 @@ from fmq.errors import WrongState
 from fmq.message import Body, Message
 from fmq.store.content import as_bytes, copied_headers, split_bodies
 from fmq.store.extension import Request
+from fmq.store.extras import EXTRA_BYTES
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
 from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
@@ -20,6 +22,7 @@ from fmq.tx.marks import MarkBuffer
 from fmq.tx.names import check_name
 from fmq.tx.router import Router
 
+NO_EXTRAS = (None, None, None)
 NAME_BYTES = 4 * 2  # of each character of a topic's name, which may be written twice
 
 
@@ -103,7 +106,7 @@ class TransactionBuffer:
         self.phase = OPEN
         self.messages = 0
         self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
-        self.plain = True  # whether all messages are bodies without key, tag and headers
+        self.plain = True  # whether all messages are bodies and carry nothing
         self.acks: list[AckRange] = []
         self.marks = MarkBuffer()
         self._held: list[Held] = []
@@ -112,6 +115,7 @@ class TransactionBuffer:
         self._savepoints: list[object] = []  # the oldest first
         self._names_bytes = len(tx_id) + (len(utf8(producer)) if producer else 0)
         self._bytes = 0
+        self._extra_bytes = 0  # of each message, once one has extras
         self._bytes_max = limits.bytes_max(self._names_bytes)
 
     # --- messages -----------------------------------------------------------------------------
@@ -124,14 +128,18 @@ class TransactionBuffer:
         tag: str | None,
         headers: Mapping[str, str] | None,
         queue: int | None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
     ) -> None:
         """Add a message."""
         body = body if type(body) is bytes else as_bytes(body)
         no_headers = headers is None or (type(headers) is dict and not headers)
-        if key is None and tag is None and no_headers:
+        extras = message_id, priority, expires_at
+        if key is None and tag is None and no_headers and extras == NO_EXTRAS:
             self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES)
         else:
-            self._add_message(topic, Message(body, key, tag, headers), queue)
+            self._add_message(topic, Message(body, key, tag, headers, None, None, *extras), queue)
 
     def send_many(
         self, topic: str, bodies: Iterable[Body | Message], queue: int | None = None
@@ -156,9 +164,20 @@ class TransactionBuffer:
     def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
         # A copy: the caller may fill the same buffer and the same dict again.
         headers = None if message.headers is None else copied_headers(message.headers)
-        message = Message(as_bytes(message.body), message.key, message.tag, headers)
+        body, extras = as_bytes(message.body), message[6:]
+        message = Message(body, message.key, message.tag, headers, None, None, *extras)
         self.plain = False  # also if it is refused
-        self._add(topic, message.key, queue, message, self._limits.size_of(message))
+        size = self._limits.size_of(message)
+        if extras != NO_EXTRAS and not self._extra_bytes:
+            size += self.messages * EXTRA_BYTES
+        back = self._extra_bytes
+        if extras != NO_EXTRAS:
+            self._extra_bytes = EXTRA_BYTES
+        try:
+            self._add(topic, message.key, queue, message, size)
+        except BaseException:
+            self._extra_bytes = back
+            raise
 
     def _add(
         self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
@@ -175,7 +194,7 @@ class TransactionBuffer:
         run = self.runs.get(place)
         if run is None:
             size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
-        size += self._bytes
+        size += self._bytes + self._extra_bytes
         count = self.messages + 1
         if size > self._bytes_max or count > self._limits.messages_max:
             self._limits.refuse(self.tx_id, size, self._bytes_max, count)
@@ -188,11 +207,11 @@ class TransactionBuffer:
     def _mark(self) -> Callable[[], None]:
         """Return a function that drops all messages that are added from now on."""
         lengths = {place: len(run) for place, run in self.runs.items()}
-        size, count = self._bytes, self.messages
+        size, extra, count = self._bytes, self._extra_bytes, self.messages
 
         def back() -> None:
             self.runs = {place: self.runs[place][:length] for place, length in lengths.items()}
-            self._bytes, self.messages = size, count
+            self._bytes, self._extra_bytes, self.messages = size, extra, count
 
         return back
 

@@ -13,13 +13,14 @@ from fmq.errors import TooLarge, TooMany
 from fmq.message import Message
 from fmq.options import Options
 from fmq.store.content import RECORD_MESSAGES_MAX, text_bytes
+from fmq.store.extras import encode_extras
 from fmq.store.kinds import AckRange, Prepare
 from fmq.store.record import utf8
 from fmq.tx.ledger import Amount, Ledger
 from fmq.tx.names import NAME_BYTES_MAX
 
 FRAME_BYTES = 512  # PREPARE and COMMIT without their names and reason
-RUN_BYTES = 184  # a run's head without its names, with its TOPIC record and padding
+RUN_BYTES = 208  # a run's head without its names, with its TOPIC record, extension and padding
 REASON_BYTES_MAX = 1024
 # What a body takes in the columns of its run, at most: its length, and an entry that says that it
 # has no key, tag or headers, if another message of the run has. And one byte for the head of
@@ -57,14 +58,18 @@ class Limits:
 
     @staticmethod
     def size_of(message: Message) -> int:
-        """Return how many bytes a message with key, tag or headers adds to an append, at most."""
+        """Return how many bytes a message and what it carries add to an append, at most.
+
+        What extras add to the other messages of their run is not counted here.
+        """
         size = len(message.body) + 16
         for what, text in (("key", message.key), ("tag", message.tag)):
             if text is not None:
                 size += len(text_bytes(what, text)) + 2
         for name, value in (message.headers or {}).items():
             size += len(text_bytes("header name", name)) + len(text_bytes("header", value)) + 4
-        return size
+        extras = encode_extras([message.message_id], [message.priority], [message.expires_at])
+        return size + len(extras)
 
     @staticmethod
     def size_of_ack(ack: AckRange) -> int:

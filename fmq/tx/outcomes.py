@@ -163,7 +163,7 @@ class Outcomes:
             run.topic, run.queue, run.position, run.time_us, tx_id, run.producer or None
         )
         found = messages_of(columns, columns.bodies(), origin, 0, 0)
-        return [Message(*each[:4], None, origin) for each in found]
+        return [each._replace(offset=None) for each in found]
 
 
 def undecided_view(entry: Entry) -> UndecidedTransaction:

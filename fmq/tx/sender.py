@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Generic, NoReturn, TypeVar
 
 from fmq.errors import TooLarge
@@ -48,6 +49,9 @@ class Sender(Generic[T]):
         headers: Mapping[str, str] | None,
         queue: int | None,
         producer: str | None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
     ) -> T:
         """Return what is made of one message."""
         known = self._router.find(topic)
@@ -58,11 +62,15 @@ class Sender(Generic[T]):
         if (
             key is None
             and tag is None
+            and message_id is None
+            and priority is None
+            and expires_at is None
             and (headers is None or (type(headers) is dict and not headers))
         ):
             content = encode_one(body, self._compress_bytes_min)
         else:
-            message = Message(body, key, tag, headers)
+            extras = message_id, priority, expires_at
+            message = Message(body, key, tag, headers, None, None, *extras)
             content = encode_messages((message,), self._compress_bytes_min)
         if content.raw_bytes > self._message_bytes_max:
             self._refuse_size(content.raw_bytes)
@@ -119,7 +127,7 @@ def append_of(topic: str, producer: str, contents: Contents) -> Append:
     runs = []
     for number, content in contents:
         run = Run(MESSAGE, topic, number, 0, content.count, 0, 0, "", producer)
-        run.content = content
+        run.content, run.extension = content, content.extension
         runs.append(run)
     return Append(runs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import NoReturn, Protocol, TypeVar
@@ -118,9 +119,13 @@ class Transaction:
         tag: str | None = None,
         headers: Mapping[str, str] | None = None,
         queue: int | None = None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
     ) -> None:
         """Add a message; no reader sees it before commit."""
-        self._buffer.send(topic, body, key, tag, headers, queue)
+        extras = message_id, priority, expires_at
+        self._buffer.send(topic, body, key, tag, headers, queue, *extras)
 
     def send_many(
         self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None

@@ -8,13 +8,15 @@ from typing import Any
 
 from fmq.message import Message, Origin
 from fmq.store.batch import Batch, messages_of
-from fmq.store.columns import BadColumns, Columns
+from fmq.store.columns import Columns
 from fmq.store.content import Content, encode_bodies, encode_messages
 from fmq.store.kinds import MESSAGE, Run
+from fmq.store.pieces import BadColumns
 from fmq.wire.frames import BadFrame
 from fmq.wire.runs import decode_runs, encode_runs
 from fmq.wire.values import decode_front, encode_front
 
+NOTHING = (None, None, None)
 ANSWER_BYTES_MAX = 4 << 20  # of bodies; a single message may be larger
 
 
@@ -57,7 +59,7 @@ def encode_batch(batch: Batch) -> bytes:
     for origin, alike in groupby(messages, lambda message: message.origin):
         assert origin is not None
         origins.append([len(list(alike)), *origin[2:]])
-    if any(each.key is not None or each.tag is not None or each.headers for each in messages):
+    if any(each[1:4] != NOTHING or each[6:] != NOTHING for each in messages):
         content: Content = encode_messages(messages, None)
     else:
         content = encode_bodies(batch.bodies, None)
@@ -72,9 +74,8 @@ def decode_batch(data: bytes, at: int = 0) -> Batch:
         (run,) = decode_runs(data, at, MESSAGE, "", 1 << 32)
         content: Any = run.content
         origins = [Origin(run.topic, run.queue, *where) for _, *where in found]
-        columns = Columns(
-            content.count, content.flags, content.columns, content.bodies, content.raw_bytes
-        )
+        stored = content.columns, content.bodies, content.raw_bytes, content.extension
+        columns = Columns(content.count, content.flags, *stored)
         counts = [count for count, *_ in found]
         runs = ReceivedRuns(columns, offset, origins, counts)
         bodies = columns.bodies()

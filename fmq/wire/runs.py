@@ -9,7 +9,8 @@ offset  size  field
     12     4  size of the bodies
     16     4  size of the bodies, once decompressed
     20     4  CRC-32 of the bodies
-    24     *  topic, columns, bodies; then the next run
+    24     4  size of the extension, only with the flag EXTENDED
+     .     *  topic, columns, extension, bodies; then the next run
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from struct import error as StructError
 from zlib import crc32
 
 from fmq.errors import BadName, TooLarge
-from fmq.store.columns import CARRIED, COMPRESSED, LENGTHS, BadColumns, Columns
+from fmq.store.columns import CARRIED, COMPRESSED, LENGTHS, Columns
 from fmq.store.content import RECORD_MESSAGES_MAX, Content
+from fmq.store.extras import check_message_columns
 from fmq.store.kinds import Kind, Run
-from fmq.store.record import utf8
+from fmq.store.pieces import BadColumns
+from fmq.store.record import EXTENDED, U32, utf8
 from fmq.tx.names import check_name
 from fmq.wire.frames import BadFrame
 
@@ -34,7 +37,11 @@ def encode_run(topic: str, queue: int, content: Content) -> tuple[bytes, ...]:
     """Return the bytes of a run that has no place yet, in parts."""
     name, columns, bodies = utf8(topic), content.columns, content.bodies
     sizes = len(columns), len(bodies), content.raw_bytes
-    head = RUN.pack(len(name), content.flags, queue, content.count, *sizes, content.bodies_crc)
+    extension = content.extension
+    flags = content.flags | EXTENDED if extension else content.flags
+    head = RUN.pack(len(name), flags, queue, content.count, *sizes, content.bodies_crc)
+    if extension:
+        return head, U32.pack(len(extension)), name, columns, extension, bodies
     return head, name, columns, bodies
 
 
@@ -60,18 +67,23 @@ def decode_runs(
         while at < len(data):
             names, flags, queue, count, columns, bodies, raw_bytes, crc = RUN.unpack_from(data, at)
             at += RUN.size
-            end = at + names + columns + bodies
+            extras = 0
+            if flags & EXTENDED:
+                (extras,) = U32.unpack_from(data, at)
+                at, flags = at + U32.size, flags ^ EXTENDED
+            end = at + names + columns + extras + bodies
             if end > len(data):
                 raise BadFrame("a run is cut short")
             topic = check_name("topic", data[at : at + names].decode())
             at += names
-            content = Content(
-                count, flags, data[at : at + columns], data[at + columns : end], crc, raw_bytes
-            )
+            stored = data[at : at + columns], data[end - bodies : end]
+            extension = data[at + columns : end - bodies]
+            content = Content(count, flags, *stored, crc, raw_bytes, extension)
             _check(content, message_bytes_max)
             run = Run(kind, topic, queue, 0, count, 0, 0, tx_id, producer)
             run.content, run.raw_bytes = content, raw_bytes
-            run.bodies_crc, run.columns_crc = crc, crc32(content.columns) if columns else 0
+            run.bodies_crc, run.columns_crc = crc, content.columns_crc()
+            run.extension = extension
             runs.append(run)
             at = end
     except (StructError, UnicodeDecodeError, BadName, BadColumns) as error:
@@ -88,8 +100,11 @@ def _check(content: Content, message_bytes_max: int) -> None:
     if content.columns and not flags & (CARRIED | LENGTHS):
         raise BadFrame("a run with columns that no flag names")
     size = len(bodies)
-    if flags:
-        columns = Columns(count, flags, content.columns, bodies, content.raw_bytes)
+    if content.extension:
+        check_message_columns(content.extension)
+    if flags or content.extension:
+        stored = content.columns, bodies, content.raw_bytes, content.extension
+        columns = Columns(count, flags, *stored)
         columns.check()
         size = sum(sizes := [*map(len, columns.bodies())])
         size_max = max(sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import strategies as st
@@ -39,6 +40,11 @@ MESSAGES = (
     Message(b"first", key="k", tag="t", headers={"a": "1", "b": ""}),
     Message(b"", key=None, tag="ä"),
     Message(b"third and longer", key=""),
+)
+EXTRA_MESSAGES = (
+    Message(b"1", message_id="order 4711 ä", priority=9),
+    Message(b"2", key="k", expires_at=datetime(2031, 5, 6, tzinfo=UTC)),
+    Message(b"3", message_id="x" * 255, priority=0),
 )
 
 
@@ -77,6 +83,10 @@ def examples() -> dict[str, Record]:
         Kind.MESSAGE, "orders", 7, 41, 3, 1_700_000_000_000_000, content=content
     )
     extended.extension = encode_extension({1: b"\x01" * 26, 9: b""})
+    extras = encode_messages(EXTRA_MESSAGES, None)
+    for name, kind in (("extras", Kind.MESSAGE), ("prepared extras", Kind.PRE_MESSAGE)):
+        records[name] = Run(kind, "orders", 7, 41, 3, 1_700, content=extras)
+        records[name].extension = extras.extension
     records["ACK"] = Acks(acks, 1_700, 64)
     changes = MarkChange("source ä", 1 << 63, b"page 3"), MarkChange("gone", 0, None)
     records["MARK"] = Marks(changes, 1_700, 64)
@@ -131,7 +141,14 @@ acks = st.builds(AckRange, texts(), texts(), u16, u64, u64)
 bodies = st.binary(max_size=40) | st.binary(max_size=4).map(lambda data: data * 50)
 optional_texts = st.none() | st.text(max_size=20)
 headers = st.none() | st.dictionaries(st.text(max_size=10), st.text(max_size=10), max_size=4)
-messages = st.builds(Message, bodies, optional_texts, optional_texts, headers)
+message_ids = st.none() | st.text(min_size=1, max_size=20)
+expiries = st.none() | st.datetimes(timezones=st.just(UTC))
+nothing = st.none()
+messages = st.builds(
+    Message,
+    *(bodies, optional_texts, optional_texts, headers, nothing, nothing),
+    *(message_ids, st.none() | st.integers(0, 9), expiries),
+)
 contents = st.builds(
     encode_messages, st.lists(messages, min_size=1, max_size=12), st.none() | st.integers(0, 100)
 )

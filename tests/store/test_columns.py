@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmq.errors import BadName, TooLarge
-from fmq.message import Message
-from fmq.store.columns import COMPRESSED, KEYS, LENGTHS, TAGS, UNIFORM_COUNT_MAX, Columns
+from fmq.message import Message, Origin
+from fmq.store.batch import messages_of
+from fmq.store.columns import COMPRESSED, KEYS, LENGTHS, TAGS, Columns
 from fmq.store.content import (
     HEADERS_MAX,
     TEXT_BYTES_MAX,
@@ -22,31 +23,27 @@ from fmq.store.content import (
     encode_one,
     split_bodies,
 )
+from fmq.store.pieces import UNIFORM_COUNT_MAX
 from tests.store.samples import messages
 
 
 def columns_of(content: Content) -> Columns:
-    return Columns(content.count, content.flags, content.columns, content.bodies, content.raw_bytes)
+    stored = content.columns, content.bodies, content.raw_bytes, content.extension
+    return Columns(content.count, content.flags, *stored)
 
 
 def came_back(content: Content) -> list[Message]:
     columns = columns_of(content)
-    nothing = [None] * content.count
-    keys, tags = columns.texts()
-    rows = zip(
-        columns.bodies(),
-        keys or nothing,
-        tags or nothing,
-        columns.headers() or nothing,
-        strict=True,
-    )
-    return [Message(*row) for row in rows]
+    columns.check()
+    origin = Origin("t", 0, 0, 0, None, None)
+    found = messages_of(columns, columns.bodies(), origin, 0, 0)
+    return [each._replace(offset=None, origin=None) for each in found]
 
 
 @given(st.lists(messages, min_size=1, max_size=30), st.none() | st.integers(0, 300))
 def test_messages_decode_to_what_was_encoded(sent: list[Message], compress: int | None) -> None:
     """Empty headers decode to no headers."""
-    expected = [Message(m.body, m.key, m.tag, m.headers or None) for m in sent]
+    expected = [m._replace(headers=m.headers or None) for m in sent]
     assert came_back(encode_messages(sent, compress)) == expected
 
 

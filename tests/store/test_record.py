@@ -11,6 +11,7 @@ from fmq.store.columns import COMPRESSED
 from fmq.store.content import encode_messages
 from fmq.store.decoding import DECODERS, columns_of, content_of, decode, durable_to_of
 from fmq.store.encoding import size_of
+from fmq.store.extension import without_request
 from fmq.store.kinds import Kind, Prepare, Record, Run
 from fmq.store.record import ALIGNMENT, BOUND, FIRST, LAG_UNKNOWN, LAST, aligned
 from tests.store.samples import (
@@ -46,6 +47,7 @@ def test_every_record_decodes_to_what_was_encoded(
             assert isinstance(again, Run)
             assert (again.bodies_crc, again.raw_bytes) == (content.bodies_crc, content.raw_bytes)
             copied = content_of(data, 0, again)
+            assert copied.extension == without_request(record.extension)
             for name in ("columns", "bodies", "bodies_crc", "count", "flags", "raw_bytes"):
                 assert getattr(copied, name) == getattr(content, name), name
     assert fields(again) == said
