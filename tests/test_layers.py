@@ -55,6 +55,8 @@ MAY_IMPORT = {
     "fmq.remote": TX
     | {"fmq.consume", "fmq.feedback", "fmq.bind", "fmq.stats", "fmq.wire", "fmq.remote"}
     | {"fmq.allocation", "fmq.filters", "fmq.processes", "fmq.shutdown"},
+    # The calls of engines, awaited: it uses the parts of both.
+    "fmq.aio": ENGINE | {"fmq", "fmq.wire", "fmq.aio"},
     "fmq.bind.forks": {"fmq.posix"},
     "fmq.remote.tls_wire": GROUND | {"fmq.network"},
     "fmq.remote.connecting": GROUND

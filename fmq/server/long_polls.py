@@ -25,7 +25,7 @@ class LongPolls:
         self._session = session
         self._load = load
         self._parts = session.host.parts
-        self.waiting: set[Waiting] = set()
+        self.waiting: set[Waiting[bytes]] = set()
         self.serves: dict[int, Callable[[Frame], None]] = {
             Op.READ: self._on_read,
             Op.ASK: self._on_ask,

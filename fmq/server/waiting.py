@@ -1,16 +1,21 @@
-"""A request that waits until there is something to answer."""
+"""A call that waits on a loop until there is something to answer, without a thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
+from typing import Generic, TypeVar
 
 from fmq.clock import Clock
 from fmq.server.host import Loop, Timer
 
+T = TypeVar("T")
+DAY = 86400.0  # a longer timer is more than some loops can take
 
-class Waiting:
-    """A request that is answered as soon as there is something, or at its end."""
+
+class Waiting(Generic[T]):
+    """A call that is answered as soon as there is something, or at its end."""
 
     def __init__(
         self,
@@ -18,7 +23,7 @@ class Waiting:
         clock: Clock,
         timeout: float,
         is_choked: Callable[[], bool],
-        look: Callable[[], bytes | None],
+        look: Callable[[], T | None],
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -35,10 +40,10 @@ class Waiting:
         self._listen = listen
         self._stop = stop
         self._timer: Timer | None = None
-        self._end: Callable[[bytes | None, Exception | None], None] | None = None
+        self._end: Callable[[T | None, Exception | None], None] | None = None
         self._is_listening = False
 
-    def begin(self, end: Callable[[bytes | None, Exception | None], None]) -> None:
+    def begin(self, end: Callable[[T | None, Exception | None], None]) -> None:
         """Look, and call `end` once, with the answer or an error."""
         self._end = end
         self._again()
@@ -46,9 +51,11 @@ class Waiting:
     def notify(self) -> None:
         """Look again, soon. From any thread, under the engine's lock."""
         if get_ident() == self._thread:
-            self._loop.call_soon(self._again)  # without the two system calls that wake a loop
+            with suppress(RuntimeError):
+                self._loop.call_soon(self._again)  # without the system calls that wake a loop
         else:
-            self._loop.call_soon_threadsafe(self._again)
+            with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+                self._loop.call_soon_threadsafe(self._again)
 
     def _again(self) -> None:
         if self._end is None:
@@ -58,7 +65,7 @@ class Waiting:
             now = self._clock.monotonic()
             if self._is_choked():
                 if now < self._deadline:
-                    self._timer = self._loop.call_later(self._deadline - now, self._again)
+                    self._timer = self._loop.call_later(min(self._deadline - now, DAY), self._again)
                     return
                 self._finish(None, None)
                 return
@@ -68,14 +75,15 @@ class Waiting:
                 self._is_listening = True
                 found = self._look()  # it may have come before there was a listener
                 if found is None:
-                    self._timer = self._loop.call_later(max(until - now, 0.0), self._again)
+                    later = min(max(until - now, 0.0), DAY)
+                    self._timer = self._loop.call_later(later, self._again)
                     return
         except Exception as error:
             self._finish(None, error)
             return
         self._finish(found, None)
 
-    def _finish(self, found: bytes | None, error: Exception | None) -> None:
+    def _finish(self, found: T | None, error: Exception | None) -> None:
         end = self._end
         self.cancel()
         if end is not None:

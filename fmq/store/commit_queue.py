@@ -131,19 +131,35 @@ class CommitQueue:
         what: A,
         then: Callable[[BaseException | None], None],
         sync: bool | None = None,
+        *,
+        here: bool = False,
     ) -> T:
         """Call `plan(what)` under the lock and return what it returns, without waiting.
 
         `then` is called once, under the lock and by the thread that writes: with None when what
         was planned is durable, or with the error that ended the engine. It must not wait, call the
-        engine or raise. The committer writes; without one the next `flush` does.
+        engine or raise. The committer writes; without one the next `flush` does. With `here` this
+        thread writes, if no other one leads: then it waits for that one write.
         """
-        self.refuse_nested(get_ident())
-        with self.lock, self.changing:
-            result = self._plan(plan, what, sync)
-            self._waiters.append(Callback(then, self._turn))
-            if not self._leader:
-                self._hand_on()
+        me = get_ident()
+        self.refuse_nested(me)
+        taken = None
+        try:
+            with self.lock, self.changing:
+                result = self._plan(plan, what, sync)
+                self._waiters.append(Callback(then, self._turn))
+                if not self._leader:
+                    if here:
+                        taken = self._take(me)
+                    else:
+                        self._hand_on()
+            if taken is not None:
+                self._lead(me, taken)
+        except BaseException as error:
+            self._stop(me, None, error)
+            if taken is None or not isinstance(error, Exception):
+                raise
+            # The engine has failed, and `then` knows.
         if self._ends:
             self.flush()
         return result

@@ -15,6 +15,7 @@ from fmq.store.journal import Append
 from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided, Run
 from fmq.tx.appends import one_phase, prepare_of, preparing, runs_of
 from fmq.tx.buffer import TransactionBuffer
+from fmq.tx.command import Command
 from fmq.tx.decisions import Decisions
 from fmq.tx.ids import IdsInUse, TxIds
 from fmq.tx.limits import Limits
@@ -96,9 +97,14 @@ class TransactionManager:
         producer: str | None,
         check_after: float | None,
         make: type[T] = Transaction,  # type: ignore[assignment]
+        *,
+        takes_id: bool = True,
     ) -> T:
-        """Return a new transaction; raise TxIdInUse if its id is in use."""
-        return make(self, self.buffer_for(tx_id, producer, check_after))
+        """Return a new transaction; raise TxIdInUse if its id is in use.
+
+        Without `takes_id` that is not looked for: `take_id` does it before the first step.
+        """
+        return make(self, self.buffer_for(tx_id, producer, check_after, takes_id=takes_id))
 
     def buffer_for(
         self,
@@ -107,6 +113,7 @@ class TransactionManager:
         check_after: float | None,
         *,
         named: bool = True,
+        takes_id: bool = True,
     ) -> TransactionBuffer:
         """Return the empty buffer of a new transaction; raise TxIdInUse if its id is in use.
 
@@ -120,8 +127,13 @@ class TransactionManager:
         else:
             tx_id = check_tx_id(tx_id)
         buffer = self._buffer(tx_id, producer, check_after_ms, named=named)
-        if not named:
-            return buffer
+        if named and takes_id:
+            self.take_id(buffer)
+        return buffer
+
+    def take_id(self, buffer: TransactionBuffer) -> None:
+        """Hold the id that the user gave a transaction; raise TxIdInUse if it is in use."""
+        tx_id = buffer.tx_id
         if self._ids.has_made(tx_id):
             raise TxIdInUse(
                 f"transaction {tx_id!r} is one that this engine has named itself; give another one "
@@ -135,7 +147,6 @@ class TransactionManager:
         except BaseException:
             self.in_use.release(buffer)
             raise
-        return buffer
 
     def _buffer(
         self, tx_id: str, producer: str | None, check_after_ms: int, *, named: bool
@@ -154,9 +165,18 @@ class TransactionManager:
 
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """Write TX_MESSAGEs, ACK and COMMIT in one append; return how to get the receipts."""
+        command = self.committing(transaction)
+        self._commit_queue.run(command.plan, command.what, sync)
+        return command.done()
+
+    def committing(self, transaction: TransactionBuffer) -> Command[Receipts]:
+        """Return the command that commits an open transaction."""
         runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
         append = Append(one_phase(transaction, runs))
-        self._commit_queue.run(self.plan_commit, (transaction, append), sync)
+        done = partial(self._committed, transaction, runs)
+        return Command(self.plan_commit, (transaction, append), done, append.size)
+
+    def _committed(self, transaction: TransactionBuffer, runs: list[Run]) -> Receipts:
         if transaction.named:
             self.in_use.release(transaction)
         return partial(receipts_of, runs)
@@ -187,10 +207,16 @@ class TransactionManager:
 
     def prepare(self, transaction: TransactionBuffer) -> None:
         """Write PREPARE and PRE_MESSAGEs in one append, durable in every mode."""
+        command = self.preparing(transaction)
+        self._commit_queue.run(command.plan, command.what, True)
+        command.done()
+
+    def preparing(self, transaction: TransactionBuffer) -> Command[None]:
+        """Return the command that prepares an open transaction."""
         runs = runs_of(PRE_MESSAGE, transaction, self._compress_bytes_min)
         append = Append(preparing(prepare_of(transaction, runs), runs))
-        self._commit_queue.run(self.plan_prepare, (transaction, append), True)
-        self.in_use.release(transaction)
+        done = partial(self.in_use.release, transaction)
+        return Command(self.plan_prepare, (transaction, append), done, append.size)
 
     def plan_prepare(self, what: tuple[TransactionBuffer, Append]) -> None:
         """Plan the append that prepares a transaction. Under the lock."""

@@ -54,11 +54,7 @@ class Sender(Generic[T]):
         expires_at: datetime | None = None,
     ) -> T:
         """Return what is made of one message."""
-        known = self._router.find(topic)
-        topic = check_name("topic", topic) if known is None else known.name
-        alone = queue is None and known is not None and len(known.queues) == 1
-        number = 0 if alone else self._router.choose_queue(topic, key, queue)
-        producer = "" if producer is None else check_producer(producer)
+        topic, number, producer = self.target(topic, key, queue, producer)
         if (
             key is None
             and tag is None
@@ -72,8 +68,27 @@ class Sender(Generic[T]):
             extras = message_id, priority, expires_at
             message = Message(body, key, tag, headers, None, None, *extras)
             content = encode_messages((message,), self._compress_bytes_min)
-        if content.raw_bytes > self._message_bytes_max:
-            self._refuse_size(content.raw_bytes)
+        self.check_size(content.raw_bytes)
+        return self._make(topic, producer, ((number, content),))
+
+    def target(
+        self, topic: str, key: str | None, queue: int | None, producer: str | None
+    ) -> tuple[str, int, str]:
+        """Return the topic, the queue and the producer of one message."""
+        known = self._router.find(topic)
+        topic = check_name("topic", topic) if known is None else known.name
+        alone = queue is None and known is not None and len(known.queues) == 1
+        number = 0 if alone else self._router.choose_queue(topic, key, queue)
+        return topic, number, "" if producer is None else check_producer(producer)
+
+    def check_size(self, size: int) -> None:
+        """Raise TooLarge for a message of so many bytes."""
+        if size > self._message_bytes_max:
+            self._refuse_size(size)
+
+    def joined(self, topic: str, number: int, producer: str, bodies: list[bytes]) -> T:
+        """Return what is made of bodies of several calls, as one content."""
+        content = encode_bodies(bodies, self._compress_bytes_min)
         return self._make(topic, producer, ((number, content),))
 
     def many(

@@ -227,22 +227,8 @@ class Transaction:
         """Take a step to the phase `after`. A typed refusal leaves everything as it was; any other
         exception may have come before or after the bytes were durable.
         """
-        buffer = self._buffer
-        before = buffer.phase
-        if before is not OPEN:
-            buffer.phase = IN_DOUBT  # an open one is in doubt once its append is planned
-        try:
-            result = take(buffer)
-        except (EngineFailed, OutcomeUnknown):
-            raise
-        except BaseException as error:
-            if is_refusal(error):
-                buffer.refused(before)
-            raise
-        buffer.phase = after
-        if after is PREPARED:
-            self._was_prepared = True
-        return result
+        with Stepping(self, after):
+            return take(self._buffer)
 
     def _is_undecided(self) -> bool:
         """Return whether it waits for a decision; one that did not return may be made again."""
@@ -327,6 +313,46 @@ class Transaction:
 
     def __repr__(self) -> str:
         return f"<Transaction {self.tx_id} {self.phase.value}, {self.messages} messages>"
+
+
+class Stepping:
+    """A block around one step of a transaction, which keeps its phase."""
+
+    __slots__ = ("_after", "_before", "_transaction")
+
+    def __init__(self, transaction: Transaction, after: Phase) -> None:
+        self._transaction = transaction
+        self._after = after
+        self._before = OPEN
+
+    def __enter__(self) -> Stepping:
+        buffer = self._transaction._buffer
+        self._before = buffer.phase
+        if self._before is not OPEN:
+            buffer.phase = IN_DOUBT  # an open one is in doubt once its append is planned
+        return self
+
+    def refused(self) -> None:
+        """Note that everything is as it was before the step."""
+        self._transaction._buffer.refused(self._before)
+
+    def done(self) -> None:
+        """Note that the step was taken."""
+        transaction = self._transaction
+        transaction._buffer.phase = self._after
+        if self._after is PREPARED:
+            transaction._was_prepared = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.done()
+        elif is_refusal(error) and not isinstance(error, (EngineFailed, OutcomeUnknown)):
+            self.refused()
 
 
 B = TypeVar("B", bound=Transaction)

@@ -1,0 +1,31 @@
+"""fmq for asyncio: the names of fmq, with calls that are awaited.
+
+    import fmq.aio
+
+    async with fmq.aio.open("shop") as engine:
+        await engine.send("audit", b"started")
+        async with engine.transaction() as tx:
+            tx.send("orders", b"order 1")
+
+What the coroutines of a loop write in one of its turns shares one sync. `docs/asyncio.md` has more.
+"""
+
+from fmq.aio.consumer import AsyncConsumer
+from fmq.aio.delivery import AsyncDelivery, AsyncDeliveryBatch
+from fmq.aio.engine import AsyncEngine
+from fmq.aio.handles import AsyncFeedback, AsyncGroup, AsyncTopic
+from fmq.aio.opening import of, open
+from fmq.aio.transaction import AsyncTransaction
+
+__all__ = [
+    "AsyncConsumer",
+    "AsyncDelivery",
+    "AsyncDeliveryBatch",
+    "AsyncEngine",
+    "AsyncFeedback",
+    "AsyncGroup",
+    "AsyncTopic",
+    "AsyncTransaction",
+    "of",
+    "open",
+]

@@ -1,0 +1,76 @@
+"""One call that waits on a loop: it gets exactly one answer, and a cancellation loses none.
+
+What a call has not handed over yet, a cancellation takes back. What is on its way to the disk, or
+to the engine process, cannot be unwritten: then the cancelled call waits for the answer all the
+same, which takes a sync, and raises its CancelledError with a note about what came of it.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, CancelledError, Future
+from collections.abc import Callable
+from typing import Any
+
+from fmq.errors import add_note
+
+
+class Call:
+    """A call of a coroutine that waits for its answer. Only the thread of the loop touches it."""
+
+    __slots__ = ("error", "future", "has_begun", "is_settled", "result")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.future: Future[Any] = loop.create_future()
+        self.has_begun = False
+        """Whether it is on its way, so that it will have an answer."""
+        self.is_settled = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def is_dropped(self) -> bool:
+        """Return whether it was cancelled before it began, so that nothing is to be done."""
+        return not self.has_begun and self.future.cancelled()
+
+    def settle(self, result: Any, error: BaseException | None = None) -> None:
+        """Give it its answer."""
+        if self.is_settled:
+            return
+        self.is_settled = True
+        self.result, self.error = result, error
+        future = self.future
+        if future.done():
+            return  # its coroutine was cancelled, and has not run since
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
+async def end_of(
+    call: Call, cancelled: CancelledError, note: Callable[[Call], str] | None = None
+) -> None:
+    """Wait for the answer of a call that was cancelled, if it has begun, and raise `cancelled`."""
+    loop = call.future.get_loop()
+    if not call.has_begun:
+        call.future.cancel()
+        raise cancelled
+    while not call.is_settled:
+        call.future = loop.create_future()
+        try:
+            await call.future
+        except CancelledError:
+            continue  # anyio cancels at each await
+        except BaseException:
+            break
+    if note is not None:
+        add_note(cancelled, note(call))
+    raise cancelled from call.error
+
+
+def written(call: Call) -> str:
+    """Say what became of what a cancelled call has written."""
+    came = "The cancellation came while this call wrote, which cannot be taken back: "
+    if call.error is None:
+        return f"{came}it is done ({call.result!r:.300})."
+    return f"{came}it raised {type(call.error).__name__}, as is said above."

@@ -1,0 +1,102 @@
+"""What a poll on a loop hands out: the deliveries of fmq, whose acks are awaited."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from fmq.aio.calls import end_of, written
+from fmq.consume import delivery as blocking
+from fmq.message import Message
+
+D = TypeVar("D", blocking.Delivery, blocking.DeliveryBatch)
+
+
+class AsyncRange(Generic[D]):
+    """Consecutive messages of one queue that are acked or given back together."""
+
+    __slots__ = ("_delivery", "_side")
+
+    def __init__(self, side: Any, delivery: D) -> None:
+        self._side = side
+        self._delivery: D = delivery
+
+    @property
+    def topic(self) -> str:
+        return self._delivery.topic
+
+    @property
+    def queue(self) -> int:
+        return self._delivery.queue
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first message."""
+        return self._delivery.offset
+
+    async def ack(self, *, sync: bool | None = None) -> None:
+        """Record that the group is done with it. The ack is durable on return, as a send is.
+
+        `sync` overrides the engine's option. Raises LeaseLost if it was redelivered meanwhile.
+        """
+        call = self._side.ack(self._delivery, sync)
+        try:
+            await call.future
+        except CancelledError as cancelled:
+            await end_of(call, cancelled, written)
+
+    async def release(self) -> None:
+        """Give it back. The next poll of any consumer of the group redelivers it."""
+        await self._side.release(self._delivery)
+
+    def __repr__(self) -> str:
+        return repr(self._delivery)
+
+
+class AsyncDelivery(AsyncRange[blocking.Delivery]):
+    """One message handed to one consumer. Made by `consumer.poll`."""
+
+    __slots__ = ()
+
+    @property
+    def message(self) -> Message:
+        return self._delivery.message
+
+    @property
+    def body(self) -> bytes:
+        return self._delivery.body
+
+    @property
+    def key(self) -> str | None:
+        return self._delivery.key
+
+    @property
+    def tag(self) -> str | None:
+        return self._delivery.tag
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._delivery.headers
+
+    @property
+    def time(self) -> datetime | None:
+        return self._delivery.time
+
+
+class AsyncDeliveryBatch(AsyncRange[blocking.DeliveryBatch]):
+    """Consecutive messages of one queue, acked together. Made by `consumer.poll_batch`."""
+
+    __slots__ = ()
+
+    @property
+    def bodies(self) -> tuple[bytes, ...]:
+        return self._delivery.bodies
+
+    @property
+    def messages(self) -> list[Message]:
+        return self._delivery.messages
+
+    def __len__(self) -> int:
+        return len(self._delivery)

@@ -1,0 +1,374 @@
+"""An engine whose calls are awaited, in this process or in another one."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from inspect import iscoroutinefunction
+from types import TracebackType
+from typing import Any
+
+from fmq.aio.calls import end_of, written
+from fmq.aio.consumer import AsyncConsumer
+from fmq.aio.handles import AsyncFeedback, AsyncGroup, AsyncTopic
+from fmq.aio.local import LocalSide
+from fmq.aio.transaction import AsyncTransaction
+from fmq.allocation import Strategy
+from fmq.consume.changing import At
+from fmq.consume.consumer import OnChange, check_membership
+from fmq.consume.membership import check_member
+from fmq.errors import WrongState
+from fmq.filters import Filter
+from fmq.message import Body, Decision, Mark, Message, Receipt
+from fmq.options import Options
+from fmq.processes import new_member
+from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.server.serving import Serving
+from fmq.stats import Stats
+from fmq.store.batch import Batch
+
+
+class AsyncEngine:
+    """A directory, as the coroutines of one loop use it. Made by `fmq.aio.open`, `connect`, `of`.
+
+    A loop that has closed makes room for the next one, so that an object of a module serves each
+    `asyncio.run` in turn. Of loops that run at the same time each has its own: `fmq.aio.of`.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._made: Any = None
+
+    @property
+    def _side(self) -> Any:
+        """Return the engine as the running loop uses it."""
+        if asyncio.get_running_loop() is not self._loop:
+            self._meet(asyncio.get_running_loop())
+        return self._made
+
+    def _meet(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            raise WrongState(
+                "this object belongs to another event loop, which is not closed. Nothing was "
+                "changed; fmq.aio.of(...) gives each loop its own, of the same engine."
+            )
+        self._made = LocalSide(self._engine, loop)
+        self._loop = loop
+
+    async def _run(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        return await self._side.threads.run(function, *args, **named)
+
+    # --- sending --------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        queue: int | None = None,
+        producer: str | None = None,
+        sync: bool | None = None,
+    ) -> Receipt:
+        """Append one message. It is durable and visible on return.
+
+        All that the coroutines of a loop send in one of its turns shares one sync.
+        """
+        call = self._side.send(topic, body, key, tag, headers, queue, producer, sync)
+        try:
+            return await call.future  # type: ignore[no-any-return]
+        except CancelledError as cancelled:
+            await end_of(call, cancelled, written)
+            raise
+
+    async def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        *,
+        queue: int | None = None,
+        producer: str | None = None,
+        sync: bool | None = None,
+    ) -> list[Receipt]:
+        """Append bodies or Messages, all or none of them. Return one receipt for each record."""
+        call = self._side.send_many(topic, bodies, queue, producer, sync)
+        if call is None:
+            return []
+        try:
+            return await call.future  # type: ignore[no-any-return]
+        except CancelledError as cancelled:
+            await end_of(call, cancelled, written)
+            raise
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        *,
+        tx_id: str | None = None,
+        producer: str | None = None,
+        check_after: float | None = None,
+        bind: Any = None,
+    ) -> Any:
+        """Return a new transaction over any topics. As an `async with` block it commits at its end.
+
+        With `bind`, a connection of asyncio to the user's database, both commit, or neither does.
+        A `tx_id` is held from the beginning of the block on, or from `await` or the first step.
+        """
+        side, engine = self._side, self._engine
+        if bind is not None:
+            return engine.transaction(
+                tx_id=tx_id, producer=producer, check_after=check_after, bind=bind
+            )
+        side.check()
+        takes_id = tx_id is not None
+        tx = engine._manager.begin(tx_id, producer, check_after, takes_id=False)
+        return AsyncTransaction(side, tx, takes_id=takes_id)
+
+    async def outcome(self, tx_id: str) -> Outcome:
+        """Return whether a transaction is undecided, committed or rolled back, and why."""
+        found: Outcome = await self._run(self._engine.outcome, tx_id)
+        return found
+
+    async def undecided(self) -> list[UndecidedTransaction]:
+        """Return the sealed transactions that wait for their decision, the oldest first."""
+        found: list[UndecidedTransaction] = await self._run(self._engine.undecided)
+        return found
+
+    async def decide(
+        self,
+        tx_id: str,
+        decision: Decision,
+        *,
+        reason: str | None = None,
+        decided_by: str | None = None,
+        seal: str | None = None,
+        sync: bool | None = None,
+    ) -> Outcome:
+        """Commit or roll back an undecided transaction, in its producer's place."""
+        named = {"reason": reason, "decided_by": decided_by, "seal": seal, "sync": sync}
+        found: Outcome = await self._run(self._engine.decide, tx_id, decision, **named)
+        return found
+
+    @property
+    def feedback(self) -> AsyncFeedback:
+        """Return the feedback service, where producers take questions and answer them."""
+        return AsyncFeedback(self._side, self._engine.feedback)
+
+    def checker(self, producer: str) -> Callable[[Any], Any]:
+        """Register the decorated function as a checker for the transactions of `producer`.
+
+        It takes a Question and returns "commit", "rollback" or "unknown". A thread calls it; one
+        that is a coroutine function runs on this loop.
+        """
+        loop, register = self._side.loop, self._engine.checker(producer)
+
+        def registered(check: Any) -> Any:
+            register(_on_loop(loop, check) if iscoroutinefunction(check) else check)
+            return check
+
+        return registered
+
+    async def settle(self, *, timeout: float = 30.0) -> Settled:
+        """Ask the registered checkers about all that is undecided now. Return what came of it."""
+        found: Settled = await self._side.threads.long(self._engine.settle, timeout=timeout)
+        return found
+
+    async def send_in_transaction(
+        self,
+        messages: Iterable[tuple[str, Body | Message]],
+        local: Callable[..., Any],
+        *,
+        producer: str | None = None,
+        tx_id: str | None = None,
+        check_after: float | None = None,
+    ) -> Outcome:
+        """Prepare `messages`, pairs of topic and body, call `local`, and decide as it answers.
+
+        `local` returns "commit", "rollback" or "unknown". A thread calls it; one that is a
+        coroutine function runs on this loop. If it raises, the checker is asked later.
+        """
+        side = self._side
+        call = _on_loop(side.loop, local) if iscoroutinefunction(local) else local
+        names = {"producer": producer, "tx_id": tx_id, "check_after": check_after}
+        send = partial(self._engine.send_in_transaction, messages, call, **names)
+        found: Outcome = await side.threads.long(send)
+        return found
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def read(
+        self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
+    ) -> list[Message]:
+        """Return the messages of `queue` from `offset`, at most `limit`; wait `timeout` seconds."""
+        return await self._side.read(topic, queue, offset, limit, timeout)  # type: ignore[no-any-return]
+
+    async def read_batch(
+        self,
+        topic: str,
+        *,
+        queue: int = 0,
+        offset: int = 0,
+        limit: int = 1000,
+        timeout: float = 0.0,
+    ) -> Batch | None:
+        """Return the same as one Batch, which has the bodies; None if there are no messages."""
+        found: Batch | None = await self._side.read_batch(topic, queue, offset, limit, timeout)
+        return found
+
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        lease_seconds: float | None = None,
+        member: str | None = None,
+        strategy: str | Strategy | None = None,
+        ordered: bool = False,
+        strict: bool = False,
+        on_change: OnChange | None = None,
+        filter: Filter | None = None,
+    ) -> AsyncConsumer:
+        """Return a member of `group`, which shares the messages of `topics`.
+
+        It joins the group when its `async with` block begins, or at its first poll.
+        """
+        side, engine = self._side, self._engine
+        side.check()
+        names, group, lease = check_membership(topics, group, lease_seconds, engine.options)
+        name = new_member() if member is None else member
+        check_member(name, names, strategy, ordered=ordered, strict=strict, is_told=False)
+        join = partial(
+            engine.consumer,
+            names,
+            group=group,
+            lease_seconds=lease,
+            member=name,
+            strategy=strategy,
+            ordered=ordered,
+            strict=strict,
+            on_change=on_change,
+            filter=filter,
+        )
+        return AsyncConsumer(side, join, names, group, name)
+
+    # --- topics and groups ----------------------------------------------------------------------
+
+    async def create_topic(
+        self, name: str, *, queues: int | None = None, retain_seconds: float | None = None
+    ) -> AsyncTopic:
+        """Make a topic before its first message, once: else TopicExists is raised."""
+        make = partial(self._engine.create_topic, queues=queues, retain_seconds=retain_seconds)
+        return AsyncTopic(self._side, await self._run(make, name))
+
+    async def topic(self, name: str) -> AsyncTopic:
+        """Return a topic, to look at it or to change it; raise UnknownTopic."""
+        return AsyncTopic(self._side, await self._run(self._engine.topic, name))
+
+    async def create_group(
+        self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
+    ) -> None:
+        """Make a group of `topic` before its first consumer, once: else GroupExists is raised."""
+        await self._run(self._engine.create_group, name, topic, at=at, filter=filter)
+
+    async def group(self, name: str) -> AsyncGroup:
+        """Return a group, to look at it, or to move or delete it; raise UnknownGroup."""
+        return AsyncGroup(self._side, await self._run(self._engine.group, name))
+
+    async def offset_at(self, topic: str, queue: int, time: datetime) -> int:
+        """Return the offset of the first message of a queue that was sent at `time` or later."""
+        found: int = await self._run(self._engine.offset_at, topic, queue, time)
+        return found
+
+    async def mark(self, name: str) -> Mark | None:
+        """Return the mark that a committed transaction has set under `name`; None without one."""
+        found: Mark | None = await self._run(self._engine.mark, name)
+        return found
+
+    async def queues(self, topic: str | None = None) -> list[QueueInfo]:
+        """Return all queues, or those of one topic, with their offsets at this instant."""
+        found: list[QueueInfo] = await self._run(self._engine.queues, topic)
+        return found
+
+    async def groups(self, group: str | None = None) -> list[GroupInfo]:
+        """Return how far each group is, or one group, in each queue it has taken from."""
+        found: list[GroupInfo] = await self._run(self._engine.groups, group)
+        return found
+
+    # --- the engine itself ----------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        found: str = self._engine.path
+        return found
+
+    @property
+    def options(self) -> Options:
+        """Return a copy of the options that the engine was opened with."""
+        found: Options = self._engine.options
+        return found
+
+    async def sync(self) -> None:
+        """Make everything sent so far durable, whatever the sync mode."""
+        await self._run(self._engine.sync)
+
+    async def checkpoint(self) -> None:
+        """Write a checkpoint, from which recovery can start."""
+        await self._run(self._engine.checkpoint)
+
+    async def serve(
+        self,
+        *,
+        tcp: str | None = None,
+        token_file: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        sockets: Iterable[Any] = (),
+    ) -> Serving:
+        """Let other processes use the directory, by `fmq.connect`, until what this returns, or the
+        engine, is closed. A thread serves them.
+        """
+        serve = partial(self._engine.serve, tcp=tcp, token_file=token_file, tls_cert=tls_cert)
+        found: Serving = await self._run(serve, tls_key=tls_key, sockets=sockets)
+        return found
+
+    async def stats(self) -> Stats:
+        """Return a snapshot of the engine."""
+        found: Stats = await self._run(self._engine.stats)
+        return found
+
+    async def close(self) -> None:
+        """Wait for what is on its way, and close the engine. Calls that wait get Closed."""
+        side = self._side
+        await side.drain()
+        await side.threads.long(self._engine.close)
+        side.threads.stop()
+
+    async def __aenter__(self) -> AsyncEngine:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<fmq.aio of {self._engine!r}>"
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for threads that runs a coroutine function on `loop`."""
+
+    def call(*args: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(function(*args), loop).result()
+
+    return call

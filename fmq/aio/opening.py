@@ -1,0 +1,79 @@
+"""`fmq.aio.open`, `connect` and `of`: an engine for the coroutines of one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import fmq
+from fmq.aio.engine import AsyncEngine
+from fmq.aio.threads import Threads
+from fmq.clock import Clock
+from fmq.disk import Disk
+from fmq.options import Options
+from fmq.path import PathLike
+
+
+class Opening:
+    """What `fmq.aio.open` returns: awaited it is the engine, and as an `async with` block it closes
+    the engine at its end.
+    """
+
+    def __init__(self, opened: Callable[[], Any]) -> None:
+        self._opened = opened
+        self._engine: AsyncEngine | None = None
+
+    async def _open(self) -> AsyncEngine:
+        import asyncio
+
+        threads = Threads(asyncio.get_running_loop())
+        try:
+            engine = await threads.read(self._opened, lambda engine: engine.close())
+        finally:
+            threads.stop()
+        return AsyncEngine(engine)
+
+    def __await__(self) -> Generator[Any, None, AsyncEngine]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncEngine:
+        self._engine = await self._open()
+        return self._engine
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._engine is not None
+        await self._engine.close()
+
+
+def open(
+    path: str | PathLike,
+    options: Options | None = None,
+    *,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    background: bool = True,
+    resolve: Mapping[str, object] | None = None,
+    timeout: float = 0.0,
+) -> Opening:
+    """Open the directory at `path` for the running loop, as `fmq.open` does.
+
+    async with fmq.aio.open("shop") as engine: ...
+    engine = await fmq.aio.open("shop")
+    """
+    named = {"disk": disk, "clock": clock, "background": background, "resolve": resolve}
+    return Opening(partial(fmq.open, path, options, timeout=timeout, **named))
+
+
+def of(engine: Any) -> AsyncEngine:
+    """Return a face of an engine or connection that is open, for the loop that uses it first.
+
+    Several loops, in several threads, may each have their own. Closing one closes the engine.
+    """
+    return AsyncEngine(engine)

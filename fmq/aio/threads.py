@@ -1,0 +1,114 @@
+"""Threads of fmq's own, for what would hold up a loop: reads that may meet the disk, rare calls.
+
+None of them is of the loop's pool, which polls and other programs' calls could fill.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, CancelledError
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+from fmq.aio.calls import Call, end_of, written
+
+T = TypeVar("T")
+READERS = 2
+NAME = "fmq-aio"
+Job = Callable[[], None]
+
+
+class Threads:
+    """Two threads for one loop, which start when they are first needed."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._started = 0
+        self._idle = 0  # threads that wait for a job, less the jobs that wait for a thread
+
+    async def run(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
+        """Return what `function` does, in a thread. A cancelled call waits for its end."""
+        call = self._begin(partial(function, *args, **named))
+        try:
+            result: T = await call.future
+        except CancelledError as cancelled:
+            await end_of(call, cancelled, written)
+            raise
+        return result
+
+    async def read(
+        self, function: Callable[[], T], unwanted: Callable[[T], object] = lambda _: None
+    ) -> T:
+        """Return what `function` does, in a thread; `unwanted` gets that of a cancelled call."""
+        call = self._begin(function)
+        try:
+            result: T = await call.future
+        except CancelledError as cancelled:
+            try:
+                await end_of(call, cancelled)
+            finally:
+                if call.has_begun and call.error is None:
+                    unwanted(call.result)
+            raise
+        return result
+
+    async def long(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
+        """Return what `function` does, in a thread of its own: it may wait for long. If the call is
+        cancelled, the function goes on, and what it returns is dropped.
+        """
+        call = Call(self._loop)
+        call.has_begun = True
+        Thread(
+            target=self._job(call, partial(function, *args, **named)), name=NAME, daemon=True
+        ).start()
+        result: T = await call.future
+        return result
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Call `function` in a thread, and drop what it returns or raises."""
+        self._begin(function)
+
+    def _begin(self, function: Callable[[], Any]) -> Call:
+        call = Call(self._loop)
+        call.has_begun = True
+        self._jobs.put(self._job(call, function))
+        self._idle -= 1
+        if self._idle < 0 and self._started < READERS:
+            self._started += 1
+            self._idle += 1
+            Thread(target=self._work, name=NAME, daemon=True).start()
+        return call
+
+    def _job(self, call: Call, function: Callable[[], Any]) -> Job:
+        context = copy_context()
+
+        def job() -> None:
+            result = error = None
+            try:
+                result = context.run(function)
+            except BaseException as raised:
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
+                self._loop.call_soon_threadsafe(self._done, call, result, error)
+
+        return job
+
+    def _done(self, call: Call, result: Any, error: BaseException | None) -> None:
+        self._idle += 1
+        call.settle(result, error)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job
+
+    def stop(self) -> None:
+        """End the threads, once they have done what they were given."""
+        for _ in range(self._started):
+            self._jobs.put(None)
+        self._started = self._idle = 0

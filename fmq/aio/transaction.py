@@ -1,0 +1,242 @@
+"""A transaction whose steps are awaited. It collects as the blocking one does, which it holds."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from types import TracebackType
+from typing import Any, NoReturn
+
+from fmq.aio.calls import Call, end_of
+from fmq.aio.delivery import AsyncRange
+from fmq.errors import TransactionError
+from fmq.message import Body, Message, Receipt
+from fmq.results import Outcome
+from fmq.store.section import is_refusal
+from fmq.tx import transaction as blocking
+from fmq.tx.buffer import OPEN, Phase
+from fmq.tx.running import enter, leave
+from fmq.tx.transaction import Stepping
+
+
+class AsyncTransaction:
+    """Many messages, topics and queues: all or nothing. One task at a time uses it.
+
+    As an `async with` block it commits at the end of the block. A block that raises rolls back,
+    unless it has prepared: then the transaction stays undecided.
+    """
+
+    def __init__(self, side: Any, tx: blocking.Transaction, *, takes_id: bool) -> None:
+        """With `takes_id`, the id is one of the user's, and is not held yet."""
+        self._side = side
+        self._tx = tx
+        self._takes_id = takes_id
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"transaction {self.tx_id!r} cannot be copied or pickled; begin another")
+
+    @property
+    def tx_id(self) -> str:
+        """The id by which the transaction can be asked about."""
+        return self._tx.tx_id
+
+    @property
+    def producer(self) -> str:
+        """The name whose checkers are asked about it; empty if it has none."""
+        return self._tx.producer
+
+    @property
+    def messages(self) -> int:
+        """The number of messages that were added."""
+        return self._tx.messages
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that it has reached."""
+        return self._tx.phase
+
+    # --- what it is given -----------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        queue: int | None = None,
+    ) -> None:
+        """Add a message; no reader sees it before commit."""
+        self._tx._buffer.send(topic, body, key, tag, headers, queue)
+
+    def send_many(
+        self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None
+    ) -> None:
+        """Add several, bodies or Messages: all of them, or none if one is refused."""
+        self._tx.send_many(topic, bodies, queue=queue)
+
+    async def ack(self, delivery: AsyncRange[Any]) -> None:
+        """Let the commit also ack `delivery`: consume, transform and produce exactly once."""
+        if not isinstance(delivery, AsyncRange):
+            raise TypeError(
+                "tx.ack takes a delivery of fmq.aio or a batch of them, not "
+                f"{type(delivery).__name__}"
+            )
+        await self._side.quickly(self._tx.ack, delivery._delivery)
+
+    def mark(self, name: str, value: int, data: bytes = b"", expect: int | None = None) -> None:
+        """Let the commit also set the mark `name` to `value`, a u64, and up to 64 bytes of `data`.
+
+        With `expect`, the step that writes raises MarkMoved unless the mark has that value then;
+        -1 stands for no mark. It also does if another undecided transaction changes the mark.
+        """
+        self._tx.mark(name, value, data, expect)
+
+    def unmark(self, name: str, expect: int | None = None) -> None:
+        """Let the commit also remove the mark `name`. `expect` is as in `mark`."""
+        self._tx.unmark(name, expect)
+
+    def savepoint(self) -> Callable[[], Awaitable[None]]:
+        """Return a function that drops all that was added since, as often as it is awaited.
+
+        It drops later savepoints, too: awaiting one of those raises WrongState.
+        """
+        back = self._tx.savepoint()
+
+        async def roll_back() -> None:
+            await self._side.quickly(back)
+
+        return roll_back
+
+    # --- its steps --------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Make it durable and sealed: invisible, undecided, and never ended silently."""
+        tx = self._tx
+        tx._buffer.require(OPEN, "prepare")
+        if self._takes_id:
+            await self._take_id()
+        await self._step(Phase.PREPARED, lambda: self._side.prepare(tx._buffer))
+
+    async def commit(self, *, sync: bool | None = None) -> list[Receipt]:
+        """Show all messages at once; if called again, return the same receipts.
+
+        `sync` is as that of `fmq.Transaction.commit`.
+        """
+        await self._commit(sync)
+        return self._tx._receipts()
+
+    async def _commit(self, sync: bool | None = None) -> None:
+        tx = self._tx
+        if tx.phase is not OPEN:
+            await self._side.threads.run(tx._commit, sync)
+            return
+        tx._manager.waits(sync)  # or a TypeError
+        if self._takes_id:
+            await self._take_id()
+        tx._sync = sync
+        tx._receipts = await self._step(
+            Phase.COMMITTED, lambda: self._side.commit(tx._buffer, sync)
+        )
+
+    async def _step(self, after: Phase, begin: Callable[[], Call]) -> Any:
+        """Take a step to the phase `after`; return the answer to the call that `begin` returns."""
+        with Stepping(self._tx, after) as stepping:
+            call = begin()
+            try:
+                return await call.future
+            except CancelledError as cancelled:
+                if not call.has_begun:
+                    stepping.refused()
+                try:
+                    await end_of(call, cancelled, self._note)
+                finally:
+                    if call.is_settled and call.error is None:
+                        stepping.done()
+                    elif call.error is not None and is_refusal(call.error):
+                        stepping.refused()
+                raise
+
+    def _note(self, call: Call) -> str:
+        came = f"The cancellation came while transaction {self.tx_id!r} was written"
+        if call.error is None:
+            return f"{came}, which cannot be taken back: engine.outcome({self.tx_id!r}) has more."
+        return f"{came}, which raised {type(call.error).__name__}."
+
+    async def rollback(self, *, sync: bool | None = None) -> None:
+        """Drop it. Before prepare nothing is written, and the id, if you gave it, is free again.
+
+        `sync` says, as that of `commit`, whether the roll back of a prepared one is waited for.
+        """
+        tx = self._tx
+        if self._takes_id:
+            tx._buffer.named = False  # it never held the id, which may be another one's
+        if tx.phase is OPEN:
+            await self._side.quickly(tx.rollback, sync=sync)
+        else:
+            await self._side.threads.run(tx.rollback, sync=sync)
+
+    async def outcome(self) -> Outcome:
+        """Return what became of it, as `engine.outcome` does; once it is prepared or committed."""
+        return await self._side.threads.run(self._tx.outcome)  # type: ignore[no-any-return]
+
+    async def _take_id(self) -> None:
+        """Hold the id that the user gave; raise TxIdInUse if it is in use."""
+        manager: Any = self._tx._manager
+        self._takes_id = False
+        try:
+            await self._side.threads.run(manager.take_id, self._tx._buffer)
+        except BaseException:
+            self._takes_id = True
+            raise
+
+    # --- as a block -------------------------------------------------------------------------------
+
+    def __await__(self) -> Generator[Any, None, AsyncTransaction]:
+        """Hold the id, if the user gave one, and return this: for use without a block."""
+        return self._begun().__await__()
+
+    async def _begun(self) -> AsyncTransaction:
+        if self._takes_id:
+            await self._take_id()
+        return self
+
+    async def __aenter__(self) -> AsyncTransaction:
+        if self._takes_id:
+            await self._take_id()
+        enter(self._tx)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        tx = self._tx
+        leave(tx)
+        phase = tx.phase
+        if error is None:
+            if phase is OPEN or phase is Phase.PREPARED:
+                await self._commit_at_end()
+            elif phase is Phase.IN_DOUBT:
+                tx._buffer.refuse("the end of its block")
+        elif phase is OPEN:
+            await self.rollback()
+        else:
+            tx._note_what_becomes_of_it(error)
+
+    async def _commit_at_end(self) -> None:
+        tx = self._tx
+        try:
+            await self._commit()
+        except BaseException as error:
+            if tx.phase is OPEN:
+                await self.rollback()  # it was refused, and no code is left that could try again
+            elif not isinstance(error, TransactionError):  # which says itself what became of it
+                tx._note_what_becomes_of_it(error)
+            raise
+
+    def __repr__(self) -> str:
+        return repr(self._tx)
