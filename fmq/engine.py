@@ -20,6 +20,7 @@ from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock, as_us
 from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange, check_membership
+from fmq.consume.dead_letters import DeadLetters, EngineDeadLetters
 from fmq.consume.group import Group
 from fmq.consume.membership import check_member
 from fmq.consume.sieve import text_of
@@ -388,7 +389,7 @@ class Engine:
         parts = self._parts
         parts.group_changes.join(group, names, wanted)
         what = parts.messages, parts.groups, self._writer, self._check, who, group, lease
-        return Consumer(*what, self._after, on_change)
+        return Consumer(*what, self._after, parts.burying, on_change)
 
     def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None
@@ -424,6 +425,12 @@ class Engine:
         self._enter()
         self._parts.group_changes.check_known(check_text("group", name))
         return Group(name, self._parts.group_changes, self.groups, self._members)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """Return the dead letters of a group; raise UnknownGroup."""
+        self._enter()
+        self._parts.group_changes.check_known(check_text("group", group))
+        return DeadLetters(group, EngineDeadLetters(self._parts.burying, self._check, self._after))
 
     def _members(self, group: str) -> list[MemberInfo]:
         self._enter()
@@ -520,7 +527,7 @@ class Engine:
         parts = self._parts
         parts.refuse_nested()
         with parts.lock:
-            topics = [*parts.ledger.topics.values()]
+            topics = parts.ledger.own_topics()
         spans = [queue.next - queue.first for topic in topics for queue in topic.queues]
         counts = len(spans), sum(spans)
         with parts.lock:

@@ -451,6 +451,18 @@ class OffsetBeyond(UsageError):
         self.after = after
 
 
+class UnknownDeadLetter(UsageError):
+    """The group has no dead letter of this number."""
+
+    def __init__(self, group: str, number: int) -> None:
+        super().__init__(
+            f"the group {group!r} has no dead letter {number}: there was none, or it was replayed "
+            "or purged. Nothing was changed; list() says which there are."
+        )
+        self.group = group
+        self.number = number
+
+
 class GroupExists(UsageError):
     """The group takes from the topic already."""
 

@@ -14,6 +14,7 @@ from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock
+from fmq.consume.burying import Burying
 from fmq.consume.changing import GroupChanges
 from fmq.consume.groups import Groups
 from fmq.disk import Directory, Page
@@ -124,6 +125,7 @@ class Parts:
         self.manager = TransactionManager(writer, router, *what)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds)
+        self.burying = Burying(writer, self.messages)
         self.group_changes = changes = GroupChanges(writer, groups, self.messages)
         decisions = self.manager.decisions
         self.questions = questions = OpenQuestions(

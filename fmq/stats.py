@@ -35,6 +35,8 @@ class Stats:
     messages: int
     """Visible ones that retention has not dropped. Others may publish during the count."""
     groups: int
+    dead_letters: int
+    """Of all groups."""
     undecided: int
     undecided_bytes: int
     oldest_undecided: str | None
@@ -74,10 +76,13 @@ class Stats:
             durable_to=journal.durable_to,
             applied_upto=ledger.applied_upto,
             segments=len(journal.segments),
-            topics=len(ledger.topics),
+            topics=len(ledger.own_topics()),
             queues=queues,
             messages=messages,
             groups=len({group for group, _ in ledger.subscriptions}),
+            dead_letters=sum(
+                dead.count(ledger.queue(dead.topic, 0)) for dead in ledger.dead.values()
+            ),
             undecided=len(ledger.undecided),
             undecided_bytes=ledger.undecided_in_all.bytes,
             oldest_undecided=oldest.prepare.tx_id if oldest else None,

@@ -161,12 +161,12 @@ def _check(where: str, directory: Directory) -> Report:
             problems.append(problem)
         return Report(where, segments=len(layout.bases), problems=tuple(problems))
     ledger, last = full.ledger, segments[-1]
-    queues = [queue for topic in ledger.topics.values() for queue in topic.queues]
+    queues = [queue for topic in ledger.own_topics() for queue in topic.queues]
     return Report(
         path=where,
         segments=len(segments),
         bytes=last.end - segments[0].base,
-        topics=len(ledger.topics),
+        topics=len(ledger.own_topics()),
         messages=sum(queue.next - queue.first for queue in queues),
         undecided=len(ledger.undecided),
         tail_bytes=tail_bytes(directory, last),

@@ -27,6 +27,7 @@ from fmq.errors import (
 from fmq.options import QUEUES_MAX, SECONDS_MAX
 from fmq.store.journal import Append
 from fmq.store.kinds import Changed, ChangeKind, QueuePlace, TopicMade
+from fmq.tx.dead_letters import is_internal, topics_of
 from fmq.tx.ledger import Queue, Topic
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_count, check_name, check_seconds, no_queue
@@ -143,10 +144,14 @@ class GroupChanges:
         def plan() -> list[Changed | TopicMade]:
             self._check_known(group)
             self._check_decided(group)
-            return [Changed(ChangeKind.DELETE_GROUP, group, "")]
+            topics = topics_of(self._ledger, group)
+            own = [Changed(ChangeKind.DELETE_TOPIC, "", topic) for topic in topics]
+            return [*own, Changed(ChangeKind.DELETE_GROUP, group, "")]
 
         def planned() -> None:
             self._groups.begin_delete(group, UnknownGroup(group, was_deleted=True))
+            for topic in topics_of(self._ledger, group):
+                self._writer.frontier.delete_topic(topic)
 
         self._run(plan, planned)
 
@@ -256,7 +261,7 @@ class GroupChanges:
 
     def _topic(self, topic: str) -> Topic:
         known = self._ledger.topics.get(topic)
-        if known is None or not known.made:
+        if known is None or not known.made or is_internal(topic):
             raise UnknownTopic(topic)
         return known
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn, TypeVar
 from weakref import finalize
 
+from fmq.consume.burying import Burying
 from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
 from fmq.consume.groups import Groups
 from fmq.consume.holds import Claim
@@ -26,6 +27,7 @@ from fmq.options import SECONDS_MAX, Options
 from fmq.store.batch import Batch
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
+from fmq.tx.dead_letters import is_internal
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages, Wakeup
 from fmq.tx.names import check_count, check_name, check_names, check_seconds
@@ -79,6 +81,7 @@ class Consumer:
         group: str,
         lease_seconds: float,
         after: Callable[[], None],
+        burying: Burying,
         on_change: OnChange | None = None,
     ) -> None:
         """`check` raises if the engine takes no call, `after` is called after each write.
@@ -93,6 +96,7 @@ class Consumer:
         self._group = group
         self._lease_seconds = lease_seconds
         self._after = after
+        self._burying = burying
         self._turn = 0  # the queue that a poll begins with
         self._ahead: dict[Queue, Batch] = {}  # what was read and not claimed yet
         self._closed = False
@@ -128,6 +132,8 @@ class Consumer:
         if found is None:
             return []
         claim, parts = found
+        if is_internal(claim.queue.topic):
+            return self._burying.deliveries(self, claim, parts)
         return [Delivery(self, claim, message) for part in parts for message in part]
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
@@ -139,6 +145,8 @@ class Consumer:
         if found is None:
             return None
         claim, (batch,) = found
+        if is_internal(claim.queue.topic):
+            return self._burying.delivery_batch(self, claim, batch)
         return DeliveryBatch(self, claim, batch)
 
     def _claim_batches(self, limit: int, *, in_one_piece: bool) -> tuple[Claim, list[Batch]] | None:
@@ -206,7 +214,7 @@ class Consumer:
         even if it is not. Under the lock.
         """
         groups, what = self._groups, (self._group, self._topics, self._member)
-        self._messages.listen(self._topics, wakeup)
+        self._messages.listen(groups.with_replays(self._group, self._topics), wakeup)
         self._member.waiting.add(wakeup)
         until = min(deadline, groups.next_lease_end(*what), groups.next_death(self._group))
         if groups.has_unleased(*what):
@@ -217,7 +225,7 @@ class Consumer:
     def _claim_again(self, topic: str, number: int, first: int, end: int) -> list[Claim]:
         """Claim messages that this member has had before, unless they are another's now."""
         queue = self._messages.ledger.queue(topic, number)
-        if queue is None or topic not in self._topics:
+        if queue is None or topic not in self._groups.with_replays(self._group, self._topics):
             return []
         first, end = max(first, queue.first), min(end, queue.next)
         deadline = self._messages.clock.monotonic() + self._lease_seconds
@@ -252,7 +260,8 @@ class Consumer:
 
     def _stop_listening(self, wakeup: Callable[[], None]) -> None:
         self._member.waiting.discard(wakeup)
-        self._messages.stop_listening(wakeup, self._topics)
+        topics = self._groups.with_replays(self._group, self._topics)
+        self._messages.stop_listening(wakeup, topics)
 
     def _pieces(
         self, claim: Claim, limit: int, read: Callable[[Queue, int, int], C], *, in_one_piece: bool
@@ -341,6 +350,25 @@ class Consumer:
         acking = self._acking(claim, first, end)
         self._writer.commit_queue.run(self._plan_ack, acking, sync)
         self._after()
+
+    def _reject(self, claim: Claim, first: int, end: int, reason: str) -> None:
+        """Move a range to the dead letters of the group, in one append with its ack."""
+        self._check()
+        if not claim.holds.is_held_by(first, end, claim):
+            self._refuse(claim, first)
+        for at, stop, append in self._burying.appends_of(
+            self._group, claim.queue, first, end, reason, self._attempts_of(claim)
+        ):
+            self._writer.commit_queue.run(self._plan_reject, Acking(claim, at, stop, append), True)
+        self._after()
+
+    def _attempts_of(self, claim: Claim) -> Callable[[int], int]:
+        return lambda offset: 0
+
+    def _plan_reject(self, acking: Acking) -> None:
+        """Plan a rejection. Under the lock."""
+        self._plan_ack(acking)
+        self._burying.planned(acking.append)
 
     def _acking(self, claim: Claim, first: int, end: int) -> Acking:
         """Return what `_plan_ack` takes."""

@@ -13,6 +13,7 @@ from fmq.errors import BadOption, LeaseLost
 from fmq.message import Message
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
+from fmq.tx.names import check_text
 
 
 class DeliveredRange:
@@ -50,6 +51,15 @@ class DeliveredRange:
     def release(self) -> None:
         """Give it back. The next poll of any consumer of the group redelivers it."""
         self._consumer._give_back(self._claim, *self._offsets())
+
+    def reject(self, reason: str = "") -> None:
+        """Move it to the dead letters of the group, and ack it, in one append: durable on return.
+
+        `engine.dead_letters(group)` has it then. Raises LeaseLost if it was redelivered meanwhile,
+        TooLarge if it fills a segment so far that nothing can be added.
+        """
+        check_text("reason", reason)
+        self._consumer._reject(self._claim, *self._offsets(), reason)
 
     def _hold_for_transaction(self, keeper: object, holder: object) -> AckRange:
         """Pass the hold to `holder`, without a deadline. Return the ack to write."""
@@ -164,6 +174,58 @@ class DeliveryBatch(DeliveredRange):
 
     def __repr__(self) -> str:
         return f"<DeliveryBatch {self.topic}/{self.queue} offset {self.offset}, {len(self)}>"
+
+
+class ReplayedDelivery(Delivery):
+    """A dead letter that was replayed, as it was where it failed."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, consumer: Any, claim: Any, message: Message, place: int) -> None:
+        """`place` is its offset where it is now."""
+        super().__init__(consumer, claim, message)
+        self._place = place
+
+    @property
+    def topic(self) -> str:
+        return self._message.topic or ""
+
+    @property
+    def queue(self) -> int:
+        return self._message.queue or 0
+
+    @property
+    def offset(self) -> int:
+        return self._message.offset or 0
+
+    def _offsets(self) -> tuple[int, int]:
+        return self._place, self._place + 1
+
+
+class ReplayedBatch(DeliveryBatch):
+    """Dead letters that were replayed, as they were where they failed: their offsets may have gaps."""
+
+    __slots__ = ("_shown",)
+
+    def __init__(self, consumer: Any, claim: Any, batch: Batch, messages: list[Message]) -> None:
+        super().__init__(consumer, claim, batch)
+        self._shown = messages
+
+    @property
+    def topic(self) -> str:
+        return self._shown[0].topic or ""
+
+    @property
+    def queue(self) -> int:
+        return self._shown[0].queue or 0
+
+    @property
+    def offset(self) -> int:
+        return self._shown[0].offset or 0
+
+    @property
+    def messages(self) -> list[Message]:
+        return self._shown
 
 
 def lost(topic: str, queue: int, offset: int, lease_seconds: float) -> LeaseLost:

@@ -13,6 +13,7 @@ from fmq.consume.ready_queues import ReadyQueues
 from fmq.consume.sieve import SIFTED_AT_ONCE
 from fmq.results import MemberInfo
 from fmq.store.kinds import AckRange, Changed, ChangeKind
+from fmq.tx.dead_letters import is_internal
 from fmq.tx.ledger import GroupKey, Ledger, Queue
 
 Topics = tuple[str, ...]
@@ -66,6 +67,18 @@ class Groups:
         room = self.rooms.get(group)
         owners = () if room is None else room.owners.get(topic, ())
         return owners[queue] if queue < len(owners) else None
+
+    def with_replays(self, group: str, topics: Topics) -> Topics:
+        """Return `topics`, and where what is replayed to `group` of their dead letters lies."""
+        again = self._ledger.again
+        if not again:
+            return topics
+        return *topics, *(again[group, name] for name in topics if (group, name) in again)
+
+    @staticmethod
+    def _looking(topic: str, owner: Member | None) -> Member | None:
+        """Return whose queues `topic` has: members compete for what is replayed."""
+        return None if is_internal(topic) else owner
 
     def _ready_of(self, group: str, topic: str, owner: Member | None) -> ReadyQueues:
         """Return the queues that the polls of `owner` look at; of all members if it is None."""
@@ -157,7 +170,7 @@ class Groups:
 
     def _give_back_of(self, group: str, member: Member) -> None:
         """Redeliver what `member`, which is out, holds."""
-        for name in member.topics:
+        for name in self.with_replays(group, member.topics):
             self._ready.pop((group, name, member), None)
             topic = self._ledger.topics.get(name)
             for queue in () if topic is None else topic.queues:
@@ -242,14 +255,15 @@ class Groups:
         """
         room = self.rooms[group]
         owner = None if room.strategy is None else member
-        known = [topic for name in topics if (topic := self._ledger.topics.get(name)) is not None]
+        names = self.with_replays(group, topics)
+        known = [topic for name in names if (topic := self._ledger.topics.get(name)) is not None]
         start = turn % (sum([len(topic.queues) for topic in known]) or 1)
         first = 0
         while first < len(known) and start >= len(known[first].queues):
             start -= len(known[first].queues)
             first += 1
         for topic in (*known[first:], *known[:first]):
-            ready = self._ready_of(group, topic.name, owner)
+            ready = self._ready_of(group, topic.name, self._looking(topic.name, owner))
             text = self._ledger.subscriptions[group, topic.name].filter
             wanted = max(limit, SIFTED_AT_ONCE) if text or room.is_ordered else limit
             ready.expire(now)
@@ -283,6 +297,7 @@ class Groups:
         room = self.rooms[group]
         if (
             room.strategy is not None
+            and not is_internal(queue.topic)
             and self._owner(group, queue.topic, queue.number) is not member
         ):
             return []
@@ -301,7 +316,8 @@ class Groups:
     def _looked_at(self, group: str, topics: Topics, member: Member) -> list[ReadyQueues]:
         room = self.rooms.get(group)
         owner = None if room is None or room.strategy is None else member
-        found = [self._ready.get((group, name, owner)) for name in topics]
+        names = self.with_replays(group, topics)
+        found = [self._ready.get((group, name, self._looking(name, owner))) for name in names]
         return [each for each in found if each is not None]
 
     def has_unleased(self, group: str, topics: Topics, member: Member) -> bool:

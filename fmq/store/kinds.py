@@ -308,6 +308,8 @@ class ChangeKind(IntEnum):
     RETAIN = 7
     TRIM = 8
     DELETE_TOPIC = 9
+    BEGIN_DEAD = 10
+    END_DEAD = 11
 
 
 class QueuePlace(NamedTuple):

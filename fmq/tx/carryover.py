@@ -72,6 +72,8 @@ def check_carried(state: Any) -> dict[str, Any]:
         _check_ack(ack)
     for group in check_list("groups", state.get("groups", [])):  # an older fmq carried none
         _check_group(group)
+    for dead in check_list("dead letters", state.get("dead", [])):
+        _check_dead(dead)
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)
     marks = state.get("marks", {})  # an older fmq carried none
@@ -94,6 +96,20 @@ def _check_group(subscription: Any) -> None:
         raise ValueError(f"a filter is {str(wanted)[:40]}")
     check_number("what was skipped", skipped)
     check_number("what was lost", lost)
+
+
+def _check_dead(dead: Any) -> None:
+    group, floor, ranges, moved, again = check_list("dead letters", dead, 5)
+    check_text("a group", group)
+    check_number("where dead letters begin", floor)
+    for each in check_list("ranges", ranges):
+        first, end = check_list("a range", each, 2)
+        check_number("a range's end", end, check_number("a range's first", first) + 1)
+    for each in check_list("moved dead letters", moved):
+        for number in check_list("moved dead letters", each, 3):
+            check_number("where dead letters are", number)
+    for topic in check_list("replayed topics", again):
+        check_text("a topic", topic)
 
 
 def _check_requests(client: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from fmq.options import QUEUES_MAX
 from fmq.store.kinds import Changed, ChangeKind
+from fmq.tx import dead_letters
 from fmq.tx.ledger import Ledger, Queue
 from fmq.tx.state import IllegalStep
 
@@ -66,6 +67,7 @@ def _delete_group(ledger: Ledger, change: Changed) -> None:
         del ledger.subscriptions[key]
     for place in [key for key in ledger.acked if key[0] == change.group]:
         del ledger.acked[place]
+    dead_letters.forget(ledger, change.group)
 
 
 def _add_queues(ledger: Ledger, change: Changed) -> None:
@@ -128,4 +130,6 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.RETAIN: _retain,
     ChangeKind.TRIM: _trim,
     ChangeKind.DELETE_TOPIC: _delete_topic,
+    ChangeKind.BEGIN_DEAD: dead_letters.begin,
+    ChangeKind.END_DEAD: dead_letters.end,
 }

@@ -15,6 +15,7 @@ from fmq.message import Mark
 from fmq.store.index import LaneKey, SegmentIndex
 from fmq.store.kinds import AckRange, Changed, Prepare, Run
 from fmq.store.latest_run import LatestRun
+from fmq.tx import dead_letters
 from fmq.tx.acks import AckSet
 from fmq.tx.requests import Requests
 from fmq.tx.state import State
@@ -137,6 +138,8 @@ class Ledger:
         self.undecided_of: dict[str, Amount] = {}  # by producer
         self.acked: dict[GroupKey, AckSet] = {}
         self.subscriptions: dict[tuple[str, str], Subscription] = {}  # by group and topic
+        self.dead: dict[str, dead_letters.DeadLetterState] = {}  # by group
+        self.again: dict[tuple[str, str], str] = {}  # by group and topic: what is replayed of it
         self.deleted: dict[str, int] = {}  # where topics were deleted whose name may be used again
         self.marks: dict[str, Mark] = {}
         self.held_marks: dict[str, int] = {}  # those that an undecided transaction changes: its tx
@@ -218,6 +221,9 @@ class Ledger:
                 acked = self.acked_of(group, topic, queue.number)
                 subscription.lost += acked.drop_below(first)
         queue.first = max(queue.first, first)
+        for dead in self.dead.values():
+            if dead.topic == queue.topic:
+                dead.closed.drop_below(queue.first)
 
     def _lost_below(self, subscription: Subscription, firsts: Mapping[LaneKey, int]) -> int:
         """Return how many messages the group loses if the queues begin at `firsts`."""
@@ -244,6 +250,11 @@ class Ledger:
 
     def made_topics(self) -> Iterator[Topic]:
         return (topic for topic in self.topics.values() if topic.made)
+
+    def own_topics(self) -> list[Topic]:
+        """Return the topics that callers know: those that are not internal."""
+        topics = self.topics.values()
+        return [topic for topic in topics if not dead_letters.is_internal(topic.name)]
 
     # --- carried by checkpoints and STATE records -------------------------------------------
 
@@ -278,6 +289,9 @@ class Ledger:
                 [*key, each.filter, each.skipped, each.lost + self._lost_below(each, firsts)]
                 for key, each in sorted(self.subscriptions.items())
             ],
+            "dead": [
+                dead.carried(firsts.get((dead.topic, 0), 0)) for _, dead in sorted(self.dead.items())
+            ],
             "requests": self.requests.carried(),
             "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},
         }
@@ -309,6 +323,8 @@ class Ledger:
             subscription = self.subscribe(group, name)
             # A replay that begins after acks were dropped has counted too much so far.
             subscription.filter, subscription.skipped, subscription.lost = wanted, skipped, lost
+        if "dead" in state:  # an older fmq had no dead letters
+            dead_letters.carry(self, state["dead"])
         self.requests.carry(state.get("requests", []))
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))
@@ -317,6 +333,9 @@ class Ledger:
         for (_, name, number), acked in self.acked.items():
             if (lane := self.queue(name, number)) is not None:
                 acked.drop_below(lane.first)
+        for dead in self.dead.values():
+            if (lane := self.queue(dead.topic, 0)) is not None:
+                dead.closed.drop_below(lane.first)
 
 
 def seal_text(seal: bytes) -> str:

@@ -16,10 +16,13 @@ from fmq.message import Mark, Message
 from fmq.results import GroupInfo, QueueInfo
 from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
+from fmq.store.dead_column import Failure, failures_in
 from fmq.store.index import SegmentIndex
 from fmq.store.reader import Carried, Entries, Reader, entries_of
+from fmq.store.record import BadRecord
 from fmq.store.segment import segment_name
 from fmq.tx.acks import AckSet
+from fmq.tx.dead_letters import is_internal
 from fmq.tx.ledger import Ledger, Queue
 from fmq.tx.names import check_place, check_seconds, no_queue
 
@@ -97,6 +100,23 @@ class Messages:
             self._raise_gone(queue, offset)
             reason = "the segment is missing"
             raise Damaged(segment_name(entries.base), entries.base, reason) from None
+
+    def failures(self, topic: str, first: int, end: int) -> Iterator[Failure | None]:
+        """Yield where each message of an internal topic failed. Raises what reading would raise."""
+        while first < end:
+            entries = self._entries(topic, 0, first, end - first)
+            assert entries is not None, "what is claimed is visible"
+            at = entries.first
+            for count, place in zip(entries.counts, entries.records, strict=True):
+                run, _ = self._reader.head(entries.base, place)
+                try:
+                    found = failures_in(run.extension, count) or [None] * count
+                except BadRecord as error:
+                    file = segment_name(entries.base)
+                    raise Damaged(file, entries.base + place, str(error)) from None
+                yield from found[max(first - at, 0) : max(end - at, 0)]
+                at += count
+            first = at
 
     def time_us_of(self, topic: str, queue: int, offset: int) -> int | None:
         """Return when the message at `offset` was written; None if there is no such message."""
@@ -236,7 +256,7 @@ class Messages:
             numbers = [
                 (each.name, queue.number, queue.first, queue.next)
                 for each in topics
-                if each.made
+                if each.made and not is_internal(each.name)
                 for queue in each.queues
             ]
         return [QueueInfo(*each) for each in numbers]
@@ -247,7 +267,11 @@ class Messages:
         Each queue is shown at one instant. Between two queues other calls may have the lock.
         """
         with self.lock:
-            taken = sorted(key for key in self.ledger.subscriptions if group in (None, key[0]))
+            taken = sorted(
+                key
+                for key in self.ledger.subscriptions
+                if group in (None, key[0]) and not is_internal(key[1])
+            )
         found = []
         for name, topic in taken:
             known = self.ledger.topics.get(topic)

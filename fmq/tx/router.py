@@ -7,6 +7,7 @@ from collections.abc import Callable, Sized
 from typing import Protocol
 
 from fmq.store.content import text_bytes
+from fmq.tx.dead_letters import INTERNAL
 from fmq.tx.names import as_index, check_name, no_queue, no_text
 
 
@@ -47,9 +48,11 @@ class Router:
     def find(self, topic: str) -> KnownTopic | None:
         """Return the topic if it is known; raise TypeError if its name is no text."""
         try:
-            return self.topics.get(topic)
+            known = self.topics.get(topic)
         except TypeError:
             raise no_text("topic", topic) from None
+        # The name of an internal topic is one that nothing can have, and is refused as such.
+        return None if known is not None and known.name[0] == INTERNAL else known
 
     def name_of(self, topic: str) -> str:
         """Return the name of a topic, which may be new; raise TypeError or BadName."""

@@ -1,0 +1,429 @@
+"""Moving messages to the dead letters of their group, and from there: back, away, or forward.
+
+Each move is one append. A message that is rejected is acked by the append that holds its dead
+letter. A dead letter that is replayed or carried forward is ended by the append that holds its copy.
+So a crash leaves each at one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import NamedTuple
+
+from fmq.clock import as_datetime
+from fmq.consume.dead_letters import PAGE_BYTES, DeadLetter
+from fmq.consume.delivery import Delivery, DeliveryBatch, ReplayedBatch, ReplayedDelivery
+from fmq.consume.holds import Claim
+from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
+from fmq.message import Message, Origin
+from fmq.store.batch import Batch
+from fmq.store.content import encode_messages
+from fmq.store.dead_column import ORIGINS, Failure, encode_failures, short_reason
+from fmq.store.extension import encode_extension
+from fmq.store.journal import Append
+from fmq.store.kinds import MESSAGE, AckRange, Acks, Changed, ChangeKind, QueuePlace, Run
+from fmq.tx.dead_letters import (
+    CARRIED,
+    PURGED,
+    REPLAYED,
+    DeadLetterState,
+    dead_topic,
+    is_internal,
+    replay_topic,
+)
+from fmq.tx.ledger import Queue
+from fmq.tx.messages import Messages
+from fmq.tx.writer import Writer
+
+LETTERS_AT_ONCE = 1000
+"""How many dead letters one append moves, at most."""
+RANGES_AT_ONCE = 5000
+
+
+class Letter(NamedTuple):
+    """A dead letter as it lies in its topic."""
+
+    number: int
+    offset: int
+    message: Message
+    failure: Failure
+
+
+class Burying:
+    """The dead letters of one engine."""
+
+    def __init__(self, writer: Writer, messages: Messages) -> None:
+        self._writer = writer
+        self._ledger = writer.ledger
+        self._messages = messages
+        self.carried_bytes = 0  # by the last call of `carry`
+
+    # --- to the dead letters --------------------------------------------------------------------
+
+    def appends_of(
+        self,
+        group: str,
+        queue: Queue,
+        first: int,
+        end: int,
+        reason: str,
+        attempts: Callable[[int], int],
+    ) -> Iterator[tuple[int, int, Append]]:
+        """Yield first, end and append of parts of a range: each acks its part for `group`, and
+        makes dead letters of it. Raises TooLarge, or what reading raises.
+        """
+        at, now = first, self._writer.clock.time_us()
+        said = short_reason(reason)
+        while at < end:
+            batch = self._messages.batch(queue.topic, queue.number, at, min(end - at, LETTERS_AT_ONCE))
+            assert batch is not None, "what is held is visible"
+            messages = _as_many(batch.messages)
+            stop = at + len(messages)
+            failures = []
+            before = self._failures(queue, at, stop)
+            for message, offset, earlier in zip(messages, range(at, stop), before, strict=True):
+                place, origin = offset, message.origin
+                if earlier is not None:  # it was replayed, and has failed again
+                    place, origin = earlier.offset, earlier.origin
+                assert origin is not None, "the message was read"
+                failures.append(Failure(None, now, attempts(offset), place, origin, said))
+            run = self._run_of(dead_topic(group), messages, failures)
+            ack = AckRange(group, queue.topic, queue.number, at, stop)
+            records: list[object] = [Acks((ack,), 0), run]
+            if group not in self._ledger.dead:
+                records.append(Changed(ChangeKind.BEGIN_DEAD, group, ""))
+            yield at, stop, self._fitting(records, queue, at)
+            at = stop
+
+    def _failures(self, queue: Queue, first: int, end: int) -> Iterable[Failure | None]:
+        if is_internal(queue.topic):
+            return self._messages.failures(queue.topic, first, end)
+        return repeat(None, end - first)
+
+    def _run_of(self, topic: str, messages: list[Message], failures: list[Failure]) -> Run:
+        content = encode_messages(messages, self._writer.options.compress_bytes_min)
+        run = Run(MESSAGE, topic, 0, 0, content.count, 0)
+        run.content = content
+        run.extension = encode_extension({ORIGINS: encode_failures(failures)})
+        return run
+
+    def _fitting(self, records: list[object], queue: Queue, offset: int) -> Append:
+        """Return an append of `records`; raise TooLarge if no segment can hold it."""
+        append = Append(records)
+        most = self._writer.journal.append_bytes_max
+        if append.size > most:
+            raise TooLarge(
+                *(f"the dead letter of {queue.topic}/{queue.number} offset {offset} in bytes",),
+                *(append.size, most, "segment_bytes"),
+            )
+        return append
+
+    def planned(self, append: Append) -> None:
+        """Note that `append`, of `appends_of`, is planned. Under the lock."""
+        records = append.records
+        self._writer.frontier.changes += sum(isinstance(each, Changed) for each in records)
+
+    # --- what was replayed ----------------------------------------------------------------------
+
+    def deliveries(
+        self, consumer: object, claim: Claim, parts: Iterable[list[Message]]
+    ) -> list[Delivery]:
+        """Return the messages of `claim`, which were replayed, as they were where they failed."""
+        return [
+            ReplayedDelivery(consumer, claim, shown, message.offset)
+            for part in parts
+            for message, shown in zip(part, self._as_they_were(claim.queue, part), strict=True)
+            if message.offset is not None
+        ]
+
+    def delivery_batch(self, consumer: object, claim: Claim, batch: Batch) -> DeliveryBatch:
+        """Return the same for messages that are acked together."""
+        shown = self._as_they_were(claim.queue, batch.messages)
+        return ReplayedBatch(consumer, claim, batch, shown)
+
+    def _as_they_were(self, queue: Queue, messages: list[Message]) -> list[Message]:
+        if not messages:
+            return messages
+        first = messages[0].offset
+        assert first is not None, "the messages were read"
+        failures = self._failures(queue, first, first + len(messages))
+        return [
+            message if failure is None else origin_of(message, failure)
+            for message, failure in zip(messages, failures, strict=True)
+        ]
+
+    # --- what is there --------------------------------------------------------------------------
+
+    def count(self, group: str) -> int:
+        """Return how many dead letters `group` has."""
+        with self._writer.commit_queue.lock:
+            dead, queue = self._of(group)
+            return 0 if dead is None else dead.count(queue)
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many dead letters each group has, if any."""
+        with self._writer.commit_queue.lock:
+            return {group: self.count(group) for group in sorted(self._ledger.dead)}
+
+    def page(self, group: str, after: int, limit: int) -> list[DeadLetter]:
+        """Return dead letters with numbers above `after`, as many as may be read at once."""
+        found = []
+        for number, offset, message, failure in self._letters(group, after, limit):
+            _, died_us, attempts, place, origin, reason = failure
+            found.append(
+                DeadLetter(
+                    *(number, message.body, message.key, message.tag),
+                    headers=None if message.headers is None else dict(message.headers),
+                    topic=origin.topic,
+                    queue=origin.queue,
+                    offset=place,
+                    time=as_datetime(origin.time_us),
+                    died_at=as_datetime(died_us),
+                    attempts=attempts,
+                    reason=reason,
+                    tx_id=origin.tx_id,
+                    producer=origin.producer,
+                    position=origin.position,
+                )
+            )
+        return found
+
+    def _of(self, group: str) -> tuple[DeadLetterState | None, Queue | None]:
+        dead = self._ledger.dead.get(group)
+        return dead, None if dead is None else self._ledger.queue(dead.topic, 0)
+
+    def _runs(self, group: str) -> list[tuple[int, int, int]]:
+        """Return number, offset and count of each run of the letters of `group`, by number."""
+        with self._writer.commit_queue.lock:
+            dead, queue = self._of(group)
+            return [] if dead is None else dead.runs(queue)
+
+    def _letters(self, group: str, after: int, limit: int, last: int | None = None) -> list[Letter]:
+        """Return up to `limit` letters with numbers above `after`, up to `last`, and about
+        PAGE_BYTES.
+        """
+        while True:
+            try:
+                return self._letters_now(group, after, limit, last)
+            except OffsetGone:
+                pass  # a retention has just carried them forward
+
+    def _letters_now(self, group: str, after: int, limit: int, last: int | None) -> list[Letter]:
+        letters: list[Letter] = []
+        size = 0
+        for number, offset, count in self._runs(group):
+            if number + count <= after + 1:
+                continue
+            skip = max(after + 1 - number, 0)
+            for letter in self._read(group, number + skip, offset + skip, count - skip):
+                if last is not None and letter.number > last:
+                    return letters
+                letters.append(letter)
+                size += len(letter.message.body)
+                if len(letters) == limit or size >= PAGE_BYTES:
+                    return letters
+        return letters
+
+    def _read(self, group: str, number: int, offset: int, count: int) -> Iterator[Letter]:
+        """Yield the letters of one run; raise what reading raises."""
+        topic, end = dead_topic(group), offset + count
+        while offset < end:
+            batch = self._messages.batch(topic, 0, offset, min(end - offset, LETTERS_AT_ONCE))
+            assert batch is not None, "dead letters that are there are visible"
+            failures = self._messages.failures(topic, offset, batch.next)
+            for message, failure in zip(batch.messages, failures, strict=True):
+                assert failure is not None, "every dead letter says where it failed"
+                yield Letter(number, offset, message, failure)
+                number += 1
+                offset += 1
+
+    # --- from the dead letters ------------------------------------------------------------------
+
+    def replay(self, group: str, numbers: list[int] | None) -> int:
+        """Give dead letters back to `group`; None: all. Return how many."""
+        done = 0
+        for number, _, count in self._wanted(group, numbers):
+            at, last = number - 1, number + count - 1
+            while letters := self._letters(group, at, LETTERS_AT_ONCE, last):
+                done += self._replay(group, letters)
+                at = letters[-1].number
+        return done
+
+    def _replay(self, group: str, letters: list[Letter]) -> int:
+        """Move `letters`, with an append for each of their topics. Return how many were there."""
+        by_topic: dict[str, list[Letter]] = {}
+        for letter in letters:
+            by_topic.setdefault(letter.failure.origin.topic, []).append(letter)
+        done = 0
+        for topic, some in by_topic.items():
+            run = self._run_of(
+                replay_topic(group, topic),
+                [letter.message for letter in some],
+                [letter.failure for letter in some],
+            )
+            ranges = _ranges(letter.offset for letter in some)
+            if self._end(group, topic, ranges, REPLAYED, [run]):
+                done += len(some)
+            elif len(some) > 1:
+                done += sum(self._replay(group, [letter]) for letter in some)
+        return done
+
+    def purge(self, group: str, numbers: list[int] | None, before_us: int | None) -> int:
+        """Drop dead letters of `group`; None: all. Return how many."""
+        wanted = self._wanted(group, numbers)
+        ranges = [(offset, offset + count) for _, offset, count in wanted]
+        if before_us is not None:
+            topic = dead_topic(group)
+            old = (
+                offset
+                for first, end in ranges
+                for offset, failure in zip(
+                    range(first, end), self._messages.failures(topic, first, end), strict=True
+                )
+                if failure is not None and failure.time_us < before_us
+            )
+            ranges = _ranges(old)
+        done = 0
+        for at in range(0, len(ranges), RANGES_AT_ONCE):
+            part = ranges[at : at + RANGES_AT_ONCE]
+            if self._end(group, "", part, PURGED, []):
+                done += sum(end - first for first, end in part)
+        return done
+
+    def _wanted(self, group: str, numbers: list[int] | None) -> list[tuple[int, int, int]]:
+        """Return number, offset and count of the letters that are meant; raise
+        UnknownDeadLetter.
+        """
+        if numbers is None:
+            return self._runs(group)
+        found = []
+        with self._writer.commit_queue.lock:
+            dead, queue = self._of(group)
+            for number in sorted(numbers):
+                offset = None if dead is None else dead.moved.offset_of(number)
+                if dead is None or offset is None or not dead.is_open(queue, offset):
+                    raise UnknownDeadLetter(group, number)
+                found.append((number, offset, 1))
+        return _joined(found)
+
+    def _end(
+        self, group: str, topic: str, ranges: list[tuple[int, int]], why: int, copies: list[Run]
+    ) -> bool:
+        """End the letters in `ranges`, with their `copies`, in one append. Return False, and change
+        nothing, if one of them is not there any more.
+        """
+        writer, frontier = self._writer, self._writer.frontier
+        places = [QueuePlace(0, offset) for first, end in ranges for offset in (first, end, 0)]
+        append = Append([*copies, Changed(ChangeKind.END_DEAD, group, topic, places, why)])
+        gone = False
+
+        def plan(append: Append) -> bool:
+            nonlocal gone
+            if frontier.changes:
+                return False  # it may be about the same letters
+            dead, queue = self._of(group)
+            gone = dead is None or not all(
+                dead.closed.count_gaps(max(first, queue.first), end) == end - first
+                for first, end in (ranges if queue is not None else ())
+            )
+            if gone:
+                return True
+            if why == CARRIED:
+                self._renumber(append)
+            writer.send(append)
+            frontier.changes += 1
+            return True
+
+        while not writer.commit_queue.run(plan, append, True):
+            writer.commit_queue.flush(force=True)
+        return not gone
+
+    def _renumber(self, append: Append) -> None:
+        """Let the END_DEAD of `append` say which offsets its copies get. Under the lock."""
+        *copies, change = append.records
+        at = self._writer.frontier.next_offset(copies[0].topic, 0)
+        offsets = [place.offset for place in change.places]
+        places = []
+        for first, end in zip(offsets[::3], offsets[1::3], strict=True):
+            places += [QueuePlace(0, offset) for offset in (first, end, at)]
+            at += end - first
+        change.places = tuple(places)
+
+    # --- over a retention -----------------------------------------------------------------------
+
+    def carry(self, below: Mapping[str, int]) -> None:
+        """Write again what lies below an offset of each topic of `below` and is still there, so
+        that the segments with it can be dropped. Raises StorageFull, or what reading raises.
+        """
+        self.carried_bytes = 0
+        for group, dead in [*self._ledger.dead.items()]:
+            if dead.topic not in below:
+                continue
+            for number, offset, count in self._runs(group):
+                count = min(count, below[dead.topic] - offset)
+                while count > 0:
+                    letters = self._some(group, number, offset, count)
+                    self._carry(group, letters)
+                    number, offset = number + len(letters), offset + len(letters)
+                    count -= len(letters)
+
+    def _some(self, group: str, number: int, offset: int, count: int) -> list[Letter]:
+        """Return the first letters of a run, as many as one append shall have."""
+        letters: list[Letter] = []
+        size = 0
+        for letter in self._read(group, number, offset, count):
+            letters.append(letter)
+            size += len(letter.message.body)
+            if len(letters) == LETTERS_AT_ONCE or size >= PAGE_BYTES:
+                break
+        return letters
+
+    def _carry(self, group: str, letters: list[Letter]) -> None:
+        failures = [letter.failure._replace(number=letter.number) for letter in letters]
+        run = self._run_of(dead_topic(group), [letter.message for letter in letters], failures)
+        ranges = _ranges(letter.offset for letter in letters)
+        # If it is replayed or purged meanwhile, the letters that are left are looked at again.
+        if self._end(group, "", ranges, CARRIED, [run]):
+            self.carried_bytes += run.size
+        elif len(letters) > 1:
+            for letter in letters:
+                self._carry(group, [letter])
+
+
+def origin_of(message: Message, failure: Failure) -> Message:
+    """Return a replayed message as it was where it failed."""
+    origin: Origin = failure.origin
+    return message._replace(offset=failure.offset, origin=origin)
+
+
+def _as_many(messages: list[Message]) -> list[Message]:
+    """Return the first of `messages`, at least one, and about PAGE_BYTES of them."""
+    size = 0
+    for count, message in enumerate(messages, 1):
+        size += len(message.body)
+        if size >= PAGE_BYTES:
+            return messages[:count]
+    return messages
+
+
+def _ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for offset in offsets:
+        if found and found[-1][1] == offset:
+            found[-1] = found[-1][0], offset + 1
+        else:
+            found.append((offset, offset + 1))
+    return found
+
+
+def _joined(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    found: list[tuple[int, int, int]] = []
+    for number, offset, count in runs:
+        if found:
+            before, place, length = found[-1]
+            if (before + length, place + length) == (number, offset):
+                found[-1] = before, place, length + count
+                continue
+        found.append((number, offset, count))
+    return found
