@@ -20,7 +20,7 @@ from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock, as_us
 from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange, check_membership
-from fmq.consume.dead_letters import DeadLetters, EngineDeadLetters
+from fmq.consume.dead_letter import DeadLetters, EngineDeadLetters
 from fmq.consume.group import Group
 from fmq.consume.membership import check_member
 from fmq.consume.sieve import text_of

@@ -135,7 +135,8 @@ class Parts:
         ledger.listener = PartsListener(self.groups, questions)
         queue.on_failure = self._has_failed
         checkpointer = Checkpointer(directory, writer, found)
-        self.chores = Chores(directory, writer, self.manager, catalog, changes, checkpointer)
+        own = changes, checkpointer, self.burying
+        self.chores = Chores(directory, writer, self.manager, catalog, *own)
         self.chore_thread: ChoreThread | None = None  # only with background=True
         self._limit = self._limit_of(ledger.index.base)
         self._opened_at = journal.written_to

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fmq.clock import as_datetime, as_text
+from fmq.consume.burying import Burying
 from fmq.disk import Directory, File
 from fmq.options import Options
 from fmq.store.catalog import SUFFIX, Catalog
@@ -23,6 +24,7 @@ from fmq.store.scan import Scan
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.acks import AckSet
 from fmq.tx.carryover import to_json
+from fmq.tx.dead_letters import is_internal
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 
@@ -34,10 +36,16 @@ AHEAD_US_MAX = 60_000_000  # how far ahead a clock may be before `stats().kept` 
 class Retention:
     """Keeps the journal within `retain_bytes` and `retain_seconds`."""
 
-    def __init__(self, directory: Directory, writer: Writer, catalog: Catalog) -> None:
+    def __init__(
+        self, directory: Directory, writer: Writer, catalog: Catalog, burying: Burying
+    ) -> None:
         self._directory = directory
         self._writer = writer
         self._catalog = catalog
+        self._burying = burying
+        # From here on a limit in bytes counts again. Carrying dead letters forward makes the
+        # journal longer: else segments that hold little besides would be dropped for ever.
+        self._counts_from = 0
         self._options: Options = writer.options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
@@ -89,7 +97,8 @@ class Retention:
         most = self._options.retain_bytes
         if most is None or len(segments) < 2:
             return False
-        return segments[-1].limit - segments[0].base > most
+        over = segments[-1].limit - segments[0].base > most
+        return over and self._journal.position >= self._counts_from
 
     def _limited_us(self, segments: list[Segment]) -> int | None:
         """Return the time of the newest message of the oldest of `segments`; None if no age limit
@@ -186,6 +195,19 @@ class Retention:
                 lock.close()
             raise
         return segments, locks
+
+    def carry_dead_letters(self, segments: list[Segment]) -> None:
+        """Write the dead letters in `segments` again at the end of the journal. Raises StorageFull,
+        or Damaged if one cannot be read.
+        """
+        below: dict[str, int] = {}
+        for segment in segments:
+            for (topic, _), lane in self._catalog.summary(segment.base).items():
+                if is_internal(topic) and self._ledger.deleted.get(topic, 0) < segment.limit:
+                    below[topic] = lane.next
+        if below:
+            carried = self._burying.carry(below)
+            self._counts_from = self._journal.position + carried
 
     def carry_over(self, segments: list[Segment]) -> None:
         """Append STATE and sync it: then nothing below the end of `segments` is needed."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.clock import Clock
+from fmq.consume.burying import Burying
 from fmq.consume.changing import GroupChanges
 from fmq.disk import Directory, is_full
 from fmq.errors import (
@@ -48,6 +49,7 @@ class Chores:
         catalog: Catalog,
         changes: GroupChanges,
         checkpointer: Checkpointer,
+        burying: Burying,
     ) -> None:
         self._manager = manager
         self._catalog = catalog
@@ -60,7 +62,7 @@ class Chores:
         self._commit_queue = writer.commit_queue
         self._clock: Clock = writer.clock
         self._options: Options = writer.options
-        self.retention = Retention(directory, writer, catalog)
+        self.retention = Retention(directory, writer, catalog, burying)
         self._running = threading.RLock()  # held by the thread that does chores
         self._last_seen = self._ledger.applied_upto
         self._last_change = self._clock.monotonic()
@@ -275,6 +277,7 @@ class Chores:
             if segments:
                 # Only once: while there is no room for the checkpoint, each round comes here again.
                 if self._ledger.floor < segments[-1].limit:
+                    retention.carry_dead_letters(segments)
                     retention.carry_over(segments)
                 # Without this checkpoint recovery begins at an older one, above these segments, and
                 # meets the STATE on its way. After a crash at this point it does so, too.

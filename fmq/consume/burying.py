@@ -1,8 +1,8 @@
 """Moving messages to the dead letters of their group, and from there: back, away, or forward.
 
 Each move is one append. A message that is rejected is acked by the append that holds its dead
-letter. A dead letter that is replayed or carried forward is ended by the append that holds its copy.
-So a crash leaves each at one place.
+letter. A dead letter that is replayed or carried forward is ended by the append with its copy. So
+a crash leaves each at one place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from fmq.clock import as_datetime
-from fmq.consume.dead_letters import PAGE_BYTES, DeadLetter
+from fmq.consume.dead_letter import PAGE_BYTES, DeadLetter
 from fmq.consume.delivery import Delivery, DeliveryBatch, ReplayedBatch, ReplayedDelivery
 from fmq.consume.holds import Claim
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
@@ -20,7 +20,7 @@ from fmq.message import Message, Origin
 from fmq.store.batch import Batch
 from fmq.store.content import encode_messages
 from fmq.store.dead_column import ORIGINS, Failure, encode_failures, short_reason
-from fmq.store.extension import encode_extension
+from fmq.store.extension import decode_extension, encode_extension
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, AckRange, Acks, Changed, ChangeKind, QueuePlace, Run
 from fmq.tx.dead_letters import (
@@ -57,7 +57,6 @@ class Burying:
         self._writer = writer
         self._ledger = writer.ledger
         self._messages = messages
-        self.carried_bytes = 0  # by the last call of `carry`
 
     # --- to the dead letters --------------------------------------------------------------------
 
@@ -76,7 +75,9 @@ class Burying:
         at, now = first, self._writer.clock.time_us()
         said = short_reason(reason)
         while at < end:
-            batch = self._messages.batch(queue.topic, queue.number, at, min(end - at, LETTERS_AT_ONCE))
+            batch = self._messages.batch(
+                queue.topic, queue.number, at, min(end - at, LETTERS_AT_ONCE)
+            )
             assert batch is not None, "what is held is visible"
             messages = _as_many(batch.messages)
             stop = at + len(messages)
@@ -105,7 +106,8 @@ class Burying:
         content = encode_messages(messages, self._writer.options.compress_bytes_min)
         run = Run(MESSAGE, topic, 0, 0, content.count, 0)
         run.content = content
-        run.extension = encode_extension({ORIGINS: encode_failures(failures)})
+        said = decode_extension(content.extension) if content.extension else {}
+        run.extension = encode_extension({**said, ORIGINS: encode_failures(failures)})
         return run
 
     def _fitting(self, records: list[object], queue: Queue, offset: int) -> Append:
@@ -113,10 +115,8 @@ class Burying:
         append = Append(records)
         most = self._writer.journal.append_bytes_max
         if append.size > most:
-            raise TooLarge(
-                *(f"the dead letter of {queue.topic}/{queue.number} offset {offset} in bytes",),
-                *(append.size, most, "segment_bytes"),
-            )
+            what = f"the dead letter of {queue.topic}/{queue.number} offset {offset} in bytes"
+            raise TooLarge(what, append.size, most, "segment_bytes")
         return append
 
     def planned(self, append: Append) -> None:
@@ -169,7 +169,7 @@ class Burying:
     def page(self, group: str, after: int, limit: int) -> list[DeadLetter]:
         """Return dead letters with numbers above `after`, as many as may be read at once."""
         found = []
-        for number, offset, message, failure in self._letters(group, after, limit):
+        for number, _at, message, failure in self._letters(group, after, limit):
             _, died_us, attempts, place, origin, reason = failure
             found.append(
                 DeadLetter(
@@ -185,6 +185,9 @@ class Burying:
                     tx_id=origin.tx_id,
                     producer=origin.producer,
                     position=origin.position,
+                    message_id=message.message_id,
+                    priority=message.priority,
+                    expires_at=message.expires_at,
                 )
             )
         return found
@@ -323,14 +326,12 @@ class Burying:
             if frontier.changes:
                 return False  # it may be about the same letters
             dead, queue = self._of(group)
-            gone = dead is None or not all(
-                dead.closed.count_gaps(max(first, queue.first), end) == end - first
-                for first, end in (ranges if queue is not None else ())
-            )
+            gone = dead is None or queue is None or not dead.are_open(queue, ranges)
             if gone:
                 return True
             if why == CARRIED:
                 self._renumber(append)
+                writer.make_room(append.size, ordinary=True, makes_room=True)
             writer.send(append)
             frontier.changes += 1
             return True
@@ -352,21 +353,22 @@ class Burying:
 
     # --- over a retention -----------------------------------------------------------------------
 
-    def carry(self, below: Mapping[str, int]) -> None:
+    def carry(self, below: Mapping[str, int]) -> int:
         """Write again what lies below an offset of each topic of `below` and is still there, so
-        that the segments with it can be dropped. Raises StorageFull, or what reading raises.
+        that the segments with it can be dropped. Return how many bytes that took.
+
+        Raises StorageFull, or what reading raises.
         """
-        self.carried_bytes = 0
+        written = 0
         for group, dead in [*self._ledger.dead.items()]:
-            if dead.topic not in below:
-                continue
-            for number, offset, count in self._runs(group):
+            for number, offset, count in self._runs(group) if dead.topic in below else ():
                 count = min(count, below[dead.topic] - offset)
                 while count > 0:
                     letters = self._some(group, number, offset, count)
-                    self._carry(group, letters)
+                    written += self._carry(group, letters)
                     number, offset = number + len(letters), offset + len(letters)
                     count -= len(letters)
+        return written
 
     def _some(self, group: str, number: int, offset: int, count: int) -> list[Letter]:
         """Return the first letters of a run, as many as one append shall have."""
@@ -379,16 +381,15 @@ class Burying:
                 break
         return letters
 
-    def _carry(self, group: str, letters: list[Letter]) -> None:
+    def _carry(self, group: str, letters: list[Letter]) -> int:
         failures = [letter.failure._replace(number=letter.number) for letter in letters]
         run = self._run_of(dead_topic(group), [letter.message for letter in letters], failures)
         ranges = _ranges(letter.offset for letter in letters)
-        # If it is replayed or purged meanwhile, the letters that are left are looked at again.
         if self._end(group, "", ranges, CARRIED, [run]):
-            self.carried_bytes += run.size
-        elif len(letters) > 1:
-            for letter in letters:
-                self._carry(group, [letter])
+            return run.size
+        if len(letters) == 1:
+            return 0  # it was replayed or purged meanwhile
+        return sum(self._carry(group, [letter]) for letter in letters)
 
 
 def origin_of(message: Message, failure: Failure) -> Message:

@@ -203,7 +203,7 @@ class ReplayedDelivery(Delivery):
 
 
 class ReplayedBatch(DeliveryBatch):
-    """Dead letters that were replayed, as they were where they failed: their offsets may have gaps."""
+    """Dead letters that were replayed, as they were where they failed. Offsets may have gaps."""
 
     __slots__ = ("_shown",)
 

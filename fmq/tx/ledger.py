@@ -290,7 +290,8 @@ class Ledger:
                 for key, each in sorted(self.subscriptions.items())
             ],
             "dead": [
-                dead.carried(firsts.get((dead.topic, 0), 0)) for _, dead in sorted(self.dead.items())
+                dead.carried(firsts.get((dead.topic, 0), 0))
+                for _, dead in sorted(self.dead.items())
             ],
             "requests": self.requests.carried(),
             "marks": {name: [value, data.hex()] for name, (value, data) in self.marks.items()},

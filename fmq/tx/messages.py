@@ -110,10 +110,11 @@ class Messages:
             for count, place in zip(entries.counts, entries.records, strict=True):
                 run, _ = self._reader.head(entries.base, place)
                 try:
-                    found = failures_in(run.extension, count) or [None] * count
+                    said = failures_in(run.extension, count)
                 except BadRecord as error:
                     file = segment_name(entries.base)
                     raise Damaged(file, entries.base + place, str(error)) from None
+                found: list[Failure | None] = [None] * count if said is None else [*said]
                 yield from found[max(first - at, 0) : max(end - at, 0)]
                 at += count
             first = at

@@ -39,6 +39,9 @@ class DeadLetter:
     tx_id: str | None = None
     producer: str | None = None
     position: int = field(default=0, repr=False)
+    message_id: str | None = None
+    priority: int | None = None
+    expires_at: datetime | None = None
 
     @property
     def message(self) -> Message:
@@ -46,7 +49,12 @@ class DeadLetter:
         origin = Origin(
             self.topic, self.queue, self.position, as_us(self.time), self.tx_id, self.producer
         )
-        return Message(self.body, self.key, self.tag, self.headers, self.offset, origin)
+        return Message(
+            *(self.body, self.key, self.tag, self.headers, self.offset, origin),
+            message_id=self.message_id,
+            priority=self.priority,
+            expires_at=self.expires_at,
+        )
 
 
 class DeadLetterCalls(Protocol):
