@@ -21,7 +21,7 @@
     │   ├── BadName  BadOption  BadAllocation  BadFilter  TooLarge  TooMany
     │   ├── OffsetGone          retention has dropped what was asked for
     │   ├── OffsetBeyond        nothing is there yet
-    │   ├── GroupExists  UnknownGroup  StillUndecided
+    │   ├── GroupExists  UnknownGroup  StillUndecided  UnknownDeadLetter
     │   ├── TopicExists  TopicInUse  UnknownTopic
     │   └── FilterDiffers  StrategyDiffers  TopicsDiffer  MemberReplaced
     ├── TransactionError        what may follow what in a transaction
