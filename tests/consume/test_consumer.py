@@ -381,6 +381,7 @@ def test_a_poll_skips_messages_that_retention_drops_after_the_claim(
             "g",
             30.0,
             lambda: None,
+            parts.burying,
         ) as consumer:
             got = seen(consumer.poll(limit=1))
             (info,) = engine.queues("t")
