@@ -36,6 +36,13 @@ BETWEEN_PROCESSES = (
         STORIES,
     ),
     Mutant(
+        "what was taken for good is taken again if its answer is lost",
+        "            if done:\n                self._session.answer(asked, self._read_again(*done))\n"
+        "                return\n",
+        "",
+        "--tier transport --rounds 1 --seed 36",
+    ),
+    Mutant(
         "a client does not say again what it has no answer to",
         "                again.append(repeated(asked.frame))\n",
         "                pass\n",

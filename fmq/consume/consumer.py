@@ -21,6 +21,7 @@ from fmq.consume.groups import Groups
 from fmq.consume.holds import Claim
 from fmq.consume.membership import Member, OwnedQueue
 from fmq.consume.sieve import Sieve
+from fmq.consume.taking import take
 from fmq.errors import BadOption, Closed, Damaged, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.options import SECONDS_MAX, Options
@@ -148,6 +149,15 @@ class Consumer:
         if is_internal(claim.queue.topic):
             return self._burying.delivery_batch(self, claim, batch)
         return DeliveryBatch(self, claim, batch)
+
+    def take(
+        self, *, limit: int = 1, timeout: float = 0.0, sync: bool | None = None
+    ) -> list[Message]:
+        """Return up to `limit` messages of one queue for good: their ack is durable.
+
+        Return none if none comes within `timeout` seconds.
+        """
+        return take(self, limit, timeout, sync)
 
     def _claim_batches(self, limit: int, *, in_one_piece: bool) -> tuple[Claim, list[Batch]] | None:
         """Claim what is there for a client, and return it in pieces of consecutive messages."""
@@ -370,10 +380,12 @@ class Consumer:
         self._plan_ack(acking)
         self._burying.planned(acking.append)
 
-    def _acking(self, claim: Claim, first: int, end: int) -> Acking:
+    def _acking(self, claim: Claim, first: int, end: int, extension: bytes = b"") -> Acking:
         """Return what `_plan_ack` takes."""
         self._check()
-        return Acking(claim, first, end, Append([Acks((self._range(claim, first, end),), 0)]))
+        acks = Acks((self._range(claim, first, end),), 0)
+        acks.extension = extension
+        return Acking(claim, first, end, Append([acks]))
 
     def _plan_ack(self, acking: Acking) -> None:
         """Plan an ack. Under the lock."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from math import isnan
@@ -13,6 +14,7 @@ from fmq.consume.consumer import OnChange
 from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
 from fmq.consume.membership import OwnedQueue
 from fmq.errors import Closed, FmqError, LeaseLost
+from fmq.message import Message
 from fmq.remote.link import Link
 from fmq.remote.remote_manager import RemoteKeeper
 from fmq.store.batch import Batch
@@ -20,7 +22,7 @@ from fmq.store.commit_queue import waits
 from fmq.store.kinds import AckRange
 from fmq.tx.names import check_count, check_seconds
 from fmq.wire.batches import decode_batch
-from fmq.wire.claims import CLAIM, NEWS, PIECE, AckAsked, encode_ack
+from fmq.wire.claims import CLAIM, NEWS, PIECE, AckAsked, encode_ack, encode_take
 from fmq.wire.frames import Op
 from fmq.wire.values import decode_values, encode_values
 
@@ -137,6 +139,32 @@ class RemoteConsumer:
         """
         found = self._poll(limit, timeout, in_one_piece=True)
         return DeliveryBatch(self, *found[0]) if found else None
+
+    def take(
+        self, *, limit: int = 1, timeout: float = 0.0, sync: bool | None = None
+    ) -> list[Message]:
+        """Return up to `limit` messages of one queue for good: their ack is durable.
+
+        Return none if none comes within `timeout` seconds.
+        """
+        limit, timeout = check_count("limit", limit), check_seconds("timeout", timeout)
+        waits(sync, by_default=True)  # or a TypeError
+        self._check()
+        self._keeper.change(_nothing)
+        while True:
+            answer = self._link.write(Op.TAKE, encode_take, limit, sync, handle=self._handle)
+            if not answer:
+                break
+            if CLAIM.unpack_from(answer) != (NEWS,):
+                return [each for batch in _batches(answer) for each in batch.messages]
+            self._tell(*decode_values(answer[CLAIM.size :]))
+        if timeout <= 0:
+            return []
+        batch = self.poll_batch(limit=limit, timeout=timeout)
+        if batch is None:
+            return []
+        batch.ack(sync=sync)
+        return batch.messages
 
     def _poll(
         self, limit: int, timeout: float, *, in_one_piece: bool
@@ -278,6 +306,16 @@ def _leave(link: Link, members: dict[int, Membership], handle: int) -> None:
     if members.pop(handle, None) is not None:
         with suppress(FmqError):
             link.ask(Op.LEAVE, b"", handle=handle)
+
+
+def _batches(answer: bytes) -> Iterator[Batch]:
+    """Yield the batches of a TAKE's answer."""
+    at = 0
+    while at < len(answer):
+        _, size = PIECE.unpack_from(answer, at)
+        at += PIECE.size
+        yield decode_batch(answer[at : at + size])
+        at += size
 
 
 def _nothing() -> None:

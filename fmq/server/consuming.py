@@ -10,6 +10,7 @@ from fmq.errors import LeaseLost
 from fmq.server.load import check_held
 from fmq.server.long_polls import LongPolls
 from fmq.server.members import ServedMember
+from fmq.server.taking import Taking
 from fmq.wire.claims import AckAsked, decode_ack
 from fmq.wire.frames import AGAIN, Frame, Op
 from fmq.wire.values import decode_values
@@ -35,6 +36,7 @@ class Consuming:
             Op.LEAVE: self._on_leave,
             Op.HOLD: self._on_hold,
             Op.END_HOLD: self._on_end_hold,
+            Op.TAKE: Taking(session, self).serve,
         }
 
     def end(self) -> None:

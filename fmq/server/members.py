@@ -11,6 +11,7 @@ from fmq.consume.delivery import DeliveredRange
 from fmq.consume.holds import Claim
 from fmq.errors import FmqError, LeaseLost
 from fmq.server.handed_out import HandedOut
+from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
 from fmq.tx.names import check_name
 from fmq.tx.writer import Writer
@@ -67,9 +68,9 @@ class ServedMember:
 
     def poll(self, limit: int, *, in_one_piece: bool) -> bytes | None:
         """Return the bytes of claims and their messages; None if there is nothing."""
-        news = self._consumer.take_news()
+        news = self._news()
         if news is not None:
-            return CLAIM.pack(NEWS) + encode_values([[[*each] for each in side] for side in news])
+            return news
         found = self._consumer._claim_batches(limit, in_one_piece=in_one_piece)
         if found is None:
             return None
@@ -86,6 +87,37 @@ class ServedMember:
             if end < whole.next:
                 self._consumer._try_give_back(claim, end, whole.next)
         return b"".join(answer)
+
+    def _news(self) -> bytes | None:
+        """Return the queues that were lost and gained, if the client is to be told of some."""
+        news = self._consumer.take_news()
+        if news is None:
+            return None
+        return CLAIM.pack(NEWS) + encode_values([[[*each] for each in side] for side in news])
+
+    @property
+    def consumer(self) -> Consumer:
+        """The engine's consumer."""
+        return self._consumer
+
+    def take(self, limit: int) -> bytes | tuple[Claim, Batch] | None:
+        """Claim messages of one queue that one answer can hold; return news instead, if any."""
+        news = self._news()
+        if news is not None:
+            return news
+        found = self._consumer._claim_batches(limit, in_one_piece=True)
+        if found is None:
+            return None
+        claim, (whole,) = found
+        batch = fitting(whole)
+        if batch.next < whole.next:
+            self._consumer._try_give_back(claim, batch.next, whole.next)
+        return claim, batch
+
+    def plan_take(self, claim: Claim, batch: Batch, extension: bytes) -> Callable[[], None]:
+        """Return the plan of the ack of a batch that was taken, with this extension."""
+        acking = self._consumer._acking(claim, batch.offset, batch.next, extension)
+        return partial(self._consumer._plan_ack, acking)
 
     def _number_of(self, claim: Claim, end: int) -> int:
         """Return a number by which the client names what it is handed, up to the offset `end`."""

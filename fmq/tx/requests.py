@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from typing import Any, NamedTuple
 
 from fmq.store.extension import Request
-from fmq.store.kinds import Record, Run
+from fmq.store.kinds import Acks, Record, Run
 from fmq.store.record import BadRecord
 
 FORGOTTEN_AFTER_US = 3600 * 1_000_000
@@ -22,7 +22,8 @@ CLIENT_BYTES = 16
 class Done(NamedTuple):
     """A record that carries out requests: one, or one for each of its messages.
 
-    A record without messages, as a COMMIT, has no topic.
+    An ack has the messages that it took for good. A record without messages, as a COMMIT, has no
+    topic.
     """
 
     first: int
@@ -56,6 +57,8 @@ class Requests:
         place = "", 0, 0, 0
         if isinstance(record, Run):
             place = record.topic, record.queue, record.offset, record.count
+        elif isinstance(record, Acks):
+            place = _place(record)
         if request.requests not in (1, place[-1]):
             raise BadRecord(f"{request.requests} requests in a record of {place[-1]} messages")
         known = self._clients.get(request.client)
@@ -102,3 +105,11 @@ class Requests:
                 known.done.extend(Done(*each) for each in done)
         by_time = sorted(self._clients.items(), key=lambda item: item[1].last_us)
         self._clients = OrderedDict(by_time)
+
+
+def _place(acks: Acks) -> tuple[str, int, int, int]:
+    """Return which messages an ack has taken. Raises BadRecord if they are not of one range."""
+    if len(acks.ranges) != 1:
+        raise BadRecord(f"a request that takes {len(acks.ranges)} ranges of messages")
+    (taken,) = acks.ranges
+    return taken.topic, taken.queue, taken.first, taken.end - taken.first

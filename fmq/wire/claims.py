@@ -12,8 +12,12 @@ CLAIM = Struct("<I")
 PIECE = Struct("<II")  # of a poll: the claim, and the size of the batch that follows
 NEWS = 0xFFFF_FFFF  # no claim: what follows are the queues that the member has lost and gained
 ACK = Struct("<IQQBHB")  # claim, first, end, sync, queue, size of the topic's name
+TAKE = Struct("<QHIB")  # sequence, requests that wait, how many messages, sync
 SYNCS = None, True, False
 """The argument `sync` of a call, by its number in a frame."""
+
+
+LIMIT_MAX = (1 << 32) - 1
 
 
 class AckAsked(NamedTuple):
@@ -25,6 +29,28 @@ class AckAsked(NamedTuple):
     sync: bool | None
     topic: str
     queue: int
+
+
+class TakeAsked(NamedTuple):
+    """What a client asks to take for good."""
+
+    sequence: int
+    waiting: int
+    limit: int
+    sync: bool | None
+
+
+def encode_take(sequence: int, waiting: int, limit: int, sync: bool | None) -> tuple[bytes]:
+    """Return the payload of a TAKE."""
+    return (TAKE.pack(sequence, waiting, min(limit, LIMIT_MAX), SYNCS.index(sync)),)
+
+
+def decode_take(payload: bytes) -> TakeAsked:
+    """Return what a payload asks. Raises ValueError."""
+    sequence, waiting, limit, sync = TAKE.unpack(payload)
+    if sync >= len(SYNCS) or not limit:
+        raise ValueError(f"a TAKE of {limit}, with sync {sync}")
+    return TakeAsked(sequence, waiting, limit, SYNCS[sync])
 
 
 def encode_ack(asked: AckAsked) -> bytes:

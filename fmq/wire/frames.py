@@ -45,10 +45,11 @@ class Op(IntEnum):
     END_HOLD = 14
     TAKE_ID = 15
     RELEASE_ID = 16
+    TAKE = 17  # messages of a consumer, for good
 
 
-WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE))
-"""Those that carry messages. Each is carried out once, however often it is sent."""
+WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))
+"""Those with a sequence. Each is carried out once, however often it is sent."""
 
 
 class Frame(NamedTuple):

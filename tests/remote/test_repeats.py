@@ -48,7 +48,15 @@ def consume(client: RemoteEngine) -> Any:
     return client.groups("g")
 
 
-WORKS = [send, send_many, commit, two_phases, consume]
+def take(client: RemoteEngine) -> Any:
+    client.send_many("t", [b"1", b"2", b"3"])
+    with client.consumer("t", group="g") as consumer:
+        taken = [*consumer.take(limit=2), *consumer.take(), *consumer.take()]
+        assert [each.body for each in taken] == [b"1", b"2", b"3"]
+    return client.groups("g")
+
+
+WORKS = [send, send_many, commit, two_phases, consume, take]
 
 
 class Cutter(MemoryServer):

@@ -88,6 +88,8 @@ def examples() -> dict[str, Record]:
         records[name] = Run(kind, "orders", 7, 41, 3, 1_700, content=extras)
         records[name].extension = extras.extension
     records["ACK"] = Acks(acks, 1_700, 64)
+    records["taken"] = taken = Acks(acks[:1], 1_700)
+    taken.extension = encode_extension({1: b"\x01" * 26})
     changes = MarkChange("source ä", 1 << 63, b"page 3"), MarkChange("gone", 0, None)
     records["MARK"] = Marks(changes, 1_700, 64)
     places = QueuePlace(0, 1 << 40), QueuePlace(4095, 0)

@@ -1,0 +1,27 @@
+"""Taking messages for good: polled and acked in one call, for programs that never give back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fmq.message import Message
+
+if TYPE_CHECKING:
+    from fmq.consume.consumer import Consumer
+
+
+def take(consumer: Consumer, limit: int, timeout: float, sync: bool | None) -> list[Message]:
+    """Return up to `limit` messages of one queue, whose ack is durable; none if none comes."""
+    consumer._writer.commit_queue.waits(sync)  # or a TypeError
+    found = consumer._claim(limit, timeout, consumer._read_batch, in_one_piece=True)
+    if found is None:
+        return []
+    claim, (batch,) = found
+    try:
+        messages = batch.messages
+        consumer._ack(claim, batch.offset, batch.next, sync)
+    except BaseException:
+        # Nobody has seen them. If the ack was written all the same, the engine has failed.
+        consumer._try_give_back(claim, batch.offset, batch.next)
+        raise
+    return messages

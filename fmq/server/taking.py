@@ -1,0 +1,76 @@
+"""Serves TAKE: a client gets messages for good, so they are acked before it sees them.
+
+If the answer is lost, the client asks again. The ack names the request, so the same messages are
+read again instead of the next ones.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fmq.consume.holds import Claim
+from fmq.server.members import ServedMember
+from fmq.store.batch import Batch
+from fmq.store.extension import Request, extension_of
+from fmq.tx.requests import Done
+from fmq.wire.batches import encode_batch
+from fmq.wire.claims import PIECE, decode_take
+from fmq.wire.frames import AGAIN, Frame
+
+if TYPE_CHECKING:
+    from fmq.server.consuming import Consuming
+    from fmq.server.session import Session
+
+
+class Taking:
+    """What the consumers of one client take for good."""
+
+    def __init__(self, session: Session, consuming: Consuming) -> None:
+        self._session = session
+        self._consuming = consuming
+        self._parts = session.host.parts
+
+    def serve(self, asked: Frame) -> None:
+        """Answer with a batch once its ack is durable; at once and with nothing if none is there.
+
+        It waits for no message: a request that writes, and waits, would keep all later ones of its
+        client from being forgotten.
+        """
+        request = decode_take(asked.payload)
+        client = self._session.client
+        if asked.flags & AGAIN:
+            done = self._parts.ledger.requests.find(client, request.sequence)
+            if done:
+                self._session.answer(asked, self._read_again(*done))
+                return
+        member = self._consuming.member(asked.handle)
+        found = member.take(request.limit)
+        if not isinstance(found, tuple):
+            self._session.answer(asked, found or b"")
+            return
+        claim, batch = found
+        said = Request(client, request.sequence, request.waiting)
+        plan = member.plan_take(claim, batch, extension_of(said))
+        done_now = partial(self._session.answer, asked, _piece(batch))
+        undo = partial(_give_back, member, claim, batch)
+        self._session.order(asked, plan, done_now, request.sync, undo)
+
+    def _read_again(self, done: Done) -> bytes:
+        engine, answer = self._session.host.engine, []
+        at, end = done.offset, done.offset + done.messages
+        while at < end:  # it was one batch before; a sealed segment may end in it now
+            batch = engine.read_batch(done.topic, queue=done.queue, offset=at, limit=end - at)
+            assert batch is not None, "what was acked is visible"
+            answer.append(_piece(batch))
+            at = batch.next
+        return b"".join(answer)
+
+
+def _piece(batch: Batch) -> bytes:
+    said = encode_batch(batch)
+    return PIECE.pack(0, len(said)) + said
+
+
+def _give_back(member: ServedMember, claim: Claim, batch: Batch) -> None:
+    member.consumer._try_give_back(claim, batch.offset, batch.next)
