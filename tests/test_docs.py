@@ -204,6 +204,7 @@ MAPPED = (
     "fmq/bind",
     "fmq/bind/django",
     "fmq/bind/sqlalchemy",
+    "fmq/compat",
     "fmq/table",
     "fmq/spark",
     "fmq/export",

@@ -37,7 +37,8 @@ BETWEEN_PROCESSES = (
     ),
     Mutant(
         "what was taken for good is taken again if its answer is lost",
-        "            if done:\n                self._session.answer(asked, self._read_again(*done))\n"
+        "            if done:\n"
+        "                self._session.answer(asked, self._read_again(*done))\n"
         "                return\n",
         "",
         "--tier transport --rounds 1 --seed 36",
