@@ -203,6 +203,7 @@ MAPPED = (
     "fmq/feedback",
     "fmq/bind",
     "fmq/bind/django",
+    "fmq/aio",
     "fmq/bind/sqlalchemy",
     "fmq/compat",
     "fmq/table",
