@@ -153,6 +153,10 @@ class Burying:
             for message, failure in zip(messages, failures, strict=True)
         ]
 
+    def shown_of(self, queue: Queue, messages: list[Message]) -> list[Message] | None:
+        """Return replayed messages as they were where they failed; None if these are no such."""
+        return self._as_they_were(queue, messages) if is_internal(queue.topic) else None
+
     # --- what is there --------------------------------------------------------------------------
 
     def count(self, group: str) -> int:
@@ -243,10 +247,13 @@ class Burying:
 
     # --- from the dead letters ------------------------------------------------------------------
 
-    def replay(self, group: str, numbers: list[int] | None) -> int:
-        """Give dead letters back to `group`; None: all. Return how many."""
+    def replay(self, group: str, numbers: list[int] | None, *, or_gone: bool = False) -> int:
+        """Give dead letters back to `group`; None: all. Return how many.
+
+        Raises UnknownDeadLetter before anything is changed, unless they may be `or_gone`.
+        """
         done = 0
-        for number, _, count in self._wanted(group, numbers):
+        for number, _, count in self._wanted(group, numbers, or_gone=or_gone):
             at, last = number - 1, number + count - 1
             while letters := self._letters(group, at, LETTERS_AT_ONCE, last):
                 done += self._replay(group, letters)
@@ -272,9 +279,16 @@ class Burying:
                 done += sum(self._replay(group, [letter]) for letter in some)
         return done
 
-    def purge(self, group: str, numbers: list[int] | None, before_us: int | None) -> int:
+    def purge(
+        self,
+        group: str,
+        numbers: list[int] | None,
+        before_us: int | None,
+        *,
+        or_gone: bool = False,
+    ) -> int:
         """Drop dead letters of `group`; None: all. Return how many."""
-        wanted = self._wanted(group, numbers)
+        wanted = self._wanted(group, numbers, or_gone=or_gone)
         ranges = [(offset, offset + count) for _, offset, count in wanted]
         if before_us is not None:
             topic = dead_topic(group)
@@ -294,7 +308,13 @@ class Burying:
                 done += sum(end - first for first, end in part)
         return done
 
-    def _wanted(self, group: str, numbers: list[int] | None) -> list[tuple[int, int, int]]:
+    def check(self, group: str, numbers: list[int]) -> None:
+        """Raise UnknownDeadLetter unless `group` has all of these."""
+        self._wanted(group, numbers, or_gone=False)
+
+    def _wanted(
+        self, group: str, numbers: list[int] | None, *, or_gone: bool
+    ) -> list[tuple[int, int, int]]:
         """Return number, offset and count of the letters that are meant; raise
         UnknownDeadLetter.
         """
@@ -305,9 +325,10 @@ class Burying:
             dead, queue = self._of(group)
             for number in sorted(numbers):
                 offset = None if dead is None else dead.moved.offset_of(number)
-                if dead is None or offset is None or not dead.is_open(queue, offset):
+                if dead is not None and offset is not None and dead.is_open(queue, offset):
+                    found.append((number, offset, 1))
+                elif not or_gone:
                     raise UnknownDeadLetter(group, number)
-                found.append((number, offset, 1))
         return _joined(found)
 
     def _end(

@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 from weakref import finalize
 
 from fmq.consume.consumer import OnChange
-from fmq.consume.delivery import Delivery, DeliveryBatch, lost, of_another_engine
+from fmq.consume.delivery import (
+    Delivery,
+    DeliveryBatch,
+    ReplayedBatch,
+    ReplayedDelivery,
+    lost,
+    of_another_engine,
+)
 from fmq.consume.membership import OwnedQueue
 from fmq.errors import Closed, FmqError, LeaseLost
 from fmq.message import Message
@@ -21,7 +28,7 @@ from fmq.store.batch import Batch
 from fmq.store.commit_queue import waits
 from fmq.store.kinds import AckRange
 from fmq.tx.names import check_count, check_seconds
-from fmq.wire.batches import decode_batch
+from fmq.wire.batches import ReplayedRead, decode_batch
 from fmq.wire.claims import CLAIM, NEWS, PIECE, AckAsked, encode_ack, encode_take
 from fmq.wire.frames import Op
 from fmq.wire.values import decode_values, encode_values
@@ -127,10 +134,16 @@ class RemoteConsumer:
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
         return [
-            Delivery(self, claim, message)
+            delivery
             for claim, batch in self._poll(limit, timeout, in_one_piece=False)
-            for message in batch.messages
+            for delivery in self._deliveries(claim, batch)
         ]
+
+    def _deliveries(self, claim: RemoteClaim, batch: Batch) -> list[Delivery]:
+        if isinstance(batch, ReplayedRead):
+            places = enumerate(batch.shown, batch.offset)
+            return [ReplayedDelivery(self, claim, message, at) for at, message in places]
+        return [Delivery(self, claim, message) for message in batch.messages]
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, to be acked together.
@@ -138,7 +151,12 @@ class RemoteConsumer:
         Return None if there is none for `timeout` seconds.
         """
         found = self._poll(limit, timeout, in_one_piece=True)
-        return DeliveryBatch(self, *found[0]) if found else None
+        if not found:
+            return None
+        claim, batch = found[0]
+        if isinstance(batch, ReplayedRead):
+            return ReplayedBatch(self, claim, batch, batch.shown)
+        return DeliveryBatch(self, claim, batch)
 
     def take(
         self, *, limit: int = 1, timeout: float = 0.0, sync: bool | None = None
@@ -191,7 +209,8 @@ class RemoteConsumer:
             is_last = at + size == len(answer)
             batch = decode_batch(answer, at) if is_last else decode_batch(answer[at : at + size])
             at += size
-            queue = RemoteQueue(batch.topic, batch.queue)
+            topic = batch.place if isinstance(batch, ReplayedRead) else batch.topic
+            queue = RemoteQueue(topic, batch.queue)
             claim = RemoteClaim(number, queue, batch.offset, batch.next)
             self._membership.claims[number] = claim
             found.append((claim, batch))
@@ -214,6 +233,11 @@ class RemoteConsumer:
     def _give_back(self, claim: RemoteClaim, first: int, end: int) -> None:
         self._check()
         self._ask(Op.RELEASE, encode_values([claim.number, first, end]), claim, first, end)
+
+    def _reject(self, claim: RemoteClaim, first: int, end: int, reason: str) -> None:
+        self._check()
+        said = encode_values([claim.number, first, end, *claim.queue, reason])
+        self._ask(Op.REJECT, said, claim, first, end)
 
     def _ask(self, op: Op, payload: bytes, claim: RemoteClaim, first: int, end: int) -> None:
         """Have the range acked or given back, once."""

@@ -14,6 +14,7 @@ from fmq.bind.databases import Databases
 from fmq.clock import Clock
 from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange, check_membership
+from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.group import Group
 from fmq.consume.membership import check_member
 from fmq.consume.sieve import text_of
@@ -29,6 +30,7 @@ from fmq.options import Options
 from fmq.processes import new_member
 from fmq.remote.link import Link, Wire
 from fmq.remote.remote_consumer import Membership, RemoteConsumer
+from fmq.remote.remote_dead_letters import RemoteDeadLetters
 from fmq.remote.remote_groups import RemoteGroups
 from fmq.remote.remote_manager import RemoteManager
 from fmq.remote.remote_questions import RemoteDecisions, RemoteQuestions
@@ -376,6 +378,11 @@ class RemoteEngine:
         self._link.call("check_group", check_text("group", name))
         changes = RemoteGroups(self._link, self._topics.forget)
         return Group(name, changes, self.groups, self._members_of)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """Return the dead letters of a group; raise UnknownGroup."""
+        self._link.call("check_group", check_text("group", group))
+        return DeadLetters(group, RemoteDeadLetters(self._link))
 
     def _members_of(self, group: str) -> list[MemberInfo]:
         found: list[MemberInfo] = self._link.call("members_of", group)

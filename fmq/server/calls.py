@@ -106,6 +106,14 @@ def _became(host: Host, asked: list[list[Any]]) -> list[str | None]:
     return found
 
 
+def _replay_dead(host: Host, group: str, numbers: list[int] | None) -> int:
+    return host.parts.burying.replay(group, numbers, or_gone=True)
+
+
+def _purge_dead(host: Host, group: str, numbers: list[int] | None, before_us: int | None) -> int:
+    return host.parts.burying.purge(group, numbers, before_us, or_gone=True)
+
+
 CALLS: dict[str, Call] = {
     **{
         name: _of_engine(name)
@@ -123,6 +131,11 @@ CALLS: dict[str, Call] = {
     "add_queues": _of_groups("add_queues"),
     "check_group": _of_groups("check_known"),
     "check_topic": _of_groups("check_topic"),
+    "check_dead": lambda host, *args: host.parts.burying.check(*args),
+    "count_dead": lambda host, group: host.parts.burying.count(group),
+    "page_of_dead": lambda host, *args: host.parts.burying.page(*args),
+    "purge_dead": _purge_dead,
+    "replay_dead": _replay_dead,
     "delete_group": _of_groups("delete"),
     "delete_topic": _of_groups("delete_topic"),
     "members_of": _members_of,

@@ -33,6 +33,7 @@ class Consuming:
             Op.POLL: self._on_poll,
             Op.ACK: self._on_ack,
             Op.RELEASE: self._on_release,
+            Op.REJECT: self._on_reject,
             Op.LEAVE: self._on_leave,
             Op.HOLD: self._on_hold,
             Op.END_HOLD: self._on_end_hold,
@@ -110,6 +111,20 @@ class Consuming:
         claim, first, end = decode_values(asked.payload)
         self._host.commit()
         self.member(asked.handle).release(claim, first, end)
+        self._session.answer(asked)
+
+    def _on_reject(self, asked: Frame) -> None:
+        claim, first, end, topic, queue, reason = decode_values(asked.payload)
+        self._host.commit()
+        member = self.member(asked.handle)
+        # Of what is asked again, some may be done: many messages are moved in several appends.
+        left = [(first, end)]
+        if asked.flags & AGAIN:
+            with self._parts.lock:
+                acked = self._parts.ledger.acked.get((member.group, topic, queue))
+                left = left if acked is None else [*acked.gaps(first, end)]
+        for low, high in left:
+            member.reject(claim, low, high, reason)
         self._session.answer(asked)
 
     def _on_hold(self, asked: Frame) -> None:

@@ -13,7 +13,7 @@ from fmq.errors import FmqError, LeaseLost
 from fmq.server.handed_out import HandedOut
 from fmq.store.batch import Batch
 from fmq.store.kinds import AckRange
-from fmq.tx.names import check_name
+from fmq.tx.dead_letters import check_taken
 from fmq.tx.writer import Writer
 from fmq.wire.batches import ANSWER_BYTES_MAX, encode_batch, fitting
 from fmq.wire.claims import CLAIM, NEWS, PIECE
@@ -81,7 +81,8 @@ class ServedMember:
             end = whole.offset
             if room > 0:
                 batch = fitting(whole)
-                end, said = batch.next, encode_batch(batch)
+                shown = self._consumer._burying.shown_of(claim.queue, batch.messages)
+                end, said = batch.next, encode_batch(batch, shown)
                 answer += PIECE.pack(self._number_of(claim, end), len(said)), said
                 room -= len(said)
             if end < whole.next:
@@ -132,7 +133,7 @@ class ServedMember:
         """Claim what the client says that it has, if no other member has it now."""
         if not (is_number(number, 32) and is_number(first, 64) and is_number(end, 64)):
             raise TypeError("a claim and its offsets are whole numbers")
-        claims = self._consumer._claim_again(check_name("topic", topic), queue, first, end)
+        claims = self._consumer._claim_again(check_taken(topic), queue, first, end)
         self._handed_out.note(
             (self.group, topic, queue), max((each.end for each in claims), default=0)
         )
@@ -185,6 +186,10 @@ class ServedMember:
         """Return the plan of an ack; raise LeaseLost."""
         claim = self._claim(number, first, end)
         return partial(self._consumer._plan_ack, self._consumer._acking(claim, first, end))
+
+    def reject(self, number: int, first: int, end: int, reason: str) -> None:
+        """Move messages to the dead letters of the group; raise LeaseLost."""
+        self._consumer._reject(self._claim(number, first, end), first, end, reason)
 
     def release(self, number: int, first: int, end: int) -> None:
         """Give messages back; raise LeaseLost."""

@@ -16,7 +16,7 @@ from sortedcontainers import SortedDict
 
 from fmq.store.kinds import Changed
 from fmq.tx.acks import AckSet
-from fmq.tx.names import NAME_BYTES_MAX
+from fmq.tx.names import NAME_BYTES_MAX, check_name, check_text
 from fmq.tx.state import IllegalStep
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ def dead_topic(group: str) -> str:
 def replay_topic(group: str, topic: str) -> str:
     """Return the topic with what is replayed to `group` of messages that came from `topic`."""
     return _name("again", group, topic)
+
+
+def check_taken(topic: str) -> str:
+    """Return the topic of something that was delivered; raise TypeError or BadName."""
+    return topic if is_internal(check_text("topic", topic)) else check_name("topic", topic)
 
 
 def shown(topic: str) -> str:

@@ -52,8 +52,19 @@ def fitting(batch: Batch) -> Batch:
     return batch
 
 
-def encode_batch(batch: Batch) -> bytes:
-    """Return the bytes of a batch."""
+class ReplayedRead(Batch):
+    """A batch of dead letters that were replayed."""
+
+    __slots__ = ("place", "shown")
+
+    place: str
+    """The internal topic where they are now, with the offsets of the batch."""
+    shown: list[Message]
+    """They as they were where they failed."""
+
+
+def encode_batch(batch: Batch, shown: list[Message] | None = None) -> bytes:
+    """Return the bytes of a batch; of replayed dead letters as they are `shown`."""
     messages = batch.messages
     origins = []
     for origin, alike in groupby(messages, lambda message: message.origin):
@@ -63,14 +74,19 @@ def encode_batch(batch: Batch) -> bytes:
         content: Content = encode_messages(messages, None)
     else:
         content = encode_bodies(batch.bodies, None)
-    run = Run(MESSAGE, batch.topic, batch.queue, 0, content.count, 0, content=content)
-    return encode_front([batch.offset, origins], encode_runs((run,)))
+    front: list[object] = [batch.offset, origins]
+    topic = batch.topic
+    if shown is not None:
+        front.append([topic, [[each.offset, *(each.origin or ())] for each in shown]])
+        topic = shown[0].topic or ""
+    run = Run(MESSAGE, topic, batch.queue, 0, content.count, 0, content=content)
+    return encode_front(front, encode_runs((run,)))
 
 
 def decode_batch(data: bytes, at: int = 0) -> Batch:
     """Return the batch whose bytes begin at `data[at]`. Raises BadFrame."""
     try:
-        (offset, found), at = decode_front(data, at)
+        (offset, found, *replayed), at = decode_front(data, at)
         (run,) = decode_runs(data, at, MESSAGE, "", 1 << 32)
         content: Any = run.content
         origins = [Origin(run.topic, run.queue, *where) for _, *where in found]
@@ -81,6 +97,22 @@ def decode_batch(data: bytes, at: int = 0) -> Batch:
         bodies = columns.bodies()
         if sum(counts) != len(bodies):
             raise BadFrame("the origins of a batch are not those of its messages")
+        if replayed:
+            return _replayed(Batch(run.topic, 0, offset, bodies, offset, [runs], 0), *replayed)
         return Batch(run.topic, run.queue, offset, bodies, offset, [runs], 0)
     except (ValueError, TypeError, BadColumns) as error:
         raise BadFrame(f"a batch that cannot be read: {error}") from None
+
+
+def _replayed(batch: Batch, said: list[Any]) -> ReplayedRead:
+    """Return `batch` as one of replayed dead letters. Raises ValueError or TypeError."""
+    place, where = said
+    found = ReplayedRead(
+        batch.topic, 0, batch.offset, batch.bodies, batch.offset, batch._runs, batch._seed
+    )
+    found.place = place
+    found.shown = [
+        message._replace(offset=offset, origin=Origin(*origin))
+        for message, (offset, *origin) in zip(batch.messages, where, strict=True)
+    ]
+    return found

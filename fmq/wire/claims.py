@@ -6,7 +6,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from fmq.store.record import utf8
-from fmq.tx.names import check_name
+from fmq.tx.dead_letters import check_taken
 
 CLAIM = Struct("<I")
 PIECE = Struct("<II")  # of a poll: the claim, and the size of the batch that follows
@@ -63,7 +63,7 @@ def encode_ack(asked: AckAsked) -> bytes:
 def decode_ack(payload: bytes) -> AckAsked:
     """Return what a payload asks. Raises ValueError, or BadName."""
     claim, first, end, sync, queue, size = ACK.unpack_from(payload)
-    topic = check_name("topic", payload[ACK.size : ACK.size + size].decode())
+    topic = check_taken(payload[ACK.size : ACK.size + size].decode())
     if sync >= len(SYNCS) or first >= end:
         raise ValueError(f"an ACK of {first} to {end}, with sync {sync}")
     return AckAsked(claim, first, end, SYNCS[sync], topic, queue)

@@ -46,6 +46,7 @@ class Op(IntEnum):
     TAKE_ID = 15
     RELEASE_ID = 16
     TAKE = 17  # messages of a consumer, for good
+    REJECT = 18
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))

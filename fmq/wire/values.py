@@ -17,6 +17,7 @@ from typing import Any
 
 from fmq import errors
 from fmq.clock import as_datetime, as_us
+from fmq.consume.dead_letter import DeadLetter
 from fmq.errors import FmqError
 from fmq.feedback.question import Question
 from fmq.message import Mark, Receipt
@@ -29,7 +30,18 @@ from fmq.wire.frames import BadFrame
 KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
-        *(GroupInfo, Kept, Mark, MemberInfo, Options, Outcome, Question, QueueInfo, Receipt),
+        *(
+            DeadLetter,
+            GroupInfo,
+            Kept,
+            Mark,
+            MemberInfo,
+            Options,
+            Outcome,
+            Question,
+            QueueInfo,
+            Receipt,
+        ),
         *(RecoveryReport, Stats, UndecidedTransaction),
     )
 }

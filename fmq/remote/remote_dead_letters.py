@@ -1,0 +1,43 @@
+"""Asking for the dead letters of a group of an engine in another process."""
+
+from __future__ import annotations
+
+from fmq.consume.dead_letter import DeadLetter
+from fmq.remote.link import Link
+
+
+class RemoteDeadLetters:
+    """What the handle of a group's dead letters asks of the engine process.
+
+    A call may be made twice, if its first answer is lost. So those that are named are looked for by
+    a call of their own, and those that are gone then are done.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def page(self, group: str, after: int, limit: int) -> list[DeadLetter]:
+        """Return dead letters with numbers above `after`."""
+        found: list[DeadLetter] = self._link.call("page_of_dead", group, after, limit)
+        return found
+
+    def replay(self, group: str, numbers: list[int] | None) -> int:
+        """Give dead letters back to `group`."""
+        self._check(group, numbers)
+        done: int = self._link.call("replay_dead", group, numbers)
+        return done if numbers is None else len(numbers)
+
+    def purge(self, group: str, numbers: list[int] | None, before_us: int | None) -> int:
+        """Drop dead letters of `group`."""
+        self._check(group, numbers)
+        done: int = self._link.call("purge_dead", group, numbers, before_us)
+        return done if numbers is None else len(numbers)
+
+    def count(self, group: str) -> int:
+        """Return how many dead letters `group` has."""
+        found: int = self._link.call("count_dead", group)
+        return found
+
+    def _check(self, group: str, numbers: list[int] | None) -> None:
+        if numbers is not None:
+            self._link.call("check_dead", group, numbers)
