@@ -13,6 +13,7 @@ All public names are here; errors are in `fmq.errors`, filters in `fmq.filters`,
 
 from fmq import errors, filters
 from fmq.consume.consumer import Consumer
+from fmq.consume.dead_letter import DeadLetters
 from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.consume.group import Group
 from fmq.current import current_transaction
@@ -29,7 +30,15 @@ from fmq.recovery.recover import RecoveryReport
 from fmq.remote.connecting import connect
 from fmq.remote.remote_consumer import RemoteConsumer
 from fmq.remote.remote_engine import RemoteEngine
-from fmq.results import GroupInfo, MemberInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
+from fmq.results import (
+    DeadLetter,
+    GroupInfo,
+    MemberInfo,
+    Outcome,
+    QueueInfo,
+    Settled,
+    UndecidedTransaction,
+)
 from fmq.server.serving import Serving
 from fmq.startup import open
 from fmq.stats import Kept, Stats
@@ -44,6 +53,8 @@ __all__ = [
     "Batch",
     "CheckLoop",
     "Consumer",
+    "DeadLetter",
+    "DeadLetters",
     "Delivery",
     "DeliveryBatch",
     "Engine",

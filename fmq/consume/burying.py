@@ -12,11 +12,12 @@ from itertools import repeat
 from typing import NamedTuple
 
 from fmq.clock import as_datetime
-from fmq.consume.dead_letter import PAGE_BYTES, DeadLetter
+from fmq.consume.dead_letter import PAGE_BYTES
 from fmq.consume.delivery import Delivery, DeliveryBatch, ReplayedBatch, ReplayedDelivery
 from fmq.consume.holds import Claim
 from fmq.errors import OffsetGone, TooLarge, UnknownDeadLetter
 from fmq.message import Message, Origin
+from fmq.results import DeadLetter
 from fmq.store.batch import Batch
 from fmq.store.content import encode_messages
 from fmq.store.dead_column import ORIGINS, Failure, encode_failures, short_reason

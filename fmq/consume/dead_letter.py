@@ -3,58 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from fmq.clock import as_us
 from fmq.errors import BadOption, UnknownDeadLetter
-from fmq.message import Message, Origin
+from fmq.results import DeadLetter
 from fmq.tx.names import check_count
 
 PAGE_BYTES = 1 << 20
 """About how many bytes of bodies are read at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A message that a group has rejected, or tried too often."""
-
-    number: int
-    """Names it within its group, and stays as it is. A later one has a larger number."""
-    body: bytes = field(repr=False)
-    key: str | None
-    tag: str | None
-    headers: dict[str, str] | None
-    topic: str
-    """Where the message was, as are the next three."""
-    queue: int
-    offset: int
-    time: datetime
-    """When the message was sent."""
-    died_at: datetime
-    attempts: int
-    """How often it was tried; 0 if that was not counted."""
-    reason: str
-    tx_id: str | None = None
-    producer: str | None = None
-    position: int = field(default=0, repr=False)
-    message_id: str | None = None
-    priority: int | None = None
-    expires_at: datetime | None = None
-
-    @property
-    def message(self) -> Message:
-        """The message as it was where it failed."""
-        origin = Origin(
-            self.topic, self.queue, self.position, as_us(self.time), self.tx_id, self.producer
-        )
-        return Message(
-            *(self.body, self.key, self.tag, self.headers, self.offset, origin),
-            message_id=self.message_id,
-            priority=self.priority,
-            expires_at=self.expires_at,
-        )
 
 
 class DeadLetterCalls(Protocol):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fmq.consume.dead_letter import DeadLetter
 from fmq.remote.link import Link
+from fmq.results import DeadLetter
 
 
 class RemoteDeadLetters:

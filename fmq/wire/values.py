@@ -17,13 +17,12 @@ from typing import Any
 
 from fmq import errors
 from fmq.clock import as_datetime, as_us
-from fmq.consume.dead_letter import DeadLetter
 from fmq.errors import FmqError
 from fmq.feedback.question import Question
 from fmq.message import Mark, Receipt
 from fmq.options import Options
 from fmq.recovery.recover import RecoveryReport
-from fmq.results import GroupInfo, MemberInfo, Outcome, QueueInfo, UndecidedTransaction
+from fmq.results import DeadLetter, GroupInfo, MemberInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.stats import Kept, Stats
 from fmq.wire.frames import BadFrame
 
