@@ -27,7 +27,8 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 NAMES = """
     Answer Batch CheckLoop Consumer DeadLetter DeadLetters Delivery DeliveryBatch Engine Feedback
-    FmqError Group GroupInfo Kept Mark MemberInfo Message Options Origin Outcome Problem Question QueueInfo ReadOnlyEngine
+    FmqError Group GroupInfo Kept Mark MemberInfo Message Options Origin Outcome Problem Question
+    QueueInfo ReadOnlyEngine
     Receipt RecoveryReport RemoteConsumer RemoteEngine Report RollBack Serving Settled Stats
     Transaction UndecidedTransaction check connect current_transaction errors filters open
 """

@@ -134,29 +134,31 @@ class Burying:
         return [
             ReplayedDelivery(consumer, claim, shown, message.offset)
             for part in parts
-            for message, shown in zip(part, self._as_they_were(claim.queue, part), strict=True)
+            for message, shown in zip(
+                part, self._as_they_were(claim.queue.topic, part), strict=True
+            )
             if message.offset is not None
         ]
 
     def delivery_batch(self, consumer: object, claim: Claim, batch: Batch) -> DeliveryBatch:
         """Return the same for messages that are acked together."""
-        shown = self._as_they_were(claim.queue, batch.messages)
+        shown = self._as_they_were(claim.queue.topic, batch.messages)
         return ReplayedBatch(consumer, claim, batch, shown)
 
-    def _as_they_were(self, queue: Queue, messages: list[Message]) -> list[Message]:
+    def _as_they_were(self, topic: str, messages: list[Message]) -> list[Message]:
         if not messages:
             return messages
         first = messages[0].offset
         assert first is not None, "the messages were read"
-        failures = self._failures(queue, first, first + len(messages))
+        failures = self._messages.failures(topic, first, first + len(messages))
         return [
             message if failure is None else origin_of(message, failure)
             for message, failure in zip(messages, failures, strict=True)
         ]
 
-    def shown_of(self, queue: Queue, messages: list[Message]) -> list[Message] | None:
+    def shown_of(self, batch: Batch) -> list[Message] | None:
         """Return replayed messages as they were where they failed; None if these are no such."""
-        return self._as_they_were(queue, messages) if is_internal(queue.topic) else None
+        return self._as_they_were(batch.topic, batch.messages) if is_internal(batch.topic) else None
 
     # --- what is there --------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ def take(consumer: Consumer, limit: int, timeout: float, sync: bool | None) -> l
         return []
     claim, (batch,) = found
     try:
-        messages = batch.messages
+        messages = consumer._burying.shown_of(batch) or batch.messages
         consumer._ack(claim, batch.offset, batch.next, sync)
     except BaseException:
         # Nobody has seen them. If the ack was written all the same, the engine has failed.

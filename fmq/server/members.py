@@ -81,7 +81,7 @@ class ServedMember:
             end = whole.offset
             if room > 0:
                 batch = fitting(whole)
-                shown = self._consumer._burying.shown_of(claim.queue, batch.messages)
+                shown = self._consumer._burying.shown_of(batch)
                 end, said = batch.next, encode_batch(batch, shown)
                 answer += PIECE.pack(self._number_of(claim, end), len(said)), said
                 room -= len(said)

@@ -52,7 +52,7 @@ class Taking:
         claim, batch = found
         said = Request(client, request.sequence, request.waiting)
         plan = member.plan_take(claim, batch, extension_of(said))
-        done_now = partial(self._session.answer, asked, _piece(batch))
+        done_now = partial(self._session.answer, asked, self._piece(batch))
         undo = partial(_give_back, member, claim, batch)
         self._session.order(asked, plan, done_now, request.sync, undo)
 
@@ -62,14 +62,13 @@ class Taking:
         while at < end:  # it was one batch before; a sealed segment may end in it now
             batch = engine.read_batch(done.topic, queue=done.queue, offset=at, limit=end - at)
             assert batch is not None, "what was acked is visible"
-            answer.append(_piece(batch))
+            answer.append(self._piece(batch))
             at = batch.next
         return b"".join(answer)
 
-
-def _piece(batch: Batch) -> bytes:
-    said = encode_batch(batch)
-    return PIECE.pack(0, len(said)) + said
+    def _piece(self, batch: Batch) -> bytes:
+        said = encode_batch(batch, self._parts.burying.shown_of(batch))
+        return PIECE.pack(0, len(said)) + said
 
 
 def _give_back(member: ServedMember, claim: Claim, batch: Batch) -> None:

@@ -62,6 +62,11 @@ class ReplayedRead(Batch):
     shown: list[Message]
     """They as they were where they failed."""
 
+    @property
+    def messages(self) -> list[Message]:
+        """The messages as they were where they failed."""
+        return self.shown
+
 
 def encode_batch(batch: Batch, shown: list[Message] | None = None) -> bytes:
     """Return the bytes of a batch; of replayed dead letters as they are `shown`."""

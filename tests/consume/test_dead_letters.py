@@ -125,6 +125,14 @@ def test_what_was_replayed_may_be_released_expire_and_fail_again(
         batch.ack()
 
 
+def test_what_was_replayed_may_be_taken_for_good(engine: Engine) -> None:
+    reject(engine, 2)
+    engine.dead_letters("g").replay()
+    with engine.consumer("t", group="g") as consumer:
+        assert consumer.take() == engine.read("t", offset=2, limit=1)
+        assert consumer.take() == []
+
+
 def test_a_replay_wakes_a_poll_that_waits(engine: Engine) -> None:
     reject(engine, 2)
     with engine.consumer("t", group="g") as consumer:
