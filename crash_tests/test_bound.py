@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from crash_tests.bound.server import Server
 from crash_tests.bound.steps import Blow, Step
 from crash_tests.bound.tier import POSTGRES, SQLITE, Bound, Place
 from crash_tests.bound.ways import NO_MARKER, PLAIN_SELECT, Way
@@ -52,6 +53,15 @@ def test_a_wrong_way_leaves_a_row_without_its_messages_and_that_is_kept(
     assert told == f"{kept}\n"
     assert f"\nlife 0: {way.shown_by[0]}, {way.shown_by[1]}\n" in told
     assert {each.name for each in (tmp_path / "kept").iterdir()} >= {"shop", "shop.db"}
+
+
+def test_a_kill_reaches_no_other_server_of_the_same_process() -> None:
+    """Tests of several files run in one process, and each may have a server."""
+    psycopg = pytest.importorskip("psycopg")
+    with Server() as other, Server() as killed:
+        killed.kill()
+        with psycopg.connect(other.address) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("tier", [SQLITE, POSTGRES], ids=lambda tier: tier.name)

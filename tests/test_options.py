@@ -115,7 +115,9 @@ class BytesPath:
         return b"data"
 
 
-@pytest.mark.parametrize("path", [None, b"data", 3, BytesPath()], ids=repr)
+@pytest.mark.parametrize(
+    "path", [None, b"data", 3, BytesPath()], ids=lambda path: type(path).__name__
+)
 def test_a_path_of_another_type_raises_type_error(path: Any) -> None:
     with pytest.raises(TypeError, match=r"a path is a str or .*Nothing was opened"):
         fmq.open(path)

@@ -4,6 +4,7 @@
     python3 tools/dev.py            ready to commit? format, lint, types, tests
     python3 tools/dev.py test ...   the tests; what follows goes to pytest
     python3 tools/dev.py test engine    one ring of them: engine, inside, integrations, crash
+    python3 tools/dev.py test -n 0 ...  in one process; else in two, unless files are named
     python3 tools/dev.py lint       format, lint and types
     python3 tools/dev.py docs       do links resolve, do snippets run?
     python3 tools/dev.py demo ...   the demonstration; what follows goes to `fmq demo`
@@ -42,6 +43,7 @@ WITH_TOOLS = "with-tools"
 
 PYTHON = "{}.{}".format(*sys.version_info)
 PYTHON_MIN = (3, 11)
+PROCESSES = 2  # that share the tests; each may start a PostgreSQL and a Spark of its own
 SNIPPET_TIMEOUT = 180  # seconds; a cold Spark takes ten
 
 
@@ -82,7 +84,21 @@ def test(*arguments: str) -> int:
     rings = files_of_rings()
     while rest and rest[0] in rings:
         paths += rings[rest.pop(0)]
-    return run("-m", "pytest", *paths, *rest)
+    return run("-m", "pytest", *shared_by(rest), *paths, *rest)
+
+
+def shared_by(rest: list[str]) -> list[str]:
+    """Return what makes pytest share the tests among processes; nothing where that would not help.
+
+    For a file or two, starting the others takes longer than the tests. A debugger needs this one.
+    """
+    alone = ("-n", "--numprocesses", "--pdb", "--trace", "--collect-only", "--co", "-h", "--help")
+    if any(each.startswith(alone) or ".py" in each for each in rest):
+        return []
+    if len(os.sched_getaffinity(0)) < PROCESSES:
+        return []
+    # The first to be idle takes tests of the others: some files take as long as a hundred others.
+    return ["-n", str(PROCESSES), "--dist", "worksteal"]
 
 
 def demo(*arguments: str) -> int:

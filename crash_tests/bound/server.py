@@ -121,12 +121,21 @@ class Server:
         self._kill_orphans()
 
     def _kill_orphans(self) -> None:
-        """What had just begun; and wait until all have ended, or a new server would refuse."""
+        """What had just begun; and wait until all have ended, or a new server would refuse.
+
+        Each works in the folder of its cluster. That of another cluster may be somebody's server.
+        """
         for pid in _all_processes():
             name, _, parent, *_ = _stat(pid)
-            if name == "postgres" and parent == str(os.getpid()):
+            if name == "postgres" and parent == str(os.getpid()) and self._works_here(pid):
                 _kill(pid)
                 os.waitpid(pid, 0)
+
+    def _works_here(self, pid: int) -> bool:
+        try:
+            return os.readlink(f"/proc/{pid}/cwd").startswith(str(self._cluster))
+        except (FileNotFoundError, ProcessLookupError):
+            return True  # it has ended, and nobody has waited for it: one of ours, just killed
 
     def kill_one(self, pid: int) -> None:
         """One of its processes. It then ends all others and recovers by itself."""
