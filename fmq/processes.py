@@ -24,6 +24,7 @@ with suppress(ImportError):  # Windows: `import fmq` works, and no directory can
 BACKLOG = 1024
 _started: list[Any] = []  # processes of this one that may still run, kept so that they are reaped
 PEER = struct.Struct("3i")  # pid, uid, gid of SO_PEERCRED
+TIME = struct.Struct("ll")  # seconds and microseconds
 
 
 _numbers = count(1)
@@ -80,18 +81,30 @@ def stop_listening(path: str) -> None:
         os.unlink(os.path.join(path, SOCKET))
 
 
-def connect_to(path: str, socket_name: str = SOCKET) -> socket.socket:
+def connect_to(path: str, socket_name: str = SOCKET, silence: float | None = None) -> socket.socket:
     """Return a socket that is connected to the process that serves the directory `path`, or to the
     one that listens there under another name.
+
+    With `silence` the socket is `impatient`.
     """
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
+        if silence is not None:
+            impatient(made, silence)
         with _short(path, socket_name) as name:
             made.connect(name)
     except BaseException:
         made.close()
         raise
     return made
+
+
+def impatient(made: socket.socket, silence: float) -> None:
+    """Let `made` raise BlockingIOError if nothing comes for so many seconds, or cannot be sent for
+    twice as many. The machine counts them, so a call that is in time costs nothing more.
+    """
+    for option, seconds in ((socket.SO_RCVTIMEO, silence), (socket.SO_SNDTIMEO, 2 * silence)):
+        made.setsockopt(socket.SOL_SOCKET, option, TIME.pack(*divmod(int(seconds * 1e6), 10**6)))
 
 
 def forget_socket(made: socket.socket) -> None:

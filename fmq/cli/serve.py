@@ -88,7 +88,7 @@ def _serve(chosen: argparse.Namespace) -> int:
             if chosen.on_demand:
                 server.gives_way(partial(os.kill, os.getpid(), signal.SIGTERM))
             notify("READY=1")
-            while signal.sigtimedwait(ENDS, LOOK_SECONDS) is None:
+            while not _is_told_to_end():
                 if server.has_ended:
                     break
                 if chosen.on_demand and server.quiet_seconds() > QUIET_SECONDS:
@@ -99,6 +99,13 @@ def _serve(chosen: argparse.Namespace) -> int:
         note(failure)
         return ERROR
     return FINE
+
+
+def _is_told_to_end() -> bool:
+    """Wait a moment for a signal that ends the process."""
+    found = signal.sigtimedwait(ENDS, LOOK_SECONDS)
+    # Of a process that was stopped for longer than that, Python returns whatever lay in memory.
+    return found is not None and found.si_signo in ENDS
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from copy import copy
 from datetime import datetime
 
 from fmq.clock import as_us
@@ -25,6 +26,7 @@ from fmq.errors import (
     UnknownTopic,
 )
 from fmq.options import QUEUES_MAX, SECONDS_MAX
+from fmq.store.extension import Request, extension_of
 from fmq.store.journal import Append
 from fmq.store.kinds import Changed, ChangeKind, QueuePlace, TopicMade
 from fmq.tx.dead_letters import is_internal, topics_of
@@ -46,6 +48,13 @@ class GroupChanges:
         self._ledger = writer.ledger
         self._groups = groups
         self._messages = messages
+        self._request: Request | None = None
+
+    def asked_by(self, request: Request) -> GroupChanges:
+        """Return the same for one call that carries out `request` of a client."""
+        found = copy(self)
+        found._request = request
+        return found
 
     # --- calls ----------------------------------------------------------------------------------
 
@@ -283,6 +292,8 @@ class GroupChanges:
                 return False  # what is on its way might stand in the way
             changes = plan()
             if changes:
+                if self._request is not None:
+                    changes[0].extension = extension_of(self._request)
                 writer.send(Append(changes))
                 frontier.changes += sum(isinstance(each, Changed) for each in changes)
                 frontier.add_topics(each for each in changes if isinstance(each, TopicMade))

@@ -21,6 +21,7 @@ from fmq.posix import RealDisk
 from fmq.processes import (
     absolute,
     connect_to,
+    impatient,
     make_directory,
     owns,
     python,
@@ -29,7 +30,7 @@ from fmq.processes import (
     starting,
 )
 from fmq.recovery.layout import LOCK, SERVER_LOG
-from fmq.remote.link import Wire
+from fmq.remote.link import Wire, silence_of
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.remote.unconnected import UnconnectedEngine
 from fmq.tx.names import check_seconds
@@ -63,9 +64,10 @@ class SocketWire:
 class AddressDialer:
     """Connects to a process that serves a directory at a known address, and starts none."""
 
-    def __init__(self, where: str, context: SSLContext | None) -> None:
+    def __init__(self, where: str, context: SSLContext | None, silence: float) -> None:
         """`where` is "unix:" and a path, or "tcp://" and HOST:PORT. Raises BadOption."""
         self._context = context
+        self._silence = silence
         self._unix = self._tcp = None
         if where.startswith(UNIX):
             self._unix = split(absolute(where.removeprefix(UNIX)))
@@ -75,9 +77,10 @@ class AddressDialer:
     def dial(self) -> Wire:
         """Return a connection; raise OSError."""
         if self._unix is not None:
-            return SocketWire(connect_to(*self._unix))
+            return SocketWire(connect_to(*self._unix, self._silence))
         assert self._tcp is not None
         made = connect_over(self._tcp)
+        impatient(made, self._silence)
         if self._context is None:
             return SocketWire(made)
         from fmq.remote.tls_wire import TlsWire  # here: ssl is slow to import
@@ -88,8 +91,17 @@ class AddressDialer:
 class Dialer:
     """Connects to the process that serves a directory, and starts one if there is none."""
 
-    def __init__(self, path: str, options: Options | None, clock: Clock, *, starts: bool) -> None:
+    def __init__(
+        self,
+        path: str,
+        options: Options | None,
+        clock: Clock,
+        *,
+        starts: bool,
+        silence: float | None = None,
+    ) -> None:
         self._path = path
+        self._silence = silence
         self._options = options
         self._clock = clock
         self._starts = starts
@@ -97,7 +109,7 @@ class Dialer:
     def dial(self) -> SocketWire:
         """Return a connection; raise OSError."""
         try:
-            return SocketWire(connect_to(self._path))
+            return self._connect()
         except (FileNotFoundError, ConnectionRefusedError):
             if not self._starts:
                 raise
@@ -113,11 +125,14 @@ class Dialer:
 
         with starting(self._path, wait):
             with suppress(OSError):
-                return SocketWire(connect_to(self._path))
+                return self._connect()
             locked = self.explain()
             if locked is not None:
                 raise ConnectionRefusedError(str(locked))  # it may serve soon, or let go
             return self._start(deadline)
+
+    def _connect(self) -> SocketWire:
+        return SocketWire(connect_to(self._path, silence=self._silence))
 
     def _start(self, deadline: float) -> SocketWire:
         program = python()
@@ -130,7 +145,7 @@ class Dialer:
         while True:
             code = exit_code()
             try:
-                return SocketWire(connect_to(self._path))
+                return self._connect()
             except OSError as error:
                 if code is not None:
                     raise ChildProcessError(
@@ -207,11 +222,11 @@ def connect(
     if where.startswith((UNIX, TCP)):
         context = None if tls_ca is None else client_context(tls_ca)
         token = None if token_file is None else read_token(token_file)
-        dial = AddressDialer(where, context).dial
+        dial = AddressDialer(where, context, silence_of(retry_for)).dial
         engine = RemoteEngine(where, dial, *what, token=token)
     else:
         where = absolute(where)
-        dialer = Dialer(where, options, clock, starts=start)
+        dialer = Dialer(where, options, clock, starts=start, silence=silence_of(retry_for))
         engine = RemoteEngine(where, dialer.dial, *what, dialer.explain)
     if options is not None:
         _log_other_options(where, options, engine.options)

@@ -6,11 +6,15 @@ which the engine knows those that it has carried out.
 
 One thread at a time reads, for all that wait: it hands each answer to the thread that asked. When
 it has its own, another one that waits goes on reading.
+
+An engine process may be stopped, and then its connection does not break. So if an answer is late,
+the thread that reads says HELLO over another connection: a process that answers there is busy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from threading import Lock, RLock, get_ident
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -19,6 +23,7 @@ from fmq.errors import (
     Closed,
     FmqError,
     Nested,
+    NotAllowed,
     NotServed,
     OutcomeUnknown,
     ProtocolError,
@@ -26,11 +31,12 @@ from fmq.errors import (
 )
 from fmq.options import Options
 from fmq.store.section import is_mine
-from fmq.tx.requests import CLIENT_BYTES
+from fmq.tx.requests import CLIENT_BYTES, FORGOTTEN_AFTER_US
 from fmq.wire.frames import (
     FAILED,
     HEAD,
     HELLO_BYTES_MAX,
+    ONCE,
     VALUES_BYTES_MAX,
     VERSION,
     WRITES,
@@ -45,6 +51,13 @@ from fmq.wire.values import decode_error, decode_values, encode_values
 
 FRAME_BYTES_MAX = (1 << 32) - 1  # the engine process is trusted: it has our messages
 PAUSE_MIN, PAUSE_MAX = 0.01, 0.25  # seconds between two attempts to connect
+REPEATED_US_MAX = FORGOTTEN_AFTER_US - 60 * 1_000_000
+"""How long a request may be sent again. The engine process may have forgotten it after that."""
+
+
+def silence_of(retry_for: float) -> float:
+    """Return after how many seconds without an answer a client asks whether there is anybody."""
+    return max(retry_for / 4, 1.0)
 
 
 class Wire(Protocol):
@@ -54,7 +67,10 @@ class Wire(Protocol):
         """Send all of `data`."""
 
     def receive(self) -> bytes:
-        """Return the next bytes; none at the end of the connection."""
+        """Return the next bytes; none at the end of the connection.
+
+        Raises BlockingIOError if none came for the seconds of `silence_of`, where it can.
+        """
 
     def close(self) -> None:
         """End the connection."""
@@ -84,13 +100,20 @@ class Hello(NamedTuple):
 class Asked:
     """A request that waits for its answer."""
 
-    __slots__ = ("answer", "error", "frame", "is_done", "number", "op", "sequence", "wake")
+    __slots__ = (
+        *("answer", "error", "frame", "is_done", "number", "op", "patience", "sequence"),
+        *("since_us", "wake"),
+    )
 
-    def __init__(self, op: int, number: int, sequence: int, frame: bytes) -> None:
+    def __init__(
+        self, op: int, number: int, sequence: int, frame: bytes, since_us: int, patience: float
+    ) -> None:
         self.op = op
         self.number = number
-        self.sequence = sequence  # of one that writes; else -1
+        self.sequence = sequence  # of one that is carried out once; else -1
         self.frame = frame
+        self.since_us = since_us
+        self.patience = patience  # seconds that the answer may take
         self.answer = b""
         self.error: Exception | None = None
         self.is_done = False
@@ -123,6 +146,7 @@ class Link:
         self._joined = joined
         self._explain = explain
         self._token = token
+        self._silent = 0.0  # for how long nothing had come when the connection was given up
         self._closed: Closed | None = None
         self._begin()
         self.hello = Hello(VERSION, "", b"", "", Options(), 0)
@@ -154,12 +178,26 @@ class Link:
         """Return the result of a call by name."""
         return decode_values(self.ask(Op.CALL, encode_values([name, [*args], named])))
 
-    def ask(self, op: Op, payload: bytes, *, handle: int = 0) -> bytes:
-        """Return the answer to a request that can be made twice without harm."""
-        return self.write(op, lambda sequence, waiting: (payload,), handle=handle)
+    def change(self, name: str, *args: object) -> Any:
+        """Return the result of a change of a group or a topic, which is carried out once."""
+        return decode_values(self.write(Op.CHANGE, _encode_change, name, args))
+
+    def ask(self, op: Op, payload: bytes, *, handle: int = 0, patience: float = 0.0) -> bytes:
+        """Return the answer to a request that can be made twice without harm.
+
+        It may take `patience` seconds, as one that waits for messages does.
+        """
+        return self.write(
+            op, lambda sequence, waiting: (payload,), handle=handle, patience=patience
+        )
 
     def write(
-        self, op: Op, encode: Callable[..., Iterable[bytes]], *what: object, handle: int = 0
+        self,
+        op: Op,
+        encode: Callable[..., Iterable[bytes]],
+        *what: object,
+        handle: int = 0,
+        patience: float = 0.0,
     ) -> bytes:
         """Return the answer to a request, which is carried out once if it writes. `encode` makes
         its payload, in parts, of its sequence, of how many before it have no answer, and of `what`.
@@ -176,8 +214,9 @@ class Link:
             number = self._next_request
             sequence = waiting = -1
             limit = VALUES_BYTES_MAX
-            if op in WRITES:
-                limit = self.hello.append_bytes_max + HELLO_BYTES_MAX
+            if op in ONCE:
+                if op in WRITES:
+                    limit = self.hello.append_bytes_max + HELLO_BYTES_MAX
                 sequence = self._next_sequence
                 with self._table:
                     waiting = sequence - next(iter(self._writing), sequence)
@@ -185,7 +224,7 @@ class Link:
             data = frame(op, number, *parts, handle=handle)
             if len(data) > limit + HEAD.size:
                 self._refuse_size(op, len(data) - HEAD.size, limit)
-            asked = Asked(op, number, sequence, data)
+            asked = Asked(op, number, sequence, data, self._clock.time_us(), patience)
             with self._table:
                 self._next_request = number % 0xFFFF_FFFF + 1
                 self._asked[number] = asked
@@ -253,6 +292,12 @@ class Link:
             try:
                 while not asked.is_done:
                     self._read()
+            except FmqError as error:
+                if asked.op not in ONCE:
+                    raise
+                if not asked.is_done:
+                    raise self._unknown(asked, str(error)) from error
+                # else it has its own error, which says that it may be durable
             finally:
                 with self._table:
                     self._reader = 0
@@ -277,6 +322,11 @@ class Link:
                     continue  # its caller does not wait any more
                 error = self._error_of(answer) if answer.flags & FAILED else None
                 self._end(asked, answer.payload, error)
+        except BlockingIOError:
+            if not self._is_late() or self._is_served():
+                return
+            self._silent = 2 * silence_of(self._retry_for)
+            data = b""
         except (OSError, BadFrame):
             data = b""
         except BaseException:
@@ -284,6 +334,30 @@ class Link:
             raise
         if not data:
             self._break(line)
+
+    def _is_late(self) -> bool:
+        """Return whether a request should have had its answer by now."""
+        now_us = self._clock.time_us()
+        with self._table:
+            waiting = [*self._asked.values()]
+        return any(now_us - each.since_us > each.patience * 1e6 for each in waiting)
+
+    def _is_served(self) -> bool:
+        """Return whether the engine process answers over another connection, as another client."""
+        try:
+            wire = self._dial()
+        except (OSError, FmqError):
+            return False
+        try:
+            answer, _ = self._say_hello(wire, self._draw(CLIENT_BYTES))
+            # One that refuses, because there are too many connections, is alive.
+            return bool(answer.flags & FAILED) or (
+                decode_values(answer.payload)[2] == self.hello.incarnation
+            )
+        except (OSError, BadFrame, TypeError):
+            return False
+        finally:
+            wire.close()
 
     def _error_of(self, answer: Frame) -> Exception:
         try:
@@ -306,31 +380,48 @@ class Link:
 
     def _connect(self) -> Line:
         """Connect, and send again what has no answer. Raises NotServed. Under the lock."""
-        deadline = self._clock.monotonic() + self._retry_for
+        silent, self._silent = self._silent, 0.0
+        deadline = self._clock.monotonic() + self._retry_for - silent
         pause = PAUSE_MIN
         while True:
             try:
                 self._line = self._greet()
                 return self._line
+            except PermissionError as error:
+                raise self._give_up(error, self._not_allowed(error)) from error
             except OSError as error:
-                if self._clock.monotonic() + pause > deadline:
+                # Another attempt may be as long as this one without an answer.
+                least = silence_of(self._retry_for) if isinstance(error, BlockingIOError) else pause
+                if self._clock.monotonic() + least > deadline:
                     raise self._give_up(error) from error
             sleep(self._clock, pause)
             pause = min(2 * pause, PAUSE_MAX)
 
+    def _not_allowed(self, error: OSError) -> NotAllowed:
+        return NotAllowed(
+            f"{self._where}: this user may not use the directory or its socket ({error}). Nothing "
+            "was changed by this call. It is for the directory's owner and for root; others may "
+            "be served over TCP, with a token."
+        )
+
+    def _say_hello(self, wire: Wire, client: bytes) -> tuple[Frame, Splitter]:
+        """Return the answer to a HELLO. Raises OSError or BadFrame."""
+        splitter = Splitter(HELLO_BYTES_MAX)
+        hello = encode_values([VERSION, client, self._token])
+        with suppress(BrokenPipeError, ConnectionResetError):
+            wire.send(frame(Op.HELLO, 0, hello))  # one that refuses has closed, and has said why
+        found: list[Frame] = []
+        while not found:
+            data = wire.receive()
+            if not data:
+                raise ConnectionResetError("the engine process closed the connection")
+            found = splitter.feed(data)
+        return found[0], splitter
+
     def _greet(self) -> Line:
         wire = self._dial()
-        splitter = Splitter(HELLO_BYTES_MAX)
         try:
-            hello = encode_values([VERSION, self._client, self._token])
-            wire.send(frame(Op.HELLO, 0, hello))
-            found: list[Frame] = []
-            while not found:
-                data = wire.receive()
-                if not data:
-                    raise ConnectionResetError("the engine process closed the connection")
-                found = splitter.feed(data)
-            answer = found[0]
+            answer, splitter = self._say_hello(wire, self._client)
             if answer.flags & FAILED:
                 error = decode_error(answer.payload)
                 if isinstance(error, NotServed):
@@ -339,8 +430,13 @@ class Link:
             self.hello = Hello(*decode_values(answer.payload))
             splitter.limit(FRAME_BYTES_MAX)
             again = [frame(Op.JOIN, 0, said, handle=handle) for handle, said in self._joined()]
+            oldest_us = self._clock.time_us() - REPEATED_US_MAX
             for asked in [*self._asked.values()]:
-                again.append(repeated(asked.frame))
+                if asked.op in ONCE and asked.since_us < oldest_us:
+                    why = f"{self._where}: the connection was broken for too long"
+                    self._end(asked, b"", self._unknown(asked, why))
+                else:
+                    again.append(repeated(asked.frame))
             if again:
                 wire.send(b"".join(again))
         except (BadFrame, TypeError) as error:
@@ -355,23 +451,31 @@ class Link:
             raise
         return Line(wire, splitter)
 
-    def _give_up(self, error: OSError) -> FmqError:
+    def _give_up(self, error: OSError, refusal: FmqError | None = None) -> FmqError:
         """Return the error of a call, after giving one to each that waits."""
+        is_silent = isinstance(error, BlockingIOError)
+        if is_silent:
+            error = TimeoutError("it takes connections and says nothing, as a stopped one does")
         why = f"{self._where}: no engine process answered for {self._retry_for:g} s ({error})"
         for asked in [*self._asked.values()]:
-            self._end(asked, b"", self._unknown(asked, why))
-        return self._explain() or NotServed(
-            f"{why}. Nothing was changed by this call. Look at SERVER.log in the directory, or "
-            "start the process yourself: fmq serve DIRECTORY."
+            self._end(asked, b"", self._unknown(asked, str(refusal or why)))
+        return (
+            refusal
+            or (None if is_silent else self._explain())
+            or NotServed(
+                f"{why}. Nothing was changed by this call. Look at SERVER.log in the directory, or "
+                "start the process yourself: fmq serve DIRECTORY."
+            )
         )
 
     def _unknown(self, asked: Asked, why: str) -> Exception:
-        if asked.op not in WRITES:
+        if asked.op not in ONCE:
             return NotServed(f"{why}. Ask again.")
         return OutcomeUnknown(
-            f"{why}, so it is not known whether what this call wrote is durable. Nothing that was "
-            "acknowledged is lost. Ask once the directory is served again: engine.outcome(tx_id) "
-            "for a transaction, engine.read for messages."
+            f"{why.rstrip('.')}, so it is not known whether what this call wrote is durable. "
+            "Nothing that was acknowledged is lost. Ask once the directory is served again: "
+            "engine.outcome(tx_id) for a transaction, engine.read for messages, engine.groups for "
+            "groups."
         )
 
     # --- ending ---------------------------------------------------------------------------------
@@ -387,3 +491,9 @@ class Link:
                 self._end(asked, b"", refusal)
         if line is not None:
             line.wire.close()
+
+
+def _encode_change(
+    sequence: int, waiting: int, name: str, args: Sequence[object]
+) -> tuple[bytes, ...]:
+    return (encode_values([sequence, waiting, name, [*args]]),)

@@ -195,7 +195,7 @@ class RemoteConsumer:
         self._keeper.change(_nothing)
         while True:
             said = encode_values([limit, timeout, in_one_piece])
-            answer = self._link.ask(Op.POLL, said, handle=self._handle)
+            answer = self._link.ask(Op.POLL, said, handle=self._handle, patience=timeout)
             if not answer or CLAIM.unpack_from(answer) != (NEWS,):
                 return self._pieces(answer)
             self._tell(*decode_values(answer[CLAIM.size :]))

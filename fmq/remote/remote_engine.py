@@ -318,7 +318,7 @@ class RemoteEngine:
         queue, offset, limit = check_place(topic, queue, offset, limit)
         timeout = check_seconds("timeout", timeout)
         said = encode_values([topic, queue, offset, limit, timeout])
-        answer = self._link.ask(Op.READ, said)
+        answer = self._link.ask(Op.READ, said, patience=timeout)
         return decode_batch(answer) if answer else None
 
     def consumer(
@@ -359,7 +359,7 @@ class RemoteEngine:
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None
     ) -> TopicHandle:
         """Make a topic before its first message, once: else TopicExists is raised."""
-        self._link.call("make_topic", name, queues, retain_seconds)
+        self._link.change("make_topic", name, queues, retain_seconds)
         return self.topic(name)
 
     def topic(self, name: str) -> TopicHandle:
@@ -371,7 +371,7 @@ class RemoteEngine:
         self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
     ) -> None:
         """Make a group of `topic` before its first consumer, once: else GroupExists is raised."""
-        self._link.call("make_group", name, topic, at, text_of(filter))
+        self._link.change("make_group", name, topic, at, text_of(filter))
 
     def group(self, name: str) -> Group:
         """Return a group, to look at it, or to move or delete it; raise UnknownGroup."""

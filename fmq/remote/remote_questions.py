@@ -38,7 +38,8 @@ class RemoteQuestions:
 
     def take(self, keys: list[Key], limit: int, wait: float) -> list[Question]:
         """Return up to `limit` questions under `keys`, as soon as one is due."""
-        answer = self._link.ask(Op.ASK, encode_values([[*map(list, keys)], limit, wait]))
+        said = encode_values([[*map(list, keys)], limit, wait])
+        answer = self._link.ask(Op.ASK, said, patience=wait)
         found: list[Question] = decode_values(answer) if answer else []
         return [replace(each, _read=self.messages_of) for each in found]
 

@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     from fmq.server.session import Session
 
 
+GROUP_CHANGES = {
+    "add_queues": "add_queues",
+    "delete_group": "delete",
+    "delete_topic": "delete_topic",
+    "make_group": "make",
+    "make_topic": "make_topic",
+    "retain": "retain",
+    "seek": "seek",
+    "set_filter": "set_filter",
+    "skip": "skip",
+}
+"""What clients ask for by these names, as methods of GroupChanges."""
+
+
 class Writes:
     """What a session sends, commits and prepares. Each is carried out once."""
 
@@ -40,6 +54,7 @@ class Writes:
             Op.PREPARE: self._on_prepare,
             Op.TAKE_ID: self._on_take_id,
             Op.RELEASE_ID: self._on_release_id,
+            Op.CHANGE: self._on_change,
         }
 
     def end(self) -> None:
@@ -131,6 +146,18 @@ class Writes:
     def _give_up(self, buffer: TransactionBuffer) -> None:
         buffer.give_back()
         self._parts.manager.release(buffer)
+
+    # --- groups and topics ----------------------------------------------------------------------
+
+    def _on_change(self, asked: Frame) -> None:
+        sequence, waiting, name, args = decode_values(asked.payload)
+        if name not in GROUP_CHANGES:
+            raise BadFrame(f"a change by {name!r:.40}")
+        self._host.commit()  # in the order in which the client has asked
+        if not self._done_before(asked, sequence):
+            request = Request(self._session.client, sequence, waiting)
+            getattr(self._parts.group_changes.asked_by(request), GROUP_CHANGES[name])(*args)
+        self._session.answer(asked, encode_values(None))
 
     def _on_take_id(self, asked: Frame) -> None:
         (tx_id,) = decode_values(asked.payload)

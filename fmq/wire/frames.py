@@ -47,9 +47,12 @@ class Op(IntEnum):
     RELEASE_ID = 16
     TAKE = 17  # messages of a consumer, for good
     REJECT = 18
+    CHANGE = 19  # of a group or a topic, by name
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))
+"""Those that may be as large as an append."""
+ONCE = WRITES | {Op.CHANGE}
 """Those with a sequence. Each is carried out once, however often it is sent."""
 
 

@@ -1,20 +1,32 @@
-"""The connection of one client among its threads."""
+"""The connection of one client: among its threads, and when nobody answers."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
 from threading import Thread
 
+import pytest
+
+import fmq
 from fmq import Options
 from fmq.clock import SystemClock
-from fmq.errors import Closed
+from fmq.errors import Closed, FmqError, Locked, NotAllowed, NotServed, OutcomeUnknown
+from fmq.processes import impatient
 from fmq.remote.connecting import SocketWire
-from fmq.remote.link import Link
-from fmq.wire.frames import HEAD, VERSION, Op, frame
+from fmq.remote.link import Link, Wire
+from fmq.testing import FakeClock
+from fmq.wire.frames import HEAD, ONCE, VERSION, Op, frame
 from fmq.wire.values import encode_values
+from tests.remote.served import serving
 
 LARGE = 8 << 20
 PATIENCE_SECONDS = 20.0
+RETRY_FOR = 4.0
 
 
 class Server:
@@ -71,5 +83,137 @@ def test_answers_are_read_while_a_request_is_sent() -> None:
     for each in [*readers, sender]:
         each.join(PATIENCE_SECONDS)
     assert sorted(answers) == [0, LARGE, LARGE, LARGE]
+    link.close(Closed(""))
+    server.end.close()
+
+
+class Ended:
+    """A wire to an engine process that has said HELLO, takes one request, and is gone."""
+
+    def __init__(self, taken: list[bytes]) -> None:
+        hello = [VERSION, "store", b"i", "path", Options(), LARGE]
+        self._arrived = [frame(Op.HELLO, 0, encode_values(hello))]
+        self._taken = taken
+
+    def send(self, data: bytes) -> None:
+        self._taken.append(data)
+
+    def receive(self) -> bytes:
+        return self._arrived.pop() if self._arrived else b""
+
+    def close(self) -> None:
+        pass
+
+    forget = close
+
+
+def link_to(dial: Callable[[], Wire], clock: FakeClock, explain: FmqError | None = None) -> Link:
+    return Link("here", dial, bytes, clock, 30.0, list, lambda: explain)
+
+
+@pytest.mark.parametrize("explained", [None, Locked("here", "process 1", served=False)])
+@pytest.mark.parametrize("op", sorted(ONCE))
+def test_a_write_that_may_be_durable_is_never_said_to_have_changed_nothing(
+    op: Op, explained: FmqError | None
+) -> None:
+    """Its own thread is the one that tries to connect, and gives up."""
+    wires: list[Wire] = [Ended([])]
+
+    def dial() -> Wire:
+        if not wires:
+            raise ConnectionRefusedError
+        return wires.pop()
+
+    link = link_to(dial, FakeClock(), explained)
+    link.connect()
+    with pytest.raises(OutcomeUnknown):
+        link.write(op, lambda sequence, waiting: (b"",))
+    with pytest.raises(NotServed if explained is None else Locked):
+        link.ask(Op.READ, b"")
+    with pytest.raises(NotServed if explained is None else Locked, match="Nothing was changed"):
+        link.write(op, lambda sequence, waiting: (b"",))  # it was never sent
+
+
+def test_a_write_that_is_refused_when_it_is_repeated_may_be_durable() -> None:
+    wires: list[Wire] = [Ended([])]
+
+    def dial() -> Wire:
+        if not wires:
+            raise PermissionError
+        return wires.pop()
+
+    clock = FakeClock()
+    link = link_to(dial, clock)
+    link.connect()
+    began = clock.monotonic()
+    with pytest.raises(OutcomeUnknown, match="this user may not use"):
+        link.write(Op.SEND, lambda sequence, waiting: (b"",))
+    with pytest.raises(NotAllowed, match="Nothing was changed"):
+        link.write(Op.SEND, lambda sequence, waiting: (b"",))
+    assert clock.monotonic() == began, "it is refused at once"
+
+
+@pytest.mark.parametrize(("minutes", "sent"), [(10, 2), (61, 1)])
+def test_a_write_is_not_repeated_once_the_engine_may_have_forgotten_it(
+    minutes: int, sent: int
+) -> None:
+    """A receipt is kept for an hour. After that a repeat would be done a second time."""
+    taken: list[bytes] = []
+    wires: list[Wire] = [Ended([]), Ended(taken), Ended(taken)]
+    clock = FakeClock()
+
+    def dial() -> Wire:
+        if len(wires) == 2:
+            clock.advance(minutes * 60.0)
+        if not wires:
+            raise PermissionError
+        return wires.pop()
+
+    link = link_to(dial, clock)
+    link.connect()
+    with pytest.raises(OutcomeUnknown, match=r"too long|may not use"):
+        link.write(Op.SEND, lambda sequence, waiting: (b"",))
+    ops = [HEAD.unpack_from(data)[1] for data in taken]
+    assert ops.count(Op.SEND) == sent
+
+
+def test_a_client_of_a_stopped_process_waits_no_longer_than_retry_for(tmp_path: Path) -> None:
+    """Its connection does not break, and another one is taken, too. It can go on afterwards."""
+    path = tmp_path / "shop"
+    with serving(path) as served, fmq.connect(path, start=False, retry_for=RETRY_FOR) as client:
+        client.send("t", b"1")
+        assert client.read("t", offset=1, timeout=RETRY_FOR / 3) == []  # to wait is no silence
+        served.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, served.process.pid, os.WSTOPPED)
+        began = time.monotonic()
+        with pytest.raises(OutcomeUnknown, match="stopped"):
+            client.send("t", b"2")
+        assert time.monotonic() - began < RETRY_FOR + 1.0
+        served.process.send_signal(signal.SIGCONT)
+        client.send("t", b"3")
+        found = [message.body for message in client.read("t")]
+        assert found in ([b"1", b"3"], [b"1", b"2", b"3"])
+
+
+def test_a_process_that_is_only_slow_is_waited_for() -> None:
+    """It says HELLO to another client meanwhile, so it is there."""
+    server = Server()
+    impatient(server._client_end, 0.05)
+    first, hellos = [server.dial()], 0
+
+    class Probe(Ended):
+        def close(self) -> None:
+            nonlocal hellos
+            hellos += 1
+            if hellos == 3:
+                server.end.sendall(frame(Op.READ, 1, b"at last"))
+
+    link = Link(
+        *("here", lambda: first.pop() if first else Probe([]), bytes, SystemClock(), 0.0, list),
+        lambda: None,
+    )
+    link.connect()
+    assert link.ask(Op.READ, b"") == b"at last"
+    assert hellos == 3
     link.close(Closed(""))
     server.end.close()

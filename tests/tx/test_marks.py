@@ -180,7 +180,8 @@ def test_values_that_no_mark_can_have_are_refused() -> None:
 
 
 def test_a_directory_has_so_many_marks_and_no_more() -> None:
-    with fmq.open("data", disk=CrashDisk()) as engine:  # without a shadow, which would compare
+    # Without a shadow, which would compare, and without chores, which would look meanwhile.
+    with fmq.open("data", disk=CrashDisk(), background=False) as engine:
         inside(engine).ledger.marks.update(
             (f"mark {number}", Mark(number)) for number in range(marks.MARKS_MAX - 1)
         )
