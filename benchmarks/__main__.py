@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import durability, report, show
+from benchmarks import durability, others, report, show
 from benchmarks.loop import Effort
 from benchmarks.peers import OURS, PEERS, missing
 from benchmarks.row import Row
@@ -24,7 +24,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure fmq beside its peers, in turn and in fresh processes.",
-        epilog="Rows: " + ", ".join(ROWS),
+        epilog=f"Rows: {', '.join(ROWS)}. Benchmarks with arguments of their own, which are named "
+        f"first: {', '.join(others.names())}",
     )
     parser.add_argument(
         "rows",
@@ -52,6 +53,8 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
+    if sys.argv[1:2] and sys.argv[1] in others.names():
+        return others.run(sys.argv[1], sys.argv[2:])
     asked = arguments()
     peers = set(asked.peers.split(",")) if asked.peers else set(PEERS)
     if unknown := peers - set(PEERS):

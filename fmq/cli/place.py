@@ -27,10 +27,20 @@ def visit(path: str) -> Iterator[Directory]:
         directory.close()
 
 
-def reading(path: str) -> fmq.ReadOnlyEngine:
-    """Return an engine that reads the files, beside whoever writes them."""
+def served(path: str) -> fmq.RemoteEngine | None:
+    """Return a client of the process that serves the directory; None if no process does."""
+    try:
+        return fmq.connect(path, start=False, retry_for=0.0)
+    except (fmq.errors.NotServed, fmq.errors.NotAllowed, fmq.errors.Locked):
+        return None
+
+
+def reading(path: str) -> fmq.ReadOnlyEngine | fmq.RemoteEngine:
+    """Return an engine to ask: that of the process that serves the directory, which knows the last
+    word, or one that reads the files, beside whoever writes them.
+    """
     with visit(path):
-        return fmq.open(path, read_only=True)
+        return served(path) or fmq.open(path, read_only=True)
 
 
 def writing(path: str) -> fmq.Engine | fmq.RemoteEngine:

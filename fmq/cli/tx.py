@@ -101,10 +101,13 @@ def _who() -> str:
         return "fmq"
 
 
-def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine) -> None:
-    """Return notes on what is after the part that is proven durable. With damage there is no such
-    part of transactions: the engine has raised it by now, and nothing was shown.
+def _say_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine | fmq.RemoteEngine) -> None:
+    """Print notes on what is after the part that is proven durable. With damage there is no such
+    part of transactions: the engine has raised it by now, and nothing was shown. The process that
+    serves the directory shows all.
     """
+    if isinstance(engine, fmq.RemoteEngine):
+        return
     with visit(path) as directory:
         walk = Walk(directory, engine.visible_to)
         behind = sum(isinstance(record, Prepare) for append in walk for record in append)

@@ -130,6 +130,17 @@ def test_a_decision_goes_through_the_process_that_serves(shop: Path) -> None:
         assert engine.outcome("order-3").decided_by == "eve"
 
 
+def test_list_and_show_ask_the_process_that_serves(shop: Path) -> None:
+    """It knows a decision that is not durable yet, and files do not say that."""
+    with fmq.open(shop, fmq.Options(sync="interval", sync_interval_seconds=3600)) as engine:
+        engine.decide("order-3", "commit", sync=False)
+        assert len(fmq_json("tx", "list", shop).lines) == 1
+        with engine.serve():
+            assert fmq_json("tx", "list", shop).lines == []
+            (outcome,) = fmq_json("tx", "show", shop, "order-3").of("outcome")
+    assert outcome["state"] == "committed"
+
+
 def test_an_unproven_prepare_after_a_crash_is_noted(tmp_path: Path) -> None:
     """A command that only reads does not list it, because nothing proves it durable. After the next
     opening for writing it is listed.
