@@ -23,7 +23,7 @@ from fmq.feedback.answers import Answer
 from fmq.feedback.loop import CheckLoop
 from fmq.feedback.question import Question
 from fmq.feedback.service import Feedback
-from fmq.message import Mark, Message, Origin, Receipt
+from fmq.message import DelayedReceipt, Mark, Message, Origin, Receipt
 from fmq.options import Options
 from fmq.read_only_engine import ReadOnlyEngine
 from fmq.recovery.recover import RecoveryReport
@@ -55,6 +55,7 @@ __all__ = [
     "Consumer",
     "DeadLetter",
     "DeadLetters",
+    "DelayedReceipt",
     "Delivery",
     "DeliveryBatch",
     "Engine",

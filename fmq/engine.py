@@ -17,6 +17,7 @@ from fmq.bind.databases import Databases
 from fmq.bind.transaction import BoundTransaction
 from fmq.chores.checkpointer import no_checkpoint
 from fmq.chores.thread import ChoreThread
+from fmq.chores.timer_thread import TimerThread
 from fmq.clock import Clock, as_us
 from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange, check_membership
@@ -32,7 +33,7 @@ from fmq.feedback.checkers import Checkers
 from fmq.feedback.local_transaction import send_with
 from fmq.feedback.service import Feedback
 from fmq.filters import Filter
-from fmq.message import Body, Decision, Mark, Message, Receipt
+from fmq.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
 from fmq.options import Options
 from fmq.parts import Parts
 from fmq.processes import absolute, new_member
@@ -53,8 +54,9 @@ from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.committer import Committer
 from fmq.store.section import is_mine
+from fmq.tx.due import check_due, timing_of
 from fmq.tx.messages import read_in_batches
-from fmq.tx.names import check_place, check_seconds, check_text
+from fmq.tx.names import check_count, check_place, check_seconds, check_text
 from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Transaction
 
@@ -94,9 +96,12 @@ class Engine:
         self._clock = clock
         self._databases: Databases | None = None
         parts.group_changes.grow_topics()
+        self._timer_thread: TimerThread | None = None
         if background:
             self._committer = Committer(parts.commit_queue)
             self._thread = ChoreThread(parts.chores, clock, options)
+            self._timer_thread = TimerThread(parts.delays, parts.commit_queue, clock)
+            parts.chores.timer_thread, parts.on_sooner = self._timer_thread, self._on_sooner
             parts.chore_thread, parts.commit_queue.on_pending = self._thread, self._thread.wake
             self._start_threads(self._committer, self._thread)
         remember(self)
@@ -115,6 +120,14 @@ class Engine:
             self._parts.close()
             raise
 
+    def _on_sooner(self) -> None:
+        """Let the thread for timers look: one is due before all others. Under the lock."""
+        thread, chores = self._timer_thread, self._thread
+        if thread is not None:
+            thread.wake()
+            if chores is not None and thread.is_wanted:
+                chores.wake()  # which starts it
+
     # --- sending --------------------------------------------------------------------------------
 
     def send(
@@ -130,16 +143,24 @@ class Engine:
         message_id: str | None = None,
         priority: int | None = None,
         expires_at: datetime | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         sync: bool | None = None,
     ) -> Receipt:
         """Append one message. It is durable and visible on return.
 
         With `sync=False` it becomes both with the next sync of any call, or at a normal end of the
         process. With `sync=True` it is durable on return, whatever the options say.
+
+        With `delay`, in seconds, or `deliver_at` it is visible from then on, and has an offset only
+        then. Its receipt is a DelayedReceipt, which `recall` takes.
         """
         if self._refusal is not None:
             self._check()
-        extras = message_id, priority, expires_at
+        timing = None
+        if delay is not None or deliver_at is not None:
+            timing = check_due(delay, deliver_at, self._clock.time_us())
+        extras = message_id, priority, expires_at, timing
         sent = self._sender.one(topic, body, key, tag, headers, queue, producer, *extras)
         writer = self._writer
         self._parts.commit_queue.run(writer.send, sent, sync)
@@ -154,15 +175,19 @@ class Engine:
         *,
         queue: int | None = None,
         producer: str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         sync: bool | None = None,
     ) -> list[Receipt]:
         """Append bodies or Messages, all or none of them. Return one receipt for each record.
 
         A record holds at most 65,536 messages of one queue. More of them take several records of
-        one append, and one sync makes them durable and visible.
+        one append, and one sync makes them durable and visible. `delay` and `deliver_at` are as in
+        `send`, for all of them; `recall` ends the wait of a record as a whole.
         """
         self._check()
-        sent = self._sender.many(topic, bodies, queue, producer)
+        timing = check_due(delay, deliver_at, self._clock.time_us())
+        sent = self._sender.many(topic, bodies, queue, producer, timing)
         if sent is None:
             self._parts.commit_queue.waits(sync)
             return []
@@ -170,6 +195,28 @@ class Engine:
         self._parts.commit_queue.run(writer.send, sent, sync)
         self._after()
         return receipts_of(sent.records)
+
+    def recall(self, receipt: Receipt, *, sync: bool | None = None) -> bool:
+        """Take back messages that wait for their time; return whether that came in time.
+
+        If so, they never appear. If not, they were published, or recalled before.
+        """
+        self._check()
+        timing = timing_of(receipt)
+        in_time = timing is not None and self._parts.delays.recall(timing, sync)
+        self._after()
+        return in_time
+
+    def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
+        """Return the receipts of up to `limit` records that wait, of all topics or of one, those
+        that are due first first.
+
+        Their heads are read, until there are enough of the topic.
+        """
+        self._enter()
+        if topic is not None:
+            check_text("topic", topic)
+        return self._parts.delays.look(topic, check_count("limit", limit))
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -621,6 +668,8 @@ class Engine:
             steps.insert(0, self._serving.close)
         if self._databases is not None:
             steps.append(self._databases.stop)
+        if self._timer_thread is not None:
+            steps.append(self._timer_thread.stop)
         if self._thread is not None:
             steps.append(self._thread.stop)
         steps.append(end)
@@ -637,7 +686,7 @@ class Engine:
         self._refusal = self._parts.commit_queue.failure = Forked(self._path)
         free_locks(self._parts)
         self._closing = Closing()  # a thread that was closing it is missing here
-        self._thread = self._committer = None
+        self._thread = self._committer = self._timer_thread = None
         if self._serving is not None:
             self._serving._forked()
         self._release()

@@ -141,3 +141,34 @@ class Receipt(NamedTuple):
     offset: int
     position: int
     count: int = 1  # type: ignore[assignment]  # a tuple has a method of this name
+
+
+class DelayedReceipt(Receipt):
+    """The receipt of messages that wait for their time, with which `engine.recall` ends the wait.
+
+    They have no offset yet, so `offset` is None, whatever its type says.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, topic: str, queue: int, offset: None, position: int, count: int, due_us: int
+    ) -> DelayedReceipt:
+        values = topic, queue, offset, position, count, due_us
+        return tuple.__new__(cls, values)
+
+    @property
+    def due_us(self) -> int:
+        """When they are due, in microseconds since 1970."""
+        return tuple.__getitem__(self, 5)  # type: ignore[return-value]
+
+    @property
+    def due(self) -> datetime:
+        """When they are due."""
+        return as_datetime(self.due_us)
+
+    def __repr__(self) -> str:
+        return (
+            f"DelayedReceipt(topic={self.topic!r}, queue={self.queue}, position={self.position}, "
+            f"count={self.count}, due={self.due.isoformat()})"
+        )

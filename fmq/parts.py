@@ -11,6 +11,7 @@ from contextlib import suppress
 from zlib import crc32
 
 from fmq.chores.checkpointer import Checkpointer
+from fmq.chores.due_files import DueFiles
 from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock
@@ -37,6 +38,7 @@ from fmq.store.section import OwnedLock
 from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.store.spares import Spares
 from fmq.tx.apply import apply
+from fmq.tx.delays import END_BYTES, Delays
 from fmq.tx.limits import DECISION_BYTES_MAX
 from fmq.tx.manager import TransactionManager
 from fmq.tx.messages import Messages
@@ -50,8 +52,8 @@ from fmq.tx.writer import Writer
 def _segment_bytes(found: Recovered, options: Options) -> int:
     """Return the size of new segments: that of the options, or more if the undecided need it.
 
-    A transaction prepared with larger segments must still fit when it is relocated or committed. No
-    option may refuse a decision.
+    A transaction prepared with larger segments must still fit when it is relocated or committed.
+    So must a message that waits, when it is due. No option may refuse a decision.
     """
     undecided = found.ledger.undecided.values()
     holding = [
@@ -63,7 +65,8 @@ def _segment_bytes(found: Recovered, options: Options) -> int:
         aligned(HEADER_BYTES + size_of_all([entry.prepare, *entry.runs]) + DECISION_BYTES_MAX)
         for entry in undecided
     ]
-    return max([options.segment_bytes, *holding, *deciding])
+    publishing = aligned(HEADER_BYTES + found.ledger.timers.largest + END_BYTES)
+    return max([options.segment_bytes, publishing, *holding, *deciding])
 
 
 class PartsListener:
@@ -134,10 +137,13 @@ class Parts:
         self.feedback = Feedback(questions, decisions, options, store, after)
         ledger.listener = PartsListener(self.groups, questions)
         queue.on_failure = self._has_failed
-        checkpointer = Checkpointer(directory, writer, found)
-        own = changes, checkpointer, self.burying
+        self.delays = delays = Delays(writer, files)
+        due_files = DueFiles(directory, found.store, ledger.timers, queue)
+        checkpointer = Checkpointer(directory, writer, found, due_files)
+        own = changes, checkpointer, self.burying, delays, due_files
         self.chores = Chores(directory, writer, self.manager, catalog, *own)
         self.chore_thread: ChoreThread | None = None  # only with background=True
+        self.on_sooner: Callable[[], None] = lambda: None  # called when a timer is the next one
         self._limit = self._limit_of(ledger.index.base)
         self._opened_at = journal.written_to
         self._page: Page | None = None
@@ -175,6 +181,9 @@ class Parts:
             frontier.settle(append.records)
         if ledger.arrived:
             self.messages.wake()
+        if ledger.timers.sooner:
+            ledger.timers.sooner = False
+            self.on_sooner()
         if thread is not None and ledger.applied_upto >= thread.wake_at:
             thread.wake()
 
@@ -222,4 +231,5 @@ class Parts:
         self.journal.page = no_page()
         if self._page is not None:
             self._page.close()
+        self.ledger.timers.close()
         self.journal.close()

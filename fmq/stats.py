@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from fmq.chores.runner import Chores
+from fmq.clock import as_datetime
 from fmq.recovery.recover import RecoveryReport
 from fmq.store.commit_queue import CommitQueue
 from fmq.store.journal import Journal
@@ -40,6 +42,10 @@ class Stats:
     undecided: int
     undecided_bytes: int
     oldest_undecided: str | None
+    delayed: int
+    """Messages that wait for their time."""
+    next_due: datetime | None
+    """When the first of them is due."""
     syncs: int
     checkpoints: int
     checkpointed_upto: int
@@ -69,6 +75,7 @@ class Stats:
     ) -> Stats:
         """Take the snapshot, under the engine's lock. The two counts were taken before."""
         oldest = next(iter(ledger.undecided.values()), None)
+        next_due_us = ledger.timers.next_due_us()
         return cls(
             path=path,
             first_position=journal.segments[0].base,
@@ -86,6 +93,8 @@ class Stats:
             undecided=len(ledger.undecided),
             undecided_bytes=ledger.undecided_in_all.bytes,
             oldest_undecided=oldest.prepare.tx_id if oldest else None,
+            delayed=ledger.timers.messages,
+            next_due=None if next_due_us is None else as_datetime(next_due_us),
             syncs=commit_queue.syncs,
             checkpoints=chores.checkpointer.taken,
             checkpointed_upto=max(chores.checkpointer.upto, 0),

@@ -141,12 +141,13 @@ def _check(where: str, directory: Directory) -> Report:
         return Report(where, problems=(_problem_of(error),))
     problems: list[Problem] = []
     try:
-        replay = begin(directory, layout)
+        replay = begin(directory, layout, with_timers=True)
         store = replay.store
         segments = known_segments(directory, layout, None)
         for segment in segments[:-1]:  # so damage in one does not hide another's
             problems += _check_segment(directory, segment, store)
-        full = Replay(directory, store, zlib.crc32(store), segments, None)
+        what = directory, store, zlib.crc32(store), segments, None
+        full = Replay(*what, with_timers=True)
         full.run()
         replay.run()
         check_ends(full, layout)
@@ -299,7 +300,13 @@ def _state(ledger: Ledger) -> dict[str, object]:
     carried = ledger.carried()
     # An empty ack need not be in a checkpoint.
     carried["acks"] = [ack for ack in carried["acks"] if ack[3] or ack[4]]
-    return {"undecided": undecided, "applied_upto": ledger.applied_upto, **carried}
+    timers = ledger.timers.state()
+    return {
+        "undecided": undecided,
+        "applied_upto": ledger.applied_upto,
+        "timers": timers,
+        **carried,
+    }
 
 
 def _check_indexes(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
+from fmq.chores.due_files import DueFiles
 from fmq.disk import Directory, is_full
 from fmq.errors import StorageError, StorageFull, Unreadable
 from fmq.recovery import checkpoint as checkpoints
@@ -34,11 +35,14 @@ class _Noted(NamedTuple):
 class Checkpointer:
     """Takes the checkpoints of one engine, in one thread at a time."""
 
-    def __init__(self, directory: Directory, writer: Writer, found: Recovered) -> None:
+    def __init__(
+        self, directory: Directory, writer: Writer, found: Recovered, due_files: DueFiles
+    ) -> None:
         self._directory = directory
         self._store = found.store
         self._journal = writer.journal
         self._ledger = writer.ledger
+        self._due_files = due_files
         self._commit_queue = writer.commit_queue
         self._syncs = writer.options.sync == "never"  # what is applied may not be durable yet
         last = found.checkpoint
@@ -58,10 +62,12 @@ class Checkpointer:
                     # After a failed sync nothing on the disk is certain: no checkpoint either.
                     raise self._commit_queue.failed_error()
                 noted = self._note(clean)
+                obsolete, self._ledger.timers.obsolete = self._ledger.timers.obsolete, []
             if self._syncs and not clean:
                 # Not earlier: what was written until now is noted, too.
                 self._commit_queue.flush(force=True)
             checkpoint = noted.checkpoint
+            self._due_files.save()
             if self._is_first():
                 self._slots.write(checkpoint)
                 # Even an empty one: from now on a slot that is not sound is a loss.
@@ -78,6 +84,7 @@ class Checkpointer:
         self.upto, self.scan_from = checkpoint.applied_upto, checkpoint.scan_from
         self.taken += 1
         self._remove_old_parts()
+        self._due_files.remove(obsolete)
 
     def _note(self, clean: bool) -> _Noted:
         """Note the checkpoint of this instant. Under the lock."""
@@ -106,6 +113,7 @@ class Checkpointer:
             ledger.carried(),
             clean,
             self._slots.generation + 1,
+            ledger.timers.noted(self._store),
         )
         return _Noted(checkpoint, part, part_at, index.base)
 

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Callable
 
 from fmq.chores.checkpointer import Checkpointer
+from fmq.chores.due_files import DueFiles
 from fmq.chores.retention import AT_ONCE_MAX, Retention
+from fmq.chores.timer_thread import TimerThread
 from fmq.clock import Clock
 from fmq.consume.burying import Burying
 from fmq.consume.changing import GroupChanges
@@ -32,6 +34,7 @@ from fmq.options import Options
 from fmq.store.catalog import Catalog
 from fmq.store.section import is_mine
 from fmq.store.spares import ZEROED_BYTES_PER_SECOND_MAX
+from fmq.tx.delays import Delays
 from fmq.tx.manager import TransactionManager
 from fmq.tx.writer import Writer
 
@@ -50,12 +53,17 @@ class Chores:
         changes: GroupChanges,
         checkpointer: Checkpointer,
         burying: Burying,
+        delays: Delays,
+        due_files: DueFiles,
     ) -> None:
         self._manager = manager
         self._catalog = catalog
         self._changes = changes
         self._trim_at = 0.0
         self.checkpointer = checkpointer
+        self._delays = delays
+        self._due_files = due_files
+        self.timer_thread: TimerThread | None = None  # publishes what is due; None: a round does
         self._writer = writer
         self._journal = writer.journal
         self._ledger = writer.ledger
@@ -92,8 +100,12 @@ class Chores:
         try:
             self._flush_pending()
             self._release_dropped()
-            self._make_spare()
             self._no_room = None
+            if self.timer_thread is None:
+                self._if_there_is_room(self._fire_due)
+            elif self.timer_thread.is_wanted:
+                self.timer_thread.start()
+            self._make_spare()
             trouble = self._if_there_is_room(self._save)
             self.retention.remove()
             if self._clock.monotonic() >= self._trim_at:
@@ -101,16 +113,23 @@ class Chores:
                 self._changes.trim()
             if self.retention.wanted:
                 trouble = self._retain() or trouble
-            self.trouble = trouble or self._no_room
+            self.trouble = self._delays.trouble or trouble or self._no_room
         except StorageFull as error:
             self.trouble = str(error)
         except OSError as error:
             self.trouble = _derived(error)
 
+    def _fire_due(self) -> None:
+        self._delays.fire_due()
+
+    def _merge_due_files(self) -> None:
+        self._due_files.merge(all_of_them=True)
+
     def _save(self) -> str | None:
         """Write indexes, relocations and a checkpoint. Return the trouble, if there is any."""
         self._write_indexes()
         trouble = self._relocate()
+        self._due_files.merge()
         if self._checkpoint_due():
             self._checkpoint(clean=False)
         return trouble
@@ -202,6 +221,8 @@ class Chores:
 
     def pressing(self) -> bool:
         """Return whether a round is due although the engine is busy."""
+        if self.timer_thread is not None and self.timer_thread.is_wanted:
+            return True
         return self._ledger.applied_upto >= self.pressing_from() or bool(self._ledger.sealed)
 
     def pressing_from(self) -> int:
@@ -278,6 +299,8 @@ class Chores:
                 # Only once: while there is no room for the checkpoint, each round comes here again.
                 if self._ledger.floor < segments[-1].limit:
                     retention.carry_dead_letters(segments)
+                    if self._delays.carry_forward(segments[-1].limit):
+                        self._if_there_is_room(self._merge_due_files)
                     retention.carry_over(segments)
                 # Without this checkpoint recovery begins at an older one, above these segments, and
                 # meets the STATE on its way. After a crash at this point it does so, too.

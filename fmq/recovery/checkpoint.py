@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from fmq.disk import Directory, File
 from fmq.errors import Damaged
+from fmq.recovery.timer_files import check_timers
 from fmq.store.checksums import read_checked
 from fmq.store.segment import CAPACITY_MAX, HEADER_BYTES, segment_name
 from fmq.tx.carryover import check_carried, check_list, check_number, check_text, from_json, to_json
@@ -54,6 +55,8 @@ class Checkpoint(NamedTuple):
     ledger: dict[str, Any]
     clean: bool = False
     generation: int = 0
+    timers: dict[str, Any] | None = None
+    """What waits for its time, see tx/timers.py. A checkpoint of an older fmq has none."""
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -91,6 +94,8 @@ def _check(checkpoint: Checkpoint, generation: int) -> None:
     check_number("generation", checkpoint.generation, generation, generation + 1)
     if type(checkpoint.clean) is not bool:
         raise ValueError("clean is no bool")
+    if checkpoint.timers is not None:
+        check_timers(checkpoint.timers)
     check_number("floor", check_carried(checkpoint.ledger)["floor"], 0, _last_base(checkpoint) + 1)
 
 

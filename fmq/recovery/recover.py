@@ -19,6 +19,7 @@ from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.layout import FAILED, LOCK, Layout, known_segments, look, read_header
 from fmq.recovery.mend import copy_tail, tail_is_zeros
 from fmq.recovery.replay import Replay
+from fmq.recovery.timer_files import number_files, remove_unnamed
 from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
 from fmq.store.journal import create_first_segment
 from fmq.store.segment import HEADER_BYTES, STORE_BYTES, Segment, base_of, belongs, segment_name
@@ -82,9 +83,10 @@ def claim(directory: Directory, disk: Disk, segment_bytes: int) -> Claimed:
 def recover(directory: Directory, layout: Layout) -> Recovered:
     """Return the state of the journal, made durable. The caller holds the lock."""
     assert not layout.fresh, "a new journal is begun, not recovered"
-    replay = begin(directory, layout)
+    replay = begin(directory, layout, with_timers=True)
     store = replay.store
     replay.run()
+    number_files(replay.ledger.timers, directory)
     last = replay.segments[-1]
     check_ends(replay, layout)
     # An empty last segment is proven: its header was synced before it got its name.
@@ -107,6 +109,7 @@ def recover(directory: Directory, layout: Layout) -> Recovered:
         directory.sync()
     segments = _drop_below_floor(directory, replay.segments, replay.ledger)
     _remove_leftovers(directory, segments)
+    remove_unnamed(replay.ledger.timers, directory)
     clean = bool(replay.checkpoint and replay.checkpoint.clean and not copied)
     report = RecoveryReport(
         clean=clean,
@@ -148,8 +151,8 @@ def begin_new(directory: Directory, store: bytes, capacity: int) -> Recovered:
     return Recovered(store, [segment], ledger, None, 0, 0, report)
 
 
-def begin(directory: Directory, layout: Layout) -> Replay:
-    """Return a replay that has not run yet."""
+def begin(directory: Directory, layout: Layout, *, with_timers: bool = False) -> Replay:
+    """Return a replay that has not run yet. Only `with_timers` it keeps account of them."""
     newest = read_header(directory, layout.bases[-1])
     store = newest.store
     checkpoint = checkpoints.read(directory, store)
@@ -162,7 +165,8 @@ def begin(directory: Directory, layout: Layout) -> Replay:
     segments = known_segments(directory, layout, checkpoint, newest)
     if checkpoint is not None:
         _check_checkpoint(checkpoint, segments)
-    return Replay(directory, store, zlib.crc32(store), segments, checkpoint)
+    what = directory, store, zlib.crc32(store), segments, checkpoint
+    return Replay(*what, with_timers=with_timers)
 
 
 def _check_checkpoint(checkpoint: Checkpoint, segments: list[Segment]) -> None:

@@ -14,15 +14,17 @@ from fmq.disk import Directory, File
 from fmq.errors import Damaged, NewerFormat, Unreadable
 from fmq.recovery.checkpoint import PART, Checkpoint
 from fmq.recovery.tail import SOUND, judge, refusal
+from fmq.recovery.timer_files import carry_timers
 from fmq.store.index import SegmentIndex
 from fmq.store.index_blocks import BadIndex, decode_blocks
 from fmq.store.kinds import Carryover, Record
 from fmq.store.record import BadRecord
 from fmq.store.scan import Finding, Scan, ScanEnd, durable_beyond, end_of
 from fmq.store.segment import HEADER_BYTES, OTHER_RECORDS, Segment, segment_name
-from fmq.tx.apply import apply, apply_to_index, collect, floor_of
+from fmq.tx.apply import apply, apply_to_index, apply_to_timers, collect, floor_of
 from fmq.tx.ledger import Ledger
 from fmq.tx.state import IllegalStep
+from fmq.tx.timers import Timers
 
 
 class Replay:
@@ -35,8 +37,12 @@ class Replay:
         seed: int,
         segments: list[Segment],
         checkpoint: Checkpoint | None,
+        *,
+        with_timers: bool = False,
     ) -> None:
+        """Without `with_timers`, what waits for its time is not known."""
         self._directory = directory
+        self._with_timers = with_timers
         self.store = store
         self._seed = seed
         self.segments = segments
@@ -55,12 +61,13 @@ class Replay:
             self._begin_at_first_segment()
         else:
             self._begin_at(checkpoint)
+        self.ledger.timers.is_known = with_timers
 
     def _begin_at_first_segment(self) -> None:
         first = self.segments[0].base
         self.ledger = ledger = Ledger(first)
         self.scan_from = self.applied_from = first + HEADER_BYTES
-        self._index_from = self.applied_from
+        self._index_from = self._timers_from = self.applied_from
         ledger.applied_upto = self.applied_from
         ledger.known_from = first
         # Segments have been dropped. A STATE later in the journal says what was in them.
@@ -72,7 +79,13 @@ class Replay:
         self.ledger = Ledger(base)
         self.ledger.carry(checkpoint.ledger)
         self.ledger.applied_upto = self.applied_from
-        self.durable_to = self.applied_from
+        self.durable_to = self._timers_from = self.applied_from
+        if self._with_timers:
+            self.ledger.timers = timers = Timers()
+            if not carry_timers(timers, checkpoint.timers, self._directory, self.store):
+                # Each timer has a record in the segments that are left.
+                timers.known_from = self.segments[0].base
+                self._timers_from = timers.known_from + HEADER_BYTES
         index = self._read_part(base, checkpoint.part_size)
         self._index_from = self.applied_from
         if index is None:
@@ -118,7 +131,7 @@ class Replay:
         self.segments = segments
         # The segment of the index may be empty yet. Then all before it is applied.
         applied = max(self.ledger.applied_upto, self.ledger.index.base + HEADER_BYTES)
-        self.scan_from = self.applied_from = self._index_from = applied
+        self.scan_from = self.applied_from = self._index_from = self._timers_from = applied
         self.checkpoint = None
 
     def prove(self, position: int) -> None:
@@ -136,7 +149,7 @@ class Replay:
 
         With `durable_only`, appends at the tail that may not be durable are left out.
         """
-        start = min(self.scan_from, self.applied_from, self._index_from)
+        start = min(self.scan_from, self.applied_from, self._index_from, self._timers_from)
         at = self.segments.index(self._segment_at(start))
         for number in range(at, len(self.segments)):
             segment = self.segments[number]
@@ -242,6 +255,8 @@ class Replay:
                 return
             if position >= self.scan_from:
                 collect(ledger, append)
+            if position >= self._timers_from:
+                apply_to_timers(ledger, append)
             if position >= self._index_from and segment.base == ledger.index.base:
                 apply_to_index(ledger.index, append)
             return

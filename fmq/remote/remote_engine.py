@@ -25,7 +25,7 @@ from fmq.feedback.checkers import Checkers
 from fmq.feedback.local_transaction import send_with
 from fmq.feedback.service import Feedback
 from fmq.filters import Filter
-from fmq.message import Body, Decision, Mark, Message, Receipt
+from fmq.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
 from fmq.options import Options
 from fmq.processes import new_member
 from fmq.remote.link import Link, Wire
@@ -39,6 +39,7 @@ from fmq.shutdown import forget, remember
 from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.commit_queue import waits
+from fmq.tx.due import check_due, timing_of
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import (
@@ -52,7 +53,7 @@ from fmq.tx.transaction import Transaction
 from fmq.wire.batches import decode_batch
 from fmq.wire.frames import Op
 from fmq.wire.runs import encode_run
-from fmq.wire.sends import decode_sent, encode_send
+from fmq.wire.sends import decode_sent, encode_recall, encode_send
 from fmq.wire.values import encode_values
 
 HANDLES = 1 << 16
@@ -169,11 +170,14 @@ class RemoteEngine:
         message_id: str | None = None,
         priority: int | None = None,
         expires_at: datetime | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         sync: bool | None = None,
     ) -> Receipt:
         """Append one message, as `Engine.send` does."""
         self._link.check()
-        extras = message_id, priority, expires_at
+        timing = check_due(delay, deliver_at, self._clock.time_us(), relative=True)
+        extras = message_id, priority, expires_at, timing
         outgoing = self._sender.one(topic, body, key, tag, headers, queue, producer, *extras)
         return self._send(outgoing, sync)[0]
 
@@ -184,11 +188,14 @@ class RemoteEngine:
         *,
         queue: int | None = None,
         producer: str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         sync: bool | None = None,
     ) -> list[Receipt]:
         """Append bodies or Messages, all or none of them. Return one receipt for each record."""
         self._link.check()
-        outgoing = self._sender.many(topic, bodies, queue, producer)
+        timing = check_due(delay, deliver_at, self._clock.time_us(), relative=True)
+        outgoing = self._sender.many(topic, bodies, queue, producer, timing)
         if outgoing is None:
             waits(sync, by_default=True)  # or a TypeError
             return []
@@ -200,6 +207,22 @@ class RemoteEngine:
         topic, producer, messages = outgoing
         answer = self._link.write(Op.SEND, encode_send, sync, producer, messages)
         return decode_sent(topic, answer)
+
+    def recall(self, receipt: Receipt, *, sync: bool | None = None) -> bool:
+        """Take back messages that wait for their time; return whether that came in time."""
+        self._link.check()
+        timing = timing_of(receipt)
+        waits(sync, by_default=True)  # or a TypeError
+        if timing is None:
+            return False
+        return self._link.write(Op.RECALL, encode_recall, sync, timing) == b"\x01"
+
+    def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
+        """Return the receipts of up to `limit` records that wait, as `Engine.delayed` does."""
+        if topic is not None:
+            check_text("topic", topic)
+        found: list[DelayedReceipt] = self._link.call("delayed", topic, limit=limit)
+        return found
 
     # --- transactions ---------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class RemoteManager:
         self._link = link
         self._router = router
         self._clock = clock
+        self.time_us = clock.time_us
         self._ids = TxIds(drawn)
         self.keeper = RemoteKeeper()
 

@@ -118,8 +118,8 @@ CALLS: dict[str, Call] = {
     **{
         name: _of_engine(name)
         for name in (
-            *("checkpoint", "decide", "groups", "mark", "offset_at", "outcome", "queues"),
-            *("stats", "sync", "undecided"),
+            *("checkpoint", "decide", "delayed", "groups", "mark", "offset_at", "outcome"),
+            *("queues", "stats", "sync", "undecided"),
         )
     },
     **{

@@ -7,10 +7,13 @@ from functools import partial
 from fmq.parts import Parts
 from fmq.store.extension import Request
 from fmq.store.journal import Append
-from fmq.store.kinds import PRE_MESSAGE, Kind
+from fmq.store.kinds import PRE_MESSAGE, TIMER, TX_MESSAGE, Kind
+from fmq.store.timing import timing_in
 from fmq.tx.appends import one_phase, prepare_of, preparing
 from fmq.tx.buffer import TransactionBuffer
+from fmq.tx.due import from_client
 from fmq.tx.marks import MarkBuffer
+from fmq.wire.frames import BadFrame
 from fmq.wire.runs import decode_runs
 from fmq.wire.transactions import Collected
 
@@ -44,6 +47,10 @@ def append_of(
     runs = decode_runs(messages, 0, kind, *names)
     for run in runs:
         parts.router.choose_queue(run.topic, None, run.queue)
+        if run.extension and (timing := timing_in(run.extension)) is not None:
+            if from_client(timing, parts.writer.clock.time_us()) != timing:
+                raise BadFrame("a transaction with a message that is due from now on")
+            run.kind = TIMER if kind == TX_MESSAGE else kind
     count = sum(run.count for run in runs)
     if count > options.transaction_messages_max:
         parts.manager.limits.refuse(buffer.tx_id, 0, 0, count)

@@ -11,13 +11,15 @@ from fmq.server.load import check_held
 from fmq.server.received import append_of, begin
 from fmq.store.extension import Request, extension_of
 from fmq.store.journal import Append
-from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TX_MESSAGE, Kind
+from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Kind
+from fmq.store.timing import timing_in, with_timing
 from fmq.tx.buffer import TransactionBuffer
+from fmq.tx.due import from_client
 from fmq.tx.requests import Done
 from fmq.tx.sender import receipts_of
 from fmq.wire.frames import AGAIN, BadFrame, Frame, Op
 from fmq.wire.runs import decode_runs
-from fmq.wire.sends import decode_send, encode_sent
+from fmq.wire.sends import decode_recall, decode_send, encode_sent
 from fmq.wire.transactions import Collected, decode_collected
 from fmq.wire.values import decode_values, encode_values
 
@@ -50,6 +52,7 @@ class Writes:
         self._open: dict[str, TransactionBuffer] = {}  # holds the ids of open transactions
         self.serves: dict[int, Callable[[Frame], None]] = {
             Op.SEND: self._on_send,
+            Op.RECALL: self._on_recall,
             Op.COMMIT: self._on_commit,
             Op.PREPARE: self._on_prepare,
             Op.TAKE_ID: self._on_take_id,
@@ -74,7 +77,10 @@ class Writes:
         (sequence, waiting, sync, producer), at = decode_send(asked.payload)
         before = self._done_before(asked, sequence)
         if before:
-            receipts = [(each.queue, each.offset, each.position, each.messages) for each in before]
+            receipts = [
+                (each.queue, each.offset, each.position, each.messages, each.due_us)
+                for each in before
+            ]
             self._session.answer(asked, encode_sent(receipts))
             return
         parts = self._parts
@@ -84,16 +90,44 @@ class Writes:
             raise BadFrame("a SEND of nothing")
         request = Request(self._session.client, sequence, waiting)
         extension = extension_of(request)
+        dues: dict[int, int] = {}
         for run in runs:
             parts.router.choose_queue(run.topic, None, run.queue)
             extras = run.extension
+            if extras and (timing := timing_in(extras)) is not None:
+                timing = from_client(timing, parts.writer.clock.time_us())
+                run.kind, extras = TIMER, with_timing(extras, timing)
+                dues[id(run)] = timing.due_us
             run.extension = extension_of(request, extras) if extras else extension
 
         def done() -> None:
-            receipts = [(run.queue, run.offset, run.position, run.count) for run in runs]
+            receipts = [
+                (run.queue, run.offset, run.position, run.count, dues.get(id(run), 0))
+                for run in runs
+            ]
             self._session.answer(asked, encode_sent(receipts))
 
         self._session.order(asked, partial(parts.writer.send, Append(runs)), done, sync)
+
+    def _on_recall(self, asked: Frame) -> None:
+        sequence, waiting, sync, timing = decode_recall(asked.payload)
+        if self._done_before(asked, sequence):
+            self._session.answer(asked, b"\x01")
+            return
+        self._host.commit()
+        delays = self._parts.delays
+        delays.settle()
+        extension = extension_of(Request(self._session.client, sequence, waiting))
+        found = False
+
+        def plan() -> None:
+            nonlocal found
+            found = delays.plan_recall(timing, extension)
+
+        def done() -> None:
+            self._session.answer(asked, b"\x01" if found else b"\x00")
+
+        self._session.order(asked, plan, done, sync)
 
     # --- transactions ---------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from fmq.store.extension import extension_before, without_request
 from fmq.store.kinds import (
     MESSAGE,
     REF_MESSAGE,
+    TIMER,
     AckRange,
     Acks,
     Carryover,
@@ -59,6 +60,7 @@ from fmq.store.record import (
     Newer,
     utf8,
 )
+from fmq.store.timing import timing_in
 
 ASKED = frozenset(ChangeKind)
 
@@ -107,6 +109,8 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
         record.bodies_crc = bodies_crc
         if extension and record.tx:
             record.columns_crc = zlib.crc32(extension, record.columns_crc)
+        if kind == TIMER and timing_in(extension) is None:
+            raise BadRecord("a TIMER that does not say when it is due")
         if kind != REF_MESSAGE and not flags & COMPRESSED:
             record.raw_bytes = size - head_size
     elif isinstance(record, Carryover):
@@ -315,6 +319,7 @@ DECODERS: dict[int, Callable[..., Record]] = {
     Kind.PRE_MESSAGE: _decode_run,
     Kind.REF_MESSAGE: _decode_run,
     Kind.TX_MESSAGE: _decode_run,
+    Kind.TIMER: _decode_run,
     Kind.PREPARE: _decode_prepare,
     Kind.COMMIT: _decode_decided,
     Kind.ROLLBACK: _decode_decided,

@@ -15,7 +15,7 @@ is built again.
 
     offset  size  field
          0     4  magic     b"fmqD"
-         4     4  crc       CRC-32 of everything after this field
+         4     4  crc       CRC-32 of the entries, and then of the header after this field
          8    16  store     UUID
         24     8  entries
         32     8  lowest    position of an entry
@@ -57,7 +57,7 @@ class Due(NamedTuple):
     position: int
     size: int
     messages: int
-    bytes: int
+    raw_bytes: int
 
     def packed(self) -> bytes:
         """Return it as an entry."""
@@ -138,7 +138,7 @@ class DueRun:
                 yield block[at : at + ENTRY_BYTES]
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the entry of the timer `key` if it was not taken; the first if there are copies."""
+        """Return the entry of the timer `key` if it was not taken: the first of its copies."""
         low, high = self.at, self.count
         while low < high:
             middle = (low + high) // 2
@@ -149,8 +149,8 @@ class DueRun:
         found = self.read(low, 1) if low < self.count else b""
         return found if found[KEY] == key else None
 
-    def skip_to(self, key: bytes) -> None:
-        """Note that all entries up to the timer `key` were taken."""
+    def place_after(self, key: bytes) -> int:
+        """Return the number of the first entry after those of the timer `key`."""
         low, high = self.at, self.count
         while low < high:
             middle = (low + high) // 2
@@ -158,7 +158,11 @@ class DueRun:
                 low = middle + 1
             else:
                 high = middle
-        self.take(low - self.at)
+        return low
+
+    def skip_to(self, key: bytes) -> None:
+        """Note that all entries up to the timer `key` were taken."""
+        self.take(self.place_after(key) - self.at)
 
     @property
     def is_saved(self) -> bool:
@@ -169,14 +173,22 @@ class DueRun:
         """Return how many bytes of entries are in memory."""
         return len(self._data or b"")
 
-    def save(self, directory: Directory, name: str, store: bytes) -> None:
-        """Write it to the file `name`, durably but for the name."""
+    def name_file(self, name: str, store: bytes) -> None:
+        """Note that its file will be `name`."""
         assert self._data is not None
-        crc = write_run(directory, name, store, (self._data,), self.count, self.lowest)
-        self._use(directory.open(name), name, crc)
+        self.name = name
+        self.crc = crc_of(store, self.count, self.lowest, zlib.crc32(self._data))
 
-    def _use(self, file: File, name: str, crc: int) -> None:
-        self._file, self.name, self.crc = file, name, crc
+    def save(self, directory: Directory, store: bytes) -> None:
+        """Write its file. The name is durable with the next sync of the directory."""
+        assert self._data is not None
+        made = RunFile(directory, self.name, store)
+        made.add(self._data)
+        made.end(self.count, self.lowest)
+        self._use(directory.open(self.name))
+
+    def _use(self, file: File) -> None:
+        self._file = file
         self._data = None  # after the file is there, for a thread that reads
 
     @classmethod
@@ -185,7 +197,8 @@ class DueRun:
         file = directory.open(name)
         try:
             run = cls._checked(file, store, at, crc)
-            run._use(file, name, crc)
+            run.name, run.crc = name, crc
+            run._use(file)
             run.take(0)
         except BaseException:
             file.close()
@@ -201,7 +214,7 @@ class DueRun:
             raise BadRun("the header is cut short") from None
         if magic != MAGIC or of != store or says != crc or not 0 <= at <= count:
             raise BadRun("it is not the file that the checkpoint names")
-        found = zlib.crc32(head[CRC_END:])
+        found = 0
         start, end = HEAD.size, HEAD.size + count * ENTRY_BYTES
         while start < end:
             data = file.read(start, min(1 << 20, end - start))
@@ -209,9 +222,13 @@ class DueRun:
                 raise BadRun("it is cut short")
             found = zlib.crc32(data, found)
             start += len(data)
-        if found != crc:
+        if crc_of(store, count, lowest, found) != crc:
             raise BadRun("its checksum does not match")
         return cls(count, lowest, at)
+
+    def before(self, number: int) -> bytes:
+        """Return the entry before that of `number`."""
+        return self.read(number - 1, 1)
 
     def close(self) -> None:
         """Close its file."""
@@ -219,27 +236,35 @@ class DueRun:
             self._file.close()
 
 
-def write_run(
-    directory: Directory, name: str, store: bytes, parts: Iterable[bytes], count: int, lowest: int
-) -> int:
-    """Write a run of `count` entries to the new file `name`; return its checksum.
+def crc_of(store: bytes, count: int, lowest: int, crc: int) -> int:
+    """Return the checksum of a file whose entries have the checksum `crc`."""
+    return zlib.crc32(HEAD.pack(MAGIC, 0, store, count, lowest)[CRC_END:], crc)
 
-    Its bytes are durable on return, its name with the next sync of the directory.
-    """
-    head = HEAD.pack(MAGIC, 0, store, count, lowest)
-    crc, at = zlib.crc32(head[CRC_END:]), HEAD.size
-    if name in directory.names():
-        directory.remove(name)  # left by an engine that ended before a checkpoint named it
-    file = directory.create(name)
-    try:
-        for part in parts:
-            file.write(at, (part,), sync=False)
-            crc, at = zlib.crc32(part, crc), at + len(part)
-        file.write(0, (HEAD.pack(MAGIC, crc, store, count, lowest),), sync=False)
-        file.sync()
-    finally:
-        file.close()
-    return crc
+
+class RunFile:
+    """Writes the file of a run, front to back."""
+
+    def __init__(self, directory: Directory, name: str, store: bytes) -> None:
+        self._store = store
+        if name in directory.names():
+            directory.remove(name)  # of an engine that ended before a checkpoint named it
+        self._file = directory.create(name)
+        self._at = HEAD.size
+        self._crc = 0
+
+    def add(self, entries: bytes) -> None:
+        """Append entries."""
+        self._file.write(self._at, (entries,), sync=False)
+        self._crc, self._at = zlib.crc32(entries, self._crc), self._at + len(entries)
+
+    def end(self, count: int, lowest: int) -> int:
+        """Write the header, and sync; return the checksum."""
+        crc = crc_of(self._store, count, lowest, self._crc)
+        head = HEAD.pack(MAGIC, crc, self._store, count, lowest)
+        self._file.write(0, (head,), sync=False)
+        self._file.sync()
+        self._file.close()
+        return crc
 
 
 def merged(sources: Iterable[Iterable[bytes]], without: Collection[bytes]) -> Iterator[bytes]:

@@ -21,11 +21,12 @@ from fmq.errors import BadName, BadOption
 from fmq.store.extension import decode_extension, encode_extension, is_request_only
 from fmq.store.pieces import NONE, U32, BadColumns, Pieces, array_in, text_pieces
 from fmq.store.record import BadRecord
+from fmq.store.timing import TIMING
 
 MESSAGE_IDS = 2
 PRIORITIES = 3
 EXPIRIES = 4
-MESSAGE_COLUMNS = frozenset((MESSAGE_IDS, PRIORITIES, EXPIRIES))
+MESSAGE_COLUMNS = frozenset((MESSAGE_IDS, PRIORITIES, EXPIRIES, TIMING))
 ID_BYTES_MAX = 255
 PRIORITY_MAX = 9
 NO_PRIORITY = 0xFF

@@ -28,17 +28,21 @@ class Kind(IntEnum):
     TOPIC = 10
     MARK = 11
     CHANGE = 12
+    TIMER = 14
 
 
 # Plain names for code that runs for every record: a member of an enum is found five times slower.
 MESSAGE, PRE_MESSAGE, REF_MESSAGE, TX_MESSAGE = (
     Kind.MESSAGE, Kind.PRE_MESSAGE, Kind.REF_MESSAGE, Kind.TX_MESSAGE
 )  # fmt: skip
-COMMIT = Kind.COMMIT
+COMMIT, TIMER = Kind.COMMIT, Kind.TIMER
 
 
 class Run:
-    """MESSAGE, PRE_MESSAGE, REF_MESSAGE or TX_MESSAGE: consecutive messages of one queue."""
+    """MESSAGE, PRE_MESSAGE, REF_MESSAGE or TX_MESSAGE: consecutive messages of one queue.
+
+    Or TIMER: messages that wait for their time, and get their offsets when they are published.
+    """
 
     __slots__ = (
         "bodies_crc",
@@ -310,6 +314,8 @@ class ChangeKind(IntEnum):
     DELETE_TOPIC = 9
     BEGIN_DEAD = 10
     END_DEAD = 11
+    FIRE = 12  # timers end: the MESSAGEs before it in the append publish them
+    RECALL = 13  # a timer ends, and is not published
 
 
 class QueuePlace(NamedTuple):

@@ -19,6 +19,7 @@ What the kinds add ("text" is UTF-8 after one byte with its length):
 
     MESSAGE                    place
     PRE_MESSAGE  TX_MESSAGE    u64 tx, place
+    TIMER                      the same (tx may be 0), with offset 0; see timing.py
     REF_MESSAGE                u64 tx, place, u64 position of its PRE_MESSAGE
     PREPARE                    see PREPARE_HEAD, then producer, tx_id, and its acks
     COMMIT  ROLLBACK           see DECISION_HEAD, then producer, tx_id, who decided, reason

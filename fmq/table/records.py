@@ -32,6 +32,7 @@ from fmq.table.gather import ROWS
 from fmq.table.split import OpenSplit
 from fmq.tx.ledger import seal_text
 
+NO_OFFSET_YET = frozenset((Kind.PRE_MESSAGE, Kind.TIMER))
 Row = Mapping[str, Any]
 
 
@@ -94,8 +95,7 @@ def _of_run(run: Run) -> dict[str, Any]:
         "producer": run.producer or None,
         "topic": run.topic,
         "queue": run.queue,
-        # A PRE_MESSAGE has no offset yet.
-        "offset": None if run.kind == Kind.PRE_MESSAGE else run.offset,
+        "offset": None if run.kind in NO_OFFSET_YET else run.offset,
         "messages": run.count,
         "bytes": None if run.kind == Kind.REF_MESSAGE else run.raw_bytes,
         "refers_to": run.body_position or None,

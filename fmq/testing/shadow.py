@@ -94,6 +94,7 @@ def copy_of(ledger: Ledger) -> Ledger:
     copy = Ledger(ledger.index.base)
     copy.unsettled, copy.known_from = ledger.unsettled, ledger.known_from
     copy.carry(ledger.carried())
+    copy.timers = ledger.timers.copy()
     for entry in ledger.undecided.values():
         prepare_applied(copy, entry.prepare, entry.runs, entry.start)
     copy.index = deepcopy(ledger.index)
@@ -114,6 +115,7 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
     return {
         **carried,
         "held marks": ledger.held_marks,
+        "timers": ledger.timers.state(),
         "undecided": {tx: transaction_in(ledger, tx) for tx in sorted(ledger.undecided)},
         "applied_upto": ledger.applied_upto,
         "lanes": lanes,

@@ -11,8 +11,20 @@ from collections.abc import Callable
 
 from fmq.store.content import Content, encode_bodies, encode_items, in_records
 from fmq.store.extension import extension_of
-from fmq.store.kinds import COMMIT, TX_MESSAGE, Acks, Decided, Kind, Marks, Prepare, Record, Run
+from fmq.store.kinds import (
+    COMMIT,
+    TIMER,
+    TX_MESSAGE,
+    Acks,
+    Decided,
+    Kind,
+    Marks,
+    Prepare,
+    Record,
+    Run,
+)
 from fmq.store.segment import Segment
+from fmq.store.timing import timing_in, with_timing
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.ledger import Entry
 from fmq.tx.outcomes import Outcomes
@@ -26,10 +38,13 @@ def runs_of(
     tx_id, producer = transaction.tx_id, transaction.producer
     encode: Callable[..., Content] = encode_bodies if transaction.plain else encode_items
     runs = []
-    for (topic, number), items in transaction.runs.items():
+    for (topic, number, timing), items in transaction.runs.items():
+        written = TIMER if timing is not None and kind == TX_MESSAGE else kind
         for part in in_records(items):
             content = encode(part, compress_bytes_min)
-            run = Run(kind, topic, number, 0, content.count, 0, 0, tx_id, producer)
+            if timing is not None:
+                content.extension = with_timing(content.extension, timing)
+            run = Run(written, topic, number, 0, content.count, 0, 0, tx_id, producer)
             run.content, run.raw_bytes = content, content.raw_bytes
             run.bodies_crc = content.bodies_crc
             run.columns_crc, run.extension = content.columns_crc(), content.extension
@@ -150,13 +165,13 @@ class Ending:
     def _published(self, pre: Run, base: int) -> Run:
         content = self._contents.get(pre.position)
         small = content is not None and len(content.bodies) < self._reference_bytes_min
-        refer = pre.position >= base and not small
+        waits = timing_in(pre.extension) is not None
+        refer = pre.position >= base and not small and not waits
         if not refer and content is None:
             # Only if the journal rolled after `read_ahead`: rare enough to read under the lock.
             content = self._outcomes.content(pre.position)
-        run = Run(
-            TX_MESSAGE, pre.topic, pre.queue, 0, pre.count, 0, pre.tx, pre.tx_id, pre.producer
-        )
+        kind = TIMER if waits else TX_MESSAGE
+        run = Run(kind, pre.topic, pre.queue, 0, pre.count, 0, pre.tx, pre.tx_id, pre.producer)
         run.content, run.raw_bytes = content, pre.raw_bytes
         if refer:
             run.kind, run.body_position, run.content = Kind.REF_MESSAGE, pre.position, None

@@ -21,6 +21,7 @@ from fmq.store.index import SegmentIndex
 from fmq.store.kinds import (
     COMMIT,
     PRE_MESSAGE,
+    TIMER,
     AckRange,
     Acks,
     Carryover,
@@ -37,7 +38,7 @@ from fmq.store.kinds import (
 )
 from fmq.store.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
 from fmq.tx.carryover import check_carried, from_json
-from fmq.tx.changes import apply_change
+from fmq.tx.changes import CHANGES, apply_change
 from fmq.tx.ledger import Amount, Entry, Ledger, Queue, Topic
 from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
@@ -90,7 +91,7 @@ class Step:
             kind = record.kind
             if kind == run_kind and record.tx == self.tx:  # type: ignore[union-attr]
                 self._add(record)  # type: ignore[arg-type]
-            elif kind not in OUTSIDE or (kind == Kind.ACK and record.tx):  # type: ignore[union-attr]
+            elif kind not in OUTSIDE or (kind in EITHER and record.tx):  # type: ignore[union-attr]
                 self._advance(ledger, record)  # type: ignore[arg-type]
                 TAKE[type(record)](self, ledger, record)
                 # One more run of the same kind changes no state.
@@ -202,7 +203,10 @@ class Step:
             entry.state = self.state
         if decided.kind == COMMIT:
             for run in self.runs:
-                publish_run(ledger, run)
+                if run.kind == TIMER:
+                    ledger.timers.add(run)
+                else:
+                    publish_run(ledger, run)
             for ack in self.acks:
                 ack_applied(ledger, ack)
             for change in self.marks:
@@ -365,6 +369,11 @@ def _acks(ledger: Ledger, acks: Acks) -> None:
             ack_applied(ledger, ack)
 
 
+def _timer(ledger: Ledger, run: Run) -> None:
+    if not run.tx:  # those of a transaction take effect with its COMMIT
+        ledger.timers.add(run)
+
+
 # The kinds of records that may stand outside of a transaction.
 OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.MESSAGE: publish_run,
@@ -372,7 +381,9 @@ OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.CHANGE: apply_change,
     Kind.STATE: _state,
     Kind.TOPIC: topic_applied,
+    Kind.TIMER: _timer,
 }
+EITHER = frozenset((Kind.ACK, TIMER))  # they may also belong to one
 
 
 def collect(ledger: Ledger, append: Sequence[Record]) -> None:
@@ -397,6 +408,17 @@ def collect(ledger: Ledger, append: Sequence[Record]) -> None:
         prepare_applied(ledger, prepare, runs, append[0].position)
 
 
+def apply_to_timers(ledger: Ledger, append: Sequence[Record]) -> None:
+    """Apply only what waits for its time. The checkpoint holds everything else of `append`."""
+    is_committed = append[-1].kind == COMMIT
+    for record in append:
+        if isinstance(record, Run):
+            if record.kind == TIMER and (is_committed or not record.tx):
+                ledger.timers.add(record)
+        elif isinstance(record, Changed) and record.asked in (ChangeKind.FIRE, ChangeKind.RECALL):
+            CHANGES[record.asked](ledger, record)
+
+
 def apply_to_index(index: SegmentIndex, append: Sequence[Record]) -> None:
     """Apply only what the index of a segment says of `append`.
 
@@ -407,7 +429,7 @@ def apply_to_index(index: SegmentIndex, append: Sequence[Record]) -> None:
         if isinstance(record, Run):
             if record.kind == Kind.MESSAGE:
                 index.add(record)
-            elif record.kind != PRE_MESSAGE:
+            elif record.kind not in (PRE_MESSAGE, TIMER):
                 published.append(record)
         elif isinstance(record, Changed):
             if record.asked == ChangeKind.DELETE_TOPIC:

@@ -17,12 +17,15 @@ from fmq.store.extension import Request
 from fmq.store.extras import EXTRA_BYTES
 from fmq.store.kinds import AckRange
 from fmq.store.record import utf8
+from fmq.store.timing import TIMING_BYTES, Timing
 from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
 from fmq.tx.marks import MarkBuffer
 from fmq.tx.names import check_name
 from fmq.tx.router import Router
 
 NO_EXTRAS = (None, None, None)
+Place = tuple[str, int, Timing | None]
+"""Topic, queue, and when the messages are due."""
 NAME_BYTES = 4 * 2  # of each character of a topic's name, which may be written twice
 
 
@@ -105,7 +108,7 @@ class TransactionBuffer:
         self.number = 0  # the position of its first record, once it is written
         self.phase = OPEN
         self.messages = 0
-        self.runs: dict[tuple[str, int], list[Message | bytes]] = {}
+        self.runs: dict[Place, list[Message | bytes]] = {}
         self.plain = True  # whether all messages are bodies and carry nothing
         self.acks: list[AckRange] = []
         self.marks = MarkBuffer()
@@ -131,18 +134,24 @@ class TransactionBuffer:
         message_id: str | None = None,
         priority: int | None = None,
         expires_at: datetime | None = None,
+        timing: Timing | None = None,
     ) -> None:
         """Add a message."""
         body = body if type(body) is bytes else as_bytes(body)
         no_headers = headers is None or (type(headers) is dict and not headers)
         extras = message_id, priority, expires_at
         if key is None and tag is None and no_headers and extras == NO_EXTRAS:
-            self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES)
+            self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES, timing)
         else:
-            self._add_message(topic, Message(body, key, tag, headers, None, None, *extras), queue)
+            message = Message(body, key, tag, headers, None, None, *extras)
+            self._add_message(topic, message, queue, timing)
 
     def send_many(
-        self, topic: str, bodies: Iterable[Body | Message], queue: int | None = None
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        queue: int | None = None,
+        timing: Timing | None = None,
     ) -> None:
         """Add several messages: all of them, or none if one is refused."""
         items, _ = split_bodies(bodies)
@@ -153,15 +162,17 @@ class TransactionBuffer:
         try:
             for item in items:
                 if isinstance(item, Message):
-                    self._add_message(topic, item, queue)
+                    self._add_message(topic, item, queue, timing)
                 else:
                     body = as_bytes(item)
-                    self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES)
+                    self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES, timing)
         except BaseException:
             back()
             raise
 
-    def _add_message(self, topic: str, message: Message, queue: int | None) -> None:
+    def _add_message(
+        self, topic: str, message: Message, queue: int | None, timing: Timing | None
+    ) -> None:
         # A copy: the caller may fill the same buffer and the same dict again.
         headers = None if message.headers is None else copied_headers(message.headers)
         body, extras = as_bytes(message.body), message[6:]
@@ -174,26 +185,34 @@ class TransactionBuffer:
         if extras != NO_EXTRAS:
             self._extra_bytes = EXTRA_BYTES
         try:
-            self._add(topic, message.key, queue, message, size)
+            self._add(topic, message.key, queue, message, size, timing)
         except BaseException:
             self._extra_bytes = back
             raise
 
     def _add(
-        self, topic: str, key: str | None, queue: int | None, item: Message | bytes, size: int
+        self,
+        topic: str,
+        key: str | None,
+        queue: int | None,
+        item: Message | bytes,
+        size: int,
+        timing: Timing | None,
     ) -> None:
         if self.phase is not OPEN:
             self.refuse("send")
         known = self._router.find(topic)
         topic = check_name("topic", topic) if known is None else known.name
         alone = queue is None and known is not None and len(known.queues) == 1
-        place = topic, 0 if alone else self._router.choose_queue(topic, key, queue)
+        number = 0 if alone else self._router.choose_queue(topic, key, queue)
+        place = topic, number, timing
         body = item if type(item) is bytes else item.body  # type: ignore[union-attr]
         if len(body) > self._limits.message_bytes_max:
             self._limits.refuse_message(len(body))
         run = self.runs.get(place)
         if run is None:
             size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
+            size += 0 if timing is None else TIMING_BYTES
         size += self._bytes + self._extra_bytes
         count = self.messages + 1
         if size > self._bytes_max or count > self._limits.messages_max:

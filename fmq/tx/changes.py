@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from fmq.options import QUEUES_MAX
 from fmq.store.kinds import Changed, ChangeKind
+from fmq.store.timing import Timing
 from fmq.tx import dead_letters
 from fmq.tx.ledger import Ledger, Queue
 from fmq.tx.state import IllegalStep
@@ -108,6 +109,16 @@ def _delete_topic(ledger: Ledger, change: Changed) -> None:
     ledger.deleted[change.topic] = change.position
 
 
+def _fire(ledger: Ledger, change: Changed) -> None:
+    for _, number in change.places:
+        ledger.timers.fire(number, change.time_us)
+
+
+def _recall(ledger: Ledger, change: Changed) -> None:
+    for _, number in change.places:
+        ledger.timers.recall(Timing(change.value, number))
+
+
 def _check_group(ledger: Ledger, change: Changed) -> None:
     if (change.group, change.topic) not in ledger.subscriptions and not ledger.unsettled:
         raise IllegalStep(f"the group {change.group!r} does not take from {change.topic!r}")
@@ -132,4 +143,6 @@ CHANGES: dict[int, Callable[[Ledger, Changed], None]] = {
     ChangeKind.DELETE_TOPIC: _delete_topic,
     ChangeKind.BEGIN_DEAD: dead_letters.begin,
     ChangeKind.END_DEAD: dead_letters.end,
+    ChangeKind.FIRE: _fire,
+    ChangeKind.RECALL: _recall,
 }

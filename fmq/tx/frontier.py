@@ -16,6 +16,7 @@ from fmq.message import Mark
 from fmq.store.index import LaneKey
 from fmq.store.kinds import (
     PRE_MESSAGE,
+    TIMER,
     Changed,
     ChangeKind,
     Decided,
@@ -28,6 +29,8 @@ from fmq.store.kinds import (
 )
 from fmq.tx.ledger import Entry, Ledger
 from fmq.tx.marks import MARKS_MAX, NO_MARK, MarkBuffer
+
+TIMERS_END = frozenset((ChangeKind.FIRE, ChangeKind.RECALL))
 
 
 class Frontier:
@@ -44,7 +47,8 @@ class Frontier:
         self._committing: set[str] = set()  # in one phase, under ids that users gave
         self._ending: dict[int, bool] = {}  # by tx: whether it is decided, or else relocated
         self._marks: dict[str, MarkChange] = {}  # of commits
-        self.changes = 0  # CHANGE records on their way
+        self.changes = 0  # CHANGE records about groups and topics on their way
+        self.ending_timers: set[int] = set()  # the numbers of those that are fired or recalled
 
     # --- offsets and topics -----------------------------------------------------------------
 
@@ -74,6 +78,11 @@ class Frontier:
         self.has_deleted = True
         for lane in [lane for lane in self._offsets if lane[0] == name]:
             del self._offsets[lane]
+
+    def is_deleted(self, name: str, position: int) -> bool:
+        """Return whether what was sent to the topic at `position` went with it, or is about to."""
+        gone = name in self._deleting or not self.has_topic(name)
+        return gone or self._ledger.deleted.get(name, 0) > position
 
     def queues_of(self, name: str) -> int:
         """Return how many queues the topic has, or is about to have; 0 if it is to be made."""
@@ -160,14 +169,17 @@ class Frontier:
         """Drop what was noted of `append`, which the ledger has applied."""
         for record in append:
             if isinstance(record, Run):
-                if record.kind == PRE_MESSAGE:
-                    continue  # it gets its offsets with the commit
+                if record.kind == PRE_MESSAGE or record.kind == TIMER:
+                    continue  # it gets its offsets with the commit, or when it is due
                 key = record.topic, record.queue
                 if self._offsets.get(key) == record.offset + record.count:
                     del self._offsets[key]
             elif isinstance(record, TopicMade):
                 del self._topics[record.name]
             elif isinstance(record, Changed):
+                if record.asked in TIMERS_END:
+                    self.ending_timers.difference_update(place.offset for place in record.places)
+                    continue
                 self.changes -= 1
                 if record.asked == ChangeKind.DELETE_TOPIC:
                     self._deleting.discard(record.topic)

@@ -19,6 +19,7 @@ from fmq.tx import dead_letters
 from fmq.tx.acks import AckSet
 from fmq.tx.requests import Requests
 from fmq.tx.state import State
+from fmq.tx.timers import Timers
 
 
 class Queue:
@@ -144,6 +145,7 @@ class Ledger:
         self.marks: dict[str, Mark] = {}
         self.held_marks: dict[str, int] = {}  # those that an undecided transaction changes: its tx
         self.requests = Requests()
+        self.timers = Timers(base)
         self.listener: Listener | None = None  # None in a replay
         self.index = SegmentIndex(base)
         self.sealed: list[

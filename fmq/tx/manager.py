@@ -69,6 +69,7 @@ class TransactionManager:
         self.check_open = check_open
         self.after = after
         self._outcomes = outcomes
+        self.time_us = writer.clock.time_us
         self._ledger = writer.ledger
         self._commit_queue = writer.commit_queue
         options, journal = writer.options, writer.journal

@@ -24,6 +24,7 @@ from fmq.store.reader import Reader
 from fmq.store.record import aligned
 from fmq.store.segment import Segment, segment_name
 from fmq.tx.ledger import Entry, Ledger, seal_text
+from fmq.tx.sender import receipt_of
 
 
 class Located(Protocol):
@@ -145,7 +146,7 @@ class Outcomes:
             at += aligned(record.size)
         return outcome_of(
             decided,
-            [Receipt(run.topic, run.queue, run.offset, run.position, run.count) for run in found],
+            [receipt_of(run) for run in found],
         )
 
     def content(self, position: int) -> Content:

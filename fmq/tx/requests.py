@@ -12,8 +12,9 @@ from collections import OrderedDict, deque
 from typing import Any, NamedTuple
 
 from fmq.store.extension import Request
-from fmq.store.kinds import Acks, Record, Run
+from fmq.store.kinds import TIMER, Acks, Record, Run
 from fmq.store.record import BadRecord
+from fmq.store.timing import timing_in
 
 FORGOTTEN_AFTER_US = 3600 * 1_000_000
 CLIENT_BYTES = 16
@@ -33,6 +34,8 @@ class Done(NamedTuple):
     queue: int
     offset: int
     messages: int
+    due_us: int = 0
+    """When they are due, of messages that wait."""
 
 
 class KnownClient:
@@ -54,13 +57,15 @@ class Requests:
 
     def note(self, request: Request, record: Record) -> None:
         """Note that `record` carries out `request`. Raises BadRecord if it cannot."""
-        place = "", 0, 0, 0
+        place = "", 0, 0, 0, 0
         if isinstance(record, Run):
-            place = record.topic, record.queue, record.offset, record.count
+            timing = timing_in(record.extension) if record.kind == TIMER else None
+            due_us = 0 if timing is None else timing.due_us
+            place = record.topic, record.queue, record.offset, record.count, due_us
         elif isinstance(record, Acks):
-            place = _place(record)
-        if request.requests not in (1, place[-1]):
-            raise BadRecord(f"{request.requests} requests in a record of {place[-1]} messages")
+            place = (*_place(record), 0)
+        if request.requests not in (1, place[3]):
+            raise BadRecord(f"{request.requests} requests in a record of {place[3]} messages")
         known = self._clients.get(request.client)
         if known is None:
             known = self._clients[request.client] = KnownClient()

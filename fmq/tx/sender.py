@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Generic, NoReturn, TypeVar
 
 from fmq.errors import TooLarge
-from fmq.message import Body, Message, Receipt
+from fmq.message import Body, DelayedReceipt, Message, Receipt
 from fmq.options import Options
 from fmq.store.content import (
     Content,
@@ -19,7 +19,8 @@ from fmq.store.content import (
     split_bodies,
 )
 from fmq.store.journal import Append
-from fmq.store.kinds import MESSAGE, Record, Run
+from fmq.store.kinds import MESSAGE, TIMER, Record, Run
+from fmq.store.timing import Timing, timing_in, with_timing
 from fmq.tx.names import check_name, check_producer
 from fmq.tx.router import Router
 
@@ -52,6 +53,7 @@ class Sender(Generic[T]):
         message_id: str | None = None,
         priority: int | None = None,
         expires_at: datetime | None = None,
+        timing: Timing | None = None,
     ) -> T:
         """Return what is made of one message."""
         topic, number, producer = self.target(topic, key, queue, producer)
@@ -69,6 +71,8 @@ class Sender(Generic[T]):
             message = Message(body, key, tag, headers, None, None, *extras)
             content = encode_messages((message,), self._compress_bytes_min)
         self.check_size(content.raw_bytes)
+        if timing is not None:
+            content.extension = with_timing(content.extension, timing)
         return self._make(topic, producer, ((number, content),))
 
     def target(
@@ -92,7 +96,12 @@ class Sender(Generic[T]):
         return self._make(topic, producer, ((number, content),))
 
     def many(
-        self, topic: str, bodies: Iterable[Body | Message], queue: int | None, producer: str | None
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        queue: int | None,
+        producer: str | None,
+        timing: Timing | None = None,
     ) -> T | None:
         """Return what is made of many messages, in order within each queue; None if of none."""
         topic = self._router.name_of(topic)
@@ -102,6 +111,9 @@ class Sender(Generic[T]):
             self._router.check_target(topic, queue)
             return None
         contents = (self._of_bodies if plain else self._of_items)(topic, items, queue)
+        if timing is not None:
+            for _, content in contents:
+                content.extension = with_timing(content.extension, timing)
         return self._make(topic, producer, contents)
 
     def _of_bodies(
@@ -138,10 +150,11 @@ class Sender(Generic[T]):
 
 
 def append_of(topic: str, producer: str, contents: Contents) -> Append:
-    """Return an append with a MESSAGE record for each of `contents`."""
+    """Return an append with a MESSAGE record for each of `contents`, or a TIMER if it waits."""
     runs = []
     for number, content in contents:
-        run = Run(MESSAGE, topic, number, 0, content.count, 0, 0, "", producer)
+        waits = content.extension and timing_in(content.extension) is not None
+        run = Run(TIMER if waits else MESSAGE, topic, number, 0, content.count, 0, 0, "", producer)
         run.content, run.extension = content, content.extension
         runs.append(run)
     return Append(runs)
@@ -152,7 +165,15 @@ def receipts_of(published: Iterable[Record | Receipt]) -> list[Receipt]:
     receipts = []
     for each in published:
         if isinstance(each, Run):
-            receipts.append(Receipt(each.topic, each.queue, each.offset, each.position, each.count))
+            receipts.append(receipt_of(each))
         elif isinstance(each, Receipt):
             receipts.append(each)
     return receipts
+
+
+def receipt_of(run: Run) -> Receipt:
+    """Return the receipt of a run that has its place."""
+    if run.kind == TIMER and (timing := timing_in(run.extension)) is not None:
+        place = run.topic, run.queue, None, run.position
+        return DelayedReceipt(*place, run.count, timing.due_us)
+    return Receipt(run.topic, run.queue, run.offset, run.position, run.count)

@@ -29,6 +29,7 @@ class IllegalStep(Exception):
 NEXT: dict[tuple[State, int], State] = {
     (State.ABSENT, Kind.PREPARE): State.UNDECIDED,
     (State.ABSENT, Kind.TX_MESSAGE): State.COMMITTING,  # in one phase, without a PREPARE
+    (State.ABSENT, Kind.TIMER): State.COMMITTING,
     (State.ABSENT, Kind.ACK): State.COMMITTING,
     (State.ABSENT, Kind.MARK): State.COMMITTING,
     (State.ABSENT, Kind.COMMIT): State.COMMITTED,  # nothing in it
@@ -37,11 +38,13 @@ NEXT: dict[tuple[State, int], State] = {
     (State.UNDECIDED, Kind.MARK): State.UNDECIDED,  # with its PREPARE, or with its COMMIT
     (State.UNDECIDED, Kind.REF_MESSAGE): State.COMMITTING,
     (State.UNDECIDED, Kind.TX_MESSAGE): State.COMMITTING,
+    (State.UNDECIDED, Kind.TIMER): State.COMMITTING,
     (State.UNDECIDED, Kind.ACK): State.COMMITTING,
     (State.UNDECIDED, Kind.COMMIT): State.COMMITTED,  # a transaction without messages
     (State.UNDECIDED, Kind.ROLLBACK): State.ROLLED_BACK,
     (State.COMMITTING, Kind.REF_MESSAGE): State.COMMITTING,
     (State.COMMITTING, Kind.TX_MESSAGE): State.COMMITTING,
+    (State.COMMITTING, Kind.TIMER): State.COMMITTING,
     (State.COMMITTING, Kind.ACK): State.COMMITTING,
     (State.COMMITTING, Kind.MARK): State.COMMITTING,
     (State.COMMITTING, Kind.COMMIT): State.COMMITTED,

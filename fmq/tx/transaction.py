@@ -19,7 +19,9 @@ from fmq.errors import (
 from fmq.message import Body, Message, Receipt
 from fmq.results import Outcome
 from fmq.store.section import is_refusal
+from fmq.store.timing import Timing
 from fmq.tx.buffer import IN_DOUBT, OPEN, Ackable, Phase, TransactionBuffer
+from fmq.tx.due import check_due
 from fmq.tx.running import enter, leave
 
 T = TypeVar("T")
@@ -34,6 +36,10 @@ class Coordinator(Protocol):
     @property
     def store(self) -> str:
         """The id of the directory, in hex."""
+
+    @property
+    def time_us(self) -> Callable[[], int]:
+        """A function that returns the time by the clock on the wall, in microseconds."""
 
     def commit_at_once(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """Commit an open transaction in one append; return how to get its receipts."""
@@ -122,16 +128,33 @@ class Transaction:
         message_id: str | None = None,
         priority: int | None = None,
         expires_at: datetime | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
-        """Add a message; no reader sees it before commit."""
-        extras = message_id, priority, expires_at
+        """Add a message; no reader sees it before commit.
+
+        With `delay`, in seconds from now, or `deliver_at` no reader sees it before that time.
+        """
+        timing = self._due(delay, deliver_at)
+        extras = message_id, priority, expires_at, timing
         self._buffer.send(topic, body, key, tag, headers, queue, *extras)
 
     def send_many(
-        self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        *,
+        queue: int | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         """Add several, bodies or Messages: all of them, or none if one is refused."""
-        self._buffer.send_many(topic, bodies, queue)
+        self._buffer.send_many(topic, bodies, queue, self._due(delay, deliver_at))
+
+    def _due(self, delay: float | None, deliver_at: datetime | None) -> Timing | None:
+        if delay is None and deliver_at is None:
+            return None
+        return check_due(delay, deliver_at, self._manager.time_us())
 
     def ack(self, delivery: Ackable) -> None:
         """Let the commit also ack `delivery`: consume, transform and produce exactly once."""

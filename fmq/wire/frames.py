@@ -48,11 +48,12 @@ class Op(IntEnum):
     TAKE = 17  # messages of a consumer, for good
     REJECT = 18
     CHANGE = 19  # of a group or a topic, by name
+    RECALL = 20
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))
 """Those that may be as large as an append."""
-ONCE = WRITES | {Op.CHANGE}
+ONCE = WRITES | {Op.CHANGE, Op.RECALL}
 """Those with a sequence. Each is carried out once, however often it is sent."""
 
 

@@ -7,13 +7,14 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
-from fmq.message import Receipt
+from fmq.message import DelayedReceipt, Receipt
 from fmq.store.record import utf8
+from fmq.store.timing import Timing
 from fmq.tx.names import check_producer
 from fmq.wire.claims import SYNCS
 
 SEND = Struct("<QHBB")  # sequence, requests that wait, sync, size of the producer's name
-SENT = Struct("<IQQI")  # queue, offset, position, count
+SENT = Struct("<IQQIq")  # queue, offset, position, count, due (0: it does not wait)
 
 
 made_receipt = partial(tuple.__new__, Receipt)  # Receipt() itself is a function in Python
@@ -46,11 +47,43 @@ def decode_send(payload: bytes) -> tuple[SendAsked, int]:
     return SendAsked(sequence, waiting, SYNCS[sync], producer), end
 
 
-def encode_sent(receipts: Iterable[tuple[int, int, int, int]]) -> bytes:
-    """Return the payload of an answer: queue, offset, position and count of each record."""
+def encode_sent(receipts: Iterable[tuple[int, int, int, int, int]]) -> bytes:
+    """Return the payload of an answer: queue, offset, position, count and due of each record."""
     return b"".join([SENT.pack(*each) for each in receipts])
 
 
 def decode_sent(topic: str, payload: bytes) -> list[Receipt]:
     """Return the receipts of an answer."""
-    return [made_receipt((topic, *each)) for each in SENT.iter_unpack(payload)]
+    return [
+        DelayedReceipt(topic, queue, None, position, count, due_us)
+        if due_us
+        else made_receipt((topic, queue, offset, position, count))
+        for queue, offset, position, count, due_us in SENT.iter_unpack(payload)
+    ]
+
+
+RECALL = Struct("<QHBqQ")  # sequence, requests that wait, sync, due, number
+
+
+class RecallAsked(NamedTuple):
+    """What a RECALL says."""
+
+    sequence: int
+    waiting: int
+    sync: bool | None
+    timing: Timing
+
+
+def encode_recall(
+    sequence: int, waiting: int, sync: bool | None, timing: Timing
+) -> tuple[bytes, ...]:
+    """Return the payload of a RECALL."""
+    return (RECALL.pack(sequence, waiting, SYNCS.index(sync), *timing),)
+
+
+def decode_recall(payload: bytes) -> RecallAsked:
+    """Return what a payload says. Raises ValueError or struct.error."""
+    sequence, waiting, sync, due_us, number = RECALL.unpack(payload)
+    if sync >= len(SYNCS) or due_us < 0:
+        raise ValueError(f"a RECALL with sync {sync}, of what is due at {due_us}")
+    return RecallAsked(sequence, waiting, SYNCS[sync], Timing(due_us, number))

@@ -19,7 +19,7 @@ from fmq import errors
 from fmq.clock import as_datetime, as_us
 from fmq.errors import FmqError
 from fmq.feedback.question import Question
-from fmq.message import Mark, Receipt
+from fmq.message import DelayedReceipt, Mark, Receipt
 from fmq.options import Options
 from fmq.recovery.recover import RecoveryReport
 from fmq.results import DeadLetter, GroupInfo, MemberInfo, Outcome, QueueInfo, UndecidedTransaction
@@ -31,6 +31,7 @@ KINDS: dict[str, Any] = {
     for kind in (
         *(
             DeadLetter,
+            DelayedReceipt,
             GroupInfo,
             Kept,
             Mark,

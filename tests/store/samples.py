@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fmq.message import Message
 from fmq.store.content import Content, encode_messages
 from fmq.store.encoding import encode, size_of
-from fmq.store.extension import encode_extension
+from fmq.store.extension import decode_extension, encode_extension
 from fmq.store.kinds import (
     AckRange,
     Acks,
@@ -29,6 +29,7 @@ from fmq.store.kinds import (
     TopicMade,
 )
 from fmq.store.record import FIRST, LAST
+from fmq.store.timing import Timing, with_timing
 
 STORE = bytes(range(16))
 SEED = zlib.crc32(STORE)
@@ -87,6 +88,8 @@ def examples() -> dict[str, Record]:
     for name, kind in (("extras", Kind.MESSAGE), ("prepared extras", Kind.PRE_MESSAGE)):
         records[name] = Run(kind, "orders", 7, 41, 3, 1_700, content=extras)
         records[name].extension = extras.extension
+    records["TIMER"] = timer = Run(Kind.TIMER, "orders", 7, 0, 3, 1_700, 64, "order-42", "ö")
+    timer.content, timer.extension = extras, with_timing(extras.extension, Timing(1 << 50, 4096))
     records["ACK"] = Acks(acks, 1_700, 64)
     records["taken"] = taken = Acks(acks[:1], 1_700)
     taken.extension = encode_extension({1: b"\x01" * 26})
@@ -159,11 +162,14 @@ contents = st.builds(
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
     content = draw(contents)
-    kind = draw(st.sampled_from(RUNS))
+    kind = draw(st.sampled_from((*RUNS, Kind.TIMER)))
     run = Run(kind, draw(texts()), draw(u16), draw(u64), content.count, draw(times))
     run.content, run.producer = content, draw(texts())
     if kind != Kind.MESSAGE:
         run.tx, run.tx_id = draw(u64), draw(tx_ids)
+    if kind == Kind.TIMER:
+        timing = Timing(draw(st.integers(0, (1 << 63) - 1)), draw(u64))
+        run.extension = with_timing(content.extension, timing)
     return run
 
 
@@ -249,7 +255,8 @@ plain_records: st.SearchStrategy[Record] = st.one_of(
 def any_record(draw: st.DrawFn) -> Record:
     record = draw(plain_records)
     columns = st.dictionaries(st.integers(0, 255), st.binary(max_size=40), max_size=3)
-    record.extension = encode_extension(draw(columns))
+    said = decode_extension(record.extension) if record.extension else {}
+    record.extension = encode_extension(draw(columns) | said)
     return record
 
 

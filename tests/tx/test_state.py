@@ -12,6 +12,7 @@ from fmq.tx.state import NEXT, IllegalStep, State, after
 ALLOWED = {
     ("absent", "PREPARE"): "undecided",
     ("absent", "TX_MESSAGE"): "committing",
+    ("absent", "TIMER"): "committing",
     ("absent", "ACK"): "committing",
     ("absent", "MARK"): "committing",
     ("absent", "COMMIT"): "committed",
@@ -20,12 +21,14 @@ ALLOWED = {
     ("undecided", "REF_MESSAGE"): "committing",
     ("undecided", "TX_MESSAGE"): "committing",
     ("undecided", "MARK"): "undecided",
+    ("undecided", "TIMER"): "committing",
     ("undecided", "ACK"): "committing",
     ("undecided", "COMMIT"): "committed",
     ("undecided", "ROLLBACK"): "rolled back",
     ("committing", "REF_MESSAGE"): "committing",
     ("committing", "TX_MESSAGE"): "committing",
     ("committing", "MARK"): "committing",
+    ("committing", "TIMER"): "committing",
     ("committing", "ACK"): "committing",
     ("committing", "COMMIT"): "committed",
 }

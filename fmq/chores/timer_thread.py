@@ -1,0 +1,84 @@
+"""The thread that publishes delayed messages when they are due.
+
+It sleeps until the next one is due. The clock on the wall may be set meanwhile, and the machine may
+sleep; so it looks at the clock every few seconds, as long as a message waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from fmq.clock import Clock
+from fmq.errors import Closed, EngineFailed, StorageFull
+from fmq.store.commit_queue import CommitQueue
+from fmq.tx.delays import Delays
+
+LOOK_SECONDS = 5.0  # how late a message may be if the clock was set forward
+FULL_SECONDS = 1.0  # until the next try, on a full disk
+
+
+class TimerThread:
+    """Publishes what is due, in a thread that begins with the first delayed message."""
+
+    def __init__(self, delays: Delays, commit_queue: CommitQueue, clock: Clock) -> None:
+        self._delays = delays
+        self._commit_queue = commit_queue
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._stopping = threading.Event()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether something waits and the thread has not begun."""
+        return self._thread is None and self._delays.are_waiting and not self._stopping.is_set()
+
+    def start(self) -> None:
+        """Start the thread, unless it was started or stopped."""
+        with self._starting:
+            if self._thread is None and not self._stopping.is_set():
+                thread = threading.Thread(target=self._run, name="fmq timers", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def wake(self) -> None:
+        """Let the thread look when the next message is due."""
+        if self._lock.locked():
+            with contextlib.suppress(RuntimeError):  # another thread has just released it
+                self._lock.release()
+
+    def stop(self) -> None:
+        """End the thread, after the append that it may be about to write."""
+        with self._starting:
+            self._stopping.set()
+        self.wake()
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._delays.fire_due()
+                wait = self._seconds()
+            except StorageFull:
+                wait = FULL_SECONDS
+            except (EngineFailed, Closed):
+                return
+            except BaseException as error:
+                # An error that is not foreseen: no engine is better than a wrong one.
+                with self._commit_queue.lock:
+                    self._commit_queue.fail(error)
+                if not isinstance(error, Exception):
+                    raise
+                return
+            self._clock.wait(self._lock, wait)
+
+    def _seconds(self) -> float | None:
+        """Return how long to sleep; None: until a message is sent that waits."""
+        due_us = self._delays.next_due_us()
+        if due_us is None:
+            return None
+        return min(max(0.0, (due_us - self._clock.time_us()) / 1_000_000), LOOK_SECONDS)

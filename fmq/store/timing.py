@@ -1,0 +1,56 @@
+"""When the messages of a record are due, as a column of its extension.
+
+    number  column
+    6       i64 due, microseconds since 1970; u64 number of the timer: 0 in its first record, and
+            the position of that one where it is carried forward
+
+A TIMER always has it. A PRE_MESSAGE has it if its commit writes a TIMER. In a frame of a client the
+number may be FROM_NOW. Then the time counts from the moment when the engine gets the frame.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from fmq.store.extension import decode_extension, encode_extension
+from fmq.store.record import BadRecord
+
+TIMING = 6
+TIMING_COLUMN = Struct("<qQ")
+TIMING_BYTES = 5 + TIMING_COLUMN.size + 4  # of an extension with nothing else
+FROM_NOW = 1  # the number of no timer: each record begins at a multiple of 8
+DUE_US_MAX = (1 << 63) - 1
+
+
+class Timing(NamedTuple):
+    """When a timer is due, and its number."""
+
+    due_us: int
+    number: int = 0
+
+
+def timing_in(extension: bytes) -> Timing | None:
+    """Return the timing that an extension says; None without one. Raises BadRecord."""
+    if not extension:
+        return None
+    column = decode_extension(extension).get(TIMING)
+    if column is None:
+        return None
+    if len(column) != TIMING_COLUMN.size:
+        raise BadRecord(f"a timing of {len(column)} bytes")
+    timing = Timing(*TIMING_COLUMN.unpack(column))
+    if timing.due_us < 0:
+        raise BadRecord(f"a timer that is due at {timing.due_us}")
+    return timing
+
+
+def with_timing(extension: bytes, timing: Timing | None) -> bytes:
+    """Return the extension with `timing` in place of the one that it has; None: without one."""
+    if timing is not None and not extension:
+        return encode_extension({TIMING: TIMING_COLUMN.pack(*timing)})
+    columns = decode_extension(extension) if extension else {}
+    columns.pop(TIMING, None)
+    if timing is not None:
+        columns[TIMING] = TIMING_COLUMN.pack(*timing)
+    return encode_extension(columns)

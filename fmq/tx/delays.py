@@ -1,0 +1,313 @@
+"""What ends a timer, or keeps it: publishing what is due, recalling, carrying forward.
+
+A timer is published by one append: its messages as ordinary MESSAGEs, and FIRE, which ends it. So a
+crash leaves both or neither. It is published once the clock on the wall has reached its time. A
+clock that goes back makes a timer wait longer, and takes back nothing that was published.
+
+Retention drops segments from below. What waits in them is appended again before, under the same
+number. That replaces the older record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from fmq.errors import Damaged, FmqError, StorageFull
+from fmq.message import DelayedReceipt
+from fmq.store.content import Content
+from fmq.store.decoding import content_of, decode
+from fmq.store.due_runs import KEY, Due, due_of, position_in
+from fmq.store.files import Files
+from fmq.store.journal import Append
+from fmq.store.kinds import MESSAGE, TIMER, Changed, ChangeKind, QueuePlace, Run
+from fmq.store.segment import segment_name
+from fmq.store.timing import Timing, timing_in, with_timing
+from fmq.store.window import UNREADABLE
+from fmq.tx.writer import Writer
+
+AT_ONCE_MAX = 1024  # timers in one append
+AT_ONCE_BYTES_MAX = 1 << 20
+END_BYTES = 128  # what ends a timer, beside its messages
+READ_BYTES_MAX = 1 << 20  # at once
+GAP_BYTES_MAX = 4096  # between two records that are read at once
+
+
+class FoundTimer(NamedTuple):
+    """A timer with its record, as it was read."""
+
+    due: Due
+    run: Run
+    content: Content
+
+
+class Delays:
+    """The timers of one engine. One thread at a time fires, and one carries forward."""
+
+    def __init__(self, writer: Writer, files: Files) -> None:
+        self._writer = writer
+        self._files = files
+        self._journal = writer.journal
+        self._queue = writer.commit_queue
+        self._frontier = writer.frontier
+        self._timers = writer.ledger.timers
+        room = writer.journal.append_bytes_max // 2
+        self._bytes_max = min(AT_ONCE_BYTES_MAX, room)
+        self._at_once = max(1, min(AT_ONCE_MAX, room // 32))
+        self.trouble: str | None = None
+        """A timer that cannot be read, or for which there is no room. It waits on."""
+
+    # --- publishing ---------------------------------------------------------------------------
+
+    def fire_due(self) -> None:
+        """Publish all that is due. Raises EngineFailed, Closed or StorageFull."""
+        while self._fire_some():
+            pass
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether there is a timer."""
+        return self._timers.waiting > 0
+
+    def next_due_us(self) -> int | None:
+        """Return when the next timer is due; None without one."""
+        with self._queue.lock:
+            return self._timers.next_due_us()
+
+    def _fire_some(self) -> bool:
+        timers, queue = self._timers, self._queue
+        if not timers.waiting:  # a look without the lock
+            return False
+        with queue.lock, queue.changing:
+            queue.check()
+            now = self._writer.clock.time_us()
+            taken = timers.due(now, self._at_once, self._bytes_max)
+            if not taken:
+                return False
+            # The clock was there, so no record of these messages says an earlier time.
+            self._frontier.last_us = max(self._frontier.last_us, now)
+        try:
+            queue.run(self._plan_fire, [*self._read(taken, put_aside=True)], wait=True)
+            self.trouble = None if not timers.aside else self.trouble
+        except StorageFull as error:
+            self.trouble = f"messages are due, and there is no room to publish them: {error}"
+            raise
+        finally:
+            with queue.lock:
+                timers.put_back()
+        return True
+
+    def _plan_fire(self, found: list[FoundTimer]) -> None:
+        """Plan the append that publishes timers. What has ended meanwhile is left out."""
+        frontier, ended = self._frontier, []
+        records: list[Run | Changed] = []
+        for due, run, content in found:
+            if not self._timers.is_taken(due.number) or due.number in frontier.ending_timers:
+                continue
+            ended.append(due.number)
+            if not frontier.is_deleted(run.topic, due.number):
+                records.append(_message(run, content))
+        if ended:
+            places = [QueuePlace(0, number) for number in ended]
+            self._writer.send(Append([*records, Changed(ChangeKind.FIRE, "", "", places)]))
+            frontier.ending_timers.update(ended)
+
+    # --- recalling ----------------------------------------------------------------------------
+
+    def recall(self, timing: Timing, sync: bool | None = None) -> bool:
+        """End a timer before it is published; return whether that came in time."""
+        self._queue.waits(sync)  # or a TypeError
+        self.settle()
+        return self._queue.run(self.plan_recall, timing, sync)
+
+    def settle(self) -> None:
+        """Let timers that were sent without waiting be known."""
+        if self._journal.pending_bytes:
+            self._queue.flush()
+
+    def plan_recall(self, timing: Timing, extension: bytes = b"") -> bool:
+        """Plan the append that ends a timer; return False if it does not wait. Under the lock."""
+        if timing.number in self._frontier.ending_timers or self._timers.find(timing) is None:
+            return False
+        recall = _recall(timing)
+        recall.extension = extension
+        self._writer.send(Append([recall]))
+        self._frontier.ending_timers.add(timing.number)
+        return True
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def look(self, topic: str | None, limit: int) -> list[DelayedReceipt]:
+        """Return receipts of what waits, of all topics or of one. Raises Damaged."""
+        found: list[DelayedReceipt] = []
+        key = b""
+        while len(found) < limit:
+            with self._queue.lock:
+                dues = self._timers.after(key, min(AT_ONCE_MAX, limit))
+            if not dues:
+                break
+            key = dues[-1].packed()[KEY]
+            for due, run, _ in self._read(dues):
+                with self._queue.lock:
+                    is_gone = self._frontier.is_deleted(run.topic, due.number)
+                if topic in (None, run.topic) and not is_gone:
+                    where = run.topic, run.queue, None, due.number
+                    found.append(DelayedReceipt(*where, run.count, due.due_us))
+        return found[:limit]
+
+    # --- carrying forward ---------------------------------------------------------------------
+
+    def carry_forward(self, floor: int) -> bool:
+        """Append again what waits below `floor`; return whether anything may have been there.
+
+        Raises Damaged if a record cannot be read, or StorageFull. Then some may be appended.
+        """
+        timers, queue = self._timers, self._queue
+        with queue.lock:
+            if not timers.has_below(floor):
+                return False
+            view = timers.view()
+            timers.ended = set()
+        try:
+            below = (due_of(each) for each in view.entries() if position_in(each) < floor)
+            while some := self._some_of(below):
+                queue.run(self._plan_carry, [*self._read(some)], True)
+        finally:
+            with queue.lock:
+                timers.ended = None
+        return True
+
+    def _some_of(self, dues: Iterator[Due]) -> list[Due]:
+        """Return as many of `dues` as fit one append with what is carried at once."""
+        some: list[Due] = []
+        size = 0
+        for due in islice(dues, self._at_once // 4 + 1):
+            some.append(due)
+            size += due.size
+            if size >= self._bytes_max // 2:
+                break
+        return some
+
+    def _plan_carry(self, found: list[FoundTimer]) -> None:
+        frontier, ended = self._frontier, self._timers.ended
+        assert ended is not None
+        records: list[Run | Changed] = []
+        for due, run, content in found:
+            if due.number in ended or due.number in frontier.ending_timers:
+                continue
+            if frontier.is_deleted(run.topic, due.number):
+                records.append(_recall(Timing(due.due_us, due.number)))
+                frontier.ending_timers.add(due.number)
+            else:
+                records.append(_carried(due, run, content))
+        for part in self._appends(records):
+            self._writer.send(part)
+
+    def _appends(self, records: Sequence[Run | Changed]) -> Iterator[Append]:
+        """Yield appends of `records`, each of which fits a segment."""
+        part: list[Run | Changed] = []
+        size = 0
+        for record in records:
+            alone = Append([record]).size
+            if part and size + alone > self._bytes_max:
+                yield Append(part)
+                part, size = [], 0
+            part.append(record)
+            size += alone
+        if part:
+            yield Append(part)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def read(self, dues: Iterable[Due]) -> Iterator[FoundTimer]:
+        """Yield timers with their records. One that was dropped with its segment is left out."""
+        return self._read([*dues])
+
+    def _read(self, dues: list[Due], *, put_aside: bool = False) -> Iterator[FoundTimer]:
+        """Yield timers with their records, in the order of `dues`. What cannot be read is put aside
+        until the directory is opened again, or raises Damaged.
+        """
+        data: dict[int, tuple[bytes, int]] = {}
+        found: list[FoundTimer] = []
+        for part in _close_together(sorted(dues, key=lambda due: due.position)):
+            self._read_part(part, data)
+        for due in dues:
+            if due.number not in data:
+                continue  # its segment was dropped, after the timer was carried forward
+            try:
+                found.append(self._decode(due, *data.pop(due.number)))
+            except FmqError as error:
+                if not put_aside:
+                    raise
+                self.trouble = f"a delayed message cannot be read, and waits on: {error}"
+                with self._queue.lock:
+                    self._timers.aside.add(due.number)
+        return iter(found)
+
+    def _read_part(self, part: list[Due], data: dict[int, tuple[bytes, int]]) -> None:
+        """Read records that are close together; note the bytes of each, and where it begins."""
+        segment = self._journal.segment_of(part[0].position)
+        if segment is None:
+            return
+        start, last = part[0].position, part[-1]
+        try:
+            with self._files.using(segment.base) as file:
+                read = file.read(start - segment.base, last.position + last.size - start)
+        except FileNotFoundError:
+            if self._journal.segment_of(start) is not None:
+                raise Damaged(segment.name, start, "the segment is missing") from None
+            return
+        for due in part:
+            data[due.number] = read, due.position - start
+
+    def _decode(self, due: Due, data: bytes, at: int) -> FoundTimer:
+        base = self._journal.segment_of(due.position)
+        name = segment_name(0 if base is None else base.base)
+        try:
+            run = decode(data, at, due.position, self._journal.seed)
+        except UNREADABLE as error:
+            raise Damaged(name, due.position, str(error)) from None
+        timing = timing_in(run.extension)
+        if not isinstance(run, Run) or run.kind != TIMER or timing is None:
+            raise Damaged(name, due.position, "no TIMER, where the files of timers name one")
+        if (timing.due_us, timing.number or due.position) != due[:2]:
+            raise Damaged(name, due.position, "another TIMER than the files of timers name")
+        return FoundTimer(due, run, content_of(data, at, run))
+
+
+def _close_together(dues: list[Due]) -> Iterator[list[Due]]:
+    """Yield the timers, which are in the order of their positions, in parts to be read at once."""
+    part: list[Due] = []
+    for due in dues:
+        if part:
+            end = part[-1].position + part[-1].size
+            far = due.position - end > GAP_BYTES_MAX
+            if far or due.position + due.size - part[0].position > READ_BYTES_MAX:
+                yield part
+                part = []
+        part.append(due)
+    if part:
+        yield part
+
+
+def _recall(timing: Timing) -> Changed:
+    """Return the CHANGE that ends a timer which is not published."""
+    place = QueuePlace(0, timing.number)
+    return Changed(ChangeKind.RECALL, "", "", [place], value=timing.due_us)
+
+
+def _message(run: Run, content: Content) -> Run:
+    """Return the MESSAGE that publishes a timer."""
+    message = Run(MESSAGE, run.topic, run.queue, 0, run.count, 0, 0, "", run.producer)
+    content.extension = message.extension = with_timing(content.extension, None)
+    message.content, message.raw_bytes = content, content.raw_bytes
+    return message
+
+
+def _carried(due: Due, run: Run, content: Content) -> Run:
+    """Return the TIMER that replaces `run`."""
+    timer = Run(TIMER, run.topic, run.queue, 0, run.count, 0, 0, "", run.producer)
+    timer.extension = with_timing(content.extension, Timing(due.due_us, due.number))
+    timer.content, timer.raw_bytes = content, content.raw_bytes
+    return timer

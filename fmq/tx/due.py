@@ -1,0 +1,75 @@
+"""When a message is due, from what a caller says: a delay in seconds, or a time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from math import ceil
+from typing import NoReturn
+
+from fmq.clock import as_text, as_us
+from fmq.errors import BadOption
+from fmq.message import DelayedReceipt, Receipt
+from fmq.store.timing import FROM_NOW, Timing
+from fmq.tx.names import check_seconds
+
+DELAY_SECONDS_MAX = 10 * 366 * 24 * 3600
+"""Ten years."""
+
+
+def check_due(
+    delay: float | None, deliver_at: datetime | None, now_us: int, *, relative: bool = False
+) -> Timing | None:
+    """Return when a message is due; None if at once. Raises TypeError or BadOption.
+
+    `relative` leaves it to the engine process to add its own time to a delay.
+    """
+    if delay is not None:
+        if deliver_at is not None:
+            _refuse(f"delay={delay!r} and deliver_at={deliver_at!r}", "only one of them is given")
+        seconds = check_seconds("delay", delay)
+        if not 0 <= seconds <= DELAY_SECONDS_MAX:
+            what = f"must be from 0 to {DELAY_SECONDS_MAX:,} seconds, which is ten years"
+            _refuse(f"delay={delay!r}", what)
+        if not seconds:
+            return None
+        delay_us = ceil(seconds * 1_000_000)  # never earlier than asked
+        return Timing(delay_us, FROM_NOW) if relative else Timing(now_us + delay_us)
+    if deliver_at is None:
+        return None
+    if not isinstance(deliver_at, datetime):
+        raise TypeError(
+            f"deliver_at={deliver_at!r}: is a datetime, not {type(deliver_at).__name__}. "
+            "Nothing was changed."
+        )
+    if deliver_at.tzinfo is None:
+        what = "has no time zone, so it is not known when that is: give it one, such as "
+        _refuse(f"deliver_at={deliver_at!r}", what + "datetime.now(UTC) + timedelta(hours=1)")
+    due_us = as_us(deliver_at)
+    if due_us > now_us + DELAY_SECONDS_MAX * 1_000_000:
+        _refuse(f"deliver_at={as_text(deliver_at)}", "must be within the next ten years")
+    return Timing(due_us) if due_us > now_us else None
+
+
+def timing_of(receipt: Receipt) -> Timing | None:
+    """Return what names a timer; None for a receipt of what was published at once."""
+    if not isinstance(receipt, Receipt):
+        raise TypeError(
+            f"recall takes the receipt of a send with a delay, not {type(receipt).__name__}. "
+            "Nothing was changed."
+        )
+    if not isinstance(receipt, DelayedReceipt):
+        return None
+    return Timing(receipt.due_us, receipt.position)
+
+
+def from_client(timing: Timing, now_us: int) -> Timing:
+    """Return the timing that a client asks for, by the clock of the engine. Raises BadOption."""
+    due_us = timing.due_us + (now_us if timing.number == FROM_NOW else 0)
+    # A client may be another machine, whose clock is ahead.
+    if timing.number not in (0, FROM_NOW) or due_us > now_us + 2 * DELAY_SECONDS_MAX * 1_000_000:
+        _refuse(f"due at {due_us}", "must be within the next ten years")
+    return Timing(due_us)
+
+
+def _refuse(what: str, rule: str) -> NoReturn:
+    raise BadOption(f"{what}: {rule}. Nothing was changed.")
