@@ -127,8 +127,8 @@ class Parts:
         what = outcomes, store, drawn, check_open, after
         self.manager = TransactionManager(writer, router, *what)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
-        self.groups = groups = Groups(ledger, options.member_timeout_seconds)
         self.burying = Burying(writer, self.messages)
+        self.groups = groups = Groups(ledger, options.member_timeout_seconds, clock)
         self.group_changes = changes = GroupChanges(writer, groups, self.messages)
         decisions = self.manager.decisions
         self.questions = questions = OpenQuestions(

@@ -46,6 +46,7 @@ def test_the_numbers_of_the_kinds_have_not_changed() -> None:
         "TOPIC": 10,
         "MARK": 11,
         "CHANGE": 12,
+        "TRIED": 13,
         "TIMER": 14,
     }
 

@@ -35,6 +35,7 @@ from fmq.store.kinds import (
     Record,
     Run,
     TopicMade,
+    Tried,
 )
 from fmq.store.record import BOUND, EXTENDED, FIRST, LAST
 
@@ -154,7 +155,11 @@ def _wanted(args: argparse.Namespace, rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _topics(row: Row) -> set[str]:
-    return {row["topic"]} if "topic" in row else {ack["topic"] for ack in row.get("acks", ())}
+    return (
+        {row["topic"]}
+        if "topic" in row
+        else {ack["topic"] for ack in (*row.get("acks", ()), *row.get("tries", ()))}
+    )
 
 
 def row_of(record: Record, ids: dict[int, str], fate: str) -> Row:
@@ -197,6 +202,11 @@ def _own(record: Record) -> dict[str, Any]:
         return own | {"prepared": as_datetime(record.prepared_us)}
     if isinstance(record, Acks):
         return {"acks": [_ack(ack) for ack in record.ranges]}
+    if isinstance(record, Tried):
+        tries = [each._asdict() for each in record.ranges]
+        for each in tries:
+            each["due"] = as_datetime(due) if (due := each.pop("due_us")) else None
+        return {"tries": tries}
     if isinstance(record, Marks):
         return {"marks": [_mark(change) for change in record.changes]}
     if isinstance(record, Changed):
@@ -229,10 +239,13 @@ def _place(row: Row) -> str:
         return place(row, row["offset"], row["offset"] + row["count"])
     if "topic" in row:
         return printable(row["topic"]) + (f"/{row['queue']}" if "queue" in row else "")
-    acks = row.get("acks", ())
-    if len(acks) == 1:
-        return place(acks[0], acks[0]["first"], acks[0]["end"])
-    return f"{len(acks)} acks" if acks else ""
+    for what in ("acks", "tries"):
+        ranges = row.get(what, ())
+        if len(ranges) == 1:
+            return place(ranges[0], ranges[0]["first"], ranges[0]["end"])
+        if ranges:
+            return f"{len(ranges)} {what}"
+    return ""
 
 
 def place(row: Row, first: int, end: int) -> str:
@@ -253,6 +266,9 @@ def _remark(row: Row) -> str:
         remarks.append(f"from {row['producer']}")
     if row["kind"] == Kind.ACK.name or row.get("acks"):
         remarks.append("by " + ", ".join(sorted({ack["group"] for ack in row["acks"]})))
+    for each in row.get("tries", ()):
+        due = f", due {_short_moment(each['due'])}" if each["due"] else ""
+        remarks.append(f"attempt {each['tries']} of {each['group']}{due}")
     if row.get("body_position") is not None:
         remarks.append(f"body at {row['body_position']}")
     if row.get("replaces"):

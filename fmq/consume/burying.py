@@ -132,7 +132,7 @@ class Burying:
     ) -> list[Delivery]:
         """Return the messages of `claim`, which were replayed, as they were where they failed."""
         return [
-            ReplayedDelivery(consumer, claim, shown, message.offset)
+            ReplayedDelivery(consumer, claim, shown, claim.count + 1, message.offset)
             for part in parts
             for message, shown in zip(
                 part, self._as_they_were(claim.queue.topic, part), strict=True
@@ -143,7 +143,7 @@ class Burying:
     def delivery_batch(self, consumer: object, claim: Claim, batch: Batch) -> DeliveryBatch:
         """Return the same for messages that are acked together."""
         shown = self._as_they_were(claim.queue.topic, batch.messages)
-        return ReplayedBatch(consumer, claim, batch, shown)
+        return ReplayedBatch(consumer, claim, batch, claim.count + 1, shown)
 
     def _as_they_were(self, topic: str, messages: list[Message]) -> list[Message]:
         if not messages:

@@ -22,6 +22,7 @@ from fmq.consume.holds import Claim
 from fmq.consume.membership import Member, OwnedQueue
 from fmq.consume.sieve import Sieve
 from fmq.consume.taking import take
+from fmq.consume.tries import Range, Tries
 from fmq.errors import BadOption, Closed, Damaged, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.options import SECONDS_MAX, Options
@@ -102,6 +103,7 @@ class Consumer:
         self._ahead: dict[Queue, Batch] = {}  # what was read and not claimed yet
         self._closed = False
         self._sieve = Sieve(messages, writer, group)
+        self._tries = Tries(writer, group, messages.clock, partial(_wake, messages))
         self._member = member  # stands for the consumer in its claims, which outlive it
         self._on_change = on_change
         now = messages.clock.monotonic()
@@ -129,26 +131,27 @@ class Consumer:
 
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
-        found = self._claim(limit, timeout, self._read_messages)
+        found = self._take(limit, timeout, self._read_messages)
         if found is None:
             return []
         claim, parts = found
         if is_internal(claim.queue.topic):
             return self._burying.deliveries(self, claim, parts)
-        return [Delivery(self, claim, message) for part in parts for message in part]
+        attempt = claim.count + 1
+        return [Delivery(self, claim, message, attempt) for part in parts for message in part]
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, to be acked together.
 
         Return None if there is none for `timeout` seconds.
         """
-        found = self._claim(limit, timeout, self._read_batch, in_one_piece=True)
+        found = self._take(limit, timeout, self._read_batch, in_one_piece=True)
         if found is None:
             return None
         claim, (batch,) = found
         if is_internal(claim.queue.topic):
             return self._burying.delivery_batch(self, claim, batch)
-        return DeliveryBatch(self, claim, batch)
+        return DeliveryBatch(self, claim, batch, claim.count + 1)
 
     def take(
         self, *, limit: int = 1, timeout: float = 0.0, sync: bool | None = None
@@ -160,8 +163,46 @@ class Consumer:
         return take(self, limit, timeout, sync)
 
     def _claim_batches(self, limit: int, *, in_one_piece: bool) -> tuple[Claim, list[Batch]] | None:
-        """Claim what is there for a client, and return it in pieces of consecutive messages."""
+        """Claim what is there for a client, and return it in pieces of consecutive messages.
+
+        They are not counted as tried yet.
+        """
         return self._claim(limit, 0.0, self._read_batch, in_one_piece=in_one_piece)
+
+    def _take(
+        self,
+        limit: int,
+        timeout: float,
+        read: Callable[[Queue, int, int], C],
+        *,
+        in_one_piece: bool = False,
+    ) -> tuple[Claim, list[C]] | None:
+        """Claim messages as `_claim` does, and count an attempt of each."""
+        while True:
+            found = self._claim(limit, timeout, read, in_one_piece=in_one_piece)
+            if found is None:
+                return None
+            claim, pieces = found
+            pieces = self._count(claim, pieces)
+            if pieces:
+                return claim, pieces
+            timeout = 0.0  # it was lost meanwhile; only a seek is so fast
+
+    def _count(self, claim: Claim, pieces: list[C]) -> list[C]:
+        """Count an attempt of each message, and return the pieces that `claim` still holds.
+
+        If that cannot be written, give all back and raise.
+        """
+        ranges = [_range_of(piece) for piece in pieces]
+        try:
+            left = self._tries.count(claim, ranges)
+        except BaseException:
+            for first, end in ranges:
+                self._try_give_back(claim, first, end)
+            raise
+        if len(left) == len(pieces):
+            return pieces
+        return [piece for piece, each in zip(pieces, ranges, strict=True) if each in left]
 
     def _claim(
         self,
@@ -373,7 +414,7 @@ class Consumer:
         self._after()
 
     def _attempts_of(self, claim: Claim) -> Callable[[int], int]:
-        return lambda offset: 0
+        return claim.holds.count_of
 
     def _plan_reject(self, acking: Acking) -> None:
         """Plan a rejection. Under the lock."""
@@ -402,13 +443,15 @@ class Consumer:
     def _range(self, claim: Claim, first: int, end: int) -> AckRange:
         return AckRange(self._group, claim.queue.topic, claim.queue.number, first, end)
 
-    def _give_back(self, claim: Claim, first: int, end: int) -> None:
+    def _give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> None:
         self._check()
-        if not self._try_give_back(claim, first, end):
+        if not self._tries.give_back(claim, first, end, delay, count=count):
             self._refuse(claim, first)
 
     def _try_give_back(self, claim: Claim, first: int, end: int) -> bool:
-        """Redeliver the range. Return False if `claim` does not hold all of it any more."""
+        """Hand the range out again: it was not tried. Return False if `claim` does not hold all of
+        it any more.
+        """
 
         def give_back() -> bool:
             if not claim.holds.is_held_by(first, end, claim):
@@ -454,8 +497,7 @@ class Consumer:
 
     def _wake(self, queue: Queue) -> None:
         """Wake the polls that wait for `queue`, to look again. Under the lock."""
-        self._messages.ledger.arrived.add(queue.topic)
-        self._messages.wake()
+        _wake(self._messages, queue)
 
     def _refuse(self, claim: Claim, first: int) -> NoReturn:
         raise lost(claim.queue.topic, claim.queue.number, first, self._lease_seconds)
@@ -483,6 +525,21 @@ class Consumer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _range_of(piece: Batch | list[Message]) -> Range:
+    """Return the offset of the first message of a piece, and the one after the last."""
+    if isinstance(piece, Batch):
+        return piece.offset, piece.next
+    first = piece[0].offset
+    assert first is not None, "the message was read"
+    return first, first + len(piece)
+
+
+def _wake(messages: Messages, queue: Queue) -> None:
+    """Wake the polls that wait for `queue`, to look again. Under the lock."""
+    messages.ledger.arrived.add(queue.topic)
+    messages.wake()
 
 
 def _enter(messages: Messages, groups: Groups, group: str, member: Member, now: float) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from fmq.consume.backoff import check_delay
 from fmq.errors import BadOption, LeaseLost
 from fmq.message import Message
 from fmq.store.batch import Batch
@@ -19,8 +20,9 @@ from fmq.tx.names import check_text
 class DeliveredRange:
     """Consecutive messages of one queue that are acked or given back together."""
 
-    __slots__ = ("_claim", "_consumer")
+    __slots__ = ("_attempt", "_claim", "_consumer")
 
+    _attempt: int
     _claim: Any  # a Claim of this engine, or one of another process
     _consumer: Any  # the Consumer; its module imports this one
 
@@ -48,9 +50,19 @@ class DeliveredRange:
         """
         self._consumer._ack(self._claim, *self._offsets(), sync)
 
-    def release(self) -> None:
-        """Give it back. The next poll of any consumer of the group redelivers it."""
-        self._consumer._give_back(self._claim, *self._offsets())
+    @property
+    def attempt(self) -> int:
+        """How often the group has tried it, this time included: 1 for the first time."""
+        return self._attempt
+
+    def release(self, *, delay: float = 0.0, count: bool = True) -> None:
+        """Give it back: a poll of any consumer of the group gets it again after `delay` seconds.
+
+        Without `count` this attempt does not count. The delay survives a restart. Raises LeaseLost
+        if it is not this consumer's any more.
+        """
+        delay = check_delay(delay)
+        self._consumer._give_back(self._claim, *self._offsets(), delay, count=check_flag(count))
 
     def reject(self, reason: str = "") -> None:
         """Move it to the dead letters of the group, and ack it, in one append: durable on return.
@@ -86,12 +98,14 @@ class Delivery(DeliveredRange):
         consumer: Any = None,
         claim: Any = None,
         message: Message | None = None,
+        attempt: int = 1,
     ) -> None:
         if claim is None or message is None:
             raise TypeError("a Delivery is what consumer.poll gives, and cannot be made")
         self._consumer = consumer
         self._claim = claim
         self._message = message
+        self._attempt = attempt
 
     @property
     def message(self) -> Message:
@@ -151,12 +165,14 @@ class DeliveryBatch(DeliveredRange):
         consumer: Any = None,
         claim: Any = None,
         batch: Batch | None = None,
+        attempt: int = 1,
     ) -> None:
         if claim is None or batch is None:
             raise TypeError("a DeliveryBatch is what consumer.poll_batch gives, and cannot be made")
         self._consumer = consumer
         self._claim = claim
         self._batch = batch
+        self._attempt = attempt
 
     def _offsets(self) -> tuple[int, int]:
         return self._batch.offset, self._batch.next
@@ -181,9 +197,11 @@ class ReplayedDelivery(Delivery):
 
     __slots__ = ("_place",)
 
-    def __init__(self, consumer: Any, claim: Any, message: Message, place: int) -> None:
+    def __init__(
+        self, consumer: Any, claim: Any, message: Message, attempt: int, place: int
+    ) -> None:
         """`place` is its offset where it is now."""
-        super().__init__(consumer, claim, message)
+        super().__init__(consumer, claim, message, attempt)
         self._place = place
 
     @property
@@ -207,8 +225,10 @@ class ReplayedBatch(DeliveryBatch):
 
     __slots__ = ("_shown",)
 
-    def __init__(self, consumer: Any, claim: Any, batch: Batch, messages: list[Message]) -> None:
-        super().__init__(consumer, claim, batch)
+    def __init__(
+        self, consumer: Any, claim: Any, batch: Batch, attempt: int, messages: list[Message]
+    ) -> None:
+        super().__init__(consumer, claim, batch, attempt)
         self._shown = messages
 
     @property
@@ -226,6 +246,13 @@ class ReplayedBatch(DeliveryBatch):
     @property
     def messages(self) -> list[Message]:
         return self._shown
+
+
+def check_flag(count: bool) -> bool:
+    """Return `count`; raise TypeError if it is no bool."""
+    if type(count) is not bool:
+        raise TypeError(f"count={count!r}: is True or False. Nothing was changed.")
+    return count
 
 
 def lost(topic: str, queue: int, offset: int, lease_seconds: float) -> LeaseLost:

@@ -6,6 +6,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
+from fmq.clock import Clock
+from fmq.consume.backoff import DEFAULT
 from fmq.consume.holds import Claim, QueueHolds
 from fmq.consume.key_order import KeyOrder
 from fmq.consume.membership import GroupRoom, Member
@@ -24,9 +26,10 @@ class Groups:
     the members of each.
     """
 
-    def __init__(self, ledger: Ledger, member_timeout: float) -> None:
+    def __init__(self, ledger: Ledger, member_timeout: float, clock: Clock) -> None:
         """A member that gives no sign of life for `member_timeout` seconds is out."""
         self._ledger = ledger
+        self._clock = clock
         self._member_timeout = member_timeout
         self.rooms: dict[str, GroupRoom] = {}  # by group
         self._holds: dict[GroupKey, QueueHolds] = {}
@@ -47,10 +50,22 @@ class Groups:
         if holds is None:
             ready = self._ready_of(group, topic, self._owner(*key))
             holds = self._holds[key] = QueueHolds(self._ledger.acked_of(*key), ready, queue)
+            self._load_tried(key, holds)
             known = self._ledger.queue(topic, queue)
             if self._former is not None and known is not None:
-                holds.hold_former(min(self._former(key), known.next), self._former_until)
+                upto, now = min(self._former(key), known.next), self._clock.monotonic()
+                holds.hold_former(upto, self._former_until, now)
         return holds
+
+    def _load_tried(self, key: GroupKey, holds: QueueHolds) -> None:
+        """Hand out again what was tried before the engine was opened, or before a seek."""
+        tried = self._ledger.tried.get(key)
+        if tried:
+            now, now_us = self._clock.monotonic(), self._clock.time_us()
+            for first, end, count, due_us in tried.all():
+                # What was in hand at a kill waits, too: perhaps it kills its process each time.
+                wait = max(due_us - now_us, 0) / 1_000_000 if due_us else DEFAULT.delay(count)
+                holds.tried_before(first, end, count, now + wait)
 
     def hold_former(self, upto: Callable[[GroupKey], int], until: float) -> None:
         """Hold what was handed out before, `upto` an offset of each queue, for those who have it.
@@ -278,16 +293,17 @@ class Groups:
                 holds = self._holds_of(group, queue.topic, queue.number)
                 if now >= holds.earliest_deadline:
                     holds.expire(now)
-                found = holds.next_range(queue.next, queue.first, wanted)
+                found = holds.next_range(queue.next, queue.first, wanted, now)
                 if found is not None:
                     if room.is_ordered and holds.order is None:
                         holds.order = KeyOrder()
-                    claim = Claim(member, queue, holds, *found, text)
-                    holds.hold(claim.first, claim.end, claim, deadline)
+                    low, high, count = found
+                    claim = Claim(member, queue, holds, low, high, text, count)
+                    holds.hold(low, high, claim, deadline, count)
                     return claim
                 if ready.add not in queue.idle:
                     queue.idle.append(ready.add)
-                ready.remove_idle(i, holds.earliest_deadline)
+                ready.remove_idle(i, min(holds.earliest_deadline, holds.redeliveries.next_due()))
         return None
 
     def claim_again(

@@ -15,13 +15,16 @@ class Hold:
     disk. These have no deadline.
     """
 
-    __slots__ = ("deadline", "end", "first", "owner")
+    __slots__ = ("count", "deadline", "end", "first", "owner")
 
-    def __init__(self, first: int, end: int, owner: object, deadline: float) -> None:
+    def __init__(
+        self, first: int, end: int, owner: object, deadline: float, count: int = 0
+    ) -> None:
         self.first = first
         self.end = end
         self.owner = owner
         self.deadline = deadline
+        self.count = count  # how often each message was tried, this time included
 
 
 class HoldMap:

@@ -1,6 +1,7 @@
 """What a group has handed out of one queue and not acked yet.
 
-A message is acked, held by a consumer until its lease ends, given back, or not handed out yet.
+A message is acked, held by a consumer until its lease ends, given back (redelivery.py), or not
+handed out yet.
 All of these are kept as ranges, so a thousand messages delivered at once cost as much as one.
 Guarded by the engine's lock.
 """
@@ -11,9 +12,11 @@ import math
 
 from sortedcontainers import SortedDict
 
+from fmq.consume.backoff import DEFAULT
 from fmq.consume.hold_map import Hold, HoldMap
 from fmq.consume.key_order import KeyOrder
 from fmq.consume.ready_queues import ReadyQueues
+from fmq.consume.redelivery import Redeliveries
 from fmq.tx.acks import AckSet
 from fmq.tx.ledger import Queue
 
@@ -24,7 +27,7 @@ class Claim:
     A delivery can be acked only while the claim that it came with still holds it.
     """
 
-    __slots__ = ("end", "filter", "first", "holds", "member", "queue")
+    __slots__ = ("count", "end", "filter", "first", "holds", "member", "queue")
 
     def __init__(
         self,
@@ -34,12 +37,14 @@ class Claim:
         first: int,
         end: int,
         filter_text: str = "",
+        count: int = 0,
     ) -> None:
         self.member = member
         self.queue = queue
         self.holds = holds
         self.first = first
         self.end = end
+        self.count = count  # how often each of its messages was tried before
         self.filter = filter_text  # what its group wanted of the topic then; "": all
 
 
@@ -57,7 +62,8 @@ class QueueHolds:
         self._acked = acked
         self._cursor = acked.floor  # nothing from here on was handed out
         self._holds = HoldMap()
-        self._given_back: SortedDict[int, int] = SortedDict()  # first -> end
+        self._unread: SortedDict[int, int] = SortedDict()  # first -> end, claimed and not tried
+        self.redeliveries = Redeliveries()
         self.earliest_deadline = math.inf  # no lease ends before it
         self.order: KeyOrder | None = None  # of a group that keeps the order of each key
 
@@ -69,38 +75,63 @@ class QueueHolds:
 
     # --- handing out ----------------------------------------------------------------------------
 
-    def next_range(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
-        """Return the next at most `limit` offsets to hand out, as one range in [first, visible).
+    def next_range(
+        self, visible: int, first: int, limit: int, now: float = 0.0
+    ) -> tuple[int, int, int] | None:
+        """Return the next at most `limit` offsets to hand out, as one range in [first, visible),
+        and how often each of them was tried before.
 
-        Messages that were given back come before those that were never handed out. The caller
-        adds a hold for the range.
+        New messages and those that were given back take turns, see redelivery.py. The caller adds
+        a hold for the range.
         """
-        found = self._next_redelivery(first, limit) if self._given_back else None
-        return self._next_new(visible, first, limit) if found is None else found
+        redeliveries = self.redeliveries
+        if not redeliveries:
+            return self._take_new(visible, first, limit)
+        redeliveries.find_due(now, visible)
+        new = self._find_new(visible, first)
+        while (found := redeliveries.take(limit, None if new is None else new[0])) is not None:
+            for low, high in self._acked.gaps(max(found.first, first), found.end):
+                if high < found.end:
+                    redeliveries.add(high, found.end, found.count, found.due)
+                return low, high, found.count
+        return self._take_new(visible, first, limit)
 
-    def _next_redelivery(self, first: int, limit: int) -> tuple[int, int] | None:
-        given_back = self._given_back
-        while given_back:
-            start, end = given_back.popitem(0)
-            # A transaction gives back one message at a time. Hand them out together again.
-            while given_back and given_back.peekitem(0)[0] <= end:
-                end = max(end, given_back.popitem(0)[1])
-            for low, high in self._acked.gaps(max(start, first), end):
-                stop = min(high, low + limit)
-                if stop < end:
-                    given_back[stop] = end
-                return low, stop
-        return None
+    def _take_new(self, visible: int, first: int, limit: int) -> tuple[int, int, int] | None:
+        """Return the next range that no caller has tried, which is handed out now."""
+        found = self._find_new(visible, first)
+        if found is None:
+            return None
+        low, high = found
+        end = min(high, low + limit)
+        if self._unread.pop(low, None) is not None:
+            if end < high:
+                self._unread[end] = high
+        else:
+            self._cursor = end
+        return low, end, 0
 
-    def _next_new(self, visible: int, first: int, limit: int) -> tuple[int, int] | None:
-        acked, holds = self._acked, self._holds
+    def _find_new(self, visible: int, first: int) -> tuple[int, int] | None:
+        """Return the next range that no caller has tried. It stays as it is."""
+        unread, acked, holds = self._unread, self._acked, self._holds
+        while unread:
+            start, end = unread.popitem(0)
+            # What was claimed together and given back in pieces is handed out together again.
+            while unread and unread.peekitem(0)[0] <= end:
+                end = max(end, unread.popitem(0)[1])
+            gap = acked.gap(max(start, first), end)
+            if gap is not None:
+                if gap[1] < end:
+                    unread[gap[1]] = end
+                unread[gap[0]] = gap[1]
+                return gap
         start = max(self._cursor, first, acked.floor)
         while start < visible:
             gap = acked.gap(start, visible)
             if gap is None:
                 break
             low, high = gap
-            # From the cursor on, only transactions that were undecided at opening hold anything.
+            # From the cursor on there is only what was so when the engine was opened: what
+            # undecided transactions hold, and what was tried before.
             if not holds.is_free_from(low):
                 inside, following = holds.find(low), holds.find_next(low)
                 if inside is not None:
@@ -108,15 +139,38 @@ class QueueHolds:
                     continue
                 if following is not None:
                     high = min(high, following.first)
-            self._cursor = end = min(high, low + limit)
-            return low, end
+            if low < self.redeliveries.end:
+                waiting = self.redeliveries.within(low, high)
+                if waiting and waiting[0].first <= low:
+                    start = waiting[0].end
+                    continue
+                if waiting:
+                    high = waiting[0].first
+            return low, high
         return None
 
-    def hold(self, first: int, end: int, owner: object, deadline: float) -> None:
-        """Hold a range that has no owner, until `deadline`."""
+    def hold(self, first: int, end: int, owner: object, deadline: float, count: int = 0) -> None:
+        """Hold a range that has no owner, until `deadline`. It was tried `count` times."""
         if deadline < self.earliest_deadline:
             self.earliest_deadline = deadline
-        self._holds.add(Hold(first, end, owner, deadline))
+        self._holds.add(Hold(first, end, owner, deadline, count))
+
+    def count_try(self, first: int, end: int) -> int:
+        """Note that a held range is tried once more. Return how often it was, by now."""
+        hold = self._split(first, end)
+        assert hold is not None, "the range is not held"
+        hold.count += 1
+        return hold.count
+
+    def count_of(self, offset: int) -> int:
+        """Return how often a held message was tried."""
+        hold = self._holds.find(offset)
+        return 0 if hold is None else hold.count
+
+    def tried_before(self, first: int, end: int, count: int, due: float) -> None:
+        """Hand out a range from the time `due` on. It was tried before the engine was opened."""
+        for low, high in self._acked.gaps(first, end):
+            self.redeliveries.add(low, high, count, due)
 
     def hold_again(self, first: int, end: int, owner: object, deadline: float) -> bool:
         """Hold a range that is not acked, and that `owner` has held before.
@@ -126,29 +180,53 @@ class QueueHolds:
         pieces = self._pieces(first, end)
         if any(not self.is_held_by(low, high, FORMER) for low, high in pieces):
             return False
+        tried = self.redeliveries.remove(first, end)
         for low, high in pieces:
-            self._split(low, high)
+            hold = self._split(low, high)
+            assert hold is not None
+            tried.append((low, high, hold.count))
             self._holds.remove(low)
-        given_back = self._given_back
-        for start, stop in [*given_back.items()]:
+        unread = self._unread
+        for start, stop in [*unread.items()]:
             if start < end and first < stop:
-                del given_back[start]
+                del unread[start]
                 if start < first:
-                    given_back[start] = first
+                    unread[start] = first
                 if end < stop:
-                    given_back[end] = stop
-        self.hold(first, end, owner, deadline)
+                    unread[end] = stop
+        at = first
+        for low, high, count in (*sorted(tried), (end, end, 0)):
+            if at < low:
+                self.hold(at, low, owner, deadline)
+            if low < high:
+                self.hold(low, high, owner, deadline, count)
+            at = high
         return True
 
-    def hold_former(self, upto: int, deadline: float) -> None:
-        """Hold all that is free below `upto` for FORMER, until `deadline`."""
+    def hold_former(self, upto: int, deadline: float, now: float) -> None:
+        """Hold all that is free below `upto` for FORMER, until `deadline`; not what is due after
+        `now`, for that was given back.
+        """
         start = self._cursor
+        later = [each for each in self.redeliveries.within(start, upto) if each.due > now]
+        waits = [(each.first, each.end) for each in later]
         for low, high in self._acked.gaps(start, max(start, upto)):
-            for first, end in [*self._pieces(low, high), (high, high)]:
-                if low < first:
-                    self.hold(low, first, FORMER, deadline)
-                low = end
+            held = [each for each in waits if low < each[1] and each[0] < high]
+            for first, end in [*sorted([*held, *self._pieces(low, high)]), (high, high)]:
+                self._hold_former(low, min(first, high), deadline)
+                low = max(low, end)
         self._cursor = max(start, upto)
+
+    def _hold_former(self, first: int, end: int, deadline: float) -> None:
+        """Hold a free range for FORMER."""
+        if first >= end:
+            return
+        for low, high, count in (*self.redeliveries.remove(first, end), (end, end, 0)):
+            if first < low:
+                self.hold(first, low, FORMER, deadline)
+            if low < high:
+                self.hold(low, high, FORMER, deadline, count)
+            first = high
 
     def is_acked(self, offset: int) -> bool:
         """Return whether the ack of `offset` is durable."""
@@ -157,11 +235,9 @@ class QueueHolds:
     def unknown(self, end: int) -> list[tuple[int, int]]:
         """Return what is held below `end` and was never looked at by the order of keys."""
         assert self.order is not None
-        return [
-            (hold.first, min(hold.end, end))
-            for hold in self._holds.find_all(0, end)
-            if hold.first not in self.order
-        ]
+        known = [(hold.first, hold.end) for hold in self._holds.find_all(0, end)]
+        known += [(each.first, each.end) for each in self.redeliveries.within(0, end)]
+        return [(first, min(last, end)) for first, last in known if first not in self.order]
 
     def unacked(self, first: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of a range that are not acked."""
@@ -170,7 +246,12 @@ class QueueHolds:
     def reserve(self, first: int, end: int, owner: object) -> None:
         """Hold a range for a transaction that was undecided when the engine was opened."""
         self._ready.unleased.add(self)
-        self._holds.add(Hold(first, end, owner, math.inf))
+        for low, high, count in (*self.redeliveries.remove(first, end), (end, end, 0)):
+            if first < low:
+                self._holds.add(Hold(first, low, owner, math.inf))
+            if low < high:
+                self._holds.add(Hold(low, high, owner, math.inf, count))
+            first = high
 
     # --- changing owners ------------------------------------------------------------------------
 
@@ -216,7 +297,7 @@ class QueueHolds:
         holds.remove(hold.first)
         for low, high in ((hold.first, first), (first, end), (end, hold.end)):
             if low < high:
-                holds.add(Hold(low, high, hold.owner, hold.deadline))
+                holds.add(Hold(low, high, hold.owner, hold.deadline, hold.count))
         return holds.by_first[first]
 
     # --- ending holds ---------------------------------------------------------------------------
@@ -225,7 +306,8 @@ class QueueHolds:
         """End every hold: the group goes on elsewhere."""
         for first in [*self._holds.by_first]:
             self._holds.remove(first)
-        self._given_back.clear()
+        self._unread.clear()
+        self.redeliveries.clear()
 
     def end_acked(self, first: int, end: int) -> None:
         """End every hold in a range that was acked."""
@@ -242,13 +324,19 @@ class QueueHolds:
                     if self.is_held_by(later, later + 1, LATER):
                         self.give_back(later, later + 1)
 
-    def give_back(self, first: int, end: int) -> None:
-        """End the hold of this range, and redeliver it at the next poll of the group."""
+    def give_back(self, first: int, end: int, due: float = 0.0, count: int | None = None) -> None:
+        """End the hold of this range, and hand it out again: what was not tried at the next poll
+        of the group, the rest from the time `due` on. `count` overrides how often it was tried.
+        """
         self._ready.add(self._number)
         hold = self._split(first, end)
         if hold is not None:
             self._holds.remove(first)
-            self._given_back[first] = max(end, self._given_back.get(first, 0))
+            if count is not None or hold.count:
+                times = hold.count if count is None else count
+                self.redeliveries.add(first, end, times, due)
+            else:
+                self._unread[first] = max(end, self._unread.get(first, 0))
             if self.order is not None and isinstance(hold.owner, Claim):
                 self._take_later(first, end, hold.owner)
 
@@ -282,7 +370,8 @@ class QueueHolds:
         """Give back each hold whose lease has ended. Return whether there was one."""
         late = [hold for hold in self._holds.by_first.values() if hold.deadline <= now]
         for hold in late:
-            self.give_back(hold.first, hold.end)
+            # A message that blocks its handlers, or kills them, waits longer each time.
+            self.give_back(hold.first, hold.end, hold.deadline + DEFAULT.delay(hold.count))
         self.earliest_deadline = self.next_deadline()
         return bool(late)
 

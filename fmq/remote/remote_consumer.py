@@ -44,9 +44,10 @@ class RemoteQueue(NamedTuple):
 class RemoteClaim:
     """What one poll took: the engine process knows it by a number."""
 
-    __slots__ = ("done", "end", "first", "held", "number", "queue", "spent")
+    __slots__ = ("attempt", "done", "end", "first", "held", "number", "queue", "spent")
 
-    def __init__(self, number: int, queue: RemoteQueue, first: int, end: int) -> None:
+    def __init__(self, number: int, queue: RemoteQueue, first: int, end: int, attempt: int) -> None:
+        self.attempt = attempt
         self.number = number
         self.queue = queue
         self.first = first
@@ -142,8 +143,9 @@ class RemoteConsumer:
     def _deliveries(self, claim: RemoteClaim, batch: Batch) -> list[Delivery]:
         if isinstance(batch, ReplayedRead):
             places = enumerate(batch.shown, batch.offset)
-            return [ReplayedDelivery(self, claim, message, at) for at, message in places]
-        return [Delivery(self, claim, message) for message in batch.messages]
+            attempt = claim.attempt
+            return [ReplayedDelivery(self, claim, each, attempt, at) for at, each in places]
+        return [Delivery(self, claim, message, claim.attempt) for message in batch.messages]
 
     def poll_batch(self, *, limit: int = 1000, timeout: float = 0.0) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, to be acked together.
@@ -155,8 +157,8 @@ class RemoteConsumer:
             return None
         claim, batch = found[0]
         if isinstance(batch, ReplayedRead):
-            return ReplayedBatch(self, claim, batch, batch.shown)
-        return DeliveryBatch(self, claim, batch)
+            return ReplayedBatch(self, claim, batch, claim.attempt, batch.shown)
+        return DeliveryBatch(self, claim, batch, claim.attempt)
 
     def take(
         self, *, limit: int = 1, timeout: float = 0.0, sync: bool | None = None
@@ -204,14 +206,14 @@ class RemoteConsumer:
         """Return the pieces of a poll's answer, and note the claims."""
         found, at = [], 0
         while at < len(answer):
-            number, size = PIECE.unpack_from(answer, at)
+            number, attempt, size = PIECE.unpack_from(answer, at)
             at += PIECE.size
             is_last = at + size == len(answer)
             batch = decode_batch(answer, at) if is_last else decode_batch(answer[at : at + size])
             at += size
             topic = batch.place if isinstance(batch, ReplayedRead) else batch.topic
             queue = RemoteQueue(topic, batch.queue)
-            claim = RemoteClaim(number, queue, batch.offset, batch.next)
+            claim = RemoteClaim(number, queue, batch.offset, batch.next, attempt)
             self._membership.claims[number] = claim
             found.append((claim, batch))
         return found
@@ -230,9 +232,12 @@ class RemoteConsumer:
         asked = AckAsked(claim.number, first, end, sync, *claim.queue)
         self._ask(Op.ACK, encode_ack(asked), claim, first, end)
 
-    def _give_back(self, claim: RemoteClaim, first: int, end: int) -> None:
+    def _give_back(
+        self, claim: RemoteClaim, first: int, end: int, delay: float, *, count: bool
+    ) -> None:
         self._check()
-        self._ask(Op.RELEASE, encode_values([claim.number, first, end]), claim, first, end)
+        said = encode_values([claim.number, first, end, delay, count])
+        self._ask(Op.RELEASE, said, claim, first, end)
 
     def _reject(self, claim: RemoteClaim, first: int, end: int, reason: str) -> None:
         self._check()
@@ -336,7 +341,7 @@ def _batches(answer: bytes) -> Iterator[Batch]:
     """Yield the batches of a TAKE's answer."""
     at = 0
     while at < len(answer):
-        _, size = PIECE.unpack_from(answer, at)
+        *_, size = PIECE.unpack_from(answer, at)
         at += PIECE.size
         yield decode_batch(answer[at : at + size])
         at += size

@@ -108,9 +108,9 @@ class Consuming:
             return acked is not None and acked.gap(ack.first, ack.end) is None
 
     def _on_release(self, asked: Frame) -> None:
-        claim, first, end = decode_values(asked.payload)
+        claim, first, end, delay, count = decode_values(asked.payload)
         self._host.commit()
-        self.member(asked.handle).release(claim, first, end)
+        self.member(asked.handle).release(claim, first, end, delay, count=bool(count))
         self._session.answer(asked)
 
     def _on_reject(self, asked: Frame) -> None:

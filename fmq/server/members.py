@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from fmq.consume.backoff import check_delay
 from fmq.consume.consumer import Consumer
 from fmq.consume.delivery import DeliveredRange
 from fmq.consume.holds import Claim
@@ -76,18 +77,27 @@ class ServedMember:
             return None
         claim, batches = found
         answer: list[bytes] = []
+        for batch in self._consumer._count(claim, self._fitting(claim, batches)):
+            said = encode_batch(batch, self._consumer._burying.shown_of(batch))
+            answer += (
+                PIECE.pack(self._number_of(claim, batch.next), claim.count + 1, len(said)),
+                said,
+            )
+        return b"".join(answer) or None
+
+    def _fitting(self, claim: Claim, batches: list[Batch]) -> list[Batch]:
+        """Return what one answer may hold, and give the rest back."""
+        found: list[Batch] = []
         room = ANSWER_BYTES_MAX
         for whole in batches:
             end = whole.offset
             if room > 0:
-                batch = fitting(whole)
-                shown = self._consumer._burying.shown_of(batch)
-                end, said = batch.next, encode_batch(batch, shown)
-                answer += PIECE.pack(self._number_of(claim, end), len(said)), said
-                room -= len(said)
+                found.append(batch := fitting(whole))
+                end = batch.next
+                room -= sum(map(len, batch.bodies))
             if end < whole.next:
                 self._consumer._try_give_back(claim, end, whole.next)
-        return b"".join(answer)
+        return found
 
     def _news(self) -> bytes | None:
         """Return the queues that were lost and gained, if the client is to be told of some."""
@@ -191,9 +201,10 @@ class ServedMember:
         """Move messages to the dead letters of the group; raise LeaseLost."""
         self._consumer._reject(self._claim(number, first, end), first, end, reason)
 
-    def release(self, number: int, first: int, end: int) -> None:
+    def release(self, number: int, first: int, end: int, delay: float, *, count: bool) -> None:
         """Give messages back; raise LeaseLost."""
-        self._consumer._give_back(self._claim(number, first, end), first, end)
+        claim = self._claim(number, first, end)
+        self._consumer._give_back(claim, first, end, check_delay(delay), count=count)
 
     def leave(self) -> None:
         """Give everything back: the client is gone."""

@@ -68,7 +68,7 @@ class Taking:
 
     def _piece(self, batch: Batch) -> bytes:
         said = encode_batch(batch, self._parts.burying.shown_of(batch))
-        return PIECE.pack(0, len(said)) + said
+        return PIECE.pack(0, 1, len(said)) + said
 
 
 def _give_back(member: ServedMember, claim: Claim, batch: Batch) -> None:

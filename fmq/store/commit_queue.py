@@ -25,7 +25,7 @@ from threading import RLock, get_ident
 from typing import TypeVar
 
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
-from fmq.store.journal import Append, Journal, Pending
+from fmq.store.journal import Ahead, Append, Journal, Pending
 from fmq.store.page import AGAIN, DURABLE_TO
 from fmq.store.section import Section, is_mine
 
@@ -173,19 +173,27 @@ class CommitQueue:
         return result
 
     def run(
-        self, plan: Callable[[A], T], what: A, sync: bool | None = None, *, wait: bool | None = None
+        self,
+        plan: Callable[[A], T],
+        what: A,
+        sync: bool | None = None,
+        *,
+        wait: bool | None = None,
+        ahead: bool = False,
     ) -> T:
         """Call `plan(what)` under the lock; return what it returns once all it planned is durable.
 
         With `sync=False` it returns at once, and what was planned becomes durable with the next
         sync; `sync=True` syncs in an engine whose mode does not. `wait` overrides whether it waits.
-        Raises what `plan` refuses with, and EngineFailed if the append could not be made durable.
+        With `ahead` what was planned is only written on return, so it survives a kill; if another
+        thread leads, it is durable. Raises what `plan` refuses with, and EngineFailed if the append
+        could not be made durable.
         """
         me = get_ident()
         self.refuse_nested(me)
         if wait is None:
             wait = self._waits if sync is None else self.waits(sync)
-        waiter = taken = None
+        waiter = taken = written = None
         try:
             with self.lock, self.changing:
                 result = self._plan(plan, what, sync)
@@ -197,10 +205,18 @@ class CommitQueue:
                 if self._leader:
                     waiter = Waiter(me, self._turn)
                     self._waiters.append(waiter)
+                elif ahead and self._synced:
+                    written = self._journal.look_ahead()
+                    if written is None:
+                        taken = self._take(me)
+                    else:
+                        self._leader, self._writing = me, True
                 else:
                     taken = self._take(me)
             if waiter is not None:
                 taken = self._wait(waiter)
+            elif written is not None:
+                self._write_ahead(written)
             if taken is not None:
                 self._lead(me, taken)
         except BaseException as error:
@@ -369,6 +385,15 @@ class CommitQueue:
             # `run` does the same once more, for an interrupt that meets it in here.
             self._stop(me, None, error)
             raise
+
+    def _write_ahead(self, ahead: Ahead) -> None:
+        """Write `ahead` without a sync, and hand the lead on."""
+        if ahead.start < ahead.end:
+            self._journal.write_ahead(ahead)
+        with self.lock, self.changing:
+            self._journal.note_ahead(ahead)
+            self._writing = False
+            self._hand_on()
 
     def _serve(self, turn: int) -> None:
         """Serve those that planned before the write of `turn` began. Under the lock."""

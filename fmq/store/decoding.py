@@ -28,6 +28,8 @@ from fmq.store.kinds import (
     Record,
     Run,
     TopicMade,
+    Tried,
+    TriedRange,
 )
 from fmq.store.record import (
     ACK_RANGE,
@@ -52,6 +54,7 @@ from fmq.store.record import (
     PREPARE_HEAD,
     RECORD_BYTES_MAX,
     TIME_HEAD,
+    TRIED_RANGE,
     U16,
     U32,
     U64,
@@ -254,17 +257,38 @@ def _decode_acks(data: bytes, at: int, head_end: int, kind: int, flags: int) -> 
 def _decode_ack_ranges(data: bytes, at: int, head_end: int, count: int) -> list[AckRange]:
     ranges = []
     for _ in range(count):
-        if at + 4 + ACK_RANGE.size > head_end:
-            raise IndexError("the acks are cut short")
-        group_size, topic_size = data[at], data[at + 1]
-        (queue,) = U16.unpack_from(data, at + 2)
-        at += 4
-        group, at = _text(data[at : at + group_size]), at + group_size
-        topic, at = _text(data[at : at + topic_size]), at + topic_size
+        (group, topic, queue), at = _queue_of_group(data, at, head_end - ACK_RANGE.size)
         first, last = ACK_RANGE.unpack_from(data, at)
         at += ACK_RANGE.size
         ranges.append(AckRange(group, topic, queue, first, last))
     return ranges
+
+
+def _queue_of_group(data: bytes, at: int, end: int) -> tuple[tuple[str, str, int], int]:
+    """Return group, topic and queue at `data[at]`, and where they end: not beyond `end`."""
+    if at + 4 > end:
+        raise IndexError("ranges are cut short")
+    group_size, topic_size = data[at], data[at + 1]
+    (queue,) = U16.unpack_from(data, at + 2)
+    at += 4
+    group, at = _text(data[at : at + group_size]), at + group_size
+    topic, at = _text(data[at : at + topic_size]), at + topic_size
+    if at > end:
+        raise IndexError("ranges are cut short")
+    return (group, topic, queue), at
+
+
+def _decode_tried(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Tried:
+    _, time_us = TIME_HEAD.unpack_from(data, at)
+    at += TIME_HEAD.size
+    (count,) = U32.unpack_from(data, at)
+    at += U32.size
+    ranges = []
+    for _ in range(count):
+        names, at = _queue_of_group(data, at, head_end - TRIED_RANGE.size)
+        ranges.append(TriedRange(*names, *TRIED_RANGE.unpack_from(data, at)))
+        at += TRIED_RANGE.size
+    return Tried(ranges, time_us)
 
 
 def _decode_marks(data: bytes, at: int, head_end: int, kind: int, flags: int) -> Marks:
@@ -324,6 +348,7 @@ DECODERS: dict[int, Callable[..., Record]] = {
     Kind.COMMIT: _decode_decided,
     Kind.ROLLBACK: _decode_decided,
     Kind.ACK: _decode_acks,
+    Kind.TRIED: _decode_tried,
     Kind.MARK: _decode_marks,
     Kind.CHANGE: _decode_change,
     Kind.STATE: _decode_state,

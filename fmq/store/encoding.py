@@ -23,6 +23,8 @@ from fmq.store.kinds import (
     Record,
     Run,
     TopicMade,
+    Tried,
+    TriedRange,
 )
 from fmq.store.record import (
     ACK_RANGE,
@@ -45,6 +47,7 @@ from fmq.store.record import (
     PREPARE_FRONT,
     PREPARE_HEAD,
     TIME_HEAD,
+    TRIED_RANGE,
     TX_HEAD,
     U16,
     U32,
@@ -57,7 +60,11 @@ TX_RUN_BYTES = MESSAGE_BYTES + U64.size  # the transaction's number
 PREPARE_BYTES = HEAD_BYTES_MIN + PREPARE_HEAD.size
 DECISION_BYTES = HEAD_BYTES_MIN + DECISION_HEAD.size
 ACKS_BYTES = HEAD_BYTES_MIN + TIME_HEAD.size + U32.size
-PREPARE, ACK = Kind.PREPARE, Kind.ACK  # plain names are found faster, see kinds.py
+PREPARE, ACK, TRIED = (
+    Kind.PREPARE,
+    Kind.ACK,
+    Kind.TRIED,
+)  # plain names are found faster, see kinds.py
 U32_pack = U32.pack
 assert ALIGNMENT == 8, "PADDING is asked by the lowest three bits"
 
@@ -112,6 +119,14 @@ def _ack_size(ack: AckRange) -> int:
     return len(ack_names_of(ack.group, ack.topic, ack.queue)) + ACK_RANGE.size
 
 
+def _tried_size(tried: Tried) -> int:
+    return ACKS_BYTES + sum(map(_tried_range_size, tried.ranges))
+
+
+def _tried_range_size(tried: TriedRange) -> int:
+    return len(ack_names_of(*tried[:3])) + TRIED_RANGE.size
+
+
 @lru_cache(maxsize=4096)
 def ack_names_of(group: str, topic: str, queue: int) -> bytes:
     """Return all of an ack except its range. There are few different ones."""
@@ -143,6 +158,7 @@ SIZES: dict[int, Callable[..., int]] = {
     Kind.COMMIT: _decided_size,
     Kind.ROLLBACK: _decided_size,
     Kind.ACK: _acks_size,
+    Kind.TRIED: _tried_size,
     Kind.MARK: _marks_size,
     Kind.CHANGE: _change_size,
     Kind.STATE: lambda state: HEAD_BYTES_MIN + TIME_HEAD.size + len(state.json),
@@ -291,6 +307,18 @@ def _encode_ack_range(ack: AckRange) -> bytes:
     return ack_names_of(ack.group, ack.topic, ack.queue) + ACK_RANGE.pack(ack.first, ack.end)
 
 
+def _encode_tried(tried: Tried, lag: int) -> tuple[bytes, bytes]:
+    size, ranges = tried.size, tried.ranges
+    head = ACKS_FRONT.pack(
+        size, size, tried.position, lag, 0, TRIED, tried.flags, 0, 0, tried.time_us, len(ranges)
+    )
+    return head + b"".join(map(_encode_tried_range, ranges)), b""
+
+
+def _encode_tried_range(tried: TriedRange) -> bytes:
+    return ack_names_of(*tried[:3]) + TRIED_RANGE.pack(*tried[3:])
+
+
 def _encode_marks(marks: Marks, lag: int) -> tuple[bytes, bytes]:
     parts = [_common(marks, lag), TIME_HEAD.pack(marks.tx, marks.time_us)]
     parts.append(U32_pack(len(marks.changes)))
@@ -330,6 +358,7 @@ ENCODERS: dict[int, Callable[..., tuple[bytes, bytes]]] = {
     Kind.COMMIT: _encode_decided,
     Kind.ROLLBACK: _encode_decided,
     Kind.ACK: _encode_acks,
+    Kind.TRIED: _encode_tried,
     Kind.MARK: _encode_marks,
     Kind.CHANGE: _encode_change,
     Kind.STATE: _encode_state,

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from zlib import crc32
 
 from fmq.disk import Buffer, Directory, File, is_full
@@ -31,6 +31,7 @@ from fmq.store.spares import UNPROVEN, Spare, Spares
 # Below these limits, joining buffers is cheaper than handing over many.
 JOIN_BYTES_MAX = 64 * 1024
 JOIN_BUFFERS_MIN = 512
+AHEAD_BYTES_MAX = 256 * 1024
 assert ALIGNMENT == 8, "the loops below round up by hand: they run for every record"
 
 
@@ -82,6 +83,16 @@ class Append:
 Pending = tuple[list[Append], tuple[Roll, ...], Segment, int, int, list[Buffer], int]
 
 
+class Ahead(NamedTuple):
+    """Pending bytes that are written before the sync that makes them durable."""
+
+    segment: Segment
+    start: int
+    end: int
+    buffers: list[Buffer]
+    written: int  # how many of the pending buffers are written then
+
+
 class Journal:
     """The segments of a directory. Appends are added at the end, segments dropped at the front.
 
@@ -120,6 +131,8 @@ class Journal:
         self._start = self.position  # of the pending bytes after the rolls
         self._buffers: list[Buffer] = []
         self._appends: list[Append] = []  # that are pending
+        self._ahead = 0  # how many of the buffers are written, and not synced
+        self._ahead_to = self._start  # where these end
         # The open file of the current segment, so that no send can meet too many open files.
         self._writing: File = directory.open(segments[-1].name, write=True)
         self._unsynced = False  # whether that file has bytes that are not synced
@@ -162,8 +175,8 @@ class Journal:
         roll = Roll(old, start, buffers, new, spare, header.encode(), ordinary=ordinary)
         self._rolls = (*self._rolls, roll)
         self.segments.append(new)
-        self.position = self._start = new.end
-        self._buffers = []
+        self.position = self._start = self._ahead_to = new.end
+        self._buffers, self._ahead = [], 0
         return new
 
     def append(self, append: Append) -> None:
@@ -188,7 +201,25 @@ class Journal:
         buffers, appends, rolls = self._buffers, self._appends, self._rolls
         pending = appends, rolls, segment, self._start, end, buffers, segment.chain
         self._start, self._buffers, self._appends, self._rolls = end, [], [], ()
+        self._ahead, self._ahead_to = 0, end
         return pending
+
+    def look_ahead(self) -> Ahead | None:
+        """Return what is pending and not written, to be written ahead of its sync. It stays
+        pending. Return None if a roll is, or if there is so much that it is better synced now.
+        """
+        if self._rolls or self.position - self._start > AHEAD_BYTES_MAX:
+            return None
+        written = len(self._buffers)
+        return Ahead(
+            *(self.segments[-1], self._ahead_to, self.position, self._buffers[self._ahead :]),
+            written,
+        )
+
+    def note_ahead(self, ahead: Ahead) -> None:
+        """Note that `ahead` is written."""
+        if ahead.segment is self.segments[-1]:  # else a roll was planned, which writes it again
+            self._ahead, self._ahead_to = ahead.written, ahead.end
 
     def segment_of(self, position: int) -> Segment | None:
         """Return the segment that holds `position`; None if it has been dropped."""
@@ -214,6 +245,14 @@ class Journal:
             self._write(roll.old, roll.start, roll.old.end, roll.buffers, sync=sync)
             self._open_segment(roll)
         self._write(segment, start, end, buffers, sync=sync)
+
+    def write_ahead(self, ahead: Ahead) -> None:
+        """Write without a sync. What is written is written again with the sync, in one call: a call
+        that writes and syncs makes durable only what it writes.
+        """
+        self._writing.write(
+            ahead.start - ahead.segment.base, (b"".join(ahead.buffers),), sync=False
+        )
 
     def _write(
         self, segment: Segment, start: int, end: int, buffers: Sequence[Buffer], *, sync: bool

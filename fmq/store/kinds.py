@@ -28,6 +28,7 @@ class Kind(IntEnum):
     TOPIC = 10
     MARK = 11
     CHANGE = 12
+    TRIED = 13
     TIMER = 14
 
 
@@ -276,6 +277,33 @@ class Acks:
         self.extension = b""
 
 
+class TriedRange(NamedTuple):
+    """Messages of one queue that a group has tried, from `first` up to, not including, `end`."""
+
+    group: str
+    topic: str
+    queue: int
+    first: int
+    end: int
+    tries: int  # how often each of them was tried, this time included
+    due_us: int = 0  # when they may be tried again, if they were given back until then; else 0
+
+
+class Tried:
+    """TRIED: how often groups have tried messages, as of now."""
+
+    kind = Kind.TRIED
+    __slots__ = ("extension", "flags", "position", "ranges", "size", "time_us")
+
+    def __init__(self, ranges: Sequence[TriedRange], time_us: int = 0) -> None:
+        self.ranges = tuple(ranges)
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
 class MarkChange(NamedTuple):
     """What a transaction makes of one mark; `data` is None if it removes the mark."""
 
@@ -388,4 +416,4 @@ class TopicMade:
         self.extension = b""
 
 
-Record = Run | Prepare | Decided | Acks | Marks | Changed | Carryover | TopicMade
+Record = Run | Prepare | Decided | Acks | Tried | Marks | Changed | Carryover | TopicMade

@@ -26,6 +26,7 @@ What the kinds add ("text" is UTF-8 after one byte with its length):
     ACK                        u64 tx (0: none), i64 time, u32 acks, and those
     MARK                       u64 tx, i64 time, u32 marks, and those
     CHANGE                     see CHANGE_HEAD, then group, topic, its places, and a text
+    TRIED                      u64 tx (0), i64 time, u32 tries, and those
     STATE                      u64 tx (0), i64 time; the bodies are JSON
     TOPIC                      u64 tx (0), i64 time, u16 queues, text: the name
 
@@ -33,6 +34,8 @@ What the kinds add ("text" is UTF-8 after one byte with its length):
            lengths of topic, producer and tx_id, these three; then, only with the flag
            COMPRESSED, u32 size of the bodies once decompressed
     ack    text: group, text: topic, u16 queue, u64 first offset, u64 end
+    try    text: group, text: topic, u16 queue, u64 first offset, u64 end, u32 how often,
+           i64 time when it is due, or 0
     place of a CHANGE: u16 queue, u64 offset
     mark   u8 1: set, 0: removed; u64 value, u8 bytes of the data, text: name, data
 
@@ -79,6 +82,7 @@ ACKS_FRONT = Struct(COMMON.format + TIME_HEAD.format[1:] + "I")
 PREPARE_FRONT = Struct(COMMON.format + PREPARE_HEAD.format[1:])
 DECISION_FRONT = Struct(COMMON.format + DECISION_HEAD.format[1:])
 ACK_RANGE = Struct("<QQ")
+TRIED_RANGE = Struct("<QQIq")
 CHANGE_PLACE = Struct("<HQ")
 MARK_FRONT = Struct("<BQBB")
 U64 = Struct("<Q")

@@ -27,6 +27,7 @@ from fmq.store.kinds import (
     Record,
     Run,
     TopicMade,
+    Tried,
 )
 from fmq.table.gather import ROWS
 from fmq.table.split import OpenSplit
@@ -132,6 +133,10 @@ def _of_acks(acks: Acks) -> dict[str, Any]:
     return {"tx": acks.tx or None, "acks": _acks(acks.ranges)}
 
 
+def _of_tried(tried: Tried) -> dict[str, Any]:
+    return {"change": json.dumps([each._asdict() for each in tried.ranges])}
+
+
 def _of_marks(marks: Marks) -> dict[str, Any]:
     return {"tx": marks.tx or None}
 
@@ -155,6 +160,7 @@ SAYS: dict[type, Any] = {
     Prepare: _of_prepare,
     Decided: _of_decided,
     Acks: _of_acks,
+    Tried: _of_tried,
     Marks: _of_marks,
     Changed: _of_change,
     Carryover: _of_state,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fmq.store.decoding import decode
 from fmq.store.journal import Pending
-from fmq.store.kinds import Acks, Decided, Prepare, Record, Run
+from fmq.store.kinds import Acks, Decided, Prepare, Record, Run, Tried
 from fmq.store.record import LAST, aligned
 from fmq.testing.inside import inside
 from fmq.tx.apply import apply, prepare_applied
@@ -70,6 +70,11 @@ class Shadow:
                 key = ack.group, ack.topic, ack.queue
                 acked = [each.acked_of(*key).beyond(0) for each in (mine, theirs)]
                 self._equal(f"acks of {key}", *acked)
+
+        elif isinstance(record, Tried):
+            for each in record.ranges:
+                tried = [ledger.tried_of(*each[:3]).all() for ledger in (mine, theirs)]
+                self._equal(f"tries of {each[:3]}", *tried)
 
     def _equal(self, what: str, mine: Any, theirs: Any) -> None:
         assert mine == theirs, f"{what}: the bytes say {mine}, and the engine remembers {theirs}"

@@ -35,6 +35,7 @@ from fmq.store.kinds import (
     Record,
     Run,
     TopicMade,
+    Tried,
 )
 from fmq.store.latest_run import LATEST_RUN_BYTES_MAX, LatestRun
 from fmq.tx.carryover import check_carried, from_json
@@ -44,6 +45,7 @@ from fmq.tx.seal import seal_of
 from fmq.tx.state import NEXT, IllegalStep, after
 from fmq.tx.state import State as TxState
 
+OFFSET_MAX = 1 << 63
 ABSENT, UNDECIDED = TxState.ABSENT, TxState.UNDECIDED
 
 
@@ -305,9 +307,23 @@ def ack_applied(ledger: Ledger, ack: AckRange) -> None:
     if ack.first > ack.end:
         raise IllegalStep(f"an ack from {ack.first} to {ack.end}")
     ledger.subscribe(ack.group, ack.topic)  # an older fmq wrote no CHANGE before it
-    ledger.acked_of(ack.group, ack.topic, ack.queue).add(ack.first, ack.end)
+    key = ack.group, ack.topic, ack.queue
+    ledger.acked_of(*key).add(ack.first, ack.end)
+    tried = ledger.tried.get(key)
+    if tried:
+        tried.drop(ack.first, ack.end)
     if ledger.listener is not None:
         ledger.listener.acked(ack)
+
+
+def _tried(ledger: Ledger, record: Tried) -> None:
+    for each in record.ranges:
+        if each.first >= each.end or each.end > OFFSET_MAX:
+            raise IllegalStep(f"tries from {each.first} to {each.end}")
+    for group, topic, queue, first, end, count, due_us in record.ranges:
+        tried = ledger.tried_of(group, topic, queue)
+        for low, high in ledger.acked_of(group, topic, queue).gaps(first, end):
+            tried.put(low, high, count, due_us)
 
 
 def mark_applied(ledger: Ledger, change: MarkChange) -> None:
@@ -379,6 +395,7 @@ OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.MESSAGE: publish_run,
     Kind.ACK: _acks,
     Kind.CHANGE: apply_change,
+    Kind.TRIED: _tried,
     Kind.STATE: _state,
     Kind.TOPIC: topic_applied,
     Kind.TIMER: _timer,

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from fmq.options import QUEUES_MAX
+from fmq.tx.attempts import ATTEMPTS_MAX
 from fmq.tx.requests import CLIENT_BYTES
 
 NUMBER_MAX = 1 << 63
@@ -74,6 +75,8 @@ def check_carried(state: Any) -> dict[str, Any]:
         _check_group(group)
     for dead in check_list("dead letters", state.get("dead", [])):
         _check_dead(dead)
+    for tried in check_list("tries", state.get("tried", [])):  # an older fmq carried none
+        _check_tried(tried)
     for request in check_list("requests", state.get("requests", [])):
         _check_requests(request)
     marks = state.get("marks", {})  # an older fmq carried none
@@ -110,6 +113,19 @@ def _check_dead(dead: Any) -> None:
             check_number("where dead letters are", number)
     for topic in check_list("replayed topics", again):
         check_text("a topic", topic)
+
+
+def _check_tried(tried: Any) -> None:
+    group, topic, queue, ranges = check_list("tries of a group", tried, 4)
+    check_text("a group", group)
+    check_text("a topic", topic)
+    check_number("a queue", queue, 0, QUEUES_MAX)
+    last = 0
+    for each in check_list("tries", ranges):
+        first, end, count, due_us = check_list("tries", each, 4)
+        last = check_number("the end of tries", end, check_number("the first", first, last) + 1)
+        check_number("how often something was tried", count, 0, ATTEMPTS_MAX + 1)
+        check_number("when something is due", due_us)
 
 
 def _check_requests(client: Any) -> None:

@@ -39,7 +39,9 @@ def _move(ledger: Ledger, change: Changed) -> None:
         queue = _queue(ledger, change, number)
         if offset > queue.next and queue.settled:
             raise IllegalStep(f"a group at {offset} of {queue.topic}/{number}, beyond its end")
-        ledger.acked_of(change.group, change.topic, number).move_to(max(offset, queue.first))
+        key = change.group, change.topic, number
+        ledger.acked_of(*key).move_to(max(offset, queue.first))
+        ledger.tried.pop(key, None)
 
 
 def _skip(ledger: Ledger, change: Changed) -> None:
@@ -52,6 +54,7 @@ def _skip(ledger: Ledger, change: Changed) -> None:
         acked = ledger.acked_of(change.group, change.topic, number)
         skipped = acked.count_gaps(offset, end)
         acked.add(offset, end)
+        ledger.tried_of(change.group, change.topic, number).drop(offset, end)
         ledger.subscribe(change.group, change.topic).skipped += skipped
 
 
@@ -69,6 +72,8 @@ def _delete_group(ledger: Ledger, change: Changed) -> None:
     for place in [key for key in ledger.acked if key[0] == change.group]:
         del ledger.acked[place]
     dead_letters.forget(ledger, change.group)
+    for place in [key for key in ledger.tried if key[0] == change.group]:
+        del ledger.tried[place]
 
 
 def _add_queues(ledger: Ledger, change: Changed) -> None:
@@ -105,6 +110,8 @@ def _delete_topic(ledger: Ledger, change: Changed) -> None:
         ledger.awaited.setdefault(topic.name, []).extend(topic.waiting)
     for place in [key for key in ledger.acked if key[1] == change.topic]:
         del ledger.acked[place]
+    for place in [key for key in ledger.tried if key[1] == change.topic]:
+        del ledger.tried[place]
     ledger.index.forget(change.topic)
     ledger.deleted[change.topic] = change.position
 

@@ -17,6 +17,7 @@ from fmq.store.kinds import AckRange, Changed, Prepare, Run
 from fmq.store.latest_run import LatestRun
 from fmq.tx import dead_letters
 from fmq.tx.acks import AckSet
+from fmq.tx.attempts import AttemptMap
 from fmq.tx.requests import Requests
 from fmq.tx.state import State
 from fmq.tx.timers import Timers
@@ -138,6 +139,7 @@ class Ledger:
         self.undecided_in_all = Amount()
         self.undecided_of: dict[str, Amount] = {}  # by producer
         self.acked: dict[GroupKey, AckSet] = {}
+        self.tried: dict[GroupKey, AttemptMap] = {}  # of what is not acked
         self.subscriptions: dict[tuple[str, str], Subscription] = {}  # by group and topic
         self.dead: dict[str, dead_letters.DeadLetterState] = {}  # by group
         self.again: dict[tuple[str, str], str] = {}  # by group and topic: what is replayed of it
@@ -209,6 +211,14 @@ class Ledger:
             acked = self.acked[key] = AckSet(0 if lane is None else lane.first)
         return acked
 
+    def tried_of(self, group: str, topic: str, queue: int) -> AttemptMap:
+        """Return how often `group` has tried messages of the queue; empty for an unknown group."""
+        key = group, topic, queue
+        tried = self.tried.get(key)
+        if tried is None:
+            tried = self.tried[key] = AttemptMap()
+        return tried
+
     def subscribe(self, group: str, topic: str) -> Subscription:
         """Return the subscription of `group` to `topic`, which begins now if there is none."""
         found = self.subscriptions.get((group, topic))
@@ -222,6 +232,8 @@ class Ledger:
             if topic == queue.topic:
                 acked = self.acked_of(group, topic, queue.number)
                 subscription.lost += acked.drop_below(first)
+                if (group, topic, queue.number) in self.tried:
+                    self.tried[group, topic, queue.number].drop_below(first)
         queue.first = max(queue.first, first)
         for dead in self.dead.values():
             if dead.topic == queue.topic:
@@ -287,6 +299,11 @@ class Ledger:
                 for key, acked in sorted(self.acked.items())
                 if not acked.is_empty  # of a group that has polled and not acked
             ],
+            "tried": [
+                [*key, left]
+                for key, tried in sorted(self.tried.items())
+                if (left := tried.beyond(firsts.get(key[1:], 0)))
+            ],
             "groups": [
                 [*key, each.filter, each.skipped, each.lost + self._lost_below(each, firsts)]
                 for key, each in sorted(self.subscriptions.items())
@@ -328,6 +345,11 @@ class Ledger:
             subscription.filter, subscription.skipped, subscription.lost = wanted, skipped, lost
         if "dead" in state:  # an older fmq had no dead letters
             dead_letters.carry(self, state["dead"])
+        for group, name, number, tries in state.get("tried", ()):
+            tried = self.tried_of(group, name, number)
+            for first, end, count, due_us in tries:
+                # What the journal has said already is as new as `state`, or newer.
+                tried.fill(first, end, count, due_us)
         self.requests.carry(state.get("requests", []))
         for name, (value, data) in state.get("marks", {}).items():
             self.marks[name] = Mark(value, bytes.fromhex(data))
@@ -339,6 +361,14 @@ class Ledger:
         for dead in self.dead.values():
             if (lane := self.queue(dead.topic, 0)) is not None:
                 dead.closed.drop_below(lane.first)
+        for key, tried in self.tried.items():
+            acked = self.acked_of(*key)
+            for first, end, *_ in tried.all():
+                at = first
+                for low, high in acked.gaps(first, end):
+                    tried.drop(at, low)
+                    at = high
+                tried.drop(at, end)
 
 
 def seal_text(seal: bytes) -> str:

@@ -9,7 +9,7 @@ from fmq.store.record import utf8
 from fmq.tx.dead_letters import check_taken
 
 CLAIM = Struct("<I")
-PIECE = Struct("<II")  # of a poll: the claim, and the size of the batch that follows
+PIECE = Struct("<III")  # of a poll: the claim, which attempt it is, the size of its batch
 NEWS = 0xFFFF_FFFF  # no claim: what follows are the queues that the member has lost and gained
 ACK = Struct("<IQQBHB")  # claim, first, end, sync, queue, size of the topic's name
 TAKE = Struct("<QHIB")  # sequence, requests that wait, how many messages, sync

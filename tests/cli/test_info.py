@@ -88,7 +88,8 @@ def test_info_shows_acks_written_after_the_checkpoint(shop: Path) -> None:
     """A live engine wrote them, and its page says that they are durable."""
     with fmq.open(shop, background=False) as engine:
         with engine.consumer("audit", group="billing") as consumer:
-            consumer.poll(limit=3)[1].ack()
+            left = [*consumer.poll(), *consumer.poll()]  # one of them was tried before
+            max(left, key=lambda delivery: delivery.offset).ack()
         engine.send("audit", b"d")
         expected = engine.groups()
         said = fmq_json("info", shop)

@@ -92,7 +92,8 @@ def test_acks_of_sealed_segments_are_remembered(disk: CrashDisk) -> None:
                 deliveries[0].ack()
         fill(engine)
     with opened(disk) as engine, engine.consumer("t", group="g") as consumer:
-        assert seen(consumer.poll(limit=1)) == [15]
+        found = [*consumer.poll(), *consumer.poll(), *consumer.poll()]
+        assert seen(found) == [16, 17, 18, 19, 15]  # what was tried before goes by its time
     check(disk)
 
 
@@ -194,11 +195,11 @@ def test_changed_headers_change_no_redelivery(engine: Engine, limit: int) -> Non
     """Types forbid to change headers. A redelivered message has the headers that were sent."""
     engine.send_many("u", [Message(b"%d" % n, headers={"n": str(n)}) for n in range(3)])
     with engine.consumer("u", group="g") as consumer:
-        for _ in range(2):
-            delivery = consumer.poll(limit=limit)[0]
-            assert delivery.headers == {"n": "0"}
-            delivery.headers.pop("n")  # type: ignore[attr-defined]
-            delivery.release()
+        for _ in range(6):
+            for delivery in consumer.poll(limit=limit):
+                assert delivery.headers == {"n": delivery.body.decode()}
+                delivery.headers.pop("n")  # type: ignore[attr-defined]
+                delivery.release()
 
 
 def test_a_release_after_close_raises_closed(engine: Engine) -> None:

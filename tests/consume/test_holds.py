@@ -52,7 +52,8 @@ class Model:
         if found is None:
             assert not free
             return
-        first, end = found
+        first, end, count = found
+        assert count == 0
         self.holds.hold(first, end, owner, deadline)
         assert free
         assert first == free[0]
@@ -174,22 +175,22 @@ def test_a_claim_skips_what_a_transaction_held_at_opening() -> None:
     holds.reserve(2, 4, transaction)
     claimed = []
     while (found := holds.next_range(6, 0, 10)) is not None:
-        holds.hold(*found, "anna", 5.0)
-        claimed.append(found)
+        holds.hold(*found[:2], "anna", 5.0)
+        claimed.append(found[:2])
     assert claimed == [(0, 2), (4, 6)]
     assert not holds.expire(4.9)
     holds.expire(1e9)
     assert holds.is_held_by(2, 4, transaction)
     holds.give_back(2, 4)
-    assert holds.next_range(6, 0, 10) == (0, 6)
+    assert holds.next_range(6, 0, 10) == (0, 6, 0)
 
 
 def test_messages_given_back_one_by_one_are_handed_out_together() -> None:
     """A transaction holds each delivery by itself. Its roll back makes one range of them again."""
     holds = QueueHolds(AckSet())
-    assert holds.next_range(100, 0, 100) == (0, 100)
+    assert holds.next_range(100, 0, 100) == (0, 100, 0)
     holds.hold(0, 100, "anna", 5.0)
     for offset in range(100):
         holds.give_back(offset, offset + 1)
     claimed = [holds.next_range(100, 0, 40) for _ in range(3)]
-    assert claimed == [(0, 40), (40, 80), (80, 100)]
+    assert claimed == [(0, 40, 0), (40, 80, 0), (80, 100, 0)]

@@ -27,6 +27,8 @@ from fmq.store.kinds import (
     Record,
     Run,
     TopicMade,
+    Tried,
+    TriedRange,
 )
 from fmq.store.record import FIRST, LAST
 from fmq.store.timing import Timing, with_timing
@@ -97,6 +99,8 @@ def examples() -> dict[str, Record]:
     records["MARK"] = Marks(changes, 1_700, 64)
     places = QueuePlace(0, 1 << 40), QueuePlace(4095, 0)
     records["CHANGE"] = Changed(ChangeKind.SEEK, "pack ä", "orders", places, 7, "tags:paid", 1_700)
+    tries = TriedRange("pack ä", "orders", 3, 5, 9, 2, 1_800), TriedRange("g", "t", 0, 0, 1, 1)
+    records["TRIED"] = Tried(tries, 1_700)
     records["STATE"] = Carryover(b'{"floor": 64}', 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
     return records
@@ -226,6 +230,7 @@ decisions = st.builds(
     texts(1000),
     u64,
 )
+tries = st.builds(TriedRange, texts(), texts(), u16, u64, u64, u32, times)
 mark_changes = st.builds(MarkChange, texts(), u64, st.binary(max_size=64)) | st.builds(
     MarkChange, texts(), u64, st.none()
 )
@@ -235,6 +240,7 @@ plain_records: st.SearchStrategy[Record] = st.one_of(
     prepares,
     decisions,
     st.builds(Acks, st.lists(acks, max_size=5), times, u64),
+    st.builds(Tried, st.lists(tries, max_size=5), times),
     st.builds(Marks, st.lists(mark_changes, max_size=5), times, u64),
     st.builds(
         Changed,

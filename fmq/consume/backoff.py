@@ -1,0 +1,113 @@
+"""How often a message is tried, and how long it waits between two attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import random
+from typing import Any
+
+from fmq.errors import BadOption
+from fmq.tx.attempts import ATTEMPTS_MAX
+from fmq.tx.names import check_count, check_seconds
+
+DELAY_SECONDS_MAX = 10 * 366 * 86400.0
+BACKOFF_SECONDS_MAX = 600.0  # the longest delay that is not asked for
+DELAYS_MAX = 1000
+
+
+def check_delay(delay: float) -> float:
+    """Return `delay` as a float; raise TypeError, or BadOption beyond ten years."""
+    delay = check_seconds("delay", delay)
+    if not 0 <= delay <= DELAY_SECONDS_MAX:
+        raise BadOption(
+            f"delay={delay:g}: is in seconds, from 0 to ten years. Nothing was changed; name a "
+            "time within that, and release again then."
+        )
+    return delay
+
+
+class Retry:
+    """How often a consumer tries a message, and how long it waits after an attempt that failed.
+
+    `attempts` is how often, None for ever. `backoff` is the delay after the first attempt in
+    seconds, doubled after each further one, up to ten minutes or twice itself at least; or the
+    delays themselves, of which the last one is repeated. `jitter` is the share by which a delay is
+    shortened at random, so that messages that failed together are not tried together.
+    """
+
+    __slots__ = ("attempts", "backoff", "jitter")
+
+    def __init__(
+        self,
+        attempts: int | None = None,
+        *,
+        backoff: float | Sequence[float] = 1.0,
+        jitter: float = 0.0,
+    ) -> None:
+        if attempts is not None:
+            attempts = check_count("attempts", attempts)
+            if attempts > ATTEMPTS_MAX:
+                raise BadOption(f"attempts={attempts}: at most {ATTEMPTS_MAX:,}; None is for ever.")
+        self.attempts = attempts
+        self.backoff: float | tuple[float, ...]
+        if isinstance(backoff, Sequence) and not isinstance(backoff, (str, bytes)):
+            if not 0 < len(backoff) <= DELAYS_MAX:
+                raise BadOption(
+                    f"backoff: {len(backoff)} delays, and there must be 1 to {DELAYS_MAX}. "
+                    "Nothing was changed."
+                )
+            self.backoff = tuple(check_delay(each) for each in backoff)
+        else:
+            self.backoff = check_delay(backoff)  # type: ignore[arg-type]
+        self.jitter = check_seconds("jitter", jitter)
+        if not 0 <= self.jitter <= 1:
+            raise BadOption(
+                f"jitter={jitter:g}: is the share of a delay that may be left out, from 0 to 1. "
+                "Nothing was changed."
+            )
+
+    def delay(self, count: int, draw: Callable[[], float] = random) -> float:
+        """Return how many seconds to wait after an attempt that failed, the `count`-th one."""
+        if isinstance(self.backoff, tuple):
+            delay = self.backoff[min(count, len(self.backoff)) - 1] if count else 0.0
+        else:
+            most = max(BACKOFF_SECONDS_MAX, self.backoff)
+            delay = min(self.backoff * 2.0 ** min(max(count, 1) - 1, 64), most)
+        return delay * (1 - self.jitter * draw()) if self.jitter and delay else delay
+
+    @property
+    def longest(self) -> float:
+        """The longest delay."""
+        if isinstance(self.backoff, tuple):
+            return max(self.backoff)
+        return max(BACKOFF_SECONDS_MAX, self.backoff)
+
+    def is_last(self, count: int) -> bool:
+        """Return whether the `count`-th attempt is the last one."""
+        return self.attempts is not None and count >= self.attempts
+
+    def said(self) -> list[Any]:
+        """Return it as values for another process."""
+        backoff = [*self.backoff] if isinstance(self.backoff, tuple) else self.backoff
+        return [self.attempts, backoff, self.jitter]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Retry) and self.said() == other.said()
+
+    def __hash__(self) -> int:
+        return hash((self.attempts, self.backoff, self.jitter))
+
+    def __repr__(self) -> str:
+        return f"Retry({self.attempts}, backoff={self.backoff!r}, jitter={self.jitter:g})"
+
+
+def retry_said(said: Any) -> Retry | None:
+    """Return what another process said. Raises TypeError or BadOption."""
+    if said is None:
+        return None
+    attempts, backoff, jitter = said
+    return Retry(attempts, backoff=backoff, jitter=jitter)
+
+
+DEFAULT = Retry(backoff=(0.0, *(2.0**n for n in range(10)), BACKOFF_SECONDS_MAX))
+"""For a consumer that says nothing: for ever, after 0 s, 1 s, 2 s and so on up to ten minutes."""

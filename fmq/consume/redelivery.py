@@ -1,0 +1,185 @@
+"""What one group has tried of one queue and given back, and when each of it is handed out again.
+
+A message that was given back is due at a time. From then on it goes by that time among the others:
+behind those that were due before it, and behind the new messages that were there when a poll first
+found it due. So neither the new ones nor those that were given back starve.
+
+Times are those of `clock.monotonic`. Guarded by the engine's lock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from heapq import heappop, heappush
+
+from sortedcontainers import SortedDict
+
+
+class GivenBack:
+    """A range of messages that were tried equally often, and are due at the same time."""
+
+    __slots__ = ("behind", "count", "due", "end", "first", "is_gone")
+
+    def __init__(self, first: int, end: int, count: int, due: float) -> None:
+        self.first = first
+        self.end = end
+        self.count = count  # how often each of them was tried
+        self.due = due
+        self.behind = -1  # new messages below this offset go first; -1: not found due yet
+        self.is_gone = False
+
+    def __lt__(self, other: GivenBack) -> bool:
+        return (self.due, self.first) < (other.due, other.first)
+
+
+class Redeliveries:
+    """The ranges that wait to be handed out again."""
+
+    __slots__ = ("_by_first", "_due", "_later", "end")
+
+    def __init__(self) -> None:
+        self._by_first: SortedDict[int, GivenBack] = SortedDict()
+        self._later: list[GivenBack] = []  # a heap by time: those that no poll has found due yet
+        self._due: deque[GivenBack] = deque()  # those that are, in the order of their turns
+        self.end = 0  # no range goes further
+
+    def __bool__(self) -> bool:
+        return bool(self._by_first)
+
+    def add(self, first: int, end: int, count: int, due: float) -> None:
+        """Hand the range out again from the time `due` on. It is not among the others yet."""
+        if self._by_first:
+            self._join(waiting := GivenBack(first, end, count, due))
+        else:
+            waiting = GivenBack(first, end, count, due)
+            self._later.clear()
+            self._due.clear()
+        self._by_first[waiting.first] = waiting
+        self.end = max(self.end, end)
+        heappush(self._later, waiting)
+
+    def _join(self, waiting: GivenBack) -> None:
+        """Let `waiting` take in its neighbours, if they are like it and not due yet."""
+        ranges = self._by_first
+        i = ranges.bisect_left(waiting.first)
+        before = ranges.peekitem(i - 1)[1] if i else None
+        if before is not None and before.end == waiting.first and _alike(before, waiting):
+            self._remove(before)
+            waiting.first = before.first
+        after = ranges.get(waiting.end)
+        if after is not None and _alike(after, waiting):
+            self._remove(after)
+            waiting.end = after.end
+
+    def _remove(self, waiting: GivenBack) -> None:
+        """Remove a range. The heap and the turns find out later."""
+        waiting.is_gone = True
+        del self._by_first[waiting.first]
+
+    def _put_back(self, of: GivenBack, first: int, end: int) -> None:
+        """Let a part of a removed range wait on, in the same turn."""
+        part = GivenBack(first, end, of.count, of.due)
+        part.behind = of.behind
+        self._by_first[first] = part
+        if of.behind < 0:
+            heappush(self._later, part)
+        else:
+            self._due.appendleft(part)
+
+    def find_due(self, now: float, visible: int) -> None:
+        """Give a turn to each range that is due: behind the new messages below `visible`."""
+        later = self._later
+        while later and (later[0].is_gone or later[0].due <= now):
+            waiting = heappop(later)
+            if not waiting.is_gone:
+                waiting.behind = visible
+                self._due.append(waiting)
+
+    def take(self, limit: int, new: int | None) -> GivenBack | None:
+        """Remove and return at most `limit` messages whose turn it is. `new` is the first offset
+        that was never handed out; None if there is none.
+        """
+        due = self._due
+        while due and due[0].is_gone:
+            due.popleft()
+        if not due or (new is not None and new < due[0].behind):
+            return None
+        waiting = due.popleft()
+        self._remove(waiting)
+        waiting.is_gone = False
+        # What was given back one by one is handed out together again.
+        while waiting.end - waiting.first < limit:
+            i = self._by_first.bisect_left(waiting.first)
+            before = self._by_first.peekitem(i - 1)[1] if i else None
+            if before is None or before.end < waiting.first or not _turns(before, waiting):
+                break
+            self._remove(before)
+            waiting.first = before.first
+        while waiting.end - waiting.first < limit:
+            after = self._by_first.get(waiting.end)
+            if after is None or not _turns(after, waiting):
+                break
+            self._remove(after)
+            waiting.end = after.end
+        if waiting.end - waiting.first > limit:
+            self._put_back(waiting, waiting.first + limit, waiting.end)
+            waiting.end = waiting.first + limit
+        return waiting
+
+    def remove(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """Remove what waits of a range; return the parts, each with how often it was tried."""
+        found = []
+        for waiting in self.within(first, end):
+            self._remove(waiting)
+            if waiting.first < first:
+                self._put_back(waiting, waiting.first, first)
+            if end < waiting.end:
+                self._put_back(waiting, end, waiting.end)
+            low, high = max(waiting.first, first), min(waiting.end, end)
+            found.append((low, high, waiting.count))
+        return found
+
+    def within(self, first: int, end: int) -> list[GivenBack]:
+        """Return the ranges that have a message in [first, end), in order."""
+        ranges = self._by_first
+        found, i = [], max(ranges.bisect_right(first) - 1, 0)
+        while i < len(ranges):
+            waiting = ranges.peekitem(i)[1]
+            if waiting.first >= end:
+                break
+            if waiting.end > first:
+                found.append(waiting)
+            i += 1
+        return found
+
+    def next_due(self) -> float:
+        """Return when the next range that is not due yet will be."""
+        while self._later and self._later[0].is_gone:
+            heappop(self._later)
+        return self._later[0].due if self._later else math.inf
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._by_first.clear()
+        self._later.clear()
+        self._due.clear()
+        self.end = 0
+
+    def _check(self) -> None:
+        last = 0
+        for first, waiting in self._by_first.items():
+            assert first == waiting.first < waiting.end and not waiting.is_gone
+            assert first >= last, "two ranges overlap"
+            last = waiting.end
+        queued = [each for each in (*self._later, *self._due) if not each.is_gone]
+        assert {*queued} == {*self._by_first.values()} and len(queued) == len(self._by_first)
+
+
+def _turns(one: GivenBack, other: GivenBack) -> bool:
+    """Return whether `one` can be handed out with `other`, whose turn it is."""
+    return one.behind >= 0 and one.count == other.count
+
+
+def _alike(one: GivenBack, other: GivenBack) -> bool:
+    return one.count == other.count and one.due == other.due and one.behind == other.behind

@@ -1,0 +1,76 @@
+"""Counting the attempts of one consumer: what is written before its program sees a message.
+
+A TRIED is handed to the kernel, and a later call syncs it. So it survives a kill of the process,
+and a power cut may lose the attempts since the last sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fmq.clock import Clock
+from fmq.consume.holds import Claim
+from fmq.store.journal import Append
+from fmq.store.kinds import Tried, TriedRange
+from fmq.tx.ledger import Queue
+from fmq.tx.writer import Writer
+
+Range = tuple[int, int]
+
+
+class Tries:
+    """Writes what one consumer tries and gives back."""
+
+    def __init__(
+        self, writer: Writer, group: str, clock: Clock, wake: Callable[[Queue], None]
+    ) -> None:
+        """`wake` wakes the polls that wait for a queue. It is called under the lock."""
+        self._writer = writer
+        self._group = group
+        self._clock = clock
+        self._wake = wake
+
+    def count(self, claim: Claim, ranges: Sequence[Range]) -> list[Range]:
+        """Count an attempt of each message of `ranges`, which `claim` holds, and return those that
+        it still holds. It is written on return.
+        """
+        tried = [self._range(claim, *each, claim.count + 1) for each in ranges]
+        queue = self._writer.commit_queue
+        return queue.run(self._plan_count, (claim, tried), wait=True, ahead=True)
+
+    def _plan_count(self, what: tuple[Claim, list[TriedRange]]) -> list[Range]:
+        claim, tried = what
+        self._writer.release_dropped()
+        holds = claim.holds
+        left = [each for each in tried if holds.is_held_by(each.first, each.end, claim)]
+        if left:
+            self._writer.send(Append([Tried(left)]))
+            for each in left:
+                holds.count_try(each.first, each.end)
+        return [(each.first, each.end) for each in left]
+
+    def give_back(self, claim: Claim, first: int, end: int, delay: float, *, count: bool) -> bool:
+        """Hand the range out again after `delay` seconds; return False if `claim` does not hold
+        all of it. Without `count` the attempt does not count.
+        """
+        queue = self._writer.commit_queue
+        return queue.run(
+            self._plan_give_back, (claim, first, end, delay, count), wait=True, ahead=True
+        )
+
+    def _plan_give_back(self, what: tuple[Claim, int, int, float, bool]) -> bool:
+        claim, first, end, delay, counts = what
+        holds, clock = claim.holds, self._clock
+        self._writer.release_dropped()
+        if not holds.is_held_by(first, end, claim):
+            return False
+        count = holds.count_of(first) - (not counts)
+        due_us = clock.time_us() + round(delay * 1_000_000)
+        self._writer.send(Append([Tried([self._range(claim, first, end, count, due_us)])]))
+        holds.give_back(first, end, clock.monotonic() + delay, count)
+        self._wake(claim.queue)
+        return True
+
+    def _range(self, claim: Claim, first: int, end: int, count: int, due_us: int = 0) -> TriedRange:
+        queue = claim.queue
+        return TriedRange(self._group, queue.topic, queue.number, first, end, count, due_us)

@@ -1,0 +1,193 @@
+"""Attempts: how often a group has tried a message, over kills, and when it gets it again."""
+
+from __future__ import annotations
+
+import pytest
+
+import fmq
+from fmq import Engine
+from fmq.errors import BadOption, LeaseLost
+from fmq.testing.inside import inside
+from tests.small import CrashDisk, FakeClock, check, opened
+
+YEARS_11 = 11 * 366 * 86400
+
+
+def tried(deliveries: list[fmq.Delivery]) -> list[tuple[int, int]]:
+    """Return the offset of each delivery, and which attempt it is."""
+    return [(delivery.offset, delivery.attempt) for delivery in deliveries]
+
+
+def polled(engine: Engine, limit: int = 99) -> list[tuple[int, int]]:
+    with engine.consumer("t", group="g") as consumer:
+        return tried(consumer.poll(limit=limit))
+
+
+def test_a_first_delivery_is_attempt_1_and_each_later_one_is_one_more(engine: Engine) -> None:
+    engine.send("t", b"x")
+    with engine.consumer("t", group="g") as consumer:
+        for attempt in range(1, 5):
+            (delivery,) = consumer.poll(limit=1)
+            assert delivery.attempt == attempt
+            delivery.release()
+        batch = consumer.poll_batch()
+        assert batch is not None
+        assert batch.attempt == 5
+
+
+def test_a_message_that_fails_starves_no_other(engine: Engine) -> None:
+    """And neither does what is new starve it."""
+    engine.send_many("t", [b"poison", b"good", b"good"])
+    seen = []
+    with engine.consumer("t", group="g") as consumer:
+        for number in range(9):
+            (delivery,) = consumer.poll(limit=1)
+            seen.append((delivery.offset, delivery.attempt))
+            delivery.ack() if delivery.body == b"good" else delivery.release()
+            if number < 4:
+                engine.send("t", b"good")
+    assert [offset for offset, _ in seen[:3]] == [0, 1, 2]
+    assert sorted(offset for offset, _ in seen if offset) == [1, 2, 3, 4, 5, 6]
+    assert [attempt for offset, attempt in seen if not offset] == [1, 2, 3]
+
+
+def test_an_attempt_is_written_before_the_message_is_seen_and_survives_a_kill(
+    disk: CrashDisk,
+) -> None:
+    with opened(disk) as engine:
+        engine.send("t", b"kills its process")
+    for attempt in range(1, 5):
+        clock = FakeClock()
+        with opened(disk, clock) as engine, engine.consumer("t", group="g") as consumer:
+            assert tried(consumer.poll(timeout=1000)) == [(0, attempt)]
+            left = disk.after_kill()
+        disk = left
+    check(disk)
+
+
+def test_an_attempt_takes_no_sync_of_its_own(engine: Engine) -> None:
+    engine.send_many("t", [b"%d" % number for number in range(5)])
+    with engine.consumer("t", group="g") as consumer:
+        before = engine.stats().syncs
+        for _ in range(5):
+            (delivery,) = consumer.poll(limit=1)
+        assert engine.stats().syncs == before
+        delivery.ack()
+        assert engine.stats().syncs == before + 1
+
+
+def test_what_was_only_read_ahead_was_not_tried(disk: CrashDisk) -> None:
+    with opened(disk) as engine:
+        engine.send_many("t", [b"0", b"1", b"2"])
+        assert polled(engine, limit=1) == [(0, 1)]
+    with opened(disk) as engine, engine.consumer("t", group="g") as consumer:
+        assert tried(consumer.poll()) == [(1, 1), (2, 1)]
+        assert tried(consumer.poll()) == [(0, 2)]
+    check(disk)
+
+
+def test_a_delay_is_kept_to_the_moment_and_over_restarts(disk: CrashDisk) -> None:
+    clock = FakeClock()
+    with opened(disk, clock) as engine, engine.consumer("t", group="g") as consumer:
+        engine.send("t", b"x")
+        (delivery,) = consumer.poll()
+        delivery.release(delay=60)
+        clock.advance(59)
+        assert consumer.poll() == []
+        clock.advance(1)
+        (delivery,) = consumer.poll()
+        assert delivery.attempt == 2
+        delivery.release(delay=60)
+        clock.advance(20)
+    with opened(disk, clock) as engine, engine.consumer("t", group="g") as consumer:
+        clock.advance(39)
+        assert consumer.poll() == []
+        assert tried(consumer.poll(timeout=2)) == [(0, 3)]
+    check(disk)
+
+
+def test_a_release_may_leave_the_attempt_uncounted(disk: CrashDisk) -> None:
+    with opened(disk) as engine, engine.consumer("t", group="g") as consumer:
+        engine.send("t", b"x")
+        for _ in range(3):
+            (delivery,) = consumer.poll()
+            assert delivery.attempt == 1
+            delivery.release(count=False)
+    with opened(disk) as engine:
+        assert polled(engine) == [(0, 1)]
+
+
+def test_each_group_counts_for_itself(engine: Engine) -> None:
+    engine.send("t", b"x")
+    with engine.consumer("t", group="g") as one, engine.consumer("t", group="h") as other:
+        one.poll()[0].release()
+        assert tried(one.poll()) == [(0, 2)]
+        assert tried(other.poll()) == [(0, 1)]
+
+
+def test_attempts_are_forgotten_with_the_message(disk: CrashDisk) -> None:
+    """When it is acked, skipped, sought past, or its group or topic is deleted."""
+    with opened(disk) as engine, engine.consumer("t", group="g") as consumer:
+        engine.send_many("t", [b"0", b"1", b"2"])
+        consumer.poll(limit=1)[0].ack()
+        consumer.poll(limit=1)
+        engine.group("g").skip("t", 0, 1)
+        assert carried(engine) == []
+        consumer.poll(limit=1)
+        engine.sync()
+        assert carried(engine) == [["g", "t", 0, [[2, 3, 1, 0]]]]
+        engine.group("g").seek("t", to="earliest")
+        assert carried(engine) == []
+        assert tried(consumer.poll()) == [(0, 1), (1, 1), (2, 1)]
+        engine.sync()
+        engine.group("g").delete()
+        assert carried(engine) == []
+    check(disk)
+
+
+def carried(engine: Engine) -> object:
+    return inside(engine).ledger.carried()["tried"]
+
+
+def test_attempts_outlive_the_segment_that_tells_of_them(disk: CrashDisk) -> None:
+    options = {"retain_bytes": 8192, "segment_bytes": 4096}
+    with opened(disk, **options) as engine:
+        engine.send("t", b"x")
+        for _ in range(3):
+            polled(engine)
+        with engine.consumer("fill", group="g") as consumer:
+            for _ in range(40):
+                engine.send("fill", b"f" * 500)
+                for delivery in consumer.poll():
+                    delivery.ack()
+    with opened(disk, keep_unread=True, **options) as engine:
+        engine.checkpoint()
+        assert carried(engine) == [["g", "t", 0, [[0, 1, 3, 0]]]]
+    check(disk)
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), YEARS_11, float("inf")])
+def test_a_delay_that_cannot_be_is_refused(engine: Engine, delay: float) -> None:
+    engine.send("t", b"x")
+    with engine.consumer("t", group="g") as consumer:
+        (delivery,) = consumer.poll()
+        with pytest.raises(BadOption, match="delay="):
+            delivery.release(delay=delay)
+        with pytest.raises(TypeError, match="count="):
+            delivery.release(count=0)  # type: ignore[arg-type]
+        delivery.ack()
+        with pytest.raises(LeaseLost):
+            delivery.release(delay=5)
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "never"])
+def test_attempts_are_counted_in_every_mode(sync: str) -> None:
+    disk = CrashDisk()
+    with opened(disk, sync=sync) as engine:
+        engine.send("t", b"x")
+        engine.sync()
+        assert polled(engine) == [(0, 1)]
+        assert polled(engine) == [(0, 2)]
+    with opened(disk, sync=sync) as engine:
+        assert carried(engine) == [["g", "t", 0, [[0, 1, 2, 0]]]]
+    check(disk)
