@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crash_tests.dead.planted import OF_DEAD_LETTERS
 from crash_tests.groups.planted import OF_GROUPS
 from crash_tests.mutant import Mutant
 from crash_tests.planted_at_rest import FOUND_BY_TESTS
@@ -383,6 +384,7 @@ MUTANTS = (
     *BETWEEN_THREADS,
     *BETWEEN_PROCESSES,
     *OF_GROUPS,
+    *OF_DEAD_LETTERS,
     *FOUND_BY_TESTS,
     *FOUND_IN_BINDING,
 )

@@ -10,6 +10,7 @@ from typing import Protocol
 from crash_tests.budget import Budget
 from crash_tests.by_hand import ByHand
 from crash_tests.corpus import Corpus
+from crash_tests.dead.story import Story as DeadLetters
 from crash_tests.exhaustive import Exhaustive
 from crash_tests.faults import Faults
 from crash_tests.groups.tier import Groups
@@ -42,6 +43,7 @@ TIERS: dict[Tier, float] = {
     Threads(): 0.2,
     Transport(): 0.1,
     Groups(): 0.1,
+    Groups("dead", DeadLetters): 0.1,
     **dict.fromkeys(REAL, 0.06),
 }
 NAMES = [tier.name for tier in TIERS]

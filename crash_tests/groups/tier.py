@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import count, islice
 from random import Random
+from typing import Protocol
 
 from crash_tests.budget import Budget
 from crash_tests.engines import violation_of
@@ -13,16 +15,35 @@ from crash_tests.groups.story import Story
 from crash_tests.oracle import Violation
 from crash_tests.tally import Tally
 from crash_tests.workload import Workload
+from fmq.testing import CrashDisk
 
 SHARE = 12  # stories of a run that is given no budget
 LOSSES = 6  # of each operation
 FULL = 0.15  # of the states, so many are consumed and checked
 
 
-class Groups:
-    """Groups and topics on a disk that crashes."""
+class Told(Protocol):
+    """A story, as the tier knows it."""
 
-    name = "groups"
+    disk: CrashDisk
+
+    def tell(self) -> None:
+        """Do all steps."""
+
+    def judge(self, disk: CrashDisk, *, full: bool) -> None:
+        """Raise Violation unless an engine finds what must be there."""
+
+
+class Groups:
+    """What groups remember, on a disk that crashes: one kind of stories."""
+
+    def __init__(
+        self, name: str = "groups", story: Callable[[int], Told] = Story, share: int = SHARE
+    ) -> None:
+        """`share` is how many stories a run tells that is given no budget."""
+        self.name = name
+        self._story = story
+        self._share = share
 
     def run(self, budget: Budget) -> Tally:
         """Tell stories until the budget is spent, or one ends as it must not."""
@@ -31,7 +52,7 @@ class Groups:
         began = time.monotonic(), time.process_time()
         for number in count(budget.first):
             enough = budget.states is not None and len(states) >= budget.states
-            if enough or tally.failures or not budget.allows(tally.workloads, SHARE):
+            if enough or tally.failures or not budget.allows(tally.workloads, self._share):
                 break
             tally.workloads += 1
             self.tell(budget.seed + number, states, tally)
@@ -48,7 +69,7 @@ class Groups:
 
     def tell(self, seed: int, states: set[str], tally: Tally) -> None:
         """Tell one story, and judge what each crash in it leaves."""
-        story, random = Story(seed), Random(seed)
+        story, random = self._story(seed), Random(seed)
         at = [0]
 
         def crash(_: str) -> None:
@@ -68,7 +89,7 @@ class Groups:
             story.tell()
         except Exception as error:
             found = violation_of(error)
-            again = f"--tier groups --seed {seed} --rounds 1"
+            again = f"--tier {self.name} --seed {seed} --rounds 1"
             violation = Violation(found.invariant, f"{found.what} ({again})")
             violation.__cause__ = error
             how = [{"do": "crash"}]

@@ -1,0 +1,1 @@
+"""Dead letters on a disk that crashes."""

@@ -1,0 +1,72 @@
+"""Bugs of dead letters; the tier `dead` finds them."""
+
+from __future__ import annotations
+
+from crash_tests.mutant import Mutant
+
+STORIES = "--tier dead --rounds 12"
+
+OF_DEAD_LETTERS = (
+    Mutant(
+        "a dead letter without its ack",
+        "            records: list[object] = [Acks((ack,), 0), run]\n",
+        "            records: list[object] = [run]\n",
+        STORIES,
+    ),
+    Mutant(
+        "an ack without its dead letter",
+        "            records: list[object] = [Acks((ack,), 0), run]\n",
+        "            records: list[object] = [Acks((ack,), 0)]\n",
+        STORIES,
+    ),
+    Mutant(
+        "a dead letter is replayed twice",
+        "        dead.closed.add(first, stop)\n        dead.moved.take(first, stop)\n",
+        "        if change.value != REPLAYED:\n"
+        "            dead.closed.add(first, stop)\n        dead.moved.take(first, stop)\n",
+        STORIES,
+    ),
+    Mutant(
+        "a purge is undone by a checkpoint",
+        "        return [self.group, *self.closed.beyond(first), ",
+        "        return [self.group, first, [], ",
+        STORIES,
+    ),
+    Mutant(
+        "dead letters go with their segments",
+        "                    retention.carry_dead_letters(segments)\n",
+        "",
+        STORIES,
+    ),
+    Mutant(
+        "what is carried forward is there twice",
+        "        dead.closed.add(first, stop)\n        dead.moved.take(first, stop)\n",
+        "        if change.value != CARRIED:\n"
+        "            dead.closed.add(first, stop)\n        dead.moved.take(first, stop)\n",
+        STORIES,
+    ),
+    Mutant(
+        "a checkpoint forgets the numbers of what was carried forward",
+        "        dead.moved = Moved(moved)\n",
+        "",
+        STORIES,
+    ),
+    Mutant(
+        "a STATE forgets which dead letters there are",
+        '        if "dead" in state:',
+        '        if "dead" in state and not self.floor:',
+        STORIES,
+    ),
+    Mutant(
+        "a checkpoint forgets what was replayed",
+        "self.moved.runs(), sorted(self.again)]",
+        "self.moved.runs(), []]",
+        STORIES,
+    ),
+    Mutant(
+        "a deleted group leaves its dead letters to the next of its name",
+        "            return [*own, Changed(ChangeKind.DELETE_GROUP",
+        "            return [Changed(ChangeKind.DELETE_GROUP",
+        "--tier dead --rounds 60",
+    ),
+)

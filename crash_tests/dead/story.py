@@ -1,0 +1,436 @@
+"""A story: messages are rejected, replayed and purged while retention drops what they lay in.
+
+The model knows nothing of the engine: it has what is durable after the last call that returned, and
+what the call that is running leaves, step by step. A crash leaves one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from copy import deepcopy
+from random import Random
+from typing import Any, NamedTuple
+
+import fmq
+from crash_tests.engines import PATH
+from crash_tests.oracle import Violation
+from fmq.clock import as_datetime
+from fmq.errors import LeaseLost, UnknownGroup, UsageError
+from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
+from fmq.tx.acks import AckSet
+from fmq.tx.dead_letters import replay_topic
+
+OPTIONS = fmq.Options(segment_bytes=2048, checkpoint_bytes=1024, retain_bytes=6144)
+TOPICS, GROUPS = ("s", "t"), ("g", "h")
+KINDS = (
+    *("send", "send", "ack", "reject", "reject", "reject", "reject many", "release"),
+    *("replay", "replay", "replay all", "purge", "purge old", "purge all"),
+    *("fill", "fill", "fill", "fill", "checkpoint", "reopen", "delete group", "delete topic"),
+)
+STEPS = 24
+
+
+class Dead(NamedTuple):
+    """A dead letter as the model knows it."""
+
+    topic: str
+    offset: int
+    body: bytes
+    reason: str
+    died_us: int
+
+
+class State:
+    """What is durable, as a user knows it."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, list[bytes]] = {}  # by topic
+        self.groups: dict[str, set[str]] = {}  # the topics of each
+        self.acked: dict[tuple[str, str], set[int]] = {}  # by group and topic
+        self.dead: dict[str, dict[int, Dead]] = {}  # by group, and by how many had died before
+        self.died = 0
+        self.again: dict[tuple[str, str], list[Dead]] = {}  # replayed, not acked yet
+
+    def bury(self, group: str, dead: Dead) -> None:
+        """Add a dead letter."""
+        self.dead.setdefault(group, {})[self.died] = dead
+        self.died += 1
+
+
+class Hand(NamedTuple):
+    """A delivery that was neither acked nor rejected yet."""
+
+    delivery: fmq.Delivery
+    group: str
+    place: int
+    again: Dead | None  # if it was replayed
+
+
+class Story:
+    """An engine that is told what to do, and what must be there after each crash."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk, self.clock = CrashDisk(), FakeClock()
+        self.engine = self._opened(self.disk)
+        self.done = State()
+        self.running: list[State] = [self.done]
+        self.hand: list[Hand] = []
+        self.consumers: dict[tuple[str, str], fmq.Consumer] = {}
+        self.sent = 0
+        self.numbers: dict[int, int] = {}  # of dead letters, as the engine has them
+
+    def _opened(self, disk: CrashDisk) -> fmq.Engine:
+        return fmq.open(PATH, OPTIONS, disk=disk, clock=self.clock, background=False)
+
+    def tell(self) -> None:
+        """Do all steps. Each that is refused changes nothing."""
+        for kind in ["send", "send", "reject", *self.random.choices(KINDS, k=STEPS)]:
+            self.clock.advance(1)
+            getattr(self, f"_{kind.replace(' ', '_')}")()
+        self.engine.close()
+
+    def _call(self, call: Callable[[], Any], *effects: Callable[[State], None]) -> Any:
+        """Make a call of the engine that has these effects, one append after the other."""
+        self.running = [deepcopy(self.done)]
+        for effect in effects:
+            self.running.append(deepcopy(self.running[-1]))
+            effect(self.running[-1])
+        try:
+            found = call()
+        except UsageError:
+            self.running = [self.done]
+            return None
+        self.done = self.running[-1]
+        self.running = [self.done]
+        return found
+
+    # --- the steps ------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        topic = self._usual(TOPICS)
+        self.sent += 1
+        body = b"%d:" % self.sent + bytes(self.random.choice((10, 300)))
+
+        def effect(state: State) -> None:
+            state.messages.setdefault(topic, []).append(body)
+
+        self._call(lambda: self.engine.send(topic, body, key="k", headers={"h": "v"}), effect)
+
+    def _fill(self) -> None:
+        """Send what retention drops old segments for."""
+        self.engine.send("filler", bytes(1200))
+
+    def _consumer(self, group: str, topic: str) -> fmq.Consumer:
+        found = self.consumers.get((group, topic))
+        if found is None:
+            # What retention has dropped before the group was there counts as acked.
+            first = sum(info.first for info in self.engine.queues(topic))
+
+            def effect(state: State) -> None:
+                if topic not in state.groups.setdefault(group, set()):
+                    state.groups[group].add(topic)
+                    state.acked[group, topic] = set(range(first))
+
+            made = lambda: self.engine.consumer(topic, group=group)  # noqa: E731
+            found = self.consumers[group, topic] = self._call(made, effect)
+        return found
+
+    def _take(self) -> None:
+        group, topic = self._usual(GROUPS), self._usual(TOPICS)
+        try:
+            found = self._consumer(group, topic).poll(limit=self.random.randint(1, 3))
+        except UsageError:
+            del self.consumers[group, topic]  # the group was deleted
+            return
+        for each in found:
+            place, end = each._offsets()
+            assert end == place + 1
+            again = None
+            if each._claim.queue.topic != topic:
+                again = self._replayed(group, topic, each)
+            elif each.body != self.done.messages[topic][each.offset]:
+                raise Violation("I2", f"{each!r} is {each.body[:9]!r}")
+            elif each.offset in self.done.acked[group, topic]:
+                raise Violation("I7", f"{group} is handed {each!r}, which it has acked")
+            self.hand.append(Hand(each, group, place, again))
+
+    def _replayed(self, group: str, topic: str, each: fmq.Delivery) -> Dead:
+        for dead in self.done.again.get((group, topic), []):
+            if (dead.offset, dead.body) == (each.offset, each.body):
+                return dead
+        raise Violation("I7", f"{group} is handed {each!r}, which was not replayed")
+
+    def _picked(self) -> Hand | None:
+        self._take()
+        return self.hand.pop(self.random.randrange(len(self.hand))) if self.hand else None
+
+    def _is_over(self, state: State, hand: Hand) -> None:
+        """Note that the group has handled it here."""
+        topic = hand.delivery.topic
+        if hand.again is None:
+            state.acked[hand.group, topic].add(hand.place)
+        else:
+            state.again[hand.group, topic].remove(hand.again)
+
+    def _ack(self) -> None:
+        hand = self._picked()
+        if hand is not None:
+            with suppress(LeaseLost):
+                self._call(hand.delivery.ack, lambda state: self._is_over(state, hand))
+            self.running = [self.done]
+
+    def _release(self) -> None:
+        hand = self._picked()
+        if hand is not None:
+            with suppress(LeaseLost, UsageError):
+                hand.delivery.release()
+
+    def _reject(self) -> None:
+        hand = self._picked()
+        if hand is None:
+            return
+        each, reason = hand.delivery, f"r{self.random.randrange(99)}"
+        dead = Dead(each.topic, each.offset, each.body, reason, self.clock.time_us())
+
+        def effect(state: State) -> None:
+            self._is_over(state, hand)
+            state.bury(hand.group, dead)
+
+        with suppress(LeaseLost):
+            self._call(lambda: each.reject(reason), effect)
+        self.running = [self.done]
+        self._learn(hand.group)
+
+    def _reject_many(self) -> None:
+        group, topic = self._usual(GROUPS), self._usual(TOPICS)
+        try:
+            batch = self._consumer(group, topic).poll_batch(limit=3)
+        except UsageError:
+            del self.consumers[group, topic]
+            return
+        if batch is None:
+            return
+        now, is_again = self.clock.time_us(), batch._claim.queue.topic != topic
+
+        def effect(state: State) -> None:
+            for each in batch.messages:
+                assert each.offset is not None
+                dead = Dead(topic, each.offset, each.body, "many", now)
+                if is_again:
+                    old = next(
+                        known
+                        for known in state.again[group, topic]
+                        if (known.offset, known.body) == (each.offset, each.body)
+                    )
+                    state.again[group, topic].remove(old)
+                else:
+                    state.acked[group, topic].add(each.offset)
+                state.bury(group, dead)
+
+        self._call(lambda: batch.reject("many"), effect)
+        self._learn(group)
+
+    def _learn(self, group: str) -> None:
+        """Note the numbers of the dead letters of a group. They stay for ever."""
+        known = self.done.dead.get(group)
+        if known:
+            there = [each.number for each in self.engine.dead_letters(group)]
+            self.numbers.update(zip(known, there, strict=True))
+
+    def _letters(self) -> tuple[str, list[int]]:
+        """Return a group, and some of its dead letters."""
+        group = self._usual([*self.done.groups] or ["g"])
+        known = sorted(self.done.dead.get(group, {}))
+        return group, self.random.sample(known, min(len(known), self.random.randint(1, 2)))
+
+    def _replay(self, *, all_of_them: bool = False) -> None:
+        group, letters = self._letters()
+        if all_of_them:
+            letters = [*self.done.dead.get(group, {})]
+        asked = None if all_of_them else [self.numbers[each] for each in letters]
+        if letters:
+            effects = self._replays(group, sorted(letters))
+            self._call(lambda: self.engine.dead_letters(group).replay(asked), *effects)
+
+    def _replays(self, group: str, letters: list[int]) -> list[Callable[[State], None]]:
+        """Return the effects of a replay. Letters whose numbers follow each other have one append
+        for each topic.
+        """
+        known = self.done.dead[group]
+        runs: list[list[int]] = []
+        for each in letters:
+            if runs and self.numbers[runs[-1][-1]] + 1 == self.numbers[each]:
+                runs[-1].append(each)
+            else:
+                runs.append([each])
+        effects: list[Callable[[State], None]] = []
+        for run in runs:
+            for topic in dict.fromkeys(known[each].topic for each in run):
+                part = [each for each in run if known[each].topic == topic]
+
+                def effect(state: State, part: list[int] = part, topic: str = topic) -> None:
+                    for each in part:
+                        dead = state.dead[group].pop(each)
+                        state.again.setdefault((group, topic), []).append(dead)
+
+                effects.append(effect)
+        return effects
+
+    def _replay_all(self) -> None:
+        self._replay(all_of_them=True)
+
+    def _purge(self) -> None:
+        group, letters = self._letters()
+        if letters:
+            asked = [self.numbers[each] for each in letters]
+            self._call(
+                lambda: self.engine.dead_letters(group).purge(asked),
+                lambda state: self._drop(state, group, letters),
+            )
+
+    @staticmethod
+    def _drop(state: State, group: str, letters: list[int]) -> None:
+        for each in letters:
+            del state.dead[group][each]
+
+    def _purge_old(self) -> None:
+        group, _ = self._letters()
+        before = self.clock.time_us() - 5_000_000
+        old = [n for n, dead in self.done.dead.get(group, {}).items() if dead.died_us < before]
+        if group in self.done.groups:
+            self._call(
+                lambda: self.engine.dead_letters(group).purge(before=as_datetime(before)),
+                lambda state: self._drop(state, group, old),
+            )
+
+    def _purge_all(self) -> None:
+        if self.random.random() < 0.7:
+            return  # else there would be few for the other steps
+        group, _ = self._letters()
+        if group in self.done.groups:
+            self._call(
+                lambda: self.engine.dead_letters(group).purge(all=True),
+                lambda state: state.dead.update({group: {}}),
+            )
+
+    def _checkpoint(self) -> None:
+        self.engine.checkpoint()
+
+    def _reopen(self) -> None:
+        self.engine.close()
+        self.hand.clear()
+        self.consumers.clear()
+        self.engine = self._opened(self.disk)
+
+    def _delete_group(self) -> None:
+        group, _ = self._letters()
+        if group not in self.done.groups or self.random.random() < 0.5:
+            return
+
+        def effect(state: State) -> None:
+            del state.groups[group]
+            state.dead.pop(group, None)
+            for known in (state.acked, state.again):
+                for key in [key for key in known if key[0] == group]:
+                    del known[key]
+
+        self._call(lambda: self.engine.group(group).delete(), effect)
+        self.hand = [each for each in self.hand if each.group != group]
+        for key in [key for key in self.consumers if key[0] == group]:
+            self.consumers.pop(key).close()
+
+    def _delete_topic(self) -> None:
+        topic = self._usual(TOPICS)
+        if topic not in self.done.messages or self.random.random() < 0.5:
+            return
+
+        def effect(state: State) -> None:
+            del state.messages[topic]
+            for key in state.acked:
+                if key[1] == topic:
+                    state.acked[key] = set()
+
+        self._call(lambda: self.engine.topic(topic).delete(), effect)
+        self.hand = [each for each in self.hand if each.delivery.topic != topic or each.again]
+
+    def _usual(self, names: Any) -> str:
+        """Return mostly the first name, so that much happens in one place."""
+        return names[min(len(names) - 1, self.random.random() < 0.25)]  # type: ignore[no-any-return]
+
+    # --- what a crash leaves --------------------------------------------------------------------
+
+    def judge(self, disk: CrashDisk, *, full: bool) -> None:
+        """Violation unless an engine finds what must be there."""
+        engine = self._opened(disk)
+        try:
+            faults = [self._fault(engine, state) for state in self.running]
+            if all(faults):
+                raise Violation("I7", " | ".join(faults))
+            state = self.running[faults.index("")]
+            if full:
+                self._consume(engine, state)
+        finally:
+            engine.close()
+        if full and (problems := fmq.check(PATH, disk=disk).problems):
+            raise Violation("I0", f"{problems}")
+
+    def _fault(self, engine: fmq.Engine, state: State) -> str:
+        """Return how what the engine has differs from `state`; "" if it does not."""
+        ledger = inside(engine).ledger
+        for group, topics in state.groups.items():
+            try:
+                letters = engine.dead_letters(group).list(limit=999)
+            except UnknownGroup:
+                return f"there is no group {group}"
+            want = state.dead.get(group, {})
+            got = [(each.topic, each.offset, each.body, each.reason) for each in letters]
+            if got != [dead[:4] for dead in want.values()]:
+                return f"{group} has the dead letters {_short(got)}, not {_short(want.values())}"
+            for each, died in zip(letters, want, strict=True):
+                if self.numbers.get(died, each.number) != each.number:
+                    return f"the dead letter {self.numbers[died]} has the number {each.number} now"
+            if len(engine.dead_letters(group)) != len(want):
+                return f"{group} counts {len(engine.dead_letters(group))} dead letters"
+            for topic in topics:
+                acked = ledger.acked.get((group, topic, 0))
+                end = len(state.messages.get(topic, ()))
+                first = sum(info.first for info in engine.queues(topic))
+                found = {n for n in range(end) if n < first or (acked is not None and n in acked)}
+                if found != state.acked[group, topic]:
+                    return f"{group} has acked {found} of {topic}, not {state.acked[group, topic]}"
+        for (group, topic), waiting in state.again.items():
+            name = replay_topic(group, topic)
+            queue, acked = ledger.queue(name, 0), ledger.acked.get((group, name, 0)) or AckSet()
+            left = 0 if queue is None else acked.count_gaps(queue.first, queue.next)
+            if left != len(waiting):
+                return f"{left} replayed of {topic} wait for {group}, not {len(waiting)}"
+        ends = {info.topic: info.next for info in engine.queues() if info.topic != "filler"}
+        if ends != {topic: len(sent) for topic, sent in state.messages.items()}:
+            return f"topics {ends}"
+        return ""
+
+    def _consume(self, engine: fmq.Engine, state: State) -> None:
+        """Violation unless each group gets what it has not handled, and what was replayed, once."""
+        for group, topics in state.groups.items():
+            for topic in topics:
+                sent = state.messages.get(topic, [])
+                left = set(range(len(sent))) - state.acked[group, topic]
+                want = sorted([(offset, sent[offset]) for offset in left])
+                want += [(dead.offset, dead.body) for dead in state.again.get((group, topic), ())]
+                got = []
+                with engine.consumer(topic, group=group) as consumer:
+                    while deliveries := consumer.poll():
+                        got += [(each.offset, each.body) for each in deliveries]
+                if sorted(got) != sorted(want):
+                    raise Violation("I7", f"{group} gets {_all(got)} of {topic}, not {_all(want)}")
+
+
+def _short(letters: Iterable[tuple[Any, ...]]) -> list[Any]:
+    return [(topic, at, body[:4]) for topic, at, body, *_ in letters]
+
+
+def _all(messages: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    return sorted((offset, body[:4]) for offset, body in messages)
