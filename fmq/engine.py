@@ -160,13 +160,16 @@ class Engine:
         timing = None
         if delay is not None or deliver_at is not None:
             timing = check_due(delay, deliver_at, self._clock.time_us())
-        extras = message_id, priority, expires_at, timing
-        sent = self._sender.one(topic, body, key, tag, headers, queue, producer, *extras)
-        writer = self._writer
-        self._parts.commit_queue.run(writer.send, sent, sync)
+        what = topic, body, key, tag, headers, queue, producer
+        sent = self._sender.one(*what, message_id, priority, expires_at, timing)
+        if message_id is None:
+            self._parts.commit_queue.run(self._writer.send, sent, sync)
+        else:
+            plan = self._manager.message_ids.planner(sent)
+            self._parts.commit_queue.run(plan, sent, sync)
         if not self._background:
             self._after()
-        return receipts_of(sent.records)[0]
+        return receipts_of(sent.records or sent.left_out)[0]
 
     def send_many(
         self,
@@ -191,10 +194,10 @@ class Engine:
         if sent is None:
             self._parts.commit_queue.waits(sync)
             return []
-        writer = self._writer
-        self._parts.commit_queue.run(writer.send, sent, sync)
+        plan = self._manager.message_ids.planner(sent)
+        self._parts.commit_queue.run(plan, sent, sync)
         self._after()
-        return receipts_of(sent.records)
+        return receipts_of((*sent.records, *sent.left_out))
 
     def recall(self, receipt: Receipt, *, sync: bool | None = None) -> bool:
         """Take back messages that wait for their time; return whether that came in time.

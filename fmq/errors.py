@@ -26,6 +26,7 @@
     │   └── FilterDiffers  StrategyDiffers  TopicsDiffer  MemberReplaced
     ├── TransactionError        what may follow what in a transaction
     │   ├── UnknownTransaction  TxIdInUse  AlreadyDecided  WrongState  MarkMoved
+    │   ├── MessageIdUndecided     an undecided transaction holds the id
     │   └── RollBack            raised by a program: its own part did not happen
     └── LeaseLost               the lease of a delivery or a question has ended
 
@@ -633,6 +634,18 @@ class MarkMoved(TransactionError):
             value = "is not there" if found is None else f"has the value {found.value}"
             what = f"it {value}, and {expected} was expected. Read it and begin again from there"
         super().__init__(f"the mark {name!r} was not changed: {what}. Nothing was written.")
+
+
+class MessageIdUndecided(TransactionError):
+    """An undecided transaction holds the id of a message: whether it was sent is not known yet."""
+
+    def __init__(self, message_id: str, topic: str, tx_id: str) -> None:
+        self.message_id, self.topic, self.tx_id = message_id, topic, tx_id
+        super().__init__(
+            f"the message {message_id!r} of the topic {topic!r} is part of the undecided "
+            f"transaction {tx_id!r}, which may still send it. Nothing was sent; decide that one "
+            f"first: engine.decide({tx_id!r}, 'commit' or 'rollback')."
+        )
 
 
 class RollBack(TransactionError):

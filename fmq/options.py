@@ -90,6 +90,16 @@ class Options:
     """The share of these three limits that one producer may take. For directories that several
     producers share: one that never decides leaves room to the others."""
 
+    # --- message ids ----------------------------------------------------------------------------
+
+    message_ids_kept: int = 100_000
+    """How many message ids are remembered, of all topics together: the newest. Each takes some 200
+    bytes of memory once ids are used, and 46 bytes of an index file, which retention writes again
+    when it drops the message. For programs that send more between a failure and the repeat."""
+    message_id_seconds: float = 86_400.0
+    """How old a message id may be to be remembered. For programs that repeat what they sent after
+    more than a day, or whose ids may be used again after less."""
+
     # --- retention ------------------------------------------------------------------------------
 
     retain_bytes: int | None = None

@@ -124,7 +124,7 @@ class Parts:
         reader = Reader(files, journal.seed, options.read_ahead_bytes)
         outcomes = Outcomes(lock, journal, ledger, catalog, reader, clock, options)
         store = found.store.hex()
-        what = outcomes, store, drawn, check_open, after
+        what = outcomes, catalog, store, drawn, check_open, after
         self.manager = TransactionManager(writer, router, *what)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
         self.burying = Burying(writer, self.messages)

@@ -344,6 +344,8 @@ def _check_index(
 def _same(index: SegmentIndex, other: SegmentIndex) -> bool:
     if index.lanes.keys() != other.lanes.keys() or index.outcome_keys != other.outcome_keys:
         return False
+    if index.ids.encode() != other.ids.encode():
+        return False
     return all(
         all(getattr(lane, slot) == getattr(other.lanes[key], slot) for slot in Lane.__slots__)
         for key, lane in index.lanes.items()

@@ -48,6 +48,7 @@ def test_the_numbers_of_the_kinds_have_not_changed() -> None:
         "CHANGE": 12,
         "TRIED": 13,
         "TIMER": 14,
+        "IDS": 16,
     }
 
 
@@ -112,7 +113,7 @@ STRUCTS = {
     "extension.SIZE": (extension.SIZE, "<I", 4),
     "pieces.U32": (pieces.U32, "<I", 4),
     "segment.HEADER": (segment.HEADER, "<4sIHHI16sQQQII", 64),
-    "index_blocks.HEAD": (index_blocks.HEAD, "<4sIIIIIII16sQQI4x", 72),
+    "index_blocks.HEAD": (index_blocks.HEAD, "<4sIIIIIII16sQQII", 72),
     "index_blocks.HEAD_1": (index_blocks.HEAD_1, "<4sIIIIIII16sQQ", 64),
     "index_blocks.LANE": (index_blocks.LANE, "<QQqqIHBB", 40),
     "checkpoint.HEAD": (checkpoint.HEAD, "<4sIIIQ", 24),
@@ -135,6 +136,7 @@ def test_the_limits_that_readers_rely_on_have_not_changed() -> None:
     assert pieces.NONE == 0xFFFF
     assert columns.COUNT_MAX == 1 << 24
     assert (extras.MESSAGE_IDS, extras.PRIORITIES, extras.EXPIRIES) == (2, 3, 4)
+    assert extras.IDS_TAKEN == 7
     assert (extras.NO_PRIORITY, extras.NEVER) == (0xFF, (1 << 63) - 1)
     assert (segment.STORE_BYTES, seal.SEAL_BYTES) == (16, 16)
     assert (segment.CRC_END, index_blocks.CRC_END, checkpoint.CRC_END) == (8, 8, 8)

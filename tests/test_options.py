@@ -185,6 +185,7 @@ def test_names_of_sizes_and_times_end_with_their_unit() -> None:
         "producer_share",
         "transaction_messages_max",
         "undecided_messages_max",
+        "message_ids_kept",
         "on_undecided",
         "check_answers_max",
         "checker_threads",

@@ -61,7 +61,7 @@ SEGMENT = names(
     "magic crc format required optional store base capacity previous_end previous_chain epoch"
 )
 INDEX = names(
-    "magic head_crc head_size body_crc body_size lanes outcomes format store base end chain zero"
+    "magic head_crc head_size body_crc body_size lanes outcomes format store base end chain ids"
 )
 COLUMN = names("number size")
 MARK = names("set value data_bytes name_bytes")

@@ -94,9 +94,9 @@ class LocalSide:
         sent = self._sender.many(topic, bodies, queue, producer)
         if sent is None:
             return None
-        return self.turn.order(
-            self._writer.send, sent, lambda: receipts_of(sent.records), sync, sent.size
-        )
+        plan = self._parts.manager.message_ids.planner(sent)
+        done = lambda: receipts_of((*sent.records, *sent.left_out))  # noqa: E731
+        return self.turn.order(plan, sent, done, sync, sent.size)
 
     # --- reading --------------------------------------------------------------------------------
 

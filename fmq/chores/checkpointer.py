@@ -96,9 +96,8 @@ class Checkpointer:
         part_at = self._part_size if goes_on else 0
         index.begins_anew = False
         if not part_at:
-            index.saved, index.saved_outcomes = {}, 0
-        nothing_new = not index.lanes and not index.outcome_keys
-        part = b"" if nothing_new else encode_unsaved(index, self._store)
+            index.mark_unsaved()
+        part = b"" if index.is_empty else encode_unsaved(index, self._store)
         index.mark_saved()
         segments = [[s.base, s.capacity, s.end, s.chain, s.epoch] for s in journal.segments]
         while segments[-1][0] > index.base:

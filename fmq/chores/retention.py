@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from fmq.chores.id_carrying import IdCarrier
 from fmq.clock import as_datetime, as_text
 from fmq.consume.burying import Burying
 from fmq.disk import Directory, File
@@ -37,7 +38,12 @@ class Retention:
     """Keeps the journal within `retain_bytes` and `retain_seconds`."""
 
     def __init__(
-        self, directory: Directory, writer: Writer, catalog: Catalog, burying: Burying
+        self,
+        directory: Directory,
+        writer: Writer,
+        catalog: Catalog,
+        burying: Burying,
+        ids: IdCarrier,
     ) -> None:
         self._directory = directory
         self._writer = writer
@@ -46,6 +52,7 @@ class Retention:
         # From here on a limit in bytes counts again. Carrying dead letters forward makes the
         # journal longer: else segments that hold little besides would be dropped for ever.
         self._counts_from = 0
+        self._ids = ids
         self._options: Options = writer.options
         self._journal: Journal = writer.journal
         self._ledger: Ledger = writer.ledger
@@ -88,7 +95,10 @@ class Retention:
                 self.kept = segment.base, by
                 break
             chosen.append(segment)
-        return chosen
+        fitting = self._ids.fitting(chosen)
+        if chosen and not fitting:
+            self.kept = chosen[0].base, "the message ids in it, which would take as much room again"
+        return fitting
 
     def _over_limits(self, segments: list[Segment]) -> bool:
         return self._over_bytes(segments) or self._over_age(self._limited_us(segments))
@@ -220,7 +230,7 @@ class Retention:
                     firsts[key] = lane.next
 
         def plan(state: Carryover) -> bool:
-            if writer.frontier.changes:
+            if writer.frontier.changes or not self._ids.is_current():
                 return False  # a seek that is not applied yet would be undone by what is carried
             # All that is planned is applied before this record, so take the planned offsets.
             carried = ledger.carried(firsts)
@@ -230,15 +240,17 @@ class Retention:
                     bounds[1] = writer.frontier.next_offset(name, number)
             state.json = to_json(carried)
             lost.update(_lost(ledger, carried["groups"]))
-            append = Append([state])
+            append = Append([*kept_ids, state])
             writer.make_room(append.size, ordinary=True, makes_room=True)
             writer.send(append)
             return True
 
         lost: dict[tuple[str, str], int] = {}
         writer.commit_queue.flush(force=True)
+        kept_ids = self._ids.records(segments)
         while not writer.commit_queue.run(plan, Carryover(b"", 0), True):
             writer.commit_queue.flush(force=True)
+            kept_ids = self._ids.records(segments)
         for (group, topic), count in lost.items():
             logger.warning(
                 "the group %r has lost %s messages of the topic %r, which it had not acked: "
@@ -256,6 +268,8 @@ class Retention:
                 self._catalog.drop(segment.base)
                 self._journal.files.forget(segment.base)
                 self.doomed.append(segment)
+            if self._ledger.id_window is not None:
+                self._ledger.id_window.drop_below(segments[-1].limit)
 
     def remove(self) -> None:
         """Remove the files of what was forgotten.

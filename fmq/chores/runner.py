@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.due_files import DueFiles
+from fmq.chores.id_carrying import IdCarrier
 from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.chores.timer_thread import TimerThread
 from fmq.clock import Clock
@@ -70,7 +71,8 @@ class Chores:
         self._commit_queue = writer.commit_queue
         self._clock: Clock = writer.clock
         self._options: Options = writer.options
-        self.retention = Retention(directory, writer, catalog, burying)
+        ids = IdCarrier(writer, catalog, manager.message_ids)
+        self.retention = Retention(directory, writer, catalog, burying, ids)
         self._running = threading.RLock()  # held by the thread that does chores
         self._last_seen = self._ledger.applied_upto
         self._last_change = self._clock.monotonic()

@@ -22,12 +22,14 @@ from fmq.cli.text import exact, plain, printable
 from fmq.cli.walk import Append, Walk
 from fmq.clock import as_datetime
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
+from fmq.store.id_table import decode_ids
 from fmq.store.kinds import (
     Acks,
     Carryover,
     Changed,
     ChangeKind,
     Decided,
+    IdsKept,
     Kind,
     MarkChange,
     Marks,
@@ -216,6 +218,8 @@ def _own(record: Record) -> dict[str, Any]:
         return own | {"places": places, "value": record.value, "text": record.text}
     if isinstance(record, TopicMade):
         return {"topic": record.name, "queues": record.queues}
+    if isinstance(record, IdsKept):
+        return {"count": len(decode_ids(0, record.table)), "bytes": len(record.table)}
     assert isinstance(record, Carryover)
     return {"bytes": len(record.json)}
 

@@ -22,6 +22,7 @@ from fmq.store.batch import Batch
 from fmq.store.content import encode_messages
 from fmq.store.dead_column import ORIGINS, Failure, encode_failures, short_reason
 from fmq.store.extension import decode_extension, encode_extension
+from fmq.store.extras import with_ids_taken
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, AckRange, Acks, Changed, ChangeKind, QueuePlace, Run
 from fmq.tx.dead_letters import (
@@ -108,7 +109,8 @@ class Burying:
         run = Run(MESSAGE, topic, 0, 0, content.count, 0)
         run.content = content
         said = decode_extension(content.extension) if content.extension else {}
-        run.extension = encode_extension({**said, ORIGINS: encode_failures(failures)})
+        extension = encode_extension({**said, ORIGINS: encode_failures(failures)})
+        run.extension = with_ids_taken(extension)
         return run
 
     def _fitting(self, records: list[object], queue: Queue, offset: int) -> Append:

@@ -296,6 +296,8 @@ def _rebuilt(directory: Directory, segment: Segment, store: bytes) -> SegmentInd
         scan = Scan(file, segment.base, segment.end, start, zlib.crc32(store), 0, start)
         for append in scan:
             apply_to_index(index, append)
+    except BadRecord as error:
+        raise Damaged(segment.name, append[0].position, str(error)) from None
     finally:
         file.close()
     ending = scan.ending

@@ -24,6 +24,7 @@ from fmq.tx.limits import Limits
 from fmq.tx.manager import in_ms
 from fmq.tx.names import check_name, check_tx_id
 from fmq.tx.router import Router
+from fmq.tx.sender import with_left_out
 from fmq.tx.transaction import Receipts, Transaction
 from fmq.wire.frames import Op
 from fmq.wire.runs import encode_runs
@@ -126,7 +127,7 @@ class RemoteManager:
     def prepare(self, transaction: TransactionBuffer) -> None:
         """Have an open transaction made durable and undecided."""
         answer = self._write(Op.PREPARE, PRE_MESSAGE, transaction, True)
-        transaction.number = decode_values(answer)
+        transaction.number, transaction.left_out = decode_values(answer)
 
     def _write(
         self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None
@@ -158,7 +159,7 @@ class RemoteManager:
         """Have a prepared transaction committed; return how to get its receipts."""
         number = transaction.number
         found: list[Receipt] = self._link.call("commit_prepared", transaction.tx_id, number, sync)
-        return lambda: found
+        return lambda: with_left_out(found, transaction.left_out)
 
     def roll_back_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> None:
         """Have a prepared transaction rolled back."""

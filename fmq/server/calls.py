@@ -17,6 +17,7 @@ class Prepared(NamedTuple):
 
     tx_id: str
     number: int
+    left_out: tuple[()] = ()
 
 
 def _of_engine(name: str) -> Call:

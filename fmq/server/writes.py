@@ -11,7 +11,7 @@ from fmq.server.load import check_held
 from fmq.server.received import append_of, begin
 from fmq.store.extension import Request, extension_of
 from fmq.store.journal import Append
-from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Kind
+from fmq.store.kinds import MESSAGE, PRE_MESSAGE, TIMER, TX_MESSAGE, Kind, Run
 from fmq.store.timing import timing_in, with_timing
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.due import from_client
@@ -19,7 +19,7 @@ from fmq.tx.requests import Done
 from fmq.tx.sender import receipts_of
 from fmq.wire.frames import AGAIN, BadFrame, Frame, Op
 from fmq.wire.runs import decode_runs
-from fmq.wire.sends import decode_recall, decode_send, encode_sent
+from fmq.wire.sends import decode_recall, decode_send, encode_sent, sent_as
 from fmq.wire.transactions import Collected, decode_collected
 from fmq.wire.values import decode_values, encode_values
 
@@ -76,38 +76,39 @@ class Writes:
     def _on_send(self, asked: Frame) -> None:
         (sequence, waiting, sync, producer), at = decode_send(asked.payload)
         before = self._done_before(asked, sequence)
+        parts = self._parts
+        message_ids = parts.manager.message_ids
+        bytes_max = parts.writer.options.message_bytes_max
+        runs = decode_runs(asked.payload, at, MESSAGE, producer, bytes_max)
+        if not runs:
+            raise BadFrame("a SEND of nothing")
         if before:
             receipts = [
                 (each.queue, each.offset, each.position, each.messages, each.due_us)
                 for each in before
             ]
+            positions = {each.position for each in before}
+            receipts += map(sent_as, message_ids.sent_before(runs, positions))
             self._session.answer(asked, encode_sent(receipts))
             return
-        parts = self._parts
-        bytes_max = parts.writer.options.message_bytes_max
-        runs = decode_runs(asked.payload, at, MESSAGE, producer, bytes_max)
-        if not runs:
-            raise BadFrame("a SEND of nothing")
         request = Request(self._session.client, sequence, waiting)
         extension = extension_of(request)
-        dues: dict[int, int] = {}
         for run in runs:
             parts.router.choose_queue(run.topic, None, run.queue)
             extras = run.extension
             if extras and (timing := timing_in(extras)) is not None:
                 timing = from_client(timing, parts.writer.clock.time_us())
                 run.kind, extras = TIMER, with_timing(extras, timing)
-                dues[id(run)] = timing.due_us
             run.extension = extension_of(request, extras) if extras else extension
 
-        def done() -> None:
-            receipts = [
-                (run.queue, run.offset, run.position, run.count, dues.get(id(run), 0))
-                for run in runs
-            ]
-            self._session.answer(asked, encode_sent(receipts))
+        append = Append(runs)
 
-        self._session.order(asked, partial(parts.writer.send, Append(runs)), done, sync)
+        def done() -> None:
+            found = receipts_of((*append.records, *append.left_out))
+            self._session.answer(asked, encode_sent(map(sent_as, found)))
+
+        plan = message_ids.planner(append)
+        self._session.order(asked, partial(plan, append), done, sync)
 
     def _on_recall(self, asked: Frame) -> None:
         sequence, waiting, sync, timing = decode_recall(asked.payload)
@@ -134,32 +135,48 @@ class Writes:
     def _on_commit(self, asked: Frame) -> None:
         collected, messages = decode_collected(asked.payload)
         if self._done_before(asked, collected.sequence):
-            receipts = self._host.engine.outcome(collected.tx_id).receipts
-            self._session.answer(asked, encode_values([*receipts]))
+            receipts = [*self._host.engine.outcome(collected.tx_id).receipts]
+            positions = {each.position for each in receipts}
+            runs = self._runs_of(collected, TX_MESSAGE, messages)
+            receipts += self._parts.manager.message_ids.sent_before(runs, positions)
+            self._session.answer(asked, encode_values(receipts))
             return
         buffer, append = self._transaction(collected, TX_MESSAGE, messages)
         plan = partial(self._parts.manager.plan_commit, (buffer, append))
+        self._parts.manager.message_ids.has_ids(append.records)
 
         def done() -> None:
             self._parts.manager.release(buffer)
-            self._session.answer(asked, encode_values(receipts_of(append.records)))
+            receipts = receipts_of((*append.records, *append.left_out))
+            self._session.answer(asked, encode_values(receipts))
 
         self._session.order(asked, plan, done, collected.sync, partial(self._give_up, buffer))
 
     def _on_prepare(self, asked: Frame) -> None:
         collected, messages = decode_collected(asked.payload)
         before = self._done_before(asked, collected.sequence)
+        message_ids = self._parts.manager.message_ids
         if before:
-            self._session.answer(asked, encode_values(before[0].position))
+            left_out = message_ids.sent_before(
+                self._runs_of(collected, PRE_MESSAGE, messages), set()
+            )
+            self._session.answer(asked, encode_values([before[0].position, left_out]))
             return
         buffer, append = self._transaction(collected, PRE_MESSAGE, messages)
         plan = partial(self._parts.manager.plan_prepare, (buffer, append))
+        message_ids.has_ids(append.records)
 
         def done() -> None:
             self._parts.manager.release(buffer)
-            self._session.answer(asked, encode_values(buffer.number))
+            answer = [buffer.number, [*buffer.left_out]]
+            self._session.answer(asked, encode_values(answer))
 
         self._session.order(asked, plan, done, True, partial(self._give_up, buffer))
+
+    def _runs_of(self, collected: Collected, kind: Kind, messages: bytes) -> list[Run]:
+        """Return the runs of a transaction that is carried out already."""
+        bytes_max = self._parts.writer.options.message_bytes_max
+        return decode_runs(messages, 0, kind, "", bytes_max, collected.tx_id)
 
     def _transaction(
         self, collected: Collected, kind: Kind, messages: bytes

@@ -19,8 +19,15 @@ from operator import itemgetter
 
 from fmq.disk import Directory
 from fmq.errors import Damaged, NewerFormat
+from fmq.store.id_table import IdTable
 from fmq.store.index import LaneKey, LaneSummary, SegmentIndex, outcome_key
-from fmq.store.index_blocks import BadIndex, decode_head, decode_outcomes, encode_index
+from fmq.store.index_blocks import (
+    BadIndex,
+    decode_head,
+    decode_ids_of,
+    decode_outcomes,
+    encode_index,
+)
 from fmq.store.index_file import index_in, read_block, read_front
 from fmq.store.section import OwnedLock
 from fmq.store.segment import segment_name
@@ -212,6 +219,36 @@ class Catalog:
         finally:
             file.close()
         return decode_outcomes(data, self._store, base, chain)
+
+    def ids(self, base: int) -> IdTable:
+        """Return the message ids that the segment at `base` knows.
+
+        Raises FileNotFoundError if retention has dropped the segment.
+        """
+        with self.lock:
+            index = self._loaded.get(base)
+        if index is None:
+            try:
+                return self._read_ids(base)
+            except (OSError, BadIndex):
+                index = self._rebuild(base)
+            with self.lock:
+                self.rebuilt += 1
+                if base in self._bases:
+                    self._keep(index)
+        return index.ids
+
+    def _read_ids(self, base: int) -> IdTable:
+        file = self._directory.open(segment_name(base, SUFFIX))
+        try:
+            front = read_front(file)
+            chain = self._chains.get(base, 0)
+            if not decode_head(front, 0, self._store, base, chain).ids:
+                return IdTable(base)
+            data = read_block(file, front)
+        finally:
+            file.close()
+        return decode_ids_of(data, self._store, base, chain)
 
     def _keep_keys(self, base: int, keys: array[int]) -> None:
         """Keep the keys of the segment at `base`, if there is room beside those of newer segments.

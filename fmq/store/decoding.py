@@ -20,6 +20,7 @@ from fmq.store.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    IdsKept,
     Kind,
     MarkChange,
     Marks,
@@ -118,6 +119,8 @@ def decode(data: bytes, at: int, position: int, seed: int, *, bodies: bool = Tru
             record.raw_bytes = size - head_size
     elif isinstance(record, Carryover):
         record.json = data[end : at + size]
+    elif isinstance(record, IdsKept):
+        record.table = data[end : at + size]
     record.extension = extension
     record.position = position
     record.size = size
@@ -330,6 +333,11 @@ def _decode_state(data: bytes, at: int, head_end: int, kind: int, flags: int) ->
     return Carryover(b"", time_us)
 
 
+def _decode_ids(data: bytes, at: int, head_end: int, kind: int, flags: int) -> IdsKept:
+    _, time_us = TIME_HEAD.unpack_from(data, at)
+    return IdsKept(b"", time_us)
+
+
 def _decode_topic(data: bytes, at: int, head_end: int, kind: int, flags: int) -> TopicMade:
     _, time_us = TIME_HEAD.unpack_from(data, at)
     at += TIME_HEAD.size
@@ -352,6 +360,7 @@ DECODERS: dict[int, Callable[..., Record]] = {
     Kind.MARK: _decode_marks,
     Kind.CHANGE: _decode_change,
     Kind.STATE: _decode_state,
+    Kind.IDS: _decode_ids,
     Kind.TOPIC: _decode_topic,
 }
 

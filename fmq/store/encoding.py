@@ -16,6 +16,7 @@ from fmq.store.kinds import (
     Carryover,
     Changed,
     Decided,
+    IdsKept,
     Kind,
     MarkChange,
     Marks,
@@ -162,6 +163,7 @@ SIZES: dict[int, Callable[..., int]] = {
     Kind.MARK: _marks_size,
     Kind.CHANGE: _change_size,
     Kind.STATE: lambda state: HEAD_BYTES_MIN + TIME_HEAD.size + len(state.json),
+    Kind.IDS: lambda kept: HEAD_BYTES_MIN + TIME_HEAD.size + len(kept.table),
     Kind.TOPIC: lambda made: HEAD_BYTES_MIN + TIME_HEAD.size + 3 + len(utf8(made.name)),
 }
 
@@ -342,6 +344,10 @@ def _encode_state(state: Carryover, lag: int) -> tuple[bytes, bytes]:
     return _common(state, lag, state.json) + TIME_HEAD.pack(0, state.time_us), state.json
 
 
+def _encode_ids(kept: IdsKept, lag: int) -> tuple[bytes, bytes]:
+    return _common(kept, lag, kept.table) + TIME_HEAD.pack(0, kept.time_us), kept.table
+
+
 def _encode_topic(made: TopicMade, lag: int) -> tuple[bytes, bytes]:
     name = utf8(made.name)
     own = TIME_HEAD.pack(0, made.time_us) + U16.pack(made.queues) + bytes((len(name),))
@@ -362,5 +368,6 @@ ENCODERS: dict[int, Callable[..., tuple[bytes, bytes]]] = {
     Kind.MARK: _encode_marks,
     Kind.CHANGE: _encode_change,
     Kind.STATE: _encode_state,
+    Kind.IDS: _encode_ids,
     Kind.TOPIC: _encode_topic,
 }

@@ -5,6 +5,7 @@
                         each (0xFFFF: none); the text
     3       priorities  n x u8: 0 to 9 (0xFF: none)
     4       expiries    n x i64: microseconds since 1970 (the largest: never)
+    7       no bytes    the ids were taken by another record, of which this one is a copy
 
 So a message without extras costs no byte, and a reader of bodies does not meet them.
 """
@@ -26,6 +27,7 @@ from fmq.store.timing import TIMING
 MESSAGE_IDS = 2
 PRIORITIES = 3
 EXPIRIES = 4
+IDS_TAKEN = 7
 MESSAGE_COLUMNS = frozenset((MESSAGE_IDS, PRIORITIES, EXPIRIES, TIMING))
 ID_BYTES_MAX = 255
 PRIORITY_MAX = 9
@@ -114,6 +116,20 @@ class Extras:
             self._ids.texts(0, NONE << 16)
         if self.priority_bytes is not None and self.priority_bytes.strip(KNOWN_PRIORITIES):
             raise BadColumns("a priority that is none")
+
+
+def with_ids_taken(extension: bytes) -> bytes:
+    """Return the extension of a copy: its ids, if it has any, are not taken once more."""
+    columns = decode_extension(extension) if extension else {}
+    if MESSAGE_IDS not in columns or IDS_TAKEN in columns:
+        return extension
+    return encode_extension(columns | {IDS_TAKEN: b""})
+
+
+def ids_only(extension: bytes) -> bytes:
+    """Return an extension with the ids of `extension`; b"" if it has none."""
+    ids = decode_extension(extension).get(MESSAGE_IDS)
+    return b"" if ids is None else encode_extension({MESSAGE_IDS: ids})
 
 
 NO_EXTRAS = Extras(b"", 0)

@@ -14,6 +14,7 @@ from zlib import crc32
 
 from fmq.errors import Damaged
 from fmq.store.columns import COUNT_MAX
+from fmq.store.id_table import IdTable
 from fmq.store.kinds import Decided, Run
 from fmq.store.segment import segment_name
 
@@ -71,10 +72,12 @@ class SegmentIndex:
         "begins_anew",
         "chain",
         "end",
+        "ids",
         "lanes",
         "outcome_keys",
         "outcome_places",
         "saved",
+        "saved_ids",
         "saved_outcomes",
     )
 
@@ -92,6 +95,8 @@ class SegmentIndex:
         self._more_decisions: dict[int, list[int]] = {}
         self.saved: dict[LaneKey, int] = {}  # how many entries of each lane are in the `.part` file
         self.saved_outcomes = 0
+        self.ids = IdTable(base)
+        self.saved_ids = 0
         self.begins_anew = False  # whether the `.part` file has lanes that are gone
 
     def add(self, run: Run) -> None:
@@ -115,6 +120,8 @@ class SegmentIndex:
         lane.records.append(place)
         lane.next = run.offset + run.count
         lane.last_us = run.time_us
+        if run.extension:
+            self.ids.add_run(run)
 
     def _skip(self, lane: Lane, run: Run) -> None:
         """Add an entry for messages that were not met before `run`. Reading them raises Damaged."""
@@ -171,7 +178,16 @@ class SegmentIndex:
     def mark_saved(self) -> None:
         """Note that everything known now is in the `.part` file."""
         self.saved = {key: len(lane.counts) for key, lane in self.lanes.items()}
-        self.saved_outcomes = len(self.outcome_keys)
+        self.saved_outcomes, self.saved_ids = len(self.outcome_keys), len(self.ids)
+
+    def mark_unsaved(self) -> None:
+        """Note that the `.part` file has nothing of it."""
+        self.saved, self.saved_outcomes, self.saved_ids = {}, 0, 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing in it to save."""
+        return not (self.lanes or self.outcome_keys or len(self.ids))
 
 
 def outcome_key(tx_id: str) -> int:

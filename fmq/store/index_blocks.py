@@ -14,13 +14,14 @@ written, its `.part` file has several blocks, each with what was added since the
         48     8  base        of the segment
         56     8  end         the index knows the segment up to here
         64     4  chain       of a sealed segment: checksum as in the header of the next one; else 0
-        68     4  zero
+        68     4  ids         bytes of the table of ids
         72     *  a lane each: u64 first offset, u64 next offset, i64 first and last time,
                   u32 entries, u16 queue, u8 flags (1: bodies lie elsewhere), u8 bytes of the
                   topic, the topic
   head_size    *  for each lane u32 x entries: messages in the run, then the publishing
                   record's place in the segment, then, with the flag, the body's; then
-                  u32 x outcomes: CRC-32 of the tx_id, and the deciding record's place
+                  u32 x outcomes: CRC-32 of the tx_id, and the deciding record's place; then the
+                  table of ids, as id_table.py has it, if there are any
 
 A block states its size, which is believed only when its checksum is right.
 """
@@ -35,13 +36,14 @@ from struct import error as StructError
 from typing import NamedTuple
 from zlib import crc32
 
+from fmq.store.id_table import BadIds, IdTable
 from fmq.store.index import Lane, LaneKey, LaneSummary, SegmentIndex
 
 MAGIC = b"fmqI"
 FORMAT = 2
 HEAD_1 = Struct("<4sIIIIIII16sQQ")  # of format 1, and the front of each later one
-HEAD = Struct("<4sIIIIIII16sQQI4x")
-CHAIN = Struct("<I4x")
+HEAD = Struct("<4sIIIIIII16sQQII")
+CHAIN = Struct("<II")
 LANE = Struct("<QQqqIHBB")
 HEAD_BYTES = HEAD.size
 CRC_END = 8
@@ -55,16 +57,21 @@ class BadIndex(Exception):
 
 def encode_index(index: SegmentIndex, store: bytes) -> bytes:
     """Return the whole index as one block."""
-    return _encode(index, store, {}, 0)
+    return _encode(index, store, {}, 0, 0)
 
 
 def encode_unsaved(index: SegmentIndex, store: bytes) -> bytes:
     """Return what was added since the last `index.mark_saved`, as one block."""
-    return _encode(index, store, index.saved, index.saved_outcomes)
+    saved = index.saved, index.saved_outcomes, index.saved_ids
+    return _encode(index, store, *saved)
 
 
 def _encode(
-    index: SegmentIndex, store: bytes, saved: dict[LaneKey, int], outcomes_saved: int
+    index: SegmentIndex,
+    store: bytes,
+    saved: dict[LaneKey, int],
+    outcomes_saved: int,
+    ids_saved: int,
 ) -> bytes:
     table: list[bytes] = []
     body: list[bytes] = []
@@ -84,11 +91,20 @@ def _encode(
             body.append(bodies.tobytes())
     keys = index.outcome_keys[outcomes_saved:]
     body += keys.tobytes(), index.outcome_places[outcomes_saved:].tobytes()
-    return _frame(index, store, b"".join(table), len(table) // 2, b"".join(body), len(keys))
+    ids = index.ids.encode(ids_saved) if len(index.ids) > ids_saved else b""
+    body.append(ids)
+    what = b"".join(table), len(table) // 2, b"".join(body), len(keys), len(ids)
+    return _frame(index, store, *what)
 
 
 def _frame(
-    index: SegmentIndex, store: bytes, table: bytes, lanes: int, body: bytes, outcomes: int
+    index: SegmentIndex,
+    store: bytes,
+    table: bytes,
+    lanes: int,
+    body: bytes,
+    outcomes: int,
+    ids: int,
 ) -> bytes:
     head = HEAD.pack(
         MAGIC,
@@ -103,6 +119,7 @@ def _frame(
         index.base,
         index.end,
         index.chain,
+        ids,
     )
     crc = crc32(table, crc32(head[CRC_END:]))
     return b"".join((MAGIC, crc.to_bytes(4, "little"), head[CRC_END:], table, body))
@@ -118,6 +135,7 @@ class BlockHead(NamedTuple):
     base: int
     end: int
     chain: int
+    ids: int
     lanes: list[tuple[LaneKey, LaneSummary, int, int]]
     """Key, summary, entries, flags."""
 
@@ -156,16 +174,18 @@ def decode_head(data: bytes, at: int, store: bytes, base: int, chain: int = 0) -
     if version not in (1, FORMAT) or says != store or where != base:
         raise BadIndex("the index of another segment, store or format")
     try:
-        table_at, said = at + HEAD_1.size, 0
+        table_at, said, ids = at + HEAD_1.size, 0, 0
         if version > 1:
-            (said,) = CHAIN.unpack_from(data, table_at)
+            said, ids = CHAIN.unpack_from(data, table_at)
             table_at += CHAIN.size
         if said and chain not in (said, 0):
             raise BadIndex("the index of another copy of this segment")
         table = _decode_lanes(data[table_at : at + head_size], lanes)
     except (StructError, UnicodeDecodeError) as error:
         raise BadIndex(f"a table of an unknown shape: {error}") from None
-    return BlockHead(head_size, body_crc, body_size, outcomes, where, end, said, table)
+    if ids > body_size:
+        raise BadIndex("a table of ids that is larger than the block")
+    return BlockHead(head_size, body_crc, body_size, outcomes, where, end, said, ids, table)
 
 
 def _decode_lanes(data: bytes, lanes: int) -> list[tuple[LaneKey, LaneSummary, int, int]]:
@@ -189,6 +209,8 @@ def decode_blocks(data: bytes, store: bytes, base: int, chain: int = 0) -> Segme
             raise BadIndex("a block that was there before the one in front of it")
         try:
             _add_block(index, head, body)
+        except BadIds as error:
+            raise BadIndex(str(error)) from None
         except OverflowError:
             raise BadIndex("more messages in it than a segment can hold") from None
         index.chain = head.chain
@@ -208,6 +230,18 @@ def decode_outcomes(
         keys.extend(column(head.outcomes))
         places.extend(column(head.outcomes))
     return keys, places
+
+
+def decode_ids_of(data: bytes, store: bytes, base: int, chain: int = 0) -> IdTable:
+    """Return only the ids in the blocks; raise BadIndex."""
+    table = IdTable(base)
+    for head, body in _blocks(data, store, base, chain):
+        if head.ids:
+            try:
+                table.extend(body[len(body) - head.ids :])
+            except BadIds as error:
+                raise BadIndex(str(error)) from None
+    return table
 
 
 def _blocks(
@@ -250,6 +284,8 @@ def _add_block(index: SegmentIndex, head: BlockHead, body: memoryview) -> None:
         lane.last_us = summary.last_us
     index.outcome_keys.extend(column(head.outcomes))
     index.outcome_places.extend(column(head.outcomes))
+    if head.ids:
+        index.ids.extend(body[len(body) - head.ids :])
     index.end = head.end
 
 

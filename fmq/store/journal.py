@@ -68,13 +68,14 @@ class Append:
     The running engine makes appends, and a replay decodes them. Both hand them to `tx/apply`.
     """
 
-    __slots__ = ("position", "records", "size", "step")
+    __slots__ = ("left_out", "position", "records", "size", "step")
 
     def __init__(self, records: list[Any]) -> None:
         """Measure `records`. This needs no lock."""
         self.records = records
         self.size = measure(records)  # with padding
         self.position = 0
+        self.left_out: Sequence[Any] = ()  # messages that were sent before, under the same ids
         self.step: Any = None  # the checked Step that they make (tx/apply.py)
 
 

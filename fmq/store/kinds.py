@@ -30,6 +30,7 @@ class Kind(IntEnum):
     CHANGE = 12
     TRIED = 13
     TIMER = 14
+    IDS = 16
 
 
 # Plain names for code that runs for every record: a member of an enum is found five times slower.
@@ -53,6 +54,7 @@ class Run:
         "count",
         "extension",
         "flags",
+        "id_keys",
         "kind",
         "offset",
         "position",
@@ -103,6 +105,9 @@ class Run:
         self.size = 0
         self.flags = 0
         self.extension = b""
+        # `id_keys` are set when they are asked for first: see id_table.py.
+
+    id_keys: list[tuple[int, int]]
 
 
 class AckRange:
@@ -400,6 +405,21 @@ class Carryover:
         self.extension = b""
 
 
+class IdsKept:
+    """IDS: the message ids of segments that retention drops, as id_table.py has them."""
+
+    kind = Kind.IDS
+    __slots__ = ("extension", "flags", "position", "size", "table", "time_us")
+
+    def __init__(self, table: bytes, time_us: int) -> None:
+        self.table = table
+        self.time_us = time_us
+        self.position = 0
+        self.size = 0
+        self.flags = 0
+        self.extension = b""
+
+
 class TopicMade:
     """TOPIC: a topic was made, with its number of queues."""
 
@@ -416,4 +436,4 @@ class TopicMade:
         self.extension = b""
 
 
-Record = Run | Prepare | Decided | Acks | Tried | Marks | Changed | Carryover | TopicMade
+Record = Run | Prepare | Decided | Acks | Tried | Marks | Changed | Carryover | IdsKept | TopicMade

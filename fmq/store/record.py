@@ -29,6 +29,7 @@ What the kinds add ("text" is UTF-8 after one byte with its length):
     TRIED                      u64 tx (0), i64 time, u32 tries, and those
     STATE                      u64 tx (0), i64 time; the bodies are JSON
     TOPIC                      u64 tx (0), i64 time, u16 queues, text: the name
+    IDS                        u64 tx (0), i64 time; the bodies are a table of ids
 
     place  u64 first offset, i64 time (microseconds since 1970), u32 messages, three bytes:
            lengths of topic, producer and tx_id, these three; then, only with the flag

@@ -21,6 +21,7 @@ from fmq.store.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    IdsKept,
     Kind,
     Marks,
     Prepare,
@@ -151,6 +152,10 @@ def _of_state(state: Carryover) -> dict[str, Any]:
     return {"bytes": len(state.json)}
 
 
+def _of_ids(kept: IdsKept) -> dict[str, Any]:
+    return {"bytes": len(kept.table)}
+
+
 def _of_topic(made: TopicMade) -> dict[str, Any]:
     return {"topic": made.name}
 
@@ -164,6 +169,7 @@ SAYS: dict[type, Any] = {
     Marks: _of_marks,
     Changed: _of_change,
     Carryover: _of_state,
+    IdsKept: _of_ids,
     TopicMade: _of_topic,
 }
 

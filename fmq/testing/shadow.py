@@ -125,6 +125,7 @@ def state_of(ledger: Ledger) -> dict[str, Any]:
         "applied_upto": ledger.applied_upto,
         "lanes": lanes,
         "outcomes": [list(index.outcome_keys), list(index.outcome_places)],
+        "ids": index.ids.encode(),
     }
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from fmq.store.content import Content, encode_bodies, encode_items, in_records
 from fmq.store.extension import extension_of
+from fmq.store.extras import ids_only
+from fmq.store.id_table import id_keys_of
 from fmq.store.kinds import (
     COMMIT,
     TIMER,
@@ -175,6 +177,8 @@ class Ending:
         run.content, run.raw_bytes = content, pre.raw_bytes
         if refer:
             run.kind, run.body_position, run.content = Kind.REF_MESSAGE, pre.position, None
+            # So the index of a segment finds the ids without looking for the PRE_MESSAGE.
+            run.extension = ids_only(pre.extension) if pre.extension else b""
         else:
             run.extension = pre.extension
             if pre.tail:
@@ -182,4 +186,6 @@ class Ending:
                     pre.tail,
                     pre.size,
                 )  # the same names and columns, in the same place
+        if pre.extension:
+            run.id_keys = id_keys_of(pre)
         return run

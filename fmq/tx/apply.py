@@ -17,6 +17,7 @@ from typing import Any
 from fmq.message import Mark, Origin
 from fmq.options import QUEUES_MAX
 from fmq.store.extension import request_in
+from fmq.store.id_table import id_keys_of
 from fmq.store.index import SegmentIndex
 from fmq.store.kinds import (
     COMMIT,
@@ -28,6 +29,7 @@ from fmq.store.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    IdsKept,
     Kind,
     MarkChange,
     Marks,
@@ -206,7 +208,7 @@ class Step:
         if decided.kind == COMMIT:
             for run in self.runs:
                 if run.kind == TIMER:
-                    ledger.timers.add(run)
+                    _timer_waits(ledger, run)
                 else:
                     publish_run(ledger, run)
             for ack in self.acks:
@@ -242,6 +244,8 @@ def publish_run(ledger: Ledger, run: Run) -> None:
     if queue.idle:
         queue.end_idle()
     ledger.index.add(run)
+    if run.extension and ledger.id_window is not None:
+        ledger.id_window.note(ledger.index.ids, len(id_keys_of(run)))
     if topic.waiting:
         _arrived(ledger, topic, queue, run)
 
@@ -283,6 +287,9 @@ def prepare_applied(ledger: Ledger, prepare: Prepare, runs: list[Run], start: in
     ledger.by_tx_id[prepare.tx_id] = entry
     for change in prepare.marks:
         ledger.held_marks[change.name] = prepare.tx
+    for run in runs:
+        if run.extension:
+            ledger.held_ids.update((key, prepare.tx) for _, key in id_keys_of(run))
     if is_new and ledger.listener is not None:
         ledger.listener.undecided(entry)
 
@@ -296,6 +303,10 @@ def forget(ledger: Ledger, entry: Entry) -> None:
     prepare = entry.prepare
     for change in prepare.marks:
         del ledger.held_marks[change.name]
+    for run in entry.runs:
+        if run.extension:
+            for _, key in id_keys_of(run):
+                ledger.held_ids.pop(key, None)
     ledger.undecided_in_all.take(prepare)
     mine = ledger.undecided_of[prepare.producer]
     mine.take(prepare)
@@ -367,6 +378,14 @@ def _extension(ledger: Ledger, record: Record) -> None:
         ledger.requests.note(request, record)
 
 
+def _ids(ledger: Ledger, kept: IdsKept) -> None:
+    ids = ledger.index.ids
+    before = len(ids)
+    ids.extend(kept.table)
+    if ledger.id_window is not None:
+        ledger.id_window.note(ids, len(ids) - before)
+
+
 def topic_applied(ledger: Ledger, made: TopicMade) -> None:
     """Apply a TOPIC record."""
     if not 1 <= made.queues <= QUEUES_MAX:
@@ -387,7 +406,14 @@ def _acks(ledger: Ledger, acks: Acks) -> None:
 
 def _timer(ledger: Ledger, run: Run) -> None:
     if not run.tx:  # those of a transaction take effect with its COMMIT
-        ledger.timers.add(run)
+        _timer_waits(ledger, run)
+
+
+def _timer_waits(ledger: Ledger, run: Run) -> None:
+    ledger.timers.add(run)
+    ledger.index.ids.add_run(run)
+    if ledger.id_window is not None:
+        ledger.id_window.note(ledger.index.ids, len(id_keys_of(run)))
 
 
 # The kinds of records that may stand outside of a transaction.
@@ -397,6 +423,7 @@ OUTSIDE: dict[int, Callable[..., None]] = {
     Kind.CHANGE: apply_change,
     Kind.TRIED: _tried,
     Kind.STATE: _state,
+    Kind.IDS: _ids,
     Kind.TOPIC: topic_applied,
     Kind.TIMER: _timer,
 }
@@ -446,15 +473,22 @@ def apply_to_index(index: SegmentIndex, append: Sequence[Record]) -> None:
         if isinstance(record, Run):
             if record.kind == Kind.MESSAGE:
                 index.add(record)
-            elif record.kind not in (PRE_MESSAGE, TIMER):
+            elif record.kind == TIMER and not record.tx:
+                index.ids.add_run(record)
+            elif record.kind != PRE_MESSAGE:
                 published.append(record)
         elif isinstance(record, Changed):
             if record.asked == ChangeKind.DELETE_TOPIC:
                 index.forget(record.topic)
+        elif isinstance(record, IdsKept):
+            index.ids.extend(record.table)
         elif isinstance(record, Decided):
             if record.kind == COMMIT:
                 for run in published:
-                    index.add(run)
+                    if run.kind == TIMER:
+                        index.ids.add_run(run)
+                    else:
+                        index.add(run)
             index.add_outcome(record)
     last = append[-1]
     index.end = last.position + (last.size + 7 & ~7)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import partial
@@ -22,6 +22,7 @@ from fmq.tx.limits import COLUMNS_BYTES, RUN_BYTES, Limits
 from fmq.tx.marks import MarkBuffer
 from fmq.tx.names import check_name
 from fmq.tx.router import Router
+from fmq.tx.sender import LeftOut
 
 NO_EXTRAS = (None, None, None)
 Place = tuple[str, int, Timing | None]
@@ -105,6 +106,7 @@ class TransactionBuffer:
         self.named = named
         self.request: Request | None = None  # of a client in another process
         self.bound = False  # whether a database has a marker if it committed (see fmq.bind)
+        self.left_out: Sequence[LeftOut] = ()  # what a prepare left out, because it was sent before
         self.number = 0  # the position of its first record, once it is written
         self.phase = OPEN
         self.messages = 0
@@ -139,10 +141,11 @@ class TransactionBuffer:
         """Add a message."""
         body = body if type(body) is bytes else as_bytes(body)
         no_headers = headers is None or (type(headers) is dict and not headers)
-        extras = message_id, priority, expires_at
-        if key is None and tag is None and no_headers and extras == NO_EXTRAS:
+        no_extras = message_id is None and priority is None and expires_at is None
+        if key is None and tag is None and no_headers and no_extras:
             self._add(topic, None, queue, body, len(body) + COLUMNS_BYTES, timing)
         else:
+            extras = message_id, priority, expires_at
             message = Message(body, key, tag, headers, None, None, *extras)
             self._add_message(topic, message, queue, timing)
 

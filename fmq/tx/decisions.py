@@ -6,6 +6,7 @@ that one is durable.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
 from typing import Protocol
@@ -24,7 +25,7 @@ from fmq.tx.names import check_name, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, outcome_of, undecided_outcome
 from fmq.tx.prepared_bytes import PreparedBytes
 from fmq.tx.reserve import Reserve, size_of_all
-from fmq.tx.sender import receipts_of
+from fmq.tx.sender import LeftOut, receipts_of, with_left_out
 from fmq.tx.transaction import Receipts
 from fmq.tx.writer import Writer
 
@@ -37,6 +38,9 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> int: ...
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]: ...
 
 
 class Decisions:
@@ -64,7 +68,9 @@ class Decisions:
         """Commit a prepared transaction, for its own handle; return how to get its receipts."""
         decided = self._decide(transaction.tx_id, COMMIT, sync, number=transaction.number)
         found = decided.runs if isinstance(decided, Ending) else decided.receipts
-        return partial(receipts_of, found)
+        if not transaction.left_out:
+            return partial(receipts_of, found)
+        return lambda: with_left_out(receipts_of(found), transaction.left_out)
 
     def roll_back_prepared(self, transaction: Numbered, sync: bool | None = None) -> None:
         """Roll back a prepared transaction, for its own handle."""
@@ -175,6 +181,7 @@ class Decisions:
             writer.place(append, ordinary=False)
             decided.append_start = append.position
             writer.append(append)
+            self._frontier.take_ids(ending.runs)
             self._frontier.add_ending(entry, decides=True)
             self._reserve.give_back(entry.prepare.reserved)
             self._kept.drop(entry.prepare)

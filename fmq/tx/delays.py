@@ -19,6 +19,7 @@ from fmq.message import DelayedReceipt
 from fmq.store.content import Content
 from fmq.store.decoding import content_of, decode
 from fmq.store.due_runs import KEY, Due, due_of, position_in
+from fmq.store.extras import with_ids_taken
 from fmq.store.files import Files
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, TIMER, Changed, ChangeKind, QueuePlace, Run
@@ -300,7 +301,8 @@ def _recall(timing: Timing) -> Changed:
 def _message(run: Run, content: Content) -> Run:
     """Return the MESSAGE that publishes a timer."""
     message = Run(MESSAGE, run.topic, run.queue, 0, run.count, 0, 0, "", run.producer)
-    content.extension = message.extension = with_timing(content.extension, None)
+    extension = with_ids_taken(with_timing(content.extension, None))
+    content.extension = message.extension = extension
     message.content, message.raw_bytes = content, content.raw_bytes
     return message
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from fmq.errors import MarkMoved, TooMany
 from fmq.message import Mark
+from fmq.store.id_table import id_keys_of
 from fmq.store.index import LaneKey
 from fmq.store.kinds import (
     PRE_MESSAGE,
@@ -47,6 +48,8 @@ class Frontier:
         self._committing: set[str] = set()  # in one phase, under ids that users gave
         self._ending: dict[int, bool] = {}  # by tx: whether it is decided, or else relocated
         self._marks: dict[str, MarkChange] = {}  # of commits
+        self.ids: dict[int, tuple[Run, int]] = {}  # keys: the run and number that take the id
+        self._held_ids: dict[int, Prepare] = {}  # keys of what is being prepared
         self.changes = 0  # CHANGE records about groups and topics on their way
         self.ending_timers: set[int] = set()  # the numbers of those that are fired or recalled
 
@@ -78,6 +81,12 @@ class Frontier:
         self.has_deleted = True
         for lane in [lane for lane in self._offsets if lane[0] == name]:
             del self._offsets[lane]
+        for key in [key for key, (run, _) in self.ids.items() if run.topic == name]:
+            del self.ids[key]
+
+    def is_deleting(self, name: str) -> bool:
+        """Return whether the topic is about to be deleted."""
+        return name in self._deleting
 
     def is_deleted(self, name: str, position: int) -> bool:
         """Return whether what was sent to the topic at `position` went with it, or is about to."""
@@ -129,6 +138,28 @@ class Frontier:
         """Return whether a decision of `entry` is planned."""
         return self._ending.get(entry.tx, False)
 
+    # --- message ids --------------------------------------------------------------------------
+
+    def take_ids(self, runs: Iterable[Run]) -> None:
+        """Note the ids that placed runs take."""
+        for run in runs:
+            self.ids.update((key, (run, number)) for number, key in id_keys_of(run))
+
+    def hold_ids(self, prepare: Prepare, runs: Iterable[Run]) -> None:
+        """Note the ids that a transaction will hold when it is prepared."""
+        for run in runs:
+            self._held_ids.update((key, prepare) for _, key in id_keys_of(run))
+
+    def holder_of_id(self, key: int) -> str | None:
+        """Return the tx_id of the undecided transaction that holds an id; None if there is none."""
+        if (prepare := self._held_ids.get(key)) is not None:
+            return prepare.tx_id
+        tx = self._ledger.held_ids.get(key)
+        # If its commit is planned, it is among those taken; else it is rolled back.
+        if tx is None or self._ending.get(tx, False):
+            return None
+        return self._ledger.undecided[tx].prepare.tx_id
+
     # --- marks ------------------------------------------------------------------------------
 
     def check_marks(self, marks: MarkBuffer) -> None:
@@ -169,6 +200,8 @@ class Frontier:
         """Drop what was noted of `append`, which the ledger has applied."""
         for record in append:
             if isinstance(record, Run):
+                if record.extension:
+                    self._settle_ids(record)
                 if record.kind == PRE_MESSAGE or record.kind == TIMER:
                     continue  # it gets its offsets with the commit, or when it is due
                 key = record.topic, record.queue
@@ -195,3 +228,10 @@ class Frontier:
             elif isinstance(record, Decided):
                 self._ending.pop(record.tx, None)  # of what was prepared
                 self._committing.discard(record.tx_id)  # in one phase
+
+    def _settle_ids(self, run: Run) -> None:
+        for _, key in id_keys_of(run):
+            if run.kind == PRE_MESSAGE:
+                self._held_ids.pop(key, None)
+            elif (taken := self.ids.get(key)) is not None and taken[0] is run:
+                del self.ids[key]

@@ -18,6 +18,7 @@ from fmq.store.latest_run import LatestRun
 from fmq.tx import dead_letters
 from fmq.tx.acks import AckSet
 from fmq.tx.attempts import AttemptMap
+from fmq.tx.id_window import IdWindow
 from fmq.tx.requests import Requests
 from fmq.tx.state import State
 from fmq.tx.timers import Timers
@@ -146,6 +147,8 @@ class Ledger:
         self.deleted: dict[str, int] = {}  # where topics were deleted whose name may be used again
         self.marks: dict[str, Mark] = {}
         self.held_marks: dict[str, int] = {}  # those that an undecided transaction changes: its tx
+        self.held_ids: dict[int, int] = {}  # keys that an undecided transaction holds: its tx
+        self.id_window: IdWindow | None = None  # None until a message id is looked for
         self.requests = Requests()
         self.timers = Timers(base)
         self.listener: Listener | None = None  # None in a replay

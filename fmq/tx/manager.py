@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from fmq.errors import BadOption, FmqError, TxIdInUse
+from fmq.store.catalog import Catalog
 from fmq.store.journal import Append
 from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Decided, Run
 from fmq.tx.appends import one_phase, prepare_of, preparing, runs_of
@@ -19,6 +20,7 @@ from fmq.tx.command import Command
 from fmq.tx.decisions import Decisions
 from fmq.tx.ids import IdsInUse, TxIds
 from fmq.tx.limits import Limits
+from fmq.tx.message_ids import MessageIds, in_prepared
 from fmq.tx.names import check_name, check_seconds, check_tx_id
 from fmq.tx.outcomes import Outcomes
 from fmq.tx.prepared_bytes import PreparedBytes
@@ -54,6 +56,7 @@ class TransactionManager:
         writer: Writer,
         router: Router,
         outcomes: Outcomes,
+        catalog: Catalog,
         store: str,
         drawn: bytes,
         check_open: Callable[[], None],
@@ -76,6 +79,7 @@ class TransactionManager:
         self._compress_bytes_min = options.compress_bytes_min
         self.limits = Limits(options, journal.append_bytes_max)
         self._ids = TxIds(drawn)
+        self.message_ids = MessageIds(writer, catalog)
         self.in_use = IdsInUse(self._ledger, writer.frontier, outcomes)
         self._reserve = Reserve(journal.spares, journal.append_bytes_max)
         self._kept = PreparedBytes(options.reference_bytes_min)
@@ -174,13 +178,14 @@ class TransactionManager:
         """Return the command that commits an open transaction."""
         runs = runs_of(TX_MESSAGE, transaction, self._compress_bytes_min)
         append = Append(one_phase(transaction, runs))
-        done = partial(self._committed, transaction, runs)
+        self.message_ids.has_ids(runs)
+        done = partial(self._committed, transaction, append)
         return Command(self.plan_commit, (transaction, append), done, append.size)
 
-    def _committed(self, transaction: TransactionBuffer, runs: list[Run]) -> Receipts:
+    def _committed(self, transaction: TransactionBuffer, append: Append) -> Receipts:
         if transaction.named:
             self.in_use.release(transaction)
-        return partial(receipts_of, runs)
+        return partial(receipts_of, [*append.records, *append.left_out])
 
     def plan_commit(self, what: tuple[TransactionBuffer, Append]) -> None:
         """Plan the append that commits a transaction at once. Under the lock."""
@@ -188,6 +193,7 @@ class TransactionManager:
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
         self.writer.frontier.check_marks(transaction.marks)
+        takes_ids = self.message_ids.leave_out(append, partial(one_phase, transaction))
         records = append.records
         commit: Decided = records[-1]
         # The number of a transaction in one phase is the position of its first record.
@@ -199,6 +205,7 @@ class TransactionManager:
         self.writer.append(append)
         transaction.number = number
         frontier = self.writer.frontier
+        frontier.take_ids(takes_ids)
         if transaction.marks:
             frontier.add_marks(transaction.marks.changes())
         if transaction.named:
@@ -216,16 +223,20 @@ class TransactionManager:
         """Return the command that prepares an open transaction."""
         runs = runs_of(PRE_MESSAGE, transaction, self._compress_bytes_min)
         append = Append(preparing(prepare_of(transaction, runs), runs))
+        self.message_ids.has_ids(runs)
         done = partial(self.in_use.release, transaction)
         return Command(self.plan_prepare, (transaction, append), done, append.size)
 
     def plan_prepare(self, what: tuple[TransactionBuffer, Append]) -> None:
         """Plan the append that prepares a transaction. Under the lock."""
         transaction, append = what
-        writer, (prepare, *rest) = self.writer, append.records
+        writer = self.writer
         self.in_use.check_unused(transaction.tx_id)
         transaction.check_held()
         writer.frontier.check_marks(transaction.marks)
+        again = lambda runs: preparing(prepare_of(transaction, runs), runs)  # noqa: E731
+        holds_ids = self.message_ids.leave_out(append, again)
+        prepare, *rest = append.records
         self.limits.check_open(self._ledger, writer.frontier.preparing(), prepare)
         prepare.reserved = Reserve.needed_for(append.size)
         self._reserve.take(prepare.reserved)
@@ -240,9 +251,11 @@ class TransactionManager:
             record.tx = number
         writer.append(append)
         runs = [record for record in rest if type(record) is Run]
+        transaction.left_out = in_prepared(append.left_out, runs)
         self._kept.keep(prepare, runs, append.size)
         transaction.number = number
         writer.frontier.add_prepare(prepare)
+        writer.frontier.hold_ids(prepare, holds_ids)
 
     def relocate_oldest(self) -> bool:
         """Relocate the oldest undecided transaction if it is too old; return whether it was."""

@@ -160,7 +160,46 @@ def append_of(topic: str, producer: str, contents: Contents) -> Append:
     return Append(runs)
 
 
-def receipts_of(published: Iterable[Record | Receipt]) -> list[Receipt]:
+class FirstSent:
+    """A message that has taken an id: a number in a run, which may get its place later."""
+
+    __slots__ = ("number", "run")
+
+    def __init__(self, run: Run, number: int) -> None:
+        self.run = run
+        self.number = number
+
+    def receipt(self) -> Receipt:
+        """Return the receipt of that message."""
+        return one_of(receipt_of(self.run), self.number)
+
+
+LeftOut = Receipt | tuple[int, int]
+"""What a prepare has left out: the receipt of the first message, or, if that is part of the same
+transaction, the number of its record and its number in that record."""
+
+
+def with_left_out(receipts: list[Receipt], left_out: Iterable[LeftOut]) -> list[Receipt]:
+    """Return the receipts of a commit, and after them those of what its prepare has left out."""
+    more = []
+    for each in left_out:
+        if isinstance(each, Receipt):
+            more.append(each)
+        else:
+            record, number = each
+            more.append(one_of(receipts[record], number))
+    return receipts + more
+
+
+def one_of(receipt: Receipt, number: int) -> Receipt:
+    """Return the receipt of one message of those of `receipt`."""
+    if isinstance(receipt, DelayedReceipt):
+        where = receipt.topic, receipt.queue, None, receipt.position
+        return DelayedReceipt(*where, 1, receipt.due_us)
+    return Receipt(receipt.topic, receipt.queue, receipt.offset + number, receipt.position)
+
+
+def receipts_of(published: Iterable[Record | Receipt | FirstSent]) -> list[Receipt]:
     """Return a Receipt for each run; those that were read from the journal are made already."""
     receipts = []
     for each in published:
@@ -168,6 +207,8 @@ def receipts_of(published: Iterable[Record | Receipt]) -> list[Receipt]:
             receipts.append(receipt_of(each))
         elif isinstance(each, Receipt):
             receipts.append(each)
+        elif isinstance(each, FirstSent):
+            receipts.append(each.receipt())
     return receipts
 
 

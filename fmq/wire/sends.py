@@ -52,6 +52,12 @@ def encode_sent(receipts: Iterable[tuple[int, int, int, int, int]]) -> bytes:
     return b"".join([SENT.pack(*each) for each in receipts])
 
 
+def sent_as(receipt: Receipt) -> tuple[int, int, int, int, int]:
+    """Return what an answer says of a receipt."""
+    due_us = receipt.due_us if isinstance(receipt, DelayedReceipt) else 0
+    return receipt.queue, receipt.offset or 0, receipt.position, receipt.count, due_us
+
+
 def decode_sent(topic: str, payload: bytes) -> list[Receipt]:
     """Return the receipts of an answer."""
     return [

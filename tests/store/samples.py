@@ -12,6 +12,7 @@ from fmq.message import Message
 from fmq.store.content import Content, encode_messages
 from fmq.store.encoding import encode, size_of
 from fmq.store.extension import decode_extension, encode_extension
+from fmq.store.id_table import TakenId, table_of
 from fmq.store.kinds import (
     AckRange,
     Acks,
@@ -19,6 +20,7 @@ from fmq.store.kinds import (
     Changed,
     ChangeKind,
     Decided,
+    IdsKept,
     Kind,
     MarkChange,
     Marks,
@@ -33,6 +35,7 @@ from fmq.store.kinds import (
 from fmq.store.record import FIRST, LAST
 from fmq.store.timing import Timing, with_timing
 
+APART = {"content", "id_keys"}  # made of the bytes when they are asked for
 STORE = bytes(range(16))
 SEED = zlib.crc32(STORE)
 POSITION = 4096
@@ -102,6 +105,8 @@ def examples() -> dict[str, Record]:
     tries = TriedRange("pack ä", "orders", 3, 5, 9, 2, 1_800), TriedRange("g", "t", 0, 0, 1, 1)
     records["TRIED"] = Tried(tries, 1_700)
     records["STATE"] = Carryover(b'{"floor": 64}', 1_700)
+    row = TakenId(1 << 127 | 77, "orders ä", 3, 41, 1 << 40, 1_600)
+    records["IDS"] = IdsKept(table_of(0, [row, row._replace(topic="t")]).encode(), 1_700)
     records["TOPIC"] = TopicMade("orders ß", 12, 1_700)
     return records
 
@@ -121,7 +126,7 @@ def encoded(record: Record, durable_to: int = 64, seed: int = SEED) -> bytes:
 
 def fields(record: Record) -> dict[str, Any]:
     """What a record says, to be compared with what another says."""
-    said = {name: getattr(record, name) for name in type(record).__slots__ if name != "content"}
+    said = {name: getattr(record, name) for name in type(record).__slots__ if name not in APART}
     return said | {"kind": record.kind}
 
 
@@ -253,6 +258,7 @@ plain_records: st.SearchStrategy[Record] = st.one_of(
         times,
     ),
     st.builds(Carryover, st.binary(max_size=200), times),
+    st.builds(IdsKept, st.binary(max_size=200), times),
     st.builds(TopicMade, texts(), u16, times),
 )
 

@@ -1,0 +1,248 @@
+"""Sending once: a message whose id is taken is left out, and has the place of the first one.
+
+An id is taken by the message that is published with it, once for a topic, as long as the window has
+it (id_window.py). An undecided transaction holds the ids of its messages: it takes them when it is
+committed, and frees them when it is rolled back.
+
+All that is looked up is what was planned before. So the first message is durable no later than the
+call that finds it: the journal is written in the order of the plans.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from fmq.errors import MessageIdUndecided
+from fmq.message import DelayedReceipt, Origin, Receipt
+from fmq.store.batch import messages_of
+from fmq.store.catalog import Catalog
+from fmq.store.columns import Columns
+from fmq.store.content import Content, encode_messages
+from fmq.store.extension import extension_of, request_in
+from fmq.store.extras import Extras
+from fmq.store.id_table import WAITS, IdTable, TakenId, id_keys_of
+from fmq.store.journal import Append, measure
+from fmq.store.kinds import Record, Run
+from fmq.store.timing import timing_in, with_timing
+from fmq.tx.id_window import IdWindow
+from fmq.tx.sender import FirstSent, LeftOut
+from fmq.tx.writer import Writer
+
+
+class Admitted(NamedTuple):
+    """What is left of some runs, which messages were sent before, and which take their ids now."""
+
+    runs: list[Run]
+    left_out: list[FirstSent | Receipt]
+    takes: list[FirstSent]
+
+
+class MessageIds:
+    """Looks after the ids of the messages that one engine sends."""
+
+    def __init__(self, writer: Writer, catalog: Catalog) -> None:
+        self._writer = writer
+        self._ledger = writer.ledger
+        self._frontier = writer.frontier
+        self._catalog = catalog
+        self._loading = threading.Lock()
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def planner(self, append: Append) -> Callable[[Append], None]:
+        """Return the plan of an append of MESSAGEs: one that looks at ids, if there are any."""
+        if self.has_ids(append.records):
+            return self._send
+        return self._writer.send
+
+    def has_ids(self, records: Iterable[Record]) -> bool:
+        """Return whether a message of `records` has an id; then the window is loaded. Without the
+        lock.
+        """
+        for record in records:
+            if type(record) is Run and record.extension and id_keys_of(record):
+                self.load()
+                return True
+        return False
+
+    def _send(self, append: Append) -> None:
+        """Plan an append that belongs to no transaction. Under the lock."""
+        runs, left_out, _ = self.admit(append.records)
+        if left_out:
+            append.records, append.size, append.left_out = runs, measure(runs), left_out
+        if runs:
+            self._writer.send(append)
+            self._frontier.take_ids(runs)
+
+    def leave_out(self, append: Append, make: Callable[[list[Run]], list[Record]]) -> Sequence[Run]:
+        """Leave out of the append of a transaction what was sent before; return the runs that it
+        has now, if they have ids. `make` makes its records of other runs. Under the lock, before
+        the append is placed.
+        """
+        runs = [each for each in append.records if type(each) is Run]
+        if not any(each.extension and id_keys_of(each) for each in runs):
+            return ()
+        left, left_out, _ = self.admit(runs)
+        if left_out:
+            records = make(left)
+            append.records, append.size, append.left_out = records, measure(records), left_out
+        return left
+
+    def admit(self, runs: Sequence[Run]) -> Admitted:
+        """Return `runs` without the messages whose ids are taken. Under the lock, before a plan.
+
+        Raises MessageIdUndecided if an undecided transaction holds an id.
+        """
+        admitted: list[Run] = []
+        left_out: list[FirstSent | Receipt] = []
+        mine: dict[int, FirstSent] = {}
+        for run in runs:
+            out: set[int] = set()
+            takes: list[FirstSent] = []
+            for number, key in id_keys_of(run):
+                first = mine.get(key) or self._first_sent(run, number, key)
+                if first is None:
+                    mine[key] = FirstSent(run, number)
+                    takes.append(mine[key])
+                else:
+                    left_out.append(first)
+                    out.add(number)
+            if out:
+                run = self._without(run, out, takes)
+            if run.count:
+                admitted.append(run)
+        return Admitted(admitted, left_out, [*mine.values()])
+
+    def _first_sent(self, run: Run, number: int, key: int) -> FirstSent | Receipt | None:
+        """Return where the message is that has taken the id; None if none has."""
+        planned = self._frontier.ids.get(key)
+        if planned is not None:
+            return FirstSent(*planned)
+        holder = self._frontier.holder_of_id(key)
+        if holder is not None:
+            (message_id,) = Extras(run.extension, run.count).ids(number, number + 1) or ("",)
+            raise MessageIdUndecided(message_id or "", run.topic, holder)
+        found = self._find(run.topic, key)
+        if found is None:
+            return None
+        return _receipt(found)
+
+    def _find(self, topic: str, key: int) -> TakenId | None:
+        if self._frontier.is_deleting(topic):
+            return None
+        window = self._ledger.id_window
+        assert window is not None, "loaded before the plan"
+        deleted = self._ledger.deleted.get(topic, 0)
+        return window.find(key, deleted, self._writer.now_us())
+
+    def _without(self, run: Run, out: set[int], takes: Iterable[FirstSent]) -> Run:
+        """Return `run` without the messages of these numbers, and let `takes` name the new one."""
+        assert run.content is not None
+        content = run.content
+        if len(out) == run.count:
+            content = Content(0, 0, b"", b"", 0, 0)
+        else:
+            stored = content.columns, content.bodies, content.raw_bytes, content.extension
+            columns = Columns(content.count, content.flags, *stored)
+            messages = messages_of(columns, columns.bodies(), NOWHERE, 0, 0)
+            left = [each for number, each in enumerate(messages) if number not in out]
+            content = encode_messages(left, self._writer.options.compress_bytes_min)
+        new = Run(run.kind, run.topic, run.queue, 0, content.count, 0, run.tx, run.tx_id)
+        new.producer, new.content, new.raw_bytes = run.producer, content, content.raw_bytes
+        new.bodies_crc, new.columns_crc = content.bodies_crc, content.columns_crc()
+        if (timing := timing_in(run.extension)) is not None:
+            content.extension = with_timing(content.extension, timing)
+            new.columns_crc = content.columns_crc()
+        new.extension, request = content.extension, request_in(run.extension)
+        if request is not None:
+            new.extension = extension_of(request, content.extension)
+        for each in takes:
+            each.run, each.number = new, each.number - sum(1 for n in out if n < each.number)
+        return new
+
+    def sent_before(self, runs: Iterable[Run], positions: set[int]) -> list[Receipt]:
+        """Return the receipts of those messages that a call has left out, when a client repeats
+        it: it published the records at `positions`.
+        """
+        found: list[Receipt] = []
+        runs = [each for each in runs if id_keys_of(each)]
+        if not self.has_ids(runs):
+            return found
+        with self._writer.commit_queue.lock:
+            met: set[int] = set()
+            for run in runs:
+                for _, key in id_keys_of(run):
+                    first = self._find(run.topic, key)
+                    if first is not None and (key in met or first.position not in positions):
+                        found.append(_receipt(first))
+                    met.add(key)
+        return found
+
+    # --- loading the window ---------------------------------------------------------------------
+
+    def load(self) -> IdWindow:
+        """Return the window; make it of the indexes if this is the first call. Without the lock.
+
+        Raises Damaged or Unreadable if a segment cannot be read that may hold ids of the window.
+        """
+        window = self._ledger.id_window
+        if window is not None:
+            return window
+        with self._loading:
+            while (window := self._ledger.id_window) is None:
+                self._load()
+            return window
+
+    def _load(self) -> None:
+        """Make the window, unless segments were sealed or dropped meanwhile."""
+        ledger, options = self._ledger, self._writer.options
+        lock = self._writer.commit_queue.lock
+        with lock:
+            bases = self._catalog.bases()
+            own = sum(index.ids.own for index in (*ledger.sealed, ledger.index))
+        seconds = options.message_id_seconds
+        older: list[IdTable] = []
+        for base in reversed(bases):
+            if own >= options.message_ids_kept:
+                break
+            try:
+                table = self._catalog.ids(base)
+            except FileNotFoundError:
+                break  # retention has dropped it
+            own += table.own
+            older.append(table)
+            age_us = self._writer.clock.time_us() - table.newest_us
+            if len(table) and age_us > seconds * 1_000_000:
+                break  # those in older segments are older
+        with lock:
+            if self._catalog.bases() == bases:
+                newer = [index.ids for index in (*ledger.sealed, ledger.index)]
+                tables = [*reversed(older), *newer]
+                ledger.id_window = IdWindow(tables, options.message_ids_kept, seconds)
+
+
+def _receipt(taken: TakenId) -> Receipt:
+    """Return the receipt of a message by the row of its id."""
+    if taken.offset < WAITS:
+        return Receipt(taken.topic, taken.queue, taken.offset, taken.position)
+    due_us = taken.offset ^ WAITS
+    return DelayedReceipt(taken.topic, taken.queue, None, taken.position, 1, due_us)
+
+
+def in_prepared(left_out: Sequence[FirstSent | Receipt], runs: Sequence[Run]) -> list[LeftOut]:
+    """Return the receipts of what a prepare has left out. What repeats another message of the same
+    transaction has none before the commit: name the record of that one and the number in it.
+    """
+    found: list[LeftOut] = []
+    for each in left_out:
+        if isinstance(each, FirstSent):
+            mine = [number for number, run in enumerate(runs) if run is each.run]
+            found.append((mine[0], each.number) if mine else each.receipt())
+        else:
+            found.append(each)
+    return found
+
+
+NOWHERE = Origin("", 0, 0, 0, None, None)
