@@ -26,6 +26,7 @@ from fmq.consume.group import Group
 from fmq.consume.membership import check_member
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
+from fmq.consume.unread import messages_of
 from fmq.disk import Directory
 from fmq.errors import BadOption, Closed, FmqError, Forked, Nested, StorageError
 from fmq.feedback.answers import Answer, Checker, check_callable
@@ -56,7 +57,14 @@ from fmq.store.committer import Committer
 from fmq.store.section import is_mine
 from fmq.tx.due import check_due, timing_of
 from fmq.tx.messages import read_in_batches
-from fmq.tx.names import check_count, check_place, check_seconds, check_text
+from fmq.tx.names import (
+    check_count,
+    check_marks,
+    check_place,
+    check_seconds,
+    check_text,
+    check_texts,
+)
 from fmq.tx.sender import receipts_of
 from fmq.tx.transaction import Transaction
 
@@ -498,6 +506,22 @@ class Engine:
         """Return the mark that a committed transaction has set under `name`; None without one."""
         self._enter()
         return self._parts.messages.mark(check_text("mark", name))
+
+    def marks(self, *names: str, prefix: str | None = None) -> dict[str, Mark]:
+        """Return those of the marks `names` that are set, and all whose name begins with `prefix`,
+        as they are at one instant.
+        """
+        self._enter()
+        return self._parts.messages.marks(*check_marks(names, prefix))
+
+    def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
+        """Return messages that `group` has not acked, at most `limit`, the oldest first. Nothing is
+        taken: another member may have them in hand.
+        """
+        self._enter()
+        limit = check_count("limit", limit)
+        ranges = self._parts.messages.unacked(*check_texts(group, topic), limit)
+        return messages_of(ranges, topic, limit, self.read)
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, with their offsets at this instant."""

@@ -36,7 +36,7 @@ from fmq.shutdown import forget, refusals_of_close, remember
 from fmq.store.batch import Batch
 from fmq.store.reader import Reader
 from fmq.tx.messages import Messages, read_in_batches
-from fmq.tx.names import check_place, check_seconds, check_text, check_tx_id
+from fmq.tx.names import check_marks, check_place, check_seconds, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
 
 T = TypeVar("T")
@@ -175,6 +175,15 @@ class ReadOnlyEngine:
         self.refresh()
         self._check_whole()
         return self._messages.mark(name)
+
+    def marks(self, *names: str, prefix: str | None = None) -> dict[str, Mark]:
+        """Return those of the marks `names` that are set, and all whose name begins with `prefix`,
+        as they are at one instant.
+        """
+        wanted = check_marks(names, prefix)
+        self.refresh()
+        self._check_whole()
+        return self._messages.marks(*wanted)
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, with their offsets.

@@ -291,6 +291,20 @@ class AsyncEngine:
         found: Mark | None = await self._run(self._engine.mark, name)
         return found
 
+    async def marks(self, *names: str, prefix: str | None = None) -> dict[str, Mark]:
+        """Return those of the marks `names` that are set, and all whose name begins with `prefix`,
+        as they are at one instant.
+        """
+        found: dict[str, Mark] = await self._run(self._engine.marks, *names, prefix=prefix)
+        return found
+
+    async def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
+        """Return messages that `group` has not acked, at most `limit`, the oldest first. Nothing is
+        taken: another member may have them in hand.
+        """
+        found: list[Message] = await self._run(self._engine.unread, group, topic, limit=limit)
+        return found
+
     async def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, with their offsets at this instant."""
         found: list[QueueInfo] = await self._run(self._engine.queues, topic)

@@ -19,6 +19,7 @@ from fmq.consume.group import Group
 from fmq.consume.membership import check_member
 from fmq.consume.sieve import text_of
 from fmq.consume.topic import TopicHandle
+from fmq.consume.unread import messages_of
 from fmq.errors import Closed, FmqError, Forked
 from fmq.feedback.answers import Answer, Checker, check_callable
 from fmq.feedback.checkers import Checkers
@@ -43,9 +44,12 @@ from fmq.tx.due import check_due, timing_of
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import (
+    check_count,
+    check_marks,
     check_place,
     check_seconds,
     check_text,
+    check_texts,
 )
 from fmq.tx.router import Router
 from fmq.tx.sender import Contents, Sender
@@ -420,6 +424,21 @@ class RemoteEngine:
         """Return the mark that a committed transaction has set under `name`; None without one."""
         found: Mark | None = self._link.call("mark", check_text("mark", name))
         return found
+
+    def marks(self, *names: str, prefix: str | None = None) -> dict[str, Mark]:
+        """Return those of the marks `names` that are set, and all whose name begins with `prefix`,
+        as they are at one instant.
+        """
+        found: dict[str, Mark] = self._link.call("marks", *check_marks(names, prefix))
+        return found
+
+    def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
+        """Return messages that `group` has not acked, at most `limit`, the oldest first. Nothing is
+        taken: another member may have them in hand.
+        """
+        limit = check_count("limit", limit)
+        ranges = self._link.call("unacked", *check_texts(group, topic), limit)
+        return messages_of(ranges, topic, limit, self.read)
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, with their offsets at this instant."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fmq.feedback.question import Question
 from fmq.message import Receipt
 from fmq.server.host import Host
+from fmq.tx.names import check_count, check_texts
 
 Call = Callable[..., object]
 
@@ -115,6 +116,15 @@ def _purge_dead(host: Host, group: str, numbers: list[int] | None, before_us: in
     return host.parts.burying.purge(group, numbers, before_us, or_gone=True)
 
 
+def _marks(host: Host, names: list[str], prefix: str | None) -> object:
+    return host.engine.marks(*names, prefix=prefix)
+
+
+def _unacked(host: Host, group: str, topic: str, limit: int) -> object:
+    what = *check_texts(group, topic), check_count("limit", limit)
+    return host.parts.messages.unacked(*what)
+
+
 CALLS: dict[str, Call] = {
     **{
         name: _of_engine(name)
@@ -136,6 +146,7 @@ CALLS: dict[str, Call] = {
     "page_of_dead": lambda host, *args: host.parts.burying.page(*args),
     "purge_dead": _purge_dead,
     "replay_dead": _replay_dead,
+    "marks": _marks,
     "members_of": _members_of,
     "give_way": lambda host: host.give_way(),
     "commit_prepared": _commit_prepared,
@@ -144,4 +155,5 @@ CALLS: dict[str, Call] = {
     "prepared": _prepared,
     "queues_of": _queues_of,
     "roll_back_prepared": _roll_back_prepared,
+    "unacked": _unacked,
 }

@@ -6,7 +6,7 @@ the lock. All other indexes, and all bytes of messages, are read outside of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from threading import Lock, RLock
 
@@ -247,6 +247,32 @@ class Messages:
         """Return the mark under `name`; None without one."""
         with self.lock:
             return self.ledger.marks.get(name)
+
+    def marks(self, names: Iterable[str], prefix: str | None) -> dict[str, Mark]:
+        """Return the marks of `names` and those whose name begins with `prefix`, at one instant."""
+        with self.lock:
+            marks = self.ledger.marks
+            found = {name: marks[name] for name in names if name in marks}
+            if prefix is not None:
+                found |= {name: mark for name, mark in marks.items() if name.startswith(prefix)}
+        return found
+
+    def unacked(self, group: str, topic: str, limit: int) -> list[list[int]]:
+        """Return ranges of messages that a group has not acked, each as queue, first and end: the
+        oldest of each queue, up to `limit` messages.
+        """
+        found: list[list[int]] = []
+        with self.lock:
+            known = self.ledger.topics.get(topic)
+            for queue in () if known is None else known.queues:
+                key = group, topic, queue.number
+                acked, left = self.ledger.acked.get(key) or AckSet(queue.first), limit
+                for first, end in acked.gaps(queue.first, queue.next):
+                    if left <= 0:
+                        break
+                    found.append([queue.number, first, min(end, first + left)])
+                    left -= end - first
+        return found
 
     def queues(self, topic: str | None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, as they are at one instant."""

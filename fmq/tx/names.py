@@ -28,6 +28,17 @@ def check_text(what: str, text: str) -> str:
     raise no_text(what, text)
 
 
+def check_texts(group: str, topic: str) -> tuple[str, str]:
+    """Return a group and a topic, which nothing may have; raise TypeError."""
+    return check_text("group", group), check_text("topic", topic)
+
+
+def check_marks(names: Iterable[str], prefix: str | None) -> tuple[list[str], str | None]:
+    """Return the names of marks, and what others begin with; raise TypeError."""
+    names = [check_text("mark", name) for name in names]
+    return names, None if prefix is None else check_text("prefix", prefix)
+
+
 def check_producer(producer: str) -> str:
     """Return `producer`, which may be empty; raise TypeError or BadName."""
     return check_name("producer", producer) if check_text("producer", producer) else ""

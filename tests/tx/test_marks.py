@@ -212,3 +212,19 @@ def test_carried_marks_of_another_shape_are_refused(mark: object) -> None:
     state = {"floor": 0, "last_us": 0, "topics": {}, "acks": [], "marks": {"a": mark}}
     with pytest.raises(ValueError):  # noqa: PT011
         check_carried(json.loads(json.dumps(state)))
+
+
+def test_several_marks_are_read_at_once() -> None:
+    disk = CrashDisk()
+    with opened(disk) as engine:
+        with engine.transaction() as tx:
+            for name in ("a/1", "a/2", "b"):
+                tx.mark(name, 7)
+        assert engine.marks() == {}
+        assert engine.marks("b", "c") == {"b": Mark(7)}
+        assert set(engine.marks("b", prefix="a/")) == {"a/1", "a/2", "b"}
+        assert set(engine.marks(prefix="")) == {"a/1", "a/2", "b"}
+        with pytest.raises(TypeError):
+            engine.marks(prefix=b"a")  # type: ignore[arg-type]
+    with fmq.open("data", read_only=True, disk=disk) as reader:
+        assert set(reader.marks(prefix="a/")) == {"a/1", "a/2"}
