@@ -92,7 +92,7 @@ DOOR_OF = {
     **dict.fromkeys(["os", "fcntl"], ("fmq.posix", "fmq.processes", "fmq.network")),
     "time": ("fmq.clock",),
 }
-NEEDS_NO_DOOR = {"fmq.cli", "fmq.testing", "fmq.spark", "fmq.export"}
+NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.testing", "fmq.spark", "fmq.export"}
 
 # Too slow or too much for everybody who writes `import fmq`.
 NOT_LOADED_BY_FMQ = {
