@@ -14,7 +14,7 @@ from fmq.aio.consumer import AsyncConsumer
 from fmq.aio.delivery import AsyncDelivery, AsyncDeliveryBatch
 from fmq.aio.engine import AsyncEngine
 from fmq.aio.handles import AsyncFeedback, AsyncGroup, AsyncTopic
-from fmq.aio.opening import of, open
+from fmq.aio.opening import connect, of, open
 from fmq.aio.transaction import AsyncTransaction
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "AsyncGroup",
     "AsyncTopic",
     "AsyncTransaction",
+    "connect",
     "of",
     "open",
 ]

@@ -10,11 +10,14 @@ from functools import partial
 from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import Any
+from weakref import WeakSet
 
 from fmq.aio.calls import end_of, written
 from fmq.aio.consumer import AsyncConsumer
 from fmq.aio.handles import AsyncFeedback, AsyncGroup, AsyncTopic
 from fmq.aio.local import LocalSide
+from fmq.aio.remote import RemoteSide
+from fmq.aio.threads import Threads
 from fmq.aio.transaction import AsyncTransaction
 from fmq.allocation import Strategy
 from fmq.consume.changing import At
@@ -24,7 +27,10 @@ from fmq.errors import WrongState
 from fmq.filters import Filter
 from fmq.message import Body, Decision, Mark, Message, Receipt
 from fmq.options import Options
+from fmq.posix import after_fork_in_child
 from fmq.processes import new_member
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.remote.unconnected import UnconnectedEngine
 from fmq.results import GroupInfo, Outcome, QueueInfo, Settled, UndecidedTransaction
 from fmq.server.serving import Serving
 from fmq.stats import Stats
@@ -40,6 +46,7 @@ class AsyncEngine:
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
+        self._is_met = not isinstance(engine, UnconnectedEngine)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._made: Any = None
 
@@ -56,11 +63,27 @@ class AsyncEngine:
                 "this object belongs to another event loop, which is not closed. Nothing was "
                 "changed; fmq.aio.of(...) gives each loop its own, of the same engine."
             )
-        self._made = LocalSide(self._engine, loop)
+        is_remote = isinstance(self._engine, RemoteEngine)
+        self._made = (RemoteSide if is_remote else LocalSide)(self._engine, loop)
         self._loop = loop
+        _faces.add(self)
 
-    async def _run(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        return await self._side.threads.run(function, *args, **named)
+    async def _met(self) -> Any:
+        """Return the same as `_side`, and connect before, in a thread, if that was put off."""
+        if not self._is_met:
+            threads = Threads(asyncio.get_running_loop())
+            await threads.long(self._engine._begin)
+            self._is_met = True
+        return self._side
+
+    async def _run(self, call: Callable[[Any], Any]) -> Any:
+        """Return what `call` does with the engine, in a thread."""
+        side = await self._met()
+        return await side.threads.run(call, self._engine)
+
+    def _forked(self) -> None:
+        """Know no loop in the child of a fork."""
+        self._loop = self._made = None
 
     # --- sending --------------------------------------------------------------------------------
 
@@ -74,13 +97,18 @@ class AsyncEngine:
         headers: Mapping[str, str] | None = None,
         queue: int | None = None,
         producer: str | None = None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
         sync: bool | None = None,
     ) -> Receipt:
         """Append one message. It is durable and visible on return.
 
         All that the coroutines of a loop send in one of its turns shares one sync.
         """
-        call = self._side.send(topic, body, key, tag, headers, queue, producer, sync)
+        side = self._side if self._is_met else await self._met()
+        extras = message_id, priority, expires_at
+        call = side.send(topic, body, key, tag, headers, queue, producer, sync, *extras)
         try:
             return await call.future  # type: ignore[no-any-return]
         except CancelledError as cancelled:
@@ -97,7 +125,8 @@ class AsyncEngine:
         sync: bool | None = None,
     ) -> list[Receipt]:
         """Append bodies or Messages, all or none of them. Return one receipt for each record."""
-        call = self._side.send_many(topic, bodies, queue, producer, sync)
+        side = self._side if self._is_met else await self._met()
+        call = side.send_many(topic, bodies, queue, producer, sync)
         if call is None:
             return []
         try:
@@ -121,24 +150,23 @@ class AsyncEngine:
         With `bind`, a connection of asyncio to the user's database, both commit, or neither does.
         A `tx_id` is held from the beginning of the block on, or from `await` or the first step.
         """
-        side, engine = self._side, self._engine
+        side = self._side
+        side.check()
         if bind is not None:
-            return engine.transaction(
+            return self._engine.transaction(
                 tx_id=tx_id, producer=producer, check_after=check_after, bind=bind
             )
-        side.check()
-        takes_id = tx_id is not None
-        tx = engine._manager.begin(tx_id, producer, check_after, takes_id=False)
-        return AsyncTransaction(side, tx, takes_id=takes_id)
+        tx = side.begin(tx_id, producer, check_after)
+        return AsyncTransaction(side, tx, takes_id=tx_id is not None)
 
     async def outcome(self, tx_id: str) -> Outcome:
         """Return whether a transaction is undecided, committed or rolled back, and why."""
-        found: Outcome = await self._run(self._engine.outcome, tx_id)
+        found: Outcome = await self._run(lambda engine: engine.outcome(tx_id))
         return found
 
     async def undecided(self) -> list[UndecidedTransaction]:
         """Return the sealed transactions that wait for their decision, the oldest first."""
-        found: list[UndecidedTransaction] = await self._run(self._engine.undecided)
+        found: list[UndecidedTransaction] = await self._run(lambda engine: engine.undecided())
         return found
 
     async def decide(
@@ -153,7 +181,7 @@ class AsyncEngine:
     ) -> Outcome:
         """Commit or roll back an undecided transaction, in its producer's place."""
         named = {"reason": reason, "decided_by": decided_by, "seal": seal, "sync": sync}
-        found: Outcome = await self._run(self._engine.decide, tx_id, decision, **named)
+        found: Outcome = await self._run(lambda engine: engine.decide(tx_id, decision, **named))
         return found
 
     @property
@@ -177,7 +205,8 @@ class AsyncEngine:
 
     async def settle(self, *, timeout: float = 30.0) -> Settled:
         """Ask the registered checkers about all that is undecided now. Return what came of it."""
-        found: Settled = await self._side.threads.long(self._engine.settle, timeout=timeout)
+        side = await self._met()
+        found: Settled = await side.threads.long(self._engine.settle, timeout=timeout)
         return found
 
     async def send_in_transaction(
@@ -194,7 +223,7 @@ class AsyncEngine:
         `local` returns "commit", "rollback" or "unknown". A thread calls it; one that is a
         coroutine function runs on this loop. If it raises, the checker is asked later.
         """
-        side = self._side
+        side = await self._met()
         call = _on_loop(side.loop, local) if iscoroutinefunction(local) else local
         names = {"producer": producer, "tx_id": tx_id, "check_after": check_after}
         send = partial(self._engine.send_in_transaction, messages, call, **names)
@@ -207,7 +236,9 @@ class AsyncEngine:
         self, topic: str, *, queue: int = 0, offset: int = 0, limit: int = 100, timeout: float = 0.0
     ) -> list[Message]:
         """Return the messages of `queue` from `offset`, at most `limit`; wait `timeout` seconds."""
-        return await self._side.read(topic, queue, offset, limit, timeout)  # type: ignore[no-any-return]
+        side = await self._met()
+        found: list[Message] = await side.read(topic, queue, offset, limit, timeout)
+        return found
 
     async def read_batch(
         self,
@@ -219,7 +250,8 @@ class AsyncEngine:
         timeout: float = 0.0,
     ) -> Batch | None:
         """Return the same as one Batch, which has the bodies; None if there are no messages."""
-        found: Batch | None = await self._side.read_batch(topic, queue, offset, limit, timeout)
+        side = await self._met()
+        found: Batch | None = await side.read_batch(topic, queue, offset, limit, timeout)
         return found
 
     def consumer(
@@ -264,31 +296,34 @@ class AsyncEngine:
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None
     ) -> AsyncTopic:
         """Make a topic before its first message, once: else TopicExists is raised."""
-        make = partial(self._engine.create_topic, queues=queues, retain_seconds=retain_seconds)
-        return AsyncTopic(self._side, await self._run(make, name))
+        named = {"queues": queues, "retain_seconds": retain_seconds}
+        topic = await self._run(lambda engine: engine.create_topic(name, **named))
+        return AsyncTopic(self._side, topic)
 
     async def topic(self, name: str) -> AsyncTopic:
         """Return a topic, to look at it or to change it; raise UnknownTopic."""
-        return AsyncTopic(self._side, await self._run(self._engine.topic, name))
+        topic = await self._run(lambda engine: engine.topic(name))
+        return AsyncTopic(self._side, topic)
 
     async def create_group(
         self, name: str, topic: str, *, at: At = "earliest", filter: Filter | None = None
     ) -> None:
         """Make a group of `topic` before its first consumer, once: else GroupExists is raised."""
-        await self._run(self._engine.create_group, name, topic, at=at, filter=filter)
+        await self._run(lambda engine: engine.create_group(name, topic, at=at, filter=filter))
 
     async def group(self, name: str) -> AsyncGroup:
         """Return a group, to look at it, or to move or delete it; raise UnknownGroup."""
-        return AsyncGroup(self._side, await self._run(self._engine.group, name))
+        group = await self._run(lambda engine: engine.group(name))
+        return AsyncGroup(self._side, group)
 
     async def offset_at(self, topic: str, queue: int, time: datetime) -> int:
         """Return the offset of the first message of a queue that was sent at `time` or later."""
-        found: int = await self._run(self._engine.offset_at, topic, queue, time)
+        found: int = await self._run(lambda engine: engine.offset_at(topic, queue, time))
         return found
 
     async def mark(self, name: str) -> Mark | None:
         """Return the mark that a committed transaction has set under `name`; None without one."""
-        found: Mark | None = await self._run(self._engine.mark, name)
+        found: Mark | None = await self._run(lambda engine: engine.mark(name))
         return found
 
     async def marks(self, *names: str, prefix: str | None = None) -> dict[str, Mark]:
@@ -307,12 +342,12 @@ class AsyncEngine:
 
     async def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return all queues, or those of one topic, with their offsets at this instant."""
-        found: list[QueueInfo] = await self._run(self._engine.queues, topic)
+        found: list[QueueInfo] = await self._run(lambda engine: engine.queues(topic))
         return found
 
     async def groups(self, group: str | None = None) -> list[GroupInfo]:
         """Return how far each group is, or one group, in each queue it has taken from."""
-        found: list[GroupInfo] = await self._run(self._engine.groups, group)
+        found: list[GroupInfo] = await self._run(lambda engine: engine.groups(group))
         return found
 
     # --- the engine itself ----------------------------------------------------------------------
@@ -330,11 +365,11 @@ class AsyncEngine:
 
     async def sync(self) -> None:
         """Make everything sent so far durable, whatever the sync mode."""
-        await self._run(self._engine.sync)
+        await self._run(lambda engine: engine.sync())
 
     async def checkpoint(self) -> None:
         """Write a checkpoint, from which recovery can start."""
-        await self._run(self._engine.checkpoint)
+        await self._run(lambda engine: engine.checkpoint())
 
     async def serve(
         self,
@@ -348,19 +383,23 @@ class AsyncEngine:
         """Let other processes use the directory, by `fmq.connect`, until what this returns, or the
         engine, is closed. A thread serves them.
         """
-        serve = partial(self._engine.serve, tcp=tcp, token_file=token_file, tls_cert=tls_cert)
-        found: Serving = await self._run(serve, tls_key=tls_key, sockets=sockets)
+        named = {"tcp": tcp, "token_file": token_file, "tls_cert": tls_cert, "tls_key": tls_key}
+        found: Serving = await self._run(lambda engine: engine.serve(**named, sockets=sockets))
         return found
 
     async def stats(self) -> Stats:
         """Return a snapshot of the engine."""
-        found: Stats = await self._run(self._engine.stats)
+        found: Stats = await self._run(lambda engine: engine.stats())
         return found
 
     async def close(self) -> None:
         """Wait for what is on its way, and close the engine. Calls that wait get Closed."""
+        if not self._is_met:
+            self._engine.close()
+            return
         side = self._side
         await side.drain()
+        side.end()
         await side.threads.long(self._engine.close)
         side.threads.stop()
 
@@ -377,6 +416,17 @@ class AsyncEngine:
 
     def __repr__(self) -> str:
         return f"<fmq.aio of {self._engine!r}>"
+
+
+_faces: WeakSet[AsyncEngine] = WeakSet()
+
+
+def _after_fork() -> None:
+    for face in [*_faces]:
+        face._forked()
+
+
+after_fork_in_child(_after_fork)
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,8 +10,10 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from fmq.aio.calls import Call
+from fmq.aio.orders import AioOrder
+from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
-from fmq.aio.turn import AioOrder, AioTurn
+from fmq.aio.turn import AioTurn
 from fmq.consume.consumer import Consumer
 from fmq.consume.delivery import Delivery, DeliveryBatch
 from fmq.engine import Engine
@@ -20,10 +22,11 @@ from fmq.message import Body, Message
 from fmq.server.waiting import Waiting
 from fmq.store.batch import Batch
 from fmq.store.content import as_bytes
-from fmq.tx.buffer import TransactionBuffer
+from fmq.tx.buffer import NO_EXTRAS, TransactionBuffer
 from fmq.tx.ledger import Queue
 from fmq.tx.names import check_place, check_seconds
 from fmq.tx.sender import receipts_of
+from fmq.tx.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -45,6 +48,8 @@ class LocalSide:
         self.turn = AioTurn(loop, parts.commit_queue, parts.sender, parts.writer, engine._after)
         self.joining = Lock()  # held by a thread while a consumer joins its group
 
+    routes_late = False
+
     def check(self) -> None:
         """Raise if the engine is closed or has failed."""
         self.engine._check()
@@ -61,6 +66,7 @@ class LocalSide:
         queue: int | None,
         producer: str | None,
         sync: bool | None,
+        *extras: Any,
     ) -> Call:
         """Begin to send one message. Raises what refuses its arguments."""
         engine = self.engine
@@ -69,13 +75,13 @@ class LocalSide:
         if sync is not None:
             self._queue.waits(sync)  # or a TypeError
         sender = self._sender
-        if key is None and tag is None and not headers:
+        if key is None and tag is None and not headers and extras == NO_EXTRAS:
             target = sender.target(topic, None, queue, producer)
             if type(body) is not bytes:
                 body = as_bytes(body)
             sender.check_size(len(body))
             return self.turn.send(target, body, sync)
-        sent = sender.one(topic, body, key, tag, headers, queue, producer)
+        sent = sender.one(topic, body, key, tag, headers, queue, producer, *extras)
         return self.turn.order(
             self._writer.send, sent, lambda: receipts_of(sent.records)[0], sync, sent.size
         )
@@ -132,17 +138,7 @@ class LocalSide:
         self, topic: str, queue: int, offset: int, limit: int, timeout: float
     ) -> list[Message]:
         """Return messages, as `Engine.read` does."""
-        queue, offset, limit = check_place(topic, queue, offset, limit, 0)
-        timeout = check_seconds("timeout", timeout)
-        found: list[Message] = []
-        while len(found) < limit:
-            at = offset + len(found)
-            wait = 0.0 if found else timeout
-            batch = await self.read_batch(topic, queue, at, limit - len(found), wait)
-            if batch is None:
-                break
-            found += batch.messages
-        return found
+        return await read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
 
     async def _find(
         self,
@@ -237,7 +233,7 @@ class LocalSide:
         self._queue.waits(sync)  # or a TypeError
         consumer = delivery._consumer
         acking = consumer._acking(delivery._claim, *delivery._offsets())
-        return self.turn.order(consumer._plan_ack, acking, _nothing, sync)
+        return self.turn.order(consumer._plan_ack, acking, _nothing, sync, is_apart=True)
 
     async def release(self, delivery: Any) -> None:
         """Give a delivery or a batch of them back."""
@@ -248,6 +244,15 @@ class LocalSide:
         consumer.close()
 
     # --- transactions ---------------------------------------------------------------------------
+
+    def begin(
+        self, tx_id: str | None, producer: str | None, check_after: float | None
+    ) -> Transaction:
+        """Return a new transaction, whose id is not held yet."""
+        return self._parts.manager.begin(tx_id, producer, check_after, takes_id=False)
+
+    async def route(self, transaction: TransactionBuffer) -> None:
+        """Do nothing: each message has its queue."""
 
     def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
         """Begin to commit an open transaction; the answer is how to get its receipts."""
@@ -267,11 +272,10 @@ class LocalSide:
 
     async def drain(self) -> None:
         """Wait until all that was ordered is durable."""
-        turn = self.turn
-        while not turn.is_idle:
-            call = Call(self.loop)
-            turn.on_idle = partial(call.settle, None)
-            await call.future
+        await self.turn.drain()
+
+    def end(self) -> None:
+        """Do nothing: the engine needs no loop."""
 
 
 def _never() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from types import TracebackType
@@ -26,8 +27,6 @@ class Opening:
         self._engine: AsyncEngine | None = None
 
     async def _open(self) -> AsyncEngine:
-        import asyncio
-
         threads = Threads(asyncio.get_running_loop())
         try:
             engine = await threads.read(self._opened, lambda engine: engine.close())
@@ -69,6 +68,33 @@ def open(
     """
     named = {"disk": disk, "clock": clock, "background": background, "resolve": resolve}
     return Opening(partial(fmq.open, path, options, timeout=timeout, **named))
+
+
+def connect(
+    path: str | PathLike,
+    options: Options | None = None,
+    *,
+    start: bool = True,
+    retry_for: float = 30.0,
+    clock: Clock | None = None,
+    resolve: Mapping[str, object] | None = None,
+    token_file: str | None = None,
+    tls_ca: str | None = None,
+    lazy: bool = False,
+) -> Any:
+    """Connect to the process that serves the directory at `path`, as `fmq.connect` does.
+
+        async with fmq.aio.connect("shop") as engine: ...
+        engine = await fmq.aio.connect("shop")
+
+    With `lazy` it returns the engine at once, outside of a loop as well, and the engine connects at
+    its first call that is awaited.
+    """
+    named: dict[str, Any] = {"start": start, "retry_for": retry_for, "clock": clock}
+    named |= {"resolve": resolve, "token_file": token_file, "tls_ca": tls_ca}
+    if lazy:
+        return AsyncEngine(fmq.connect(path, options, lazy=True, **named))
+    return Opening(partial(fmq.connect, path, options, **named))
 
 
 def of(engine: Any) -> AsyncEngine:

@@ -29,7 +29,6 @@ class Threads:
         self._loop = loop
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._started = 0
-        self._idle = 0  # threads that wait for a job, less the jobs that wait for a thread
 
     async def run(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
         """Return what `function` does, in a thread. A cancelled call waits for its end."""
@@ -63,11 +62,13 @@ class Threads:
         """
         call = Call(self._loop)
         call.has_begun = True
-        Thread(
-            target=self._job(call, partial(function, *args, **named)), name=NAME, daemon=True
-        ).start()
+        self.alone(self._job(call, partial(function, *args, **named)))
         result: T = await call.future
         return result
+
+    def alone(self, function: Callable[[], object]) -> None:
+        """Call `function`, which raises nothing, in a thread of its own."""
+        Thread(target=function, name=NAME, daemon=True).start()
 
     def soon(self, function: Callable[[], object]) -> None:
         """Call `function` in a thread, and drop what it returns or raises."""
@@ -77,11 +78,9 @@ class Threads:
         call = Call(self._loop)
         call.has_begun = True
         self._jobs.put(self._job(call, function))
-        self._idle -= 1
-        if self._idle < 0 and self._started < READERS:
+        if self._started < READERS:
             self._started += 1
-            self._idle += 1
-            Thread(target=self._work, name=NAME, daemon=True).start()
+            self.alone(self._work)
         return call
 
     def _job(self, call: Call, function: Callable[[], Any]) -> Job:
@@ -94,13 +93,9 @@ class Threads:
             except BaseException as raised:
                 error = raised
             with suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
-                self._loop.call_soon_threadsafe(self._done, call, result, error)
+                self._loop.call_soon_threadsafe(call.settle, result, error)
 
         return job
-
-    def _done(self, call: Call, result: Any, error: BaseException | None) -> None:
-        self._idle += 1
-        call.settle(result, error)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -111,4 +106,4 @@ class Threads:
         """End the threads, once they have done what they were given."""
         for _ in range(self._started):
             self._jobs.put(None)
-        self._started = self._idle = 0
+        self._started = 0

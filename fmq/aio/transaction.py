@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -66,9 +67,13 @@ class AsyncTransaction:
         tag: str | None = None,
         headers: Mapping[str, str] | None = None,
         queue: int | None = None,
+        message_id: str | None = None,
+        priority: int | None = None,
+        expires_at: datetime | None = None,
     ) -> None:
         """Add a message; no reader sees it before commit."""
-        self._tx._buffer.send(topic, body, key, tag, headers, queue)
+        extras = message_id, priority, expires_at
+        self._tx._buffer.send(topic, body, key, tag, headers, queue, *extras)
 
     def send_many(
         self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None
@@ -117,6 +122,8 @@ class AsyncTransaction:
         tx._buffer.require(OPEN, "prepare")
         if self._takes_id:
             await self._take_id()
+        if self._side.routes_late:
+            await self._side.route(tx._buffer)
         await self._step(Phase.PREPARED, lambda: self._side.prepare(tx._buffer))
 
     async def commit(self, *, sync: bool | None = None) -> list[Receipt]:
@@ -135,6 +142,8 @@ class AsyncTransaction:
         tx._manager.waits(sync)  # or a TypeError
         if self._takes_id:
             await self._take_id()
+        if self._side.routes_late:
+            await self._side.route(tx._buffer)
         tx._sync = sync
         tx._receipts = await self._step(
             Phase.COMMITTED, lambda: self._side.commit(tx._buffer, sync)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
@@ -50,9 +50,37 @@ class SocketWire:
 
     def __init__(self, made: socket.socket) -> None:
         self._socket = made
-        self.send = made.sendall
+        self._rest = b""  # that `send_now` could not send
+        self.send: Callable[[bytes], None] = made.sendall
         self.receive = partial(made.recv, RECEIVE_BYTES)
         self.forget = made.close
+        self.fileno = made.fileno
+
+    def _send_after_rest(self, data: bytes) -> None:
+        data, self._rest = self._rest + data, b""
+        self.send = self._socket.sendall
+        self.send(data)
+
+    def send_now(self, data: bytes) -> bool:
+        """Send what can be sent without waiting, and keep the rest."""
+        if self._rest:
+            self._rest += data
+            return False
+        try:
+            sent = self._socket.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        self._rest = data[sent:]
+        if self._rest:
+            self.send = self._send_after_rest
+        return not self._rest
+
+    def receive_now(self) -> bytes | None:
+        """Return the next bytes; None if there are none yet."""
+        try:
+            return self._socket.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
 
     def close(self) -> None:
         """End the connection; a thread that receives gets the end of it."""

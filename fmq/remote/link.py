@@ -5,7 +5,8 @@ makes another one, and sends again what has no answer. Requests that write have 
 which the engine knows those that it has carried out.
 
 One thread at a time reads, for all that wait: it hands each answer to the thread that asked. When
-it has its own, another one that waits goes on reading.
+it has its own, another one that waits goes on reading. Or an event loop reads (fmq/aio): then
+threads leave that to it, and a request may be asked without waiting for its answer.
 
 An engine process may be stopped, and then its connection does not break. So if an answer is late,
 the thread that reads says HELLO over another connection: a process that answers there is busy.
@@ -51,6 +52,7 @@ from fmq.wire.values import decode_error, decode_values, encode_values
 
 FRAME_BYTES_MAX = (1 << 32) - 1  # the engine process is trusted: it has our messages
 PAUSE_MIN, PAUSE_MAX = 0.01, 0.25  # seconds between two attempts to connect
+LOOK_SECONDS = 0.1  # after which a thread looks whether a loop still reads for it
 REPEATED_US_MAX = FORGOTTEN_AFTER_US - 60 * 1_000_000
 """How long a request may be sent again. The engine process may have forgotten it after that."""
 
@@ -78,6 +80,30 @@ class Wire(Protocol):
     def forget(self) -> object:
         """Close this process's copy of the connection; that of its parent goes on."""
 
+    def fileno(self) -> int:
+        """Return what an event loop can watch."""
+
+    def send_now(self, data: bytes) -> bool:
+        """Send what of `data` can be sent without waiting, and keep the rest for the next `send`.
+        Return whether there is none.
+        """
+
+    def receive_now(self) -> bytes | None:
+        """Return the next bytes; None if there are none yet, and none at the end of all."""
+
+
+class LoopReads(Protocol):
+    """An event loop that reads a connection."""
+
+    def reads_for(self, thread: int) -> bool:
+        """Return whether `thread` can wait for the loop to read. Not if it is the loop's own."""
+
+    def met(self, line: Line) -> None:
+        """Read a new connection. By any thread."""
+
+    def drop(self, line: Line) -> bool:
+        """Close a connection that the loop reads. Return False if it does not. By any thread."""
+
 
 class Line(NamedTuple):
     """A connection, and what has arrived of its next answer."""
@@ -97,18 +123,41 @@ class Hello(NamedTuple):
     append_bytes_max: int
 
 
+Then = Callable[[bytes, Exception | None], None]
+"""Called once, by the thread that reads: with the answer, or with an error."""
+
+
+class ToAsk(NamedTuple):
+    """A request that is not asked yet: see `Link.write`."""
+
+    op: Op
+    encode: Callable[..., Iterable[bytes]]
+    what: tuple[object, ...]
+    handle: int
+    patience: float
+    then: Then
+
+
 class Asked:
     """A request that waits for its answer."""
 
     __slots__ = (
         *("answer", "error", "frame", "is_done", "number", "op", "patience", "sequence"),
-        *("since_us", "wake"),
+        *("since_us", "then", "wake"),
     )
 
     def __init__(
-        self, op: int, number: int, sequence: int, frame: bytes, since_us: int, patience: float
+        self,
+        op: int,
+        number: int,
+        sequence: int,
+        frame: bytes,
+        since_us: int,
+        patience: float,
+        then: Then | None,
     ) -> None:
         self.op = op
+        self.then = then
         self.number = number
         self.sequence = sequence  # of one that is carried out once; else -1
         self.frame = frame
@@ -148,6 +197,7 @@ class Link:
         self._token = token
         self._silent = 0.0  # for how long nothing had come when the connection was given up
         self._closed: Closed | None = None
+        self.loop: LoopReads | None = None
         self._begin()
         self.hello = Hello(VERSION, "", b"", "", Options(), 0)
 
@@ -157,6 +207,7 @@ class Link:
         """
         if self._line is not None:
             self._line.wire.forget()
+        self.loop = None  # not asked to read no more: it shares what it watches with the parent's
         self._begin()
 
     def _begin(self) -> None:
@@ -211,28 +262,9 @@ class Link:
             if self._closed is not None:
                 self.check()
             line = self._line or self._connect()
-            number = self._next_request
-            sequence = waiting = -1
-            limit = VALUES_BYTES_MAX
-            if op in ONCE:
-                if op in WRITES:
-                    limit = self.hello.append_bytes_max + HELLO_BYTES_MAX
-                sequence = self._next_sequence
-                with self._table:
-                    waiting = sequence - next(iter(self._writing), sequence)
-            parts = encode(sequence, waiting, *what)  # may refuse
-            data = frame(op, number, *parts, handle=handle)
-            if len(data) > limit + HEAD.size:
-                self._refuse_size(op, len(data) - HEAD.size, limit)
-            asked = Asked(op, number, sequence, data, self._clock.time_us(), patience)
-            with self._table:
-                self._next_request = number % 0xFFFF_FFFF + 1
-                self._asked[number] = asked
-                if sequence >= 0:
-                    self._next_sequence = sequence + 1
-                    self._writing[sequence] = None
+            asked = self._note(op, encode, what, handle, patience)
             try:
-                line.wire.send(data)
+                line.wire.send(asked.frame)
             except BaseException as error:
                 self._break(line)
                 if not isinstance(error, OSError):
@@ -246,6 +278,85 @@ class Link:
         if asked.error is not None:
             raise asked.error
         return asked.answer
+
+    def _note(
+        self,
+        op: Op,
+        encode: Callable[..., Iterable[bytes]],
+        what: Iterable[object],
+        handle: int,
+        patience: float,
+        then: Then | None = None,
+    ) -> Asked:
+        """Return a new request, which waits for its answer from now on. Under the lock."""
+        number = self._next_request
+        sequence = waiting = -1
+        limit = VALUES_BYTES_MAX
+        if op in ONCE:
+            if op in WRITES:
+                limit = self.hello.append_bytes_max + HELLO_BYTES_MAX
+            sequence = self._next_sequence
+            with self._table:
+                waiting = sequence - next(iter(self._writing), sequence)
+        parts = encode(sequence, waiting, *what)  # may refuse
+        data = frame(op, number, *parts, handle=handle)
+        if len(data) > limit + HEAD.size:
+            self._refuse_size(op, len(data) - HEAD.size, limit)
+        now_us = self._clock.time_us()
+        asked = Asked(op, number, sequence, data, now_us, patience, then)
+        with self._table:
+            self._next_request = number % 0xFFFF_FFFF + 1
+            self._asked[number] = asked
+            if sequence >= 0:
+                self._next_sequence = sequence + 1
+                self._writing[sequence] = None
+        return asked
+
+    def begin(self, requests: Iterable[ToAsk], *, waits: bool) -> tuple[bool, list[Asked]]:
+        """Ask several requests, without waiting for their answers: each has its `then` called.
+
+        Return whether they are on their way, and the requests. If not `waits`, and it would wait,
+        nothing is done: another thread connects or sends. If the first is False and there are
+        requests, `send_rest` sends what is left of them.
+        """
+        if not self._lock.acquire(blocking=waits):
+            return False, []
+        found: list[Asked] = []
+        try:
+            if self._line is None and not waits:
+                return False, []
+            try:
+                self.check()
+                line = self._line or self._connect()
+            except FmqError as error:
+                for each in requests:
+                    each.then(b"", error)
+                return True, []
+            for each in requests:
+                try:
+                    found.append(self._note(*each))
+                except Exception as error:
+                    each.then(b"", error)
+            data = b"".join([asked.frame for asked in found])
+            try:
+                if not waits:
+                    return line.wire.send_now(data), found
+                line.wire.send(data)
+            except OSError:
+                self._break(line)  # the next connection sends them
+            return True, found
+        finally:
+            self._lock.release()
+
+    def send_rest(self) -> None:
+        """Send what `begin` could not send without waiting."""
+        with self._lock:
+            line = self._line
+            if line is not None:
+                try:
+                    line.wire.send(b"")
+                except OSError:
+                    self._break(line)
 
     def _refuse_size(self, op: Op, size: int, limit: int) -> NoReturn:
         """Raise TooLarge for a request that the engine process would not take."""
@@ -266,6 +377,8 @@ class Link:
             asked.answer, asked.error, asked.is_done = answer, error, True
             if asked.wake is not None and asked.wake.locked():
                 asked.wake.release()
+        if asked.then is not None:
+            asked.then(answer, error)
 
     def check(self) -> None:
         """Raise if the client is closed."""
@@ -281,13 +394,15 @@ class Link:
             with self._table:
                 if asked.is_done:
                     return
-                if self._reader:
+                loop = self.loop
+                if self._reader or (loop is not None and loop.reads_for(me)):
                     wake = asked.wake = Lock()
                     wake.acquire()
                 else:
                     self._reader = me
             if wake is not None:
-                wake.acquire()
+                # A loop may stop without a word.
+                wake.acquire(timeout=-1 if loop is None else LOOK_SECONDS)
                 continue
             try:
                 while not asked.is_done:
@@ -316,16 +431,10 @@ class Link:
                 line = self._line or self._connect()
         try:
             data = line.wire.receive()
-            for answer in line.splitter.feed(data):
-                asked = self._asked.get(answer.request)
-                if asked is None or asked.op != answer.op:
-                    continue  # its caller does not wait any more
-                error = self._error_of(answer) if answer.flags & FAILED else None
-                self._end(asked, answer.payload, error)
+            self._take(line, data)
         except BlockingIOError:
-            if not self._is_late() or self._is_served():
+            if self._is_alive():
                 return
-            self._silent = 2 * silence_of(self._retry_for)
             data = b""
         except (OSError, BadFrame):
             data = b""
@@ -334,6 +443,13 @@ class Link:
             raise
         if not data:
             self._break(line)
+
+    def _is_alive(self) -> bool:
+        """Return whether to wait on, after a silence of the connection."""
+        if not self._is_late() or self._is_served():
+            return True
+        self._silent = 2 * silence_of(self._retry_for)
+        return False
 
     def _is_late(self) -> bool:
         """Return whether a request should have had its answer by now."""
@@ -359,6 +475,64 @@ class Link:
         finally:
             wire.close()
 
+    def _take(self, line: Line, data: bytes) -> None:
+        """Give out the answers that are whole with `data`. Raises BadFrame."""
+        for answer in line.splitter.feed(data):
+            asked = self._asked.get(answer.request)
+            if asked is None or asked.op != answer.op:
+                continue  # its caller does not wait any more
+            error = self._error_of(answer) if answer.flags & FAILED else None
+            self._end(asked, answer.payload, error)
+
+    def read_now(self, line: Line) -> None:
+        """Give out the answers that have arrived, if no thread reads. By the loop that reads."""
+        if self._reader:
+            return
+        try:
+            data = line.wire.receive_now()
+            if data is None:
+                return
+            self._take(line, data)
+        except (OSError, BadFrame):
+            data = b""
+        if not data:
+            self._break(line)
+
+    def look_for_server(self, line: Line) -> None:
+        """Drop a connection that the loop reads, if an answer is late and no process answers. By a
+        thread.
+        """
+        if not self._is_alive():
+            self._break(line)
+
+    @property
+    def silence(self) -> float:
+        """Return after how many seconds without an answer to look for the engine process."""
+        return silence_of(self._retry_for)
+
+    def has(self, line: Line) -> bool:
+        """Return whether `line` is the connection now."""
+        return self._line is line
+
+    @property
+    def waits(self) -> bool:
+        """Return whether a request waits for its answer, with no connection."""
+        return self._line is None and bool(self._asked)
+
+    def reconnect(self) -> None:
+        """Connect again if there is no connection. Raises NotServed."""
+        with self._lock:
+            if self._line is None and self._closed is None:
+                self._connect()
+
+    def be_read_by(self, loop: LoopReads | None) -> None:
+        """Let an event loop read from now on, or no loop."""
+        with self._table:
+            self.loop = loop
+            line = self._line
+        if loop is not None and line is not None:
+            loop.met(line)
+
     def _error_of(self, answer: Frame) -> Exception:
         try:
             return decode_error(answer.payload)
@@ -369,7 +543,11 @@ class Link:
         """Drop a connection that cannot go on."""
         if self._line is line:
             self._line = None
-        line.wire.close()
+        self._discard(line)
+
+    def _discard(self, line: Line) -> None:
+        if self.loop is None or not self.loop.drop(line):
+            line.wire.close()
 
     # --- connecting -----------------------------------------------------------------------------
 
@@ -385,8 +563,10 @@ class Link:
         pause = PAUSE_MIN
         while True:
             try:
-                self._line = self._greet()
-                return self._line
+                self._line = line = self._greet()
+                if self.loop is not None:
+                    self.loop.met(line)
+                return line
             except PermissionError as error:
                 raise self._give_up(error, self._not_allowed(error)) from error
             except OSError as error:
@@ -488,9 +668,9 @@ class Link:
             self._closed = refusal
             line, self._line = self._line, None
             for asked in [*self._asked.values()]:
-                self._end(asked, b"", refusal)
+                self._end(asked, b"", Closed(str(refusal)))
         if line is not None:
-            line.wire.close()
+            self._discard(line)
 
 
 def _encode_change(

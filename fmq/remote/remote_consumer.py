@@ -197,10 +197,18 @@ class RemoteConsumer:
         self._keeper.change(_nothing)
         while True:
             said = encode_values([limit, timeout, in_one_piece])
-            answer = self._link.ask(Op.POLL, said, handle=self._handle, patience=timeout)
-            if not answer or CLAIM.unpack_from(answer) != (NEWS,):
-                return self._pieces(answer)
-            self._tell(*decode_values(answer[CLAIM.size :]))
+            found = self._answered(
+                self._link.ask(Op.POLL, said, handle=self._handle, patience=timeout)
+            )
+            if found is not None:
+                return found
+
+    def _answered(self, answer: bytes) -> list[tuple[RemoteClaim, Batch]] | None:
+        """Return what a poll has brought; None if it was news, and the program is told."""
+        if not answer or CLAIM.unpack_from(answer) != (NEWS,):
+            return self._pieces(answer)
+        self._tell(*decode_values(answer[CLAIM.size :]))
+        return None
 
     def _pieces(self, answer: bytes) -> list[tuple[RemoteClaim, Batch]]:
         """Return the pieces of a poll's answer, and note the claims."""
@@ -249,12 +257,21 @@ class RemoteConsumer:
         self._spend(claim, first, end)
         try:
             self._link.ask(op, payload, handle=self._handle)
-        except LeaseLost as error:
-            raise self._lost(claim, first) from error
-        except BaseException:
-            claim.spent.difference_update(range(first, end))
+        except BaseException as error:
+            better = self._unspend(claim, first, end, error)
+            if better is not None:
+                raise better from error
             raise
         self._done(claim, first, end)
+
+    def _unspend(
+        self, claim: RemoteClaim, first: int, end: int, error: BaseException | None
+    ) -> LeaseLost | None:
+        """Let the range be acked again after an error. Return a better error, if there is one."""
+        if isinstance(error, LeaseLost):
+            return self._lost(claim, first)
+        claim.spent.difference_update(range(first, end))
+        return None
 
     def _done(self, claim: RemoteClaim, first: int, end: int) -> None:
         """Note that the engine process has carried out an ack, or what gives messages back."""

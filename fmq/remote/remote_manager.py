@@ -42,6 +42,8 @@ class RemoteKeeper:
         self.dropped: deque[Callable[[], object]] = deque()
         self.moves = 0  # the engine process looks after that
         self.refusal: Forked | None = None  # of all that began before a fork, in its child
+        # Has a thread call a function. Set where a loop uses the client: it must not wait.
+        self.in_thread: Callable[[Callable[[], object]], object] | None = None
 
     def forked(self, refusal: Forked) -> None:
         """Refuse all that was begun here: this is the child of a fork."""
@@ -58,7 +60,11 @@ class RemoteKeeper:
         """Call `change` under the lock."""
         with self._lock:
             while self.dropped:
-                self.dropped.popleft()()
+                release = self.dropped.popleft()
+                if self.in_thread is None:
+                    release()
+                else:
+                    self.in_thread(release)
             change()
 
 
@@ -85,8 +91,14 @@ class RemoteManager:
         producer: str | None,
         check_after: float | None,
         make: type[T] = Transaction,  # type: ignore[assignment]
+        *,
+        takes_id: bool = True,
+        router: Router | None = None,
     ) -> T:
-        """Return a new transaction; raise TxIdInUse if its id is in use."""
+        """Return a new transaction; raise TxIdInUse if its id is in use.
+
+        Without `takes_id` that is not looked for: `take_id` does it before the first step.
+        """
         if producer is not None:
             producer = check_name("producer", producer)
         check_after_ms = in_ms(check_after)
@@ -96,15 +108,20 @@ class RemoteManager:
             tx_id = self._ids.make(self._clock.time_us())
         else:
             tx_id = check_tx_id(tx_id)
-            self._link.ask(Op.TAKE_ID, encode_values([tx_id]))
         hello = self._link.hello
         limits = Limits(hello.options, hello.append_bytes_max)
         names = tx_id, producer or "", check_after_ms
-        buffer = TransactionBuffer(self.keeper, self._router, limits, *names, named=named)
-        if named:
-            release = partial(self._release_id, tx_id)
-            finalize(buffer, self.keeper.dropped.append, release).atexit = False
+        router = router or self._router
+        buffer = TransactionBuffer(self.keeper, router, limits, *names, named=named)
+        if named and takes_id:
+            self.take_id(buffer)
         return make(self, buffer)
+
+    def take_id(self, buffer: TransactionBuffer) -> None:
+        """Hold the id that the user gave a transaction; raise TxIdInUse if it is in use."""
+        self._link.ask(Op.TAKE_ID, encode_values([buffer.tx_id]))
+        release = partial(self._release_id, buffer.tx_id)
+        finalize(buffer, self.keeper.dropped.append, release).atexit = False
 
     def _release_id(self, tx_id: str) -> None:
         with suppress(FmqError):  # a process that is gone holds no id
@@ -132,6 +149,15 @@ class RemoteManager:
     def _write(
         self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None
     ) -> bytes:
+        encode, done = self.request(kind, transaction, sync)
+        answer = self._link.write(op, encode)
+        done()
+        return answer
+
+    def request(
+        self, kind: Kind, transaction: TransactionBuffer, sync: bool | None
+    ) -> tuple[Callable[[int, int], tuple[bytes]], Callable[[], None]]:
+        """Return how a COMMIT or PREPARE is encoded, and what to call when it has its answer."""
         if transaction._keeper is not self.keeper:
             raise Forked(self._link.hello.path)
         options = self._link.hello.options
@@ -147,13 +173,14 @@ class RemoteManager:
         )
 
         def encode(sequence: int, waiting: int) -> tuple[bytes]:
+            transaction.planned()
             return (encode_collected(Collected(sequence, waiting, sync, *what), messages),)
 
-        transaction.planned()
-        answer = self._link.write(op, encode)
-        for each in deliveries:
-            each._consumer._done(each._claim, *each._offsets())
-        return answer
+        def done() -> None:
+            for each in deliveries:
+                each._consumer._done(each._claim, *each._offsets())
+
+        return encode, done
 
     def commit_prepared(self, transaction: TransactionBuffer, sync: bool | None = None) -> Receipts:
         """Have a prepared transaction committed; return how to get its receipts."""

@@ -45,6 +45,8 @@ class TlsWire:
             raise
         made.settimeout(None)
         self.forget = made.close
+        self.fileno = made.fileno
+        self._rest = b""  # encrypted, that `send_now` could not send
 
     def _shake_hands(self) -> None:
         done = False
@@ -71,11 +73,53 @@ class TlsWire:
         """Send all of `data`."""
         view = memoryview(data)
         with self._sending:
+            if self._rest:
+                rest, self._rest = self._rest, b""
+                self._socket.sendall(rest)
             while view:
                 with self._lock:
                     view = view[self._tls.write(view[:RECEIVE_BYTES]) :]
                     encrypted = self._outgoing.read()
                 self._socket.sendall(encrypted)
+
+    def send_now(self, data: bytes) -> bool:
+        """Send what can be sent without waiting, and keep the rest."""
+        with self._sending:
+            with self._lock:
+                view = memoryview(data)
+                while view:
+                    view = view[self._tls.write(view[:RECEIVE_BYTES]) :]
+                encrypted = self._rest + self._outgoing.read()
+            sent = 0
+            if not self._rest:
+                with suppress(BlockingIOError):
+                    sent = self._socket.send(encrypted, socket.MSG_DONTWAIT)
+            self._rest = encrypted[sent:]
+            return not self._rest
+
+    def receive_now(self) -> bytes | None:
+        """Return the next bytes; None if there are none yet."""
+        found: list[bytes] = []
+        while True:
+            try:
+                data = self._socket.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return b"".join(found) or None
+            with self._lock:
+                if data:
+                    self._incoming.write(data)
+                else:
+                    self._incoming.write_eof()
+                try:
+                    while True:
+                        read = self._tls.read(RECEIVE_BYTES)
+                        if not read:
+                            return b"".join(found)
+                        found.append(read)
+                except ssl.SSLWantReadError:
+                    pass  # the rest of a record has not arrived
+                except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                    return b"".join(found)
 
     def receive(self) -> bytes:
         """Return the next bytes; none at the end of the connection."""

@@ -87,11 +87,11 @@ class Consuming:
         self._session.answer(asked)
 
     def _on_poll(self, asked: Frame) -> None:
-        limit, timeout, in_one_piece = decode_values(asked.payload)
+        limit, timeout, in_one_piece, *name = decode_values(asked.payload)
         member = self.member(asked.handle)
         self._host.commit()
         look = partial(member.poll, limit, in_one_piece=bool(in_one_piece))
-        self._polls.wait(asked, timeout, look, member.listen, member.stop)
+        self._polls.wait(asked, timeout, look, member.listen, member.stop, *name)
 
     def _on_ack(self, asked: Frame) -> None:
         ack = decode_ack(asked.payload)

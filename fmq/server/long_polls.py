@@ -26,9 +26,11 @@ class LongPolls:
         self._load = load
         self._parts = session.host.parts
         self.waiting: set[Waiting[bytes]] = set()
+        self._named: dict[int, Waiting[bytes]] = {}  # those that the client may cancel
         self.serves: dict[int, Callable[[Frame], None]] = {
             Op.READ: self._on_read,
             Op.ASK: self._on_ask,
+            Op.CANCEL: self._on_cancel,
         }
 
     def look_again(self) -> None:
@@ -42,7 +44,7 @@ class LongPolls:
             waiting.cancel()
 
     def _on_read(self, asked: Frame) -> None:
-        topic, queue, offset, limit, timeout = decode_values(asked.payload)
+        topic, queue, offset, limit, timeout, *name = decode_values(asked.payload)
         messages, engine = self._parts.messages, self._session.host.engine
 
         def look() -> bytes | None:
@@ -57,7 +59,14 @@ class LongPolls:
         def stop(notify: Callable[[], None]) -> None:
             messages.stop_listening(notify, (topic,))
 
-        self.wait(asked, timeout, look, listen, stop)
+        self.wait(asked, timeout, look, listen, stop, *name)
+
+    def _on_cancel(self, asked: Frame) -> None:
+        (name,) = decode_values(asked.payload)
+        waiting = self._named.get(name)
+        if waiting is not None:
+            waiting.give_up()
+        self._session.answer(asked)
 
     def _on_ask(self, asked: Frame) -> None:
         keys, limit, wait = decode_values(asked.payload)
@@ -85,8 +94,14 @@ class LongPolls:
         look: Callable[[], bytes | None],
         listen: Callable[[Callable[[], None]], float],
         stop: Callable[[Callable[[], None]], None],
+        name: object = None,
     ) -> None:
-        """Answer with what `look` finds, at the latest after `timeout` seconds."""
+        """Answer with what `look` finds, at the latest after `timeout` seconds.
+
+        The client may cancel a request to which it has given a `name`, a number.
+        """
+        if name is not None and type(name) is not int:
+            raise TypeError("the name of a request is a whole number")
         timeout = check_seconds("timeout", timeout)
         clock = self._parts.writer.clock
         check_held("requests of one client that wait", self.waiting)
@@ -95,6 +110,8 @@ class LongPolls:
 
         def end(found: bytes | None, error: Exception | None) -> None:
             self.waiting.discard(waiting)
+            if type(name) is int and self._named.get(name) is waiting:
+                del self._named[name]
             if session.has_ended:
                 return
             if error is not None:
@@ -104,6 +121,8 @@ class LongPolls:
             session.host.flush()
 
         self.waiting.add(waiting)
+        if type(name) is int:
+            self._named[name] = waiting
         waiting.begin(end)
 
 

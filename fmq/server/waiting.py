@@ -97,6 +97,10 @@ class Waiting(Generic[T]):
             self._is_listening = False
             self._stop(self.notify)
 
+    def give_up(self) -> None:
+        """End with nothing, now."""
+        self._finish(None, None)
+
     def cancel(self) -> None:
         """Do nothing more."""
         self._quiet()

@@ -108,6 +108,21 @@ class MemoryWire:
             assert self._server.loop.step(), "no answer will ever come"
         return self._arrived.popleft()
 
+    def send_now(self, data: bytes) -> bool:
+        """Hand `data` to the session, which takes all of it."""
+        self.send(data)
+        return True
+
+    def receive_now(self) -> bytes | None:
+        """Return what has arrived; None if nothing has."""
+        if self._arrived:
+            return self._arrived.popleft()
+        return None if self._is_open and self._server.host is not None else b""
+
+    def fileno(self) -> int:
+        """Return that there is nothing to watch."""
+        return -1
+
     def forget(self) -> None:
         """Do nothing: nobody forks here."""
 

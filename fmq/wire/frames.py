@@ -49,6 +49,7 @@ class Op(IntEnum):
     REJECT = 18
     CHANGE = 19  # of a group or a topic, by name
     RECALL = 20
+    CANCEL = 21  # a POLL or READ that waits: it is answered now
 
 
 WRITES = frozenset((Op.SEND, Op.COMMIT, Op.PREPARE, Op.TAKE))

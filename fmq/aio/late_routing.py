@@ -1,0 +1,55 @@
+"""Choosing queues for a transaction of a client, whose `tx.send` must not ask how many there are.
+
+A message for a topic that the client does not know yet, and without a queue of its own, is put
+aside under the queue LATER. Before the transaction is written the client asks, which is awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fmq.tx.buffer import TransactionBuffer
+from fmq.tx.names import as_index, check_name
+from fmq.tx.router import KnownTopic, Router
+
+LATER = -1
+
+
+class LateRouter:
+    """A Router that never asks."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self.find: Callable[[str], KnownTopic | None] = router.find
+
+    def choose_queue(self, topic: str, key: str | None, queue: int | None) -> int:
+        """Return the queue for a message, or LATER."""
+        if self._router.find(topic) is not None:
+            return self._router.choose_queue(topic, key, queue)
+        check_name("topic", topic)
+        if queue is None:
+            return LATER
+        return max(0, as_index("queue", queue))
+
+    def check_target(self, topic: str, queue: int | None) -> None:
+        """Raise what `choose_queue` would raise, for a call that sends no message."""
+        self.choose_queue(topic, None, queue)
+
+
+def unknown_topics(transaction: TransactionBuffer) -> list[str]:
+    """Return the topics of messages that were put aside."""
+    return [topic for topic, queue in transaction.runs if queue == LATER]
+
+
+def choose_now(transaction: TransactionBuffer, router: Router) -> None:
+    """Give the messages that were put aside their queues: their topics are known by now."""
+    runs: dict[tuple[str, int], list[Any]] = {}
+    for (topic, queue), items in transaction.runs.items():
+        if queue != LATER:
+            runs.setdefault((topic, queue), []).extend(items)
+            continue
+        for item in items:
+            key = None if isinstance(item, bytes) else item.key
+            runs.setdefault((topic, router.choose_queue(topic, key, None)), []).append(item)
+    transaction.runs = runs

@@ -1,0 +1,150 @@
+"""What the coroutines of a loop have ordered to be written, and the answers to them.
+
+An order knows nothing of how it is carried out: its `work` says that to the side which does it, an
+engine of this process (`turn`) or a connection (`asking`).
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fmq.aio.calls import Call
+from fmq.message import Receipt
+
+JOINED_BYTES_MAX = 256 << 10  # of a record that several sends share
+Failure = Callable[[], BaseException]
+Undo = Callable[[BaseException | None], BaseException | None]
+Target = tuple[str, int, str]
+"""Topic, queue and producer of a message."""
+Place = tuple[int, int, int]
+"""Queue, offset and position of a record."""
+
+made_receipt = partial(tuple.__new__, Receipt)  # of a tuple; Receipt() itself is slower
+
+
+class AioOrder(Call):
+    """A call that writes."""
+
+    __slots__ = ("done", "patience", "refusal", "size", "sync", "undo", "work")
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        work: Any,
+        done: Callable[[Any], Any],
+        sync: bool | None = None,
+        size: int = 0,
+        undo: Undo | None = None,
+    ) -> None:
+        """`done` makes what the call returns of what came of the work. `undo` gets the error if it
+        fails, or None if it is cancelled before, and returns the error for the caller.
+        """
+        super().__init__(loop)
+        self.work = work
+        self.done = done
+        self.sync = sync
+        self.size = size
+        self.undo = undo
+        self.patience = 0.0  # seconds that its answer may take
+        self.refusal: Exception | None = None
+
+    def begin(self) -> bool:
+        """Return whether it is to be carried out: not if it was cancelled."""
+        if self.future.cancelled():
+            if self.undo is not None:
+                self.undo(None)
+            return False
+        self.has_begun = True
+        return True
+
+    def finish(self, found: Any) -> None:
+        """Give its caller the answer."""
+        try:
+            result = self.done(found)
+        except Exception as error:
+            self.settle(None, error)
+        else:
+            self.settle(result)
+
+    def fail(self, make: Failure) -> None:
+        """Give its caller an error."""
+        error = make()
+        self.settle(None, error if self.undo is None else self.undo(error) or error)
+
+
+class SentCall(Call):
+    """One message of a record that several sends share."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, loop: AbstractEventLoop, body: bytes) -> None:
+        super().__init__(loop)
+        self.body = body
+
+
+class Joined:
+    """Sends of one turn to one queue, which become one record."""
+
+    __slots__ = ("_make", "_place_of", "calls", "refusal", "size", "sync", "target", "work")
+    patience = 0.0
+
+    def __init__(
+        self,
+        make: Callable[[Target, list[bytes], bool | None], Any],
+        place_of: Callable[[Any, Any], Place],
+        target: Target,
+        sync: bool | None,
+    ) -> None:
+        """`make` makes the work, and `place_of` says of it, and of what came of it, where it is."""
+        self._make = make
+        self._place_of = place_of
+        self.target = target
+        self.sync = sync
+        self.calls: list[SentCall] = []
+        self.size = 0
+        self.refusal: Exception | None = None
+        self.work: Any = None
+
+    def begin(self) -> bool:
+        """Make the record; return whether there is one: not if all its sends were cancelled."""
+        calls = self.calls
+        for call in calls:
+            if call.future.cancelled():
+                self.calls = calls = [each for each in calls if not each.future.cancelled()]
+                break
+        if not calls:
+            return False
+        for call in calls:
+            call.has_begun = True
+        self.work = self._make(self.target, [call.body for call in calls], self.sync)
+        return True
+
+    def finish(self, found: Any) -> None:
+        """Give each caller its receipt."""
+        topic = self.target[0]
+        queue, offset, position = self._place_of(self.work, found)
+        for number, call in enumerate(self.calls, offset):
+            call.result = receipt = made_receipt((topic, queue, number, position, 1))
+            call.is_settled = True
+            if not call.future.done():
+                call.future.set_result(receipt)
+
+    def fail(self, make: Failure) -> None:
+        """Give each caller an error of its own: one for all would collect their tracebacks."""
+        for call in self.calls:
+            call.settle(None, make())
+
+
+class TurnBatch:
+    """What one turn writes."""
+
+    __slots__ = ("failure", "left", "orders", "size")
+
+    def __init__(self, orders: list[AioOrder | Joined]) -> None:
+        self.size = sum([order.size for order in orders])
+        self.orders = [order for order in orders if order.begin()]
+        self.left = len(self.orders)  # that have no answer yet
+        self.failure: BaseException | None = None

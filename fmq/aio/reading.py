@@ -1,0 +1,123 @@
+"""A loop that reads the connection of a client: answers come without a thread in between.
+
+Whatever would wait, connecting and sending more than fits into the socket, a thread does.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, TimerHandle
+from contextlib import suppress
+from functools import partial
+from threading import Thread, get_ident
+
+from fmq.aio.threads import NAME
+from fmq.errors import FmqError
+from fmq.remote.link import Line, Link
+
+
+class LoopReader:
+    """Implements LoopReads with an event loop."""
+
+    def __init__(self, link: Link, loop: AbstractEventLoop) -> None:
+        self._link = link
+        self._loop = loop
+        self._thread = get_ident()
+        self._line: Line | None = None  # that is watched
+        self._is_connecting = False
+        self._heard = loop.time()  # when the last bytes came
+        self._timer: TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Read from now on, if no other loop does."""
+        reads: object = self._link.loop
+        if reads is self or (isinstance(reads, LoopReader) and reads.is_running):
+            return
+        self._link.be_read_by(self)
+
+    def end(self) -> None:
+        """Read no more. The connection goes on, and its next call reads by itself."""
+        if self._link.loop is self:
+            self._unwatch()
+            self._link.be_read_by(None)
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the loop runs, so that it reads."""
+        return self._loop.is_running()
+
+    # --- what the link calls --------------------------------------------------------------------
+
+    def reads_for(self, thread: int) -> bool:
+        """Return whether `thread` can wait for the loop to read. Not if it is the loop's own."""
+        return thread != self._thread and self.is_running
+
+    def met(self, line: Line) -> None:
+        """Read a new connection. By any thread."""
+        self._soon(self._watch, line)
+
+    def drop(self, line: Line) -> bool:
+        """Close a connection that the loop reads. By any thread."""
+        if self._loop.is_closed():
+            return False
+        self._soon(self._close, line)
+        return True
+
+    def _soon(self, call: object, line: Line) -> None:
+        if get_ident() == self._thread:
+            call(line)  # type: ignore[operator]
+            return
+        with suppress(RuntimeError):  # the loop has closed just now
+            self._loop.call_soon_threadsafe(call, line)  # type: ignore[arg-type]
+
+    # --- by the loop's thread -------------------------------------------------------------------
+
+    def _watch(self, line: Line) -> None:
+        self._unwatch()
+        if self._link.loop is self and self._link.has(line):
+            self._line = line
+            self._loop.add_reader(line.wire.fileno(), self._readable, line)
+            self._heard = self._loop.time()
+            self._timer = self._loop.call_later(self._link.silence, self._listen, line)
+
+    def _listen(self, line: Line) -> None:
+        """Look for the engine process if it has been silent: it may have been stopped."""
+        silence, now = self._link.silence, self._loop.time()
+        if now - self._heard >= silence:
+            self._heard = now
+            look = partial(self._link.look_for_server, line)
+            Thread(target=look, name=NAME, daemon=True).start()
+        self._timer = self._loop.call_later(silence, self._listen, line)
+
+    def _unwatch(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            self._loop.remove_reader(line.wire.fileno())
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _readable(self, line: Line) -> None:
+        self._heard = self._loop.time()
+        self._link.read_now(line)
+        self.look()
+
+    def _close(self, line: Line) -> None:
+        if self._line is line:
+            self._unwatch()
+        line.wire.close()
+        self.look()
+
+    def look(self) -> None:
+        """Connect again if requests wait for that."""
+        if self._link.waits and not self._is_connecting:
+            self._is_connecting = True
+            Thread(target=self._connect, name=NAME, daemon=True).start()
+
+    def _connect(self) -> None:
+        with suppress(FmqError):  # each request has the error
+            self._link.reconnect()
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._connected)
+
+    def _connected(self) -> None:
+        self._is_connecting = False
+        self.look()

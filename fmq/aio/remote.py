@@ -1,0 +1,375 @@
+"""An engine of another process, as the coroutines of one loop use it.
+
+What is called often goes from the loop to the socket and back: sends, commits, polls, reads, acks.
+A thread makes the other calls, over the same connection, and the loop reads their answers.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, CancelledError
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from threading import Lock
+from typing import Any, TypeVar
+
+from fmq.aio.asking import Asking
+from fmq.aio.calls import Call
+from fmq.aio.late_routing import LateRouter, choose_now, unknown_topics
+from fmq.aio.orders import AioOrder, SentCall, Undo
+from fmq.aio.reading import LoopReader
+from fmq.aio.reading_batches import read_in_batches
+from fmq.aio.threads import Threads
+from fmq.consume.delivery import Delivery, DeliveryBatch
+from fmq.errors import FmqError
+from fmq.message import Body, Message
+from fmq.remote.remote_engine import RemoteEngine
+from fmq.store.batch import Batch
+from fmq.store.commit_queue import waits
+from fmq.store.content import as_bytes
+from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
+from fmq.tx.buffer import NO_EXTRAS, TransactionBuffer
+from fmq.tx.names import check_count, check_place, check_seconds
+from fmq.tx.transaction import Transaction
+from fmq.wire.batches import decode_batch
+from fmq.wire.claims import AckAsked, encode_ack
+from fmq.wire.frames import Op
+from fmq.wire.sends import decode_sent, encode_send
+from fmq.wire.values import decode_values, encode_values
+
+T = TypeVar("T")
+GIVE_BACK_SECONDS = 1.0  # that a cancelled poll waits for the engine process to take it back
+
+
+class RemoteSide:
+    """One connection, on one loop."""
+
+    def __init__(self, engine: RemoteEngine, loop: AbstractEventLoop) -> None:
+        self.engine = engine
+        self.loop = loop
+        self._link, self._sender, self._topics = engine._link, engine._sender, engine._topics
+        self.threads = threads = Threads(loop)
+        self._reader = LoopReader(self._link, loop)
+        self._asking = Asking(loop, self._link, self._reader, self._sender, threads)
+        self._router: Any = LateRouter(engine._router)
+        self.joining = Lock()  # held by a thread while a consumer joins its group
+        self._names = count(1)  # of requests that may be cancelled
+        self._lookups: dict[str, list[tuple[Call, Callable[[], None]]]] = {}
+        engine._manager.keeper.in_thread = threads.soon
+        self._reader.begin()
+
+    routes_late = True
+
+    def check(self) -> None:
+        """Raise if the client is closed."""
+        self._link.check()
+
+    async def read(
+        self, topic: str, queue: int, offset: int, limit: int, timeout: float
+    ) -> list[Message]:
+        """Return messages, as `Engine.read` does."""
+        return await read_in_batches(self.read_batch, topic, queue, offset, limit, timeout)
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        key: str | None,
+        tag: str | None,
+        headers: Mapping[str, str] | None,
+        queue: int | None,
+        producer: str | None,
+        sync: bool | None,
+        *extras: Any,
+    ) -> Call:
+        """Begin to send one message. Raises what refuses its arguments."""
+        self._link.check()
+        if sync is not None:
+            waits(sync, by_default=True)  # or a TypeError
+        sender = self._sender
+        if key is None and tag is None and not headers and extras == NO_EXTRAS:
+            body = as_bytes(body)
+            sender.check_size(len(body))
+            sent = SentCall(self.loop, body)
+            self._when_known(
+                topic,
+                sent,
+                lambda: self._asking.add_send(
+                    sent, sender.target(topic, None, queue, producer), sync
+                ),
+            )
+            return sent
+        make = partial(sender.one, topic, body, key, tag, headers, queue, producer, *extras)
+        return self._send(topic, make, sync, lambda receipts: receipts[0])
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        queue: int | None,
+        producer: str | None,
+        sync: bool | None,
+    ) -> Call | None:
+        """Begin to send many messages; return None if there are none."""
+        self._link.check()
+        waits(sync, by_default=True)  # or a TypeError
+        items = bodies if isinstance(bodies, (list, tuple)) else [*bodies]
+        if not items:
+            self._router.check_target(topic, queue)
+            return None
+        make = partial(self._sender.many, topic, items, queue, producer)
+        return self._send(topic, make, sync, lambda receipts: receipts)
+
+    def _send(
+        self,
+        topic: str,
+        make: Callable[[], Any],
+        sync: bool | None,
+        done: Callable[[list[Any]], Any],
+    ) -> AioOrder:
+        order = AioOrder(self.loop, None, lambda answer: done(decode_sent(topic, answer)), sync)
+
+        def begin() -> None:
+            name, producer, messages = make()
+            order.work = Op.SEND, encode_send, (sync, producer, messages), 0
+            order.size = sum(map(len, messages))
+            self._asking.add(order)
+            assert name == topic
+
+        self._when_known(topic, order, begin)
+        return order
+
+    def _when_known(self, topic: str, call: Call, begin: Callable[[], None]) -> None:
+        """Call `begin` once it is known how many queues the topic has, in the calls' order."""
+        if not isinstance(topic, str):
+            self._router.find(topic)  # raises
+        waiting = self._lookups.get(topic)
+        if waiting is None and self._topics.get(topic) is not None:
+            begin()
+            return
+        self._router.choose_queue(topic, None, None)  # or its refusal
+        if waiting is not None:
+            waiting.append((call, begin))
+            return
+        self._lookups[topic] = [(call, begin)]
+        self._look_up(topic, self._begin_waiting)
+
+    def _look_up(self, topic: str, then: Callable[[str, BaseException | None], None]) -> None:
+        """Ask how many queues a topic has, and call `then`."""
+        said = encode_values(["queues_of", [topic], {}])
+
+        def done(answer: bytes) -> None:
+            self._topics.note(topic, decode_values(answer))
+            then(topic, None)
+
+        def undo(error: BaseException | None) -> None:
+            then(topic, error)
+
+        self._ask(Op.CALL, said, done, undo=undo)
+
+    def _begin_waiting(self, topic: str, error: BaseException | None) -> None:
+        for call, begin in self._lookups.pop(topic):
+            if call.future.cancelled():
+                continue
+            try:
+                if error is not None:
+                    raise error
+                begin()
+            except Exception as refusal:
+                call.settle(None, refusal)
+
+    def _ask(
+        self,
+        op: Op,
+        payload: bytes,
+        done: Callable[[bytes], Any],
+        *,
+        handle: int = 0,
+        undo: Undo | None = None,
+        patience: float = 0.0,
+    ) -> AioOrder:
+        """Ask what can be asked twice without harm, now. It may take `patience` seconds."""
+        order = AioOrder(self.loop, (op, _encoded, (payload,), handle), done, None, 0, undo)
+        order.patience = patience
+        self._asking.ask(order)
+        return order
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def read_batch(
+        self, topic: str, queue: int, offset: int, limit: int, timeout: float
+    ) -> Batch | None:
+        """Return messages as one batch, as `Engine.read_batch` does."""
+        self._link.check()
+        queue, offset, limit = check_place(topic, queue, offset, limit)
+        timeout = check_seconds("timeout", timeout)
+        name = next(self._names)
+        said = encode_values([topic, queue, offset, limit, timeout, name])
+        call = self._ask(Op.READ, said, _batch_of, patience=timeout)
+        return await self._waited(call, name, lambda _: None)  # type: ignore[no-any-return]
+
+    async def _waited(self, call: AioOrder, name: int, unwanted: Callable[[Any], None]) -> Any:
+        """Return the answer to a request that may wait for long. `unwanted` gets that to one that
+        was cancelled.
+        """
+        try:
+            return await call.future
+        except CancelledError:
+            if call.has_begun:
+                if not call.is_settled:
+                    self._ask(Op.CANCEL, encode_values([name]), _nothing)
+                    await self._settled(call)
+                if call.is_settled:
+                    if call.error is None:
+                        unwanted(call.result)
+                else:  # it comes later
+                    done = call.done
+                    call.done = lambda answer: unwanted(done(answer))
+            raise
+
+    async def _settled(self, call: Call) -> None:
+        """Wait a moment for an answer, whatever is cancelled meanwhile."""
+        deadline = self.loop.time() + GIVE_BACK_SECONDS
+        while not call.is_settled and (left := deadline - self.loop.time()) > 0:
+            call.future = self.loop.create_future()
+            timer = self.loop.call_later(left, call.future.cancel)
+            with suppress(CancelledError, Exception):
+                await call.future
+            timer.cancel()
+
+    # --- consuming ------------------------------------------------------------------------------
+
+    async def poll(self, consumer: Any, limit: int, timeout: float) -> list[Delivery]:
+        """Return up to `limit` deliveries, as `Consumer.poll` does."""
+        found = await self._poll(consumer, limit, timeout, in_one_piece=False)
+        return [
+            Delivery(consumer, claim, each) for claim, batch in found for each in batch.messages
+        ]
+
+    async def poll_batch(self, consumer: Any, limit: int, timeout: float) -> DeliveryBatch | None:
+        """Return up to `limit` messages of one queue, as `Consumer.poll_batch` does."""
+        found = await self._poll(consumer, limit, timeout, in_one_piece=True)
+        return DeliveryBatch(consumer, *found[0]) if found else None
+
+    async def _poll(
+        self, consumer: Any, limit: int, timeout: float, *, in_one_piece: bool
+    ) -> list[tuple[Any, Batch]]:
+        limit, timeout = check_count("limit", limit), check_seconds("timeout", timeout)
+        consumer._check()
+        consumer._keeper.change(_nothing)
+        while True:
+            name = next(self._names)
+            said = encode_values([limit, timeout, in_one_piece, name])
+            how: Any = {"handle": consumer._handle, "patience": timeout}
+            call = self._ask(Op.POLL, said, consumer._answered, **how)
+            found = await self._waited(call, name, partial(self._give_back, consumer))
+            if found is not None:
+                return found  # type: ignore[no-any-return]
+
+    def _give_back(self, consumer: Any, found: list[tuple[Any, Batch]] | None) -> None:
+        for claim, batch in found or ():
+            said = encode_values([claim.number, batch.offset, batch.next])
+            consumer._done(claim, batch.offset, batch.next)
+            self._ask(Op.RELEASE, said, _nothing, handle=consumer._handle)
+
+    def ack(self, delivery: Any, sync: bool | None) -> Call:
+        """Begin to ack a delivery or a batch of them."""
+        consumer, claim, (first, end) = delivery._consumer, delivery._claim, delivery._offsets()
+        consumer._check()
+        waits(sync, by_default=True)  # or a TypeError
+        consumer._spend(claim, first, end)
+        asked = AckAsked(claim.number, first, end, sync, *claim.queue)
+        done = partial(self._acked, consumer, claim, first, end)
+        undo = partial(consumer._unspend, claim, first, end)
+        work = Op.ACK, _encoded, (encode_ack(asked),), consumer._handle
+        return self._asking.order(work, done, sync, 0, undo, is_apart=True)
+
+    def _acked(self, consumer: Any, claim: Any, first: int, end: int, answer: bytes) -> None:
+        consumer._done(claim, first, end)
+
+    async def release(self, delivery: Any) -> None:
+        """Give a delivery or a batch of them back."""
+        await self.threads.run(delivery.release)
+
+    async def leave(self, consumer: Any) -> None:
+        """Close a consumer."""
+        await self.threads.run(consumer.close)
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    def begin(
+        self, tx_id: str | None, producer: str | None, check_after: float | None
+    ) -> Transaction:
+        """Return a new transaction, whose id is not held yet."""
+        names = tx_id, producer, check_after
+        return self.engine._manager.begin(*names, takes_id=False, router=self._router)
+
+    def commit(self, transaction: TransactionBuffer, sync: bool | None) -> AioOrder:
+        """Begin to commit an open transaction; the answer is how to get its receipts."""
+        return self._write(Op.COMMIT, TX_MESSAGE, transaction, sync)
+
+    def prepare(self, transaction: TransactionBuffer) -> AioOrder:
+        """Begin to prepare an open transaction."""
+        return self._write(Op.PREPARE, PRE_MESSAGE, transaction, True)
+
+    def _write(
+        self, op: Op, kind: Kind, transaction: TransactionBuffer, sync: bool | None
+    ) -> AioOrder:
+        encode, finished = self.engine._manager.request(kind, transaction, sync)
+
+        def done(answer: bytes) -> Any:
+            found = decode_values(answer)
+            finished()
+            if op == Op.PREPARE:
+                transaction.number = found
+                return None
+            return lambda: found
+
+        return self._asking.order((op, encode, (), 0), done, sync, transaction._bytes)
+
+    async def route(self, transaction: TransactionBuffer) -> None:
+        """See that each message of a transaction has its queue, before it is written."""
+        while unknown := [t for t in unknown_topics(transaction) if self._topics.get(t) is None]:
+            call = Call(self.loop)
+
+            def then(topic: str, error: BaseException | None, call: Call = call) -> None:
+                call.settle(None, error)
+
+            self._look_up(unknown[0], then)
+            await call.future
+        if unknown_topics(transaction):
+            choose_now(transaction, self.engine._router)
+
+    async def quickly(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
+        """Return what `function` does, which may ask the engine process."""
+        return await self.threads.run(function, *args, **named)
+
+    # --- ending ---------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Wait until all that was ordered has its answer."""
+        while self._lookups:
+            call = Call(self.loop)
+            next(iter(self._lookups.values())).append((call, partial(call.settle, None)))
+            with suppress(FmqError):
+                await call.future
+        await self._asking.drain()
+
+    def end(self) -> None:
+        """Read the connection no more."""
+        self._reader.end()
+
+
+def _encoded(sequence: int, waiting: int, payload: bytes) -> tuple[bytes]:
+    return (payload,)
+
+
+def _batch_of(answer: bytes) -> Batch | None:
+    return decode_batch(answer) if answer else None
+
+
+def _nothing(*_: object) -> None:
+    pass
