@@ -81,6 +81,8 @@ class GroupInfo:
     """How many messages of the topic retention has taken before the group acked them."""
     skipped: int = 0
     """How many messages of the topic somebody has passed over by `group.skip`."""
+    dead_letters: int = 0
+    """How many dead letters the group has, of all its topics."""
 
 
 @dataclass(frozen=True, slots=True)

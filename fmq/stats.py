@@ -87,9 +87,7 @@ class Stats:
             queues=queues,
             messages=messages,
             groups=len({group for group, _ in ledger.subscriptions}),
-            dead_letters=sum(
-                dead.count(ledger.queue(dead.topic, 0)) for dead in ledger.dead.values()
-            ),
+            dead_letters=sum(map(ledger.dead_letters_of, ledger.dead)),
             undecided=len(ledger.undecided),
             undecided_bytes=ledger.undecided_in_all.bytes,
             oldest_undecided=oldest.prepare.tx_id if oldest else None,

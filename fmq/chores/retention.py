@@ -19,13 +19,13 @@ from fmq.disk import Directory, File
 from fmq.options import Options
 from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary
+from fmq.store.internal import is_internal
 from fmq.store.journal import Append, Journal
 from fmq.store.kinds import Carryover
 from fmq.store.scan import Scan
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
 from fmq.tx.acks import AckSet
 from fmq.tx.carryover import to_json
-from fmq.tx.dead_letters import is_internal
 from fmq.tx.ledger import Ledger
 from fmq.tx.writer import Writer
 

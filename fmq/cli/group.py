@@ -112,6 +112,7 @@ GROUP = (
     Column("behind_seconds", "behind", right=True, show=_seconds),
     Column("lost", "lost", right=True, optional=True),
     Column("skipped", "skipped", right=True, optional=True),
+    Column("dead_letters", "dead", right=True, optional=True),
 )
 MEMBER = (
     Column("name", "member", style="bold", copied=True),

@@ -23,6 +23,7 @@ from fmq.cli.walk import Append, Walk
 from fmq.clock import as_datetime
 from fmq.store.columns import COMPRESSED, HEADERS, KEYS, LENGTHS, TAGS
 from fmq.store.id_table import decode_ids
+from fmq.store.internal import shown
 from fmq.store.kinds import (
     Acks,
     Carryover,
@@ -187,7 +188,11 @@ def _own(record: Record) -> dict[str, Any]:
     if isinstance(record, Run):
         # A body that is prepared has no place in its queue yet.
         offset = None if record.kind == Kind.PRE_MESSAGE else record.offset
-        own: dict[str, Any] = {"topic": record.topic, "queue": record.queue, "offset": offset}
+        own: dict[str, Any] = {
+            "topic": shown(record.topic),
+            "queue": record.queue,
+            "offset": offset,
+        }
         own |= {"count": record.count}
         if record.kind == Kind.REF_MESSAGE:
             return own | {"body_position": record.body_position}
@@ -207,17 +212,18 @@ def _own(record: Record) -> dict[str, Any]:
     if isinstance(record, Tried):
         tries = [each._asdict() for each in record.ranges]
         for each in tries:
+            each["topic"] = shown(each["topic"])
             each["due"] = as_datetime(due) if (due := each.pop("due_us")) else None
         return {"tries": tries}
     if isinstance(record, Marks):
         return {"marks": [_mark(change) for change in record.changes]}
     if isinstance(record, Changed):
-        own = {"topic": record.topic} if record.topic else {}
+        own = {"topic": shown(record.topic)} if record.topic else {}
         own |= {"asked": ChangeKind(record.asked).name, "group": record.group or None}
         places = [place._asdict() for place in record.places]
         return own | {"places": places, "value": record.value, "text": record.text}
     if isinstance(record, TopicMade):
-        return {"topic": record.name, "queues": record.queues}
+        return {"topic": shown(record.name), "queues": record.queues}
     if isinstance(record, IdsKept):
         return {"count": len(decode_ids(0, record.table)), "bytes": len(record.table)}
     assert isinstance(record, Carryover)
@@ -231,7 +237,7 @@ def _mark(change: MarkChange) -> dict[str, Any]:
 
 def _ack(ack: Any) -> dict[str, Any]:
     names = ("group", "topic", "queue", "first", "end")
-    return {name: getattr(ack, name) for name in names}
+    return {name: getattr(ack, name) for name in names} | {"topic": shown(ack.topic)}
 
 
 # --- as people read it ---------------------------------------------------------------------------

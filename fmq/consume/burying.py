@@ -23,17 +23,10 @@ from fmq.store.content import encode_messages
 from fmq.store.dead_column import ORIGINS, Failure, encode_failures, short_reason
 from fmq.store.extension import decode_extension, encode_extension
 from fmq.store.extras import with_ids_taken
+from fmq.store.internal import dead_topic, is_internal, replay_topic
 from fmq.store.journal import Append
 from fmq.store.kinds import MESSAGE, AckRange, Acks, Changed, ChangeKind, QueuePlace, Run
-from fmq.tx.dead_letters import (
-    CARRIED,
-    PURGED,
-    REPLAYED,
-    DeadLetterState,
-    dead_topic,
-    is_internal,
-    replay_topic,
-)
+from fmq.tx.dead_letters import CARRIED, PURGED, REPLAYED, DeadLetterState
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages
 from fmq.tx.writer import Writer
@@ -167,13 +160,7 @@ class Burying:
     def count(self, group: str) -> int:
         """Return how many dead letters `group` has."""
         with self._writer.commit_queue.lock:
-            dead, queue = self._of(group)
-            return 0 if dead is None else dead.count(queue)
-
-    def counts(self) -> Mapping[str, int]:
-        """Return how many dead letters each group has, if any."""
-        with self._writer.commit_queue.lock:
-            return {group: self.count(group) for group in sorted(self._ledger.dead)}
+            return self._ledger.dead_letters_of(group)
 
     def page(self, group: str, after: int, limit: int) -> list[DeadLetter]:
         """Return dead letters with numbers above `after`, as many as may be read at once."""

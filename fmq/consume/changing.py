@@ -27,9 +27,10 @@ from fmq.errors import (
 )
 from fmq.options import QUEUES_MAX, SECONDS_MAX
 from fmq.store.extension import Request, extension_of
+from fmq.store.internal import is_internal
 from fmq.store.journal import Append
 from fmq.store.kinds import Changed, ChangeKind, QueuePlace, TopicMade
-from fmq.tx.dead_letters import is_internal, topics_of
+from fmq.tx.dead_letters import topics_of
 from fmq.tx.ledger import Queue, Topic
 from fmq.tx.messages import Messages
 from fmq.tx.names import check_count, check_name, check_seconds, no_queue

@@ -27,9 +27,9 @@ from fmq.errors import BadOption, Closed, Damaged, NewerFormat, OffsetGone
 from fmq.message import Message
 from fmq.options import SECONDS_MAX, Options
 from fmq.store.batch import Batch
+from fmq.store.internal import is_internal
 from fmq.store.journal import Append
 from fmq.store.kinds import AckRange, Acks
-from fmq.tx.dead_letters import is_internal
 from fmq.tx.ledger import Queue
 from fmq.tx.messages import Messages, Wakeup
 from fmq.tx.names import check_count, check_name, check_names, check_seconds

@@ -142,4 +142,6 @@ def _progress(info: GroupInfo) -> str:
         parts.append(f"{info.lost} lost to retention")
     if info.skipped:
         parts.append(f"{info.skipped} skipped")
+    if info.dead_letters:
+        parts.append(f"{info.dead_letters} dead letters")
     return ", ".join(parts)

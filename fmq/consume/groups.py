@@ -14,8 +14,8 @@ from fmq.consume.membership import GroupRoom, Member
 from fmq.consume.ready_queues import ReadyQueues
 from fmq.consume.sieve import SIFTED_AT_ONCE
 from fmq.results import MemberInfo
+from fmq.store.internal import is_internal
 from fmq.store.kinds import AckRange, Changed, ChangeKind
-from fmq.tx.dead_letters import is_internal
 from fmq.tx.ledger import GroupKey, Ledger, Queue
 
 Topics = tuple[str, ...]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from fmq.errors import FmqError
 from fmq.store.decoding import columns_of
+from fmq.store.internal import shown
 from fmq.store.kinds import (
     AckRange,
     Acks,
@@ -95,7 +96,7 @@ def _of_run(run: Run) -> dict[str, Any]:
         "tx": run.tx or None,
         "tx_id": run.tx_id or None,
         "producer": run.producer or None,
-        "topic": run.topic,
+        "topic": shown(run.topic),
         "queue": run.queue,
         "offset": None if run.kind in NO_OFFSET_YET else run.offset,
         "messages": run.count,
@@ -135,7 +136,11 @@ def _of_acks(acks: Acks) -> dict[str, Any]:
 
 
 def _of_tried(tried: Tried) -> dict[str, Any]:
-    return {"change": json.dumps([each._asdict() for each in tried.ranges])}
+    return {
+        "change": json.dumps(
+            [each._asdict() | {"topic": shown(each.topic)} for each in tried.ranges]
+        )
+    }
 
 
 def _of_marks(marks: Marks) -> dict[str, Any]:
@@ -145,7 +150,7 @@ def _of_marks(marks: Marks) -> dict[str, Any]:
 def _of_change(change: Changed) -> dict[str, Any]:
     said = {"asked": ChangeKind(change.asked).name, "group": change.group, "value": change.value}
     said |= {"places": [*change.places], "text": change.text}
-    return {"topic": change.topic or None, "change": json.dumps(said)}
+    return {"topic": shown(change.topic) or None, "change": json.dumps(said)}
 
 
 def _of_state(state: Carryover) -> dict[str, Any]:
@@ -157,7 +162,7 @@ def _of_ids(kept: IdsKept) -> dict[str, Any]:
 
 
 def _of_topic(made: TopicMade) -> dict[str, Any]:
-    return {"topic": made.name}
+    return {"topic": shown(made.name)}
 
 
 SAYS: dict[type, Any] = {
@@ -176,7 +181,9 @@ SAYS: dict[type, Any] = {
 
 def _acks(ranges: tuple[AckRange, ...]) -> str | None:
     names = "group", "topic", "queue", "first", "end"
-    said = [dict(zip(names, ack.key(), strict=True)) for ack in ranges]
+    said = [
+        dict(zip(names, ack.key(), strict=True)) | {"topic": shown(ack.topic)} for ack in ranges
+    ]
     return json.dumps(said) if said else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fmq.store.index import LaneKey, LaneSummary
+from fmq.store.internal import is_internal
 
 LAST = (1 << 63) - 1
 
@@ -54,7 +55,8 @@ class Selection:
         """Return whether a queue, as a segment holds it, may have wanted rows."""
         topic, queue = key
         return (
-            (self.topics is None or topic in self.topics)
+            not is_internal(topic)
+            and (self.topics is None or topic in self.topics)
             and (self.queues is None or queue in self.queues)
             and self.offset.meets(lane.first, lane.next - 1)
             and self.time_us.meets(lane.first_us, lane.last_us)

@@ -9,56 +9,26 @@ new offsets. Their numbers stay as they were, so `Moved` says where those are no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedDict
 
+from fmq.store.internal import dead_topic, is_internal, replay_topic
 from fmq.store.kinds import Changed
 from fmq.tx.acks import AckSet
-from fmq.tx.names import NAME_BYTES_MAX, check_name, check_text
+from fmq.tx.names import check_name, check_text
 from fmq.tx.state import IllegalStep
 
 if TYPE_CHECKING:
     from fmq.tx.ledger import Ledger, Queue
 
-INTERNAL = "\t"
-"""What the name of each internal topic begins with. It cannot be printed, so no caller has it."""
 PURGED, REPLAYED, CARRIED = 0, 1, 2
 """What became of dead letters that are no more where they were: the value of an END_DEAD."""
-
-
-def is_internal(topic: str) -> bool:
-    """Return whether a topic is one of fmq's own."""
-    return topic[:1] == INTERNAL
-
-
-def dead_topic(group: str) -> str:
-    """Return the topic with the dead letters of `group`."""
-    return _name("dead", group)
-
-
-def replay_topic(group: str, topic: str) -> str:
-    """Return the topic with what is replayed to `group` of messages that came from `topic`."""
-    return _name("again", group, topic)
 
 
 def check_taken(topic: str) -> str:
     """Return the topic of something that was delivered; raise TypeError or BadName."""
     return topic if is_internal(check_text("topic", topic)) else check_name("topic", topic)
-
-
-def shown(topic: str) -> str:
-    """Return the name of any topic so that it can be printed."""
-    return "fmq:" + "/".join(topic.split(INTERNAL)[1:]) if is_internal(topic) else topic
-
-
-def _name(*parts: str) -> str:
-    name = INTERNAL + INTERNAL.join(parts)
-    if len(name.encode()) > NAME_BYTES_MAX:
-        digest = blake2b(name.encode(), digest_size=16).hexdigest()
-        name = INTERNAL + INTERNAL.join((parts[0], "of a long name", digest))
-    return name
 
 
 class Moved:

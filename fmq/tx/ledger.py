@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from fmq.message import Mark
 from fmq.store.index import LaneKey, SegmentIndex
+from fmq.store.internal import is_internal
 from fmq.store.kinds import AckRange, Changed, Prepare, Run
 from fmq.store.latest_run import LatestRun
 from fmq.tx import dead_letters
@@ -268,10 +269,15 @@ class Ledger:
     def made_topics(self) -> Iterator[Topic]:
         return (topic for topic in self.topics.values() if topic.made)
 
+    def dead_letters_of(self, group: str) -> int:
+        """Return how many dead letters a group has."""
+        dead = self.dead.get(group)
+        return 0 if dead is None else dead.count(self.queue(dead.topic, 0))
+
     def own_topics(self) -> list[Topic]:
         """Return the topics that callers know: those that are not internal."""
         topics = self.topics.values()
-        return [topic for topic in topics if not dead_letters.is_internal(topic.name)]
+        return [topic for topic in topics if not is_internal(topic.name)]
 
     # --- carried by checkpoints and STATE records -------------------------------------------
 

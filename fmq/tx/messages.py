@@ -18,11 +18,11 @@ from fmq.store.batch import Batch
 from fmq.store.catalog import Catalog
 from fmq.store.dead_column import Failure, failures_in
 from fmq.store.index import SegmentIndex
+from fmq.store.internal import is_internal
 from fmq.store.reader import Carried, Entries, Reader, entries_of
 from fmq.store.record import BadRecord
 from fmq.store.segment import segment_name
 from fmq.tx.acks import AckSet
-from fmq.tx.dead_letters import is_internal
 from fmq.tx.ledger import Ledger, Queue
 from fmq.tx.names import check_place, check_seconds, no_queue
 
@@ -327,6 +327,7 @@ class Messages:
             unread=acked.count_gaps(queue.first, queue.next),
             lost=0 if subscription is None else subscription.lost,
             skipped=0 if subscription is None else subscription.skipped,
+            dead_letters=self.ledger.dead_letters_of(group),
         )
         return info, None if oldest is None else oldest[0]
 

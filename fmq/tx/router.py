@@ -7,7 +7,7 @@ from collections.abc import Callable, Sized
 from typing import Protocol
 
 from fmq.store.content import text_bytes
-from fmq.tx.dead_letters import INTERNAL
+from fmq.store.internal import INTERNAL
 from fmq.tx.names import as_index, check_name, no_queue, no_text
 
 

@@ -10,7 +10,7 @@ import pytest
 from fmq import Engine
 from fmq.clock import as_datetime
 from fmq.errors import BadName, BadOption, LeaseLost, UnknownDeadLetter, UnknownGroup, UnknownTopic
-from fmq.tx.dead_letters import dead_topic, replay_topic
+from fmq.store.internal import dead_topic, replay_topic
 from tests.small import CrashDisk, FakeClock, check, opened
 
 

@@ -1,0 +1,42 @@
+"""The names of internal topics: those of fmq's own, which no caller can name.
+
+The dead letters of a group are in one of them. What is replayed of them is in others, one for each
+topic that they came from.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+INTERNAL = "\t"
+"""What each of these names begins with. It cannot be printed, so no caller's topic has it."""
+NAME_BYTES_MAX = 255  # of any name in a record
+DEAD, AGAIN, LONG = "dead", "again", "of a long name"
+
+
+def is_internal(topic: str) -> bool:
+    """Return whether a topic is one of fmq's own."""
+    return topic[:1] == INTERNAL
+
+
+def dead_topic(group: str) -> str:
+    """Return the topic with the dead letters of `group`."""
+    return _name(DEAD, group)
+
+
+def replay_topic(group: str, topic: str) -> str:
+    """Return the topic with what is replayed to `group` of messages that came from `topic`."""
+    return _name(AGAIN, group, topic)
+
+
+def shown(topic: str) -> str:
+    """Return the name of any topic so that it can be printed."""
+    return "fmq:" + "/".join(topic.split(INTERNAL)[1:]) if is_internal(topic) else topic
+
+
+def _name(*parts: str) -> str:
+    name = INTERNAL + INTERNAL.join(parts)
+    if len(name.encode()) > NAME_BYTES_MAX:
+        digest = blake2b(name.encode(), digest_size=16).hexdigest()
+        name = INTERNAL + INTERNAL.join((parts[0], LONG, digest))
+    return name
