@@ -210,4 +210,5 @@ GROUPS = (
     Column("acked_below", "acked below", right=True, show=exact),
     Column("acked_beyond", "acked beyond", right=True),
     Column("unread", "unread", right=True),
+    Column("dead_letters", "dead", right=True, optional=True),
 )
