@@ -170,6 +170,8 @@ class Engine:
             timing = check_due(delay, deliver_at, self._clock.time_us())
         what = topic, body, key, tag, headers, queue, producer
         sent = self._sender.one(*what, message_id, priority, expires_at, timing)
+        if timing is not None:
+            self._parts.delays.check(sent)
         if message_id is None:
             self._parts.commit_queue.run(self._writer.send, sent, sync)
         else:
@@ -202,6 +204,8 @@ class Engine:
         if sent is None:
             self._parts.commit_queue.waits(sync)
             return []
+        if timing is not None:
+            self._parts.delays.check(sent)
         plan = self._manager.message_ids.planner(sent)
         self._parts.commit_queue.run(plan, sent, sync)
         self._after()

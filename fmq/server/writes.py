@@ -101,7 +101,7 @@ class Writes:
                 run.kind, extras = TIMER, with_timing(extras, timing)
             run.extension = extension_of(request, extras) if extras else extension
 
-        append = Append(runs)
+        append = parts.delays.check(Append(runs))
 
         def done() -> None:
             found = receipts_of((*append.records, *append.left_out))

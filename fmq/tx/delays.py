@@ -59,6 +59,15 @@ class Delays:
         self.trouble: str | None = None
         """A timer that cannot be read, or for which there is no room. It waits on."""
 
+    # --- sending ------------------------------------------------------------------------------
+
+    def check(self, append: Append) -> Append:
+        """Return `append`. Raises TooLarge for a timer that no append can publish."""
+        for record in append.records:
+            if record.kind == TIMER and record.size + END_BYTES > self._journal.append_bytes_max:
+                self._journal.refuse(record.size + END_BYTES)
+        return append
+
     # --- publishing ---------------------------------------------------------------------------
 
     def fire_due(self) -> None:
