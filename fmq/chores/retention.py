@@ -107,7 +107,9 @@ class Retention:
         most = self._options.retain_bytes
         if most is None or len(segments) < 2:
             return False
-        over = segments[-1].limit - segments[0].base > most
+        # What waits for its time would only be written again.
+        held = self._ledger.timers.held_bytes()
+        over = segments[-1].limit - segments[0].base - held > most
         return over and self._journal.position >= self._counts_from
 
     def _limited_us(self, segments: list[Segment]) -> int | None:

@@ -11,7 +11,7 @@ number. That replaces the older record.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from fmq.errors import Damaged, FmqError, StorageFull
@@ -240,8 +240,10 @@ class Delays:
         """
         data: dict[int, tuple[bytes, int]] = {}
         found: list[FoundTimer] = []
-        for part in _close_together(sorted(dues, key=lambda due: due.position)):
-            self._read_part(part, data)
+        by_place = sorted(dues, key=lambda due: due.position)
+        for _, alike in groupby(by_place, key=lambda due: self._base_of(due.position)):
+            for part in _close_together([*alike]):
+                self._read_part(part, data)
         for due in dues:
             if due.number not in data:
                 continue  # its segment was dropped, after the timer was carried forward
@@ -254,6 +256,11 @@ class Delays:
                 with self._queue.lock:
                     self._timers.aside.add(due.number)
         return iter(found)
+
+    def _base_of(self, position: int) -> int:
+        """Return the base of the segment at `position`; -1 if it was dropped."""
+        segment = self._journal.segment_of(position)
+        return -1 if segment is None else segment.base
 
     def _read_part(self, part: list[Due], data: dict[int, tuple[bytes, int]]) -> None:
         """Read records that are close together; note the bytes of each, and where it begins."""
@@ -272,8 +279,7 @@ class Delays:
             data[due.number] = read, due.position - start
 
     def _decode(self, due: Due, data: bytes, at: int) -> FoundTimer:
-        base = self._journal.segment_of(due.position)
-        name = segment_name(0 if base is None else base.base)
+        name = segment_name(max(self._base_of(due.position), 0))
         try:
             run = decode(data, at, due.position, self._journal.seed)
         except UNREADABLE as error:
@@ -287,7 +293,7 @@ class Delays:
 
 
 def _close_together(dues: list[Due]) -> Iterator[list[Due]]:
-    """Yield the timers, which are in the order of their positions, in parts to be read at once."""
+    """Yield the timers of one segment, which are in its order, in parts to be read at once."""
     part: list[Due] = []
     for due in dues:
         if part:

@@ -38,10 +38,21 @@ from fmq.store.segment import segment_name
 from fmq.store.timing import Timing, timing_in
 from fmq.tx.state import IllegalStep
 
-NEAR_MAX = 1 << 15  # timers in memory; of more the far ones become a run
-NOTED_MAX = 128  # of them that a checkpoint names; of more the far ones become a run before it
-RUNS_MAX = 12
-GONE_MAX = 1 << 16
+HEAD_BYTES = 256  # of a record that waits, mostly less
+
+
+class Bounds(NamedTuple):
+    """How much there may be of what takes memory or time."""
+
+    near: int = 1 << 15
+    """Timers in memory. If there are more, those that are due last become a run."""
+    noted: int = 128
+    """Those that a checkpoint names. If there are more, the others become a run before it."""
+    runs: int = 12
+    gone: int = 1 << 16
+
+
+BOUNDS = Bounds()
 
 
 class View(NamedTuple):
@@ -61,8 +72,9 @@ class View(NamedTuple):
 class Timers:
     """The timers of a journal, up to the last append applied."""
 
-    def __init__(self, known_from: int = 0) -> None:
+    def __init__(self, known_from: int = 0, bounds: Bounds = BOUNDS) -> None:
         """A timer with a number below `known_from` may be met only where it ends."""
+        self.bounds = bounds
         self.is_known = True  # False in a reader, which keeps no account of timers
         self.waiting = 0  # timers
         self.messages = 0  # in them
@@ -103,8 +115,8 @@ class Timers:
             self._taken[number] = due.packed()
             return
         self._put(due.packed(), number)
-        if len(self._near) > NEAR_MAX:
-            self._spill(NEAR_MAX // 8)
+        if len(self._near) > self.bounds.near:
+            self._spill(self.bounds.near // 8)
 
     def fire(self, number: int, time_us: int) -> None:
         """Apply that a timer was published at `time_us`. Raises IllegalStep."""
@@ -174,9 +186,13 @@ class Timers:
     def next_due_us(self) -> int | None:
         """Return when the next timer is due; None without one that was not taken."""
         self._drop_stale()
-        heads = [run.head for run in self._runs if run.head is not None]
-        first = min(heads + self._heap[:1], default=None)
-        return None if first is None else due_in(first)
+        while heads := [run.head for run in self._runs if run.head is not None]:
+            first = min(heads)
+            if first[NUMBER] not in self.gone:
+                break
+            self._load_one(due_in(first))  # which passes over it
+        first = min(heads + self._heap[:1], default=b"")
+        return due_in(first) if first else None
 
     def due(self, now_us: int, limit: int, bytes_max: int) -> list[Due]:
         """Take the timers that are due at `now_us`, at most `limit`. They wait until they end; what
@@ -188,6 +204,7 @@ class Timers:
             self._drop_stale()
             while self._load_one(now_us, self._heap[0] if self._heap else None):
                 pass
+            self._drop_stale()  # of a timer of which a newer copy was loaded
             if not self._heap or due_in(self._heap[0]) > now_us:
                 break
             due = due_of(self._heap[0])
@@ -215,6 +232,10 @@ class Timers:
         runs = [run for run in self._runs if run.head is not None]
         near = [*self._near.values(), *self._taken.values()]
         return View(runs, [run.at for run in runs], near, frozenset(self.gone))
+
+    def held_bytes(self) -> int:
+        """Return about how many bytes of the journal hold what waits, rather too many."""
+        return self.bytes + HEAD_BYTES * self.waiting
 
     def has_below(self, position: int) -> bool:
         """Return whether a record of a timer that is still needed may lie below `position`."""
@@ -248,8 +269,10 @@ class Timers:
             head = run.head
             if head is not None and (first is None or head < entry):
                 first, entry = run, head
-        if first is None or due_in(entry) > until_us or (before is not None and entry > before):
+        if first is None or due_in(entry) > until_us:
             return False
+        if before is not None and entry[KEY] > before[KEY]:
+            return False  # a newer copy of the same timer has the same key, and is taken with it
         first.take(1)
         if first.head is None:
             self._runs.remove(first)
@@ -273,9 +296,9 @@ class Timers:
 
     def to_merge(self, *, all_of_them: bool = False) -> list[DueRun]:
         """Return the runs that are to be merged; none if there are few."""
-        if len(self.gone) > GONE_MAX or all_of_them:
+        if len(self.gone) > self.bounds.gone or all_of_them:
             return [*self._runs]
-        if len(self._runs) <= RUNS_MAX:
+        if len(self._runs) <= self.bounds.runs:
             return []
         runs = sorted(self._runs, key=lambda run: run.count - run.at)
         total, last = 0, 2
@@ -310,8 +333,8 @@ class Timers:
             self.obsolete, self._runs = [*self.obsolete, *self._runs], []
             self.gone = set()
             return None
-        if len(self._near) > NOTED_MAX:
-            self._spill(NOTED_MAX // 2)
+        if len(self._near) > self.bounds.noted:
+            self._spill(self.bounds.noted // 2)
         for run in self._runs:
             if not run.name:
                 run.name_file(self.new_name(), store)
