@@ -56,6 +56,7 @@ from fmq.store.batch import Batch
 from fmq.store.committer import Committer
 from fmq.store.section import is_mine
 from fmq.tx.due import check_due, timing_of
+from fmq.tx.find import check_find, read_places
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import (
     check_count,
@@ -397,6 +398,16 @@ class Engine:
         except OSError:
             self._check_open()  # another thread may have closed it, and its files
             raise
+
+    def find(self, topic: str, *, key: str, limit: int = 100) -> list[Message]:
+        """Return up to `limit` messages of `topic` with this key, the newest first.
+
+        It reads the marks of keys, which the first call makes for each full segment, the heads of
+        what is newer, and what it finds. Raises Damaged or Unreadable if it meets that.
+        """
+        self._enter()
+        topic, key, limit = check_find(topic, key, limit)
+        return read_places(self.read_batch, topic, self._parts.finder.places(topic, key, limit))
 
     def consumer(
         self,

@@ -31,6 +31,7 @@ from fmq.store.commit_queue import CommitQueue
 from fmq.store.files import Files
 from fmq.store.index import SegmentIndex
 from fmq.store.journal import Append, Journal
+from fmq.store.key_marks import KeyMarks
 from fmq.store.page import begin_page, no_page
 from fmq.store.reader import Reader
 from fmq.store.record import aligned
@@ -39,6 +40,7 @@ from fmq.store.segment import HEADER_BYTES, segment_name
 from fmq.store.spares import Spares
 from fmq.tx.apply import apply
 from fmq.tx.delays import END_BYTES, Delays
+from fmq.tx.find import Finder
 from fmq.tx.limits import DECISION_BYTES_MAX
 from fmq.tx.manager import TransactionManager
 from fmq.tx.messages import Messages
@@ -127,6 +129,8 @@ class Parts:
         what = outcomes, catalog, store, drawn, check_open, after
         self.manager = TransactionManager(writer, router, *what)
         self.messages = Messages(lock, ledger, catalog, reader, clock)
+        self.marks = marks = KeyMarks(directory, found.store, catalog, reader, writes=True)
+        self.finder = Finder(self.messages, catalog, reader, marks)
         self.burying = Burying(writer, self.messages)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds, clock)
         self.group_changes = changes = GroupChanges(writer, groups, self.messages)
@@ -140,7 +144,7 @@ class Parts:
         self.delays = delays = Delays(writer, files)
         due_files = DueFiles(directory, found.store, ledger.timers, queue)
         checkpointer = Checkpointer(directory, writer, found, due_files)
-        own = changes, checkpointer, self.burying, delays, due_files
+        own = changes, checkpointer, self.burying, delays, due_files, marks
         self.chores = Chores(directory, writer, self.manager, catalog, *own)
         self.chore_thread: ChoreThread | None = None  # only with background=True
         self.on_sooner: Callable[[], None] = lambda: None  # called when a timer is the next one

@@ -34,7 +34,9 @@ from fmq.recovery.layout import look
 from fmq.results import GroupInfo, Outcome, QueueInfo, UndecidedTransaction
 from fmq.shutdown import forget, refusals_of_close, remember
 from fmq.store.batch import Batch
+from fmq.store.key_marks import KeyMarks
 from fmq.store.reader import Reader
+from fmq.tx.find import Finder, check_find, read_places
 from fmq.tx.messages import Messages, read_in_batches
 from fmq.tx.names import check_marks, check_place, check_seconds, check_text, check_tx_id
 from fmq.tx.outcomes import Outcomes, undecided_outcome, undecided_view
@@ -72,6 +74,8 @@ class ReadOnlyEngine:
         self._outcomes = Outcomes(
             self._lock, follower, ledger, catalog, reader, self._clock, self._options, lags=True
         )
+        marks = KeyMarks(self._directory, follower.store, catalog, reader, writes=False)
+        self._finder = Finder(self._messages, catalog, reader, marks)
         self._built_from = ledger
 
     def refresh(self) -> None:
@@ -132,6 +136,20 @@ class ReadOnlyEngine:
             if found is not None or left <= 0:
                 return found
             self._wait(min(left, LOOK_SECONDS))
+
+    def find(self, topic: str, *, key: str, limit: int = 100) -> list[Message]:
+        """Return up to `limit` messages of `topic` with this key, the newest first.
+
+        Marks of keys that an engine has not written yet are made, and kept in memory only.
+        """
+        topic, key, limit = check_find(topic, key, limit)
+
+        def find() -> list[Message]:
+            self._check_whole()
+            places = self._finder.places(topic, key, limit)
+            return read_places(self._messages.batch, topic, places)
+
+        return self._refreshed(find)
 
     def _wait(self, seconds: float) -> None:
         """Return when an engine tells of more, or after `seconds`. Another process cannot wake this

@@ -21,6 +21,7 @@ from fmq.store.catalog import SUFFIX, Catalog
 from fmq.store.index import LaneKey, LaneSummary
 from fmq.store.internal import is_internal
 from fmq.store.journal import Append, Journal
+from fmq.store.key_marks import SUFFIX as KEYS_SUFFIX
 from fmq.store.kinds import Carryover
 from fmq.store.scan import Scan
 from fmq.store.segment import HEADER_BYTES, Segment, segment_name
@@ -281,7 +282,8 @@ class Retention:
         """
         while self.doomed:
             segment = self.doomed[0]
-            for name in (segment.name, segment_name(segment.base, SUFFIX)):
+            suffixes = SUFFIX, KEYS_SUFFIX
+            for name in (segment.name, *(segment_name(segment.base, each) for each in suffixes)):
                 with contextlib.suppress(FileNotFoundError):
                     self._directory.remove(name)
             # A sync after each: nothing else orders two removals.

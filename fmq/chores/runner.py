@@ -33,6 +33,7 @@ from fmq.errors import (
 )
 from fmq.options import Options
 from fmq.store.catalog import Catalog
+from fmq.store.key_marks import KeyMarks
 from fmq.store.section import is_mine
 from fmq.store.spares import ZEROED_BYTES_PER_SECOND_MAX
 from fmq.tx.delays import Delays
@@ -56,9 +57,11 @@ class Chores:
         burying: Burying,
         delays: Delays,
         due_files: DueFiles,
+        marks: KeyMarks,
     ) -> None:
         self._manager = manager
         self._catalog = catalog
+        self._marks = marks
         self._changes = changes
         self._trim_at = 0.0
         self.checkpointer = checkpointer
@@ -199,6 +202,7 @@ class Chores:
             with self._commit_queue.lock, self._commit_queue.changing:
                 self._catalog.add(index.base, index.chain)
                 self._ledger.sealed.pop(0)
+            self._marks.sealed(index.base, index.chain)
 
     def _make_spare(self) -> None:
         now = self._clock.monotonic()

@@ -90,7 +90,13 @@ def _is_locked(inodes: set[str]) -> bool:
 def sizes_of(path: str) -> dict[str, int]:
     """The bytes that the files of each sort take, holes left out."""
     sizes = {"segments": 0, "indexes": 0, "spares": 0, QUARANTINE: 0, "other": 0}
-    sorts = {".seg": "segments", ".idx": "indexes", ".part": "indexes", ".spare": "spares"}
+    sorts = {
+        ".seg": "segments",
+        ".idx": "indexes",
+        ".keys": "indexes",
+        ".part": "indexes",
+        ".spare": "spares",
+    }
     for folder, _, names in os.walk(path):
         for name in names:
             sort = sorts.get(os.path.splitext(name)[1], "other")

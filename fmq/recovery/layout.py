@@ -36,7 +36,7 @@ FAILED = "FAILED"  # made after a failed write; recovery removes it when it has 
 # The only names before the first segment.
 # PAGE says nothing of a journal without its engine, so it is no sign that there was one.
 BEFORE_THE_FIRST = {LOCK, PAGE, segment_name(0, ".new"), *OF_THE_SERVER}
-SUFFIXES = (".seg", ".idx", ".part", ".due", ".new", ".copy")
+SUFFIXES = (".seg", ".idx", ".keys", ".part", ".due", ".new", ".copy")
 
 
 class Layout(NamedTuple):

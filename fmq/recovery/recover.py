@@ -22,11 +22,12 @@ from fmq.recovery.replay import Replay
 from fmq.recovery.timer_files import number_files, remove_unnamed
 from fmq.store.catalog import SUFFIX as INDEX_SUFFIX
 from fmq.store.journal import create_first_segment
+from fmq.store.key_marks import SUFFIX as KEYS_SUFFIX
 from fmq.store.segment import HEADER_BYTES, STORE_BYTES, Segment, base_of, belongs, segment_name
 from fmq.store.spares import FIRST_SPARE, all_zeros, create_spare, is_spare, is_unproven
 from fmq.tx.ledger import Ledger
 
-LEFTOVER = (".new", ".copy", INDEX_SUFFIX, PART)
+LEFTOVER = (".new", ".copy", INDEX_SUFFIX, KEYS_SUFFIX, PART)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +262,9 @@ def _drop_below_floor(
     kept = [segment for segment in segments if segment.limit > ledger.floor]
     for segment in segments[: len(segments) - len(kept)]:
         directory.remove(segment.name)
-        with contextlib.suppress(FileNotFoundError):
-            directory.remove(segment_name(segment.base, INDEX_SUFFIX))
+        for suffix in (INDEX_SUFFIX, KEYS_SUFFIX):
+            with contextlib.suppress(FileNotFoundError):
+                directory.remove(segment_name(segment.base, suffix))
         # A sync after each: nothing else orders two removals.
         directory.sync()
     if len(kept) < len(segments):
@@ -282,6 +284,6 @@ def _remove_leftovers(directory: Directory, segments: list[Segment]) -> None:
     bases = {segment.base for segment in segments}
     for name in directory.names():
         if name.endswith(LEFTOVER) and belongs(name):
-            temporary = not name.endswith((INDEX_SUFFIX, PART))
+            temporary = not name.endswith((INDEX_SUFFIX, KEYS_SUFFIX, PART))
             if temporary or base_of(name) not in bases:
                 directory.remove(name)

@@ -41,6 +41,7 @@ from fmq.stats import Stats
 from fmq.store.batch import Batch
 from fmq.store.commit_queue import waits
 from fmq.tx.due import check_due, timing_of
+from fmq.tx.find import KeyPlace, check_find, read_places
 from fmq.tx.ids import DRAWN_BYTES
 from fmq.tx.messages import read_in_batches
 from fmq.tx.names import (
@@ -347,6 +348,12 @@ class RemoteEngine:
         said = encode_values([topic, queue, offset, limit, timeout])
         answer = self._link.ask(Op.READ, said, patience=timeout)
         return decode_batch(answer) if answer else None
+
+    def find(self, topic: str, *, key: str, limit: int = 100) -> list[Message]:
+        """Return up to `limit` messages of `topic` with this key, the newest first."""
+        topic, key, limit = check_find(topic, key, limit)
+        places: list[list[int]] = self._link.call("places_of", topic, key, limit)
+        return read_places(self.read_batch, topic, [KeyPlace(*each) for each in places])
 
     def consumer(
         self,

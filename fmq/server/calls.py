@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fmq.feedback.question import Question
 from fmq.message import Receipt
 from fmq.server.host import Host
+from fmq.tx.find import check_find
 from fmq.tx.names import check_count, check_texts
 
 Call = Callable[..., object]
@@ -94,6 +95,11 @@ def _prepared(host: Host, tx_id: str, number: int) -> list[object]:
     return [[[*each[:4], *each[6:]], [*(each.origin or ())]] for each in found]
 
 
+def _places_of(host: Host, topic: str, key: str, limit: int) -> list[list[int]]:
+    """Return queue and offset of each message with a key, the newest first."""
+    return [[*place] for place in host.parts.finder.places(*check_find(topic, key, limit))]
+
+
 def _became(host: Host, asked: list[list[Any]]) -> list[str | None]:
     """Return the state of each transaction; None if no try has ended since its baseline."""
     found: list[str | None] = []
@@ -152,6 +158,7 @@ CALLS: dict[str, Call] = {
     "commit_prepared": _commit_prepared,
     "make_all_due": _make_all_due,
     "outcome_of": _outcome_of,
+    "places_of": _places_of,
     "prepared": _prepared,
     "queues_of": _queues_of,
     "roll_back_prepared": _roll_back_prepared,

@@ -107,6 +107,11 @@ class Catalog:
                 while pairs and pairs[0][1] <= base:
                     del pairs[0]
 
+    def chain_of(self, base: int) -> int:
+        """Return the checksum of the records of the segment at `base`; 0 if it is not known."""
+        with self.lock:
+            return self._chains.get(base, 0)
+
     def bases(self) -> list[int]:
         with self.lock:
             return list(self._bases)

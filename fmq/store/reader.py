@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 from fmq.errors import Damaged, NewerFormat
 from fmq.store.batch import Batch, Stretch
@@ -71,6 +72,14 @@ class Carried:
     def keys(self) -> Sequence[str | None]:
         """Return the keys of all messages."""
         return self._columns.texts(*self._part)[0] or [None] * self.messages
+
+    def key_hashes(self) -> set[int]:
+        """Return the hashes of the keys."""
+        pieces = self._columns.opened().keys
+        if pieces is None:
+            return set()
+        keys = {*pieces.texts(*self._part)} - {None}
+        return {crc32(key.encode()) for key in keys if key is not None}
 
     def looks(self) -> Iterator[tuple[str | None, dict[str, str]]]:
         """Yield what a filter sees of each message: its tag and its headers."""
