@@ -38,7 +38,7 @@ ALL = 1 << 60
 clock = SystemClock()
 
 
-class FmqStorage(BaseStorage):  # type: ignore[misc]
+class FmqStorage(BaseStorage):
     """Implements huey's storage. Safe for threads; a fork goes on if it has a path."""
 
     blocking = True
@@ -253,7 +253,7 @@ class FmqStorage(BaseStorage):  # type: ignore[misc]
         self._counters.clear()
 
 
-class FmqHuey(Huey):  # type: ignore[misc]
+class FmqHuey(Huey):
     """A huey whose storage is a directory of fmq: `FmqHuey("app", path="jobs")`.
 
     It takes the arguments of Huey and of FmqStorage.

@@ -1,0 +1,425 @@
+"""A transport of kombu on fmq, for Celery: `Celery(broker="fmq:///path/to/directory")`.
+
+A queue of kombu's is a topic. A message that was handed to a worker is held by its consumer until
+the worker acks it, and comes again if the worker dies. What is published inside of a block of the
+same directory belongs to the block. Needs the extra `kombu`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from queue import Empty
+from threading import Condition, RLock
+from typing import Any
+from urllib.parse import quote, unquote
+from uuid import uuid4
+
+import fmq
+from fmq import Consumer, Delivery, RemoteConsumer
+from fmq.clock import SystemClock
+from fmq.compat.handle import Handle, engine_of, send
+from fmq.errors import (
+    BadOption,
+    Closed,
+    FmqError,
+    GroupExists,
+    LeaseLost,
+    NotServed,
+    OutcomeUnknown,
+    TopicExists,
+    UnknownGroup,
+    UnknownTopic,
+)
+from fmq.options import SECONDS_MAX
+
+try:
+    from kombu.transport import TRANSPORT_ALIASES, virtual
+    from kombu.utils.json import dumps, loads
+except ImportError as error:
+    raise ImportError(
+        "fmq.compat.kombu needs kombu: pip install 'fmq-engine[kombu]'. Nothing was changed."
+    ) from error
+
+GROUP = "kombu"
+BINDINGS = "kombu/binding/"
+WAIT_SECONDS = 0.2  # how long one channel waits for a message while others have none
+AT_ONCE = 10  # messages that a channel without a limit takes at once
+UNBOUND_SECONDS = 60  # how long a queue of a worker may be without it, until nothing is sent there
+VOLATILE = b"volatile"
+logger = logging.getLogger("fmq.compat.kombu")
+clock = SystemClock()
+
+
+def topic_of(queue: str) -> str:
+    """Return the topic of a queue of kombu's."""
+    return f"kombu.{queue}"
+
+
+class FmqQoS(virtual.QoS):
+    """What a channel has handed out. It is held by fmq, and nothing is to be put back."""
+
+    def ack(self, delivery_tag: str) -> None:
+        """Ack a message, durably."""
+        self.channel.settle(delivery_tag, Delivery.ack)
+        super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Give a message back, or move it to the dead letters of the group."""
+        settle = Delivery.release if requeue else _bury
+        self.channel.settle(delivery_tag, settle)
+        self._quick_ack(delivery_tag)
+
+
+def _bury(delivery: Delivery) -> None:
+    delivery.reject("rejected by its worker")
+
+
+class FmqChannel(virtual.Channel):
+    """A channel: its consumers share one consumer of fmq's."""
+
+    QoS = FmqQoS
+    do_restore = False
+    supports_fanout = True
+
+    def __init__(self, connection: Any, **named: Any) -> None:
+        super().__init__(connection, **named)
+        self._engine: Handle = connection.engine
+        self._ready: set[str] = set()  # queues whose topic and group are there
+        self._held: dict[str, Delivery] = {}  # by delivery tag
+        self._no_ack: set[str] = set()
+        self._joined: tuple[tuple[str, ...], Consumer | RemoteConsumer] | None = None
+        self._former: list[Consumer | RemoteConsumer] = []  # they may still hold messages
+        self._lock = RLock()
+
+    # --- queues ---------------------------------------------------------------------------------
+
+    def _new_queue(self, queue: str, **named: Any) -> None:
+        if queue not in self._ready:
+            topic = topic_of(queue)
+            with suppress(TopicExists):
+                self._engine.create_topic(topic, queues=1)
+            with suppress(GroupExists):
+                self._engine.create_group(GROUP, topic)
+            self._ready.add(queue)
+        arguments = named.get("arguments") or {}
+        if named.get("auto_delete") or "x-expires" in arguments:
+            self.connection.volatile.add(queue)
+
+    def _has_queue(self, queue: str, **named: Any) -> bool:
+        try:
+            self._engine.topic(topic_of(queue))
+        except UnknownTopic:
+            return False
+        return True
+
+    def _size(self, queue: str) -> int:
+        topic = topic_of(queue)
+        return sum(info.unread for info in self._engine.groups(GROUP) if info.topic == topic)
+
+    def _purge(self, queue: str) -> int:
+        count = self._size(queue)
+        if count:
+            self._engine.group(GROUP).seek(topic_of(queue), to="latest")
+        return count
+
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, **named: Any
+    ) -> None:
+        """Delete a queue with its messages and bindings."""
+        if if_empty and self._size(queue):
+            return
+        for exchange, routing_key, _ in [*self.state.queue_bindings(queue)]:
+            self._unbind(exchange, routing_key, queue)
+        self.state.queue_bindings_delete(queue)
+        self._delete(queue)
+
+    def _delete(self, queue: str, *args: Any, **named: Any) -> None:
+        self._ready.discard(queue)
+        with suppress(UnknownTopic):
+            self._engine.topic(topic_of(queue)).delete()
+
+    # --- bindings, which all processes share ------------------------------------------------------
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: object, queue: str) -> None:
+        name = _binding(exchange, routing_key, queue)
+        is_volatile = queue in self.connection.volatile
+        if is_volatile or self._engine.mark(name) is None:
+            tx = self._engine.transaction()
+            tx.mark(name, clock.time_us(), VOLATILE if is_volatile else b"")
+            tx.commit()
+
+    def queue_unbind(
+        self, queue: str, exchange: str | None = None, routing_key: str = "", **named: Any
+    ) -> None:
+        """Let a queue get no more messages of an exchange."""
+        exchange = exchange or "amq.direct"
+        self.state.binding_delete(queue, exchange, routing_key)
+        self._unbind(exchange, routing_key, queue)
+
+    def _unbind(self, exchange: str, routing_key: str, queue: str) -> None:
+        tx = self._engine.transaction()
+        tx.unmark(_binding(exchange, routing_key, queue))
+        tx.commit()
+
+    def get_table(self, exchange: str) -> list[tuple[str, Any, str]]:
+        """Return the bindings of an exchange: routing key, pattern and queue.
+
+        A queue of one worker or client counts while that one consumes. Nobody deletes it after a
+        kill, and its messages would pile up.
+        """
+        prefix = _prefix(exchange)
+        found = self._engine.marks(prefix=prefix)
+        table, kind, living = [], self.typeof(exchange), None
+        for name, mark in found.items():
+            routing_key, queue = map(unquote, name.removeprefix(prefix).split("/"))
+            if mark.data == VOLATILE:
+                living = self._living() if living is None else living
+                if topic_of(queue) not in living and self._is_old(mark.value):
+                    self._unbind(exchange, routing_key, queue)
+                    self._delete(queue)
+                    continue
+            table.append(kind.prepare_bind(queue, exchange, routing_key, None))
+        return table
+
+    def _living(self) -> set[str]:
+        """Return the topics that somebody consumes."""
+        try:
+            members = self._engine.group(GROUP).members()
+        except UnknownGroup:
+            return set()
+        return {topic for member in members for topic in member.topics}
+
+    def _is_old(self, bound_us: int) -> bool:
+        return clock.time_us() - bound_us > UNBOUND_SECONDS * 1_000_000
+
+    # --- messages -------------------------------------------------------------------------------
+
+    def _put(self, queue: str, message: dict[str, Any], **named: Any) -> None:
+        """Send a message, with the block that runs, or at once."""
+        self._new_queue(queue)
+        priority = self._get_message_priority(message)
+        extras = {"priority": priority} if priority else {}
+        send(self._engine, topic_of(queue), dumps(message).encode(), **extras)
+
+    def _put_fanout(
+        self, exchange: str, message: dict[str, Any], routing_key: str, **named: Any
+    ) -> None:
+        for _, _, queue in self.get_table(exchange):
+            self._put(queue, message)
+
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        """Return one message, for `basic_get`; raise Empty."""
+        self._new_queue(queue)
+        consumer = self._engine.consumer(topic_of(queue), group=GROUP, lease_seconds=SECONDS_MAX)
+        found = consumer.poll(limit=1)
+        if not found:
+            consumer.close()
+            raise Empty
+        self._former.append(consumer)
+        return self._hand_out(found[0])
+
+    def basic_get(self, queue: str, no_ack: bool = False, **named: Any) -> Any:
+        """Return one message; None if there is none."""
+        message = super().basic_get(queue, no_ack=no_ack, **named)
+        if message is not None and no_ack:
+            self.settle(message.delivery_tag, Delivery.ack)
+        return message
+
+    def _hand_out(self, delivery: Delivery) -> dict[str, Any]:
+        """Return a message as kombu has it. Its tag is a new one each time."""
+        message: dict[str, Any] = loads(delivery.body.decode())
+        properties, tag = message["properties"], str(uuid4())
+        properties["delivery_tag"] = tag
+        if delivery.attempt > 1:
+            message["redelivered"] = True
+            properties.setdefault("delivery_info", {})["redelivered"] = True
+        self._held[tag] = delivery
+        return message
+
+    def settle(self, tag: str, settle: Callable[[Delivery], object]) -> None:
+        """Ack, release or reject what was handed out. Any thread may call this."""
+        delivery = self._held.pop(tag, None)
+        if delivery is None:
+            return
+        try:
+            settle(delivery)
+        except LeaseLost as error:
+            logger.warning("a task will be done again: %s", error)
+        finally:
+            self.connection.settled()
+
+    # --- consuming ------------------------------------------------------------------------------
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **named: Any
+    ) -> None:
+        """Consume from a queue."""
+        self._new_queue(queue)
+        if no_ack:
+            self._no_ack.add(queue)
+        super().basic_consume(queue, no_ack, callback, consumer_tag, **named)
+
+    def has_room(self) -> bool:
+        """Return whether it consumes, and may hold more messages."""
+        return bool(self._consumers) and self.qos.can_consume()
+
+    @property
+    def is_volatile(self) -> bool:
+        """Whether only this process consumes its queues: the tasks are in another channel."""
+        return all(queue in self.connection.volatile for queue in self._active_queues)
+
+    def drain(self, timeout: float) -> bool:
+        """Hand out what there is, waiting up to `timeout` seconds. Return whether it was any."""
+        consumer = self._joined_consumer()
+        limit = self.qos.can_consume_max_estimate() or AT_ONCE
+        found = consumer.poll(limit=limit, timeout=timeout)
+        for delivery in found:
+            queue = delivery.topic.removeprefix(topic_of(""))
+            message = self._hand_out(delivery)
+            if queue in self._no_ack:
+                self.settle(message["properties"]["delivery_tag"], Delivery.ack)
+            self.connection._deliver(message, queue)
+        return bool(found)
+
+    def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
+        """Hand out what there is; raise Empty."""
+        if not self.has_room() or not self.drain(timeout or 0.0):
+            raise Empty
+
+    def _joined_consumer(self) -> Consumer | RemoteConsumer:
+        """Return the consumer of all queues that are consumed now."""
+        topics = tuple(sorted({topic_of(queue) for queue in self._active_queues}))
+        with self._lock:
+            if self._joined is not None and self._joined[0] == topics:
+                return self._joined[1]
+            if self._joined is not None:
+                self._former.append(self._joined[1])
+            consumer = self._engine.consumer(topics, group=GROUP, lease_seconds=SECONDS_MAX)
+            self._joined = topics, consumer
+            return consumer
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Consume no more from the queue of a consumer."""
+        super().basic_cancel(consumer_tag)
+        with self._lock:
+            if not self._active_queues and self._joined is not None:
+                self._former.append(self._joined[1])
+                self._joined = None
+        self._close_former()
+
+    def _close_former(self, *, all_of_them: bool = False) -> None:
+        """Close the consumers that hold nothing any more."""
+        holding = {id(delivery._consumer) for delivery in [*self._held.values()]}
+        with self._lock:
+            former, self._former = self._former, []
+            for consumer in former:
+                if id(consumer) in holding and not all_of_them:
+                    self._former.append(consumer)
+                else:
+                    with suppress(FmqError):
+                        consumer.close()
+
+    def close(self) -> None:
+        """Give back what is not acked."""
+        if not self.closed:
+            super().close()
+            with self._lock:
+                if self._joined is not None:
+                    self._former.append(self._joined[1])
+                    self._joined = None
+            self._close_former(all_of_them=True)
+            self._held.clear()
+
+
+class Transport(virtual.Transport):
+    """Implements kombu's transport with a directory of fmq."""
+
+    Channel = FmqChannel
+    driver_type = "fmq"
+    driver_name = "fmq"
+    default_port = 0
+    polling_interval = WAIT_SECONDS
+    implements = virtual.Transport.implements.extend(
+        exchange_type=frozenset(["direct", "topic", "fanout"])
+    )
+    connection_errors = (
+        *virtual.Transport.connection_errors,
+        *(NotServed, OutcomeUnknown, Closed),
+    )
+
+    def __init__(self, client: Any, **named: Any) -> None:
+        super().__init__(client, **named)
+        self.volatile: set[str] = set()  # queues of one worker or client, as they were declared
+        self._settled = Condition()
+        self._engine: Handle | None = None
+        self._close_engine: Callable[[], None] = lambda: None
+
+    @property
+    def engine(self) -> Handle:
+        """The client of the directory; or the engine of transport_options={"engine": engine}."""
+        if self._engine is None:
+            where = self.client.transport_options.get("engine") or _path_of(self.client)
+            self._engine, self._close_engine = engine_of(where)
+        return self._engine
+
+    def driver_version(self) -> str:
+        return fmq.__version__
+
+    def close_connection(self, connection: Any) -> None:
+        """Close the channels, which gives back what they hold, and the client."""
+        super().close_connection(connection)
+        self._engine, close = None, self._close_engine
+        self._close_engine = lambda: None
+        close()
+
+    def settled(self) -> None:
+        """Note that a message was acked or given back, so a full channel has room."""
+        with self._settled:
+            self._settled.notify_all()
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Hand out messages; raise TimeoutError if there is none for `timeout` seconds."""
+        deadline = clock.monotonic() + (SECONDS_MAX if timeout is None else timeout)
+        while True:
+            channels = [channel for channel in [*self.channels] if channel.has_room()]
+            if sum(channel.drain(0.0) for channel in channels):  # all of them
+                return
+            left = deadline - clock.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._wait(channels, min(left, self.polling_interval or WAIT_SECONDS))
+
+    def _wait(self, channels: Iterable[FmqChannel], seconds: float) -> None:
+        """Wait for a task, or until one is done and makes room for another."""
+        for channel in channels:
+            if not channel.is_volatile:
+                channel.drain(seconds)
+                return
+        with self._settled:
+            self._settled.wait(seconds)
+
+
+def _path_of(client: Any) -> str:
+    """Return the directory of a URL; raise BadOption."""
+    if client.hostname and client.hostname != "localhost":
+        raise BadOption(
+            f"fmq://{client.hostname}/...: a directory has no host. Nothing was opened; write "
+            "fmq:///absolute/path."
+        )
+    path = (client.virtual_host or "").strip("/")
+    if not path:
+        raise BadOption("fmq://: name the directory, as in fmq:///absolute/path.")
+    return f"/{path}"
+
+
+def _prefix(exchange: str) -> str:
+    return f"{BINDINGS}{quote(exchange, safe='')}/"
+
+
+def _binding(exchange: str, routing_key: str, queue: str) -> str:
+    return f"{_prefix(exchange)}{quote(routing_key, safe='')}/{quote(queue, safe='')}"
+
+
+TRANSPORT_ALIASES.setdefault("fmq", "fmq.compat.kombu:Transport")

@@ -1,0 +1,226 @@
+"""kombu and Celery on fmq: messages, acks and fanout, and real workers in other processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kombu import Connection, Consumer, Exchange, Producer, Queue
+
+import fmq
+import fmq.bind
+import fmq.compat.kombu  # makes fmq:// known
+from fmq.errors import BadOption
+from tools import kill_celery
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[fmq.Engine]:
+    with fmq.open(tmp_path / "jobs") as engine:
+        yield engine
+
+
+@contextmanager
+def connected(engine: fmq.Engine) -> Iterator[Any]:
+    with Connection("fmq://", transport_options={"engine": engine}) as connection:
+        yield connection
+
+
+def taken(queue: Any) -> list[Any]:
+    """Take and ack all messages of a SimpleQueue."""
+    found: list[Any] = []
+    while True:
+        try:
+            message = queue.get(block=False)
+        except queue.Empty:
+            return found
+        found.append(message.payload)
+        message.ack()
+
+
+def test_messages_are_taken_in_their_order_and_once(engine: fmq.Engine) -> None:
+    with connected(engine) as one, connected(engine) as two:
+        queue = one.SimpleQueue("q")
+        for number in range(5):
+            queue.put({"number": number})
+        assert queue.qsize() == 5
+        assert taken(two.SimpleQueue("q")) == [{"number": number} for number in range(5)]
+        assert taken(queue) == []
+        assert queue.qsize() == 0
+
+
+def test_what_is_not_acked_comes_again(engine: fmq.Engine) -> None:
+    """It was requeued, or its connection has ended. Then it says that it was delivered before."""
+    with connected(engine) as one:
+        queue = one.SimpleQueue("q")
+        queue.put("a")
+        message = queue.get(timeout=1)
+        assert "redelivered" not in message.delivery_info
+        message.requeue()
+        again = queue.get(timeout=1)
+        assert again.delivery_info["redelivered"]
+    with connected(engine) as two:
+        queue = two.SimpleQueue("q")
+        last = queue.get(timeout=10)
+        assert last.payload == "a"
+        last.reject()
+        assert taken(queue) == []
+    (dead,) = engine.dead_letters("kombu").list()
+    assert b"text/plain" in dead.body or b"json" in dead.body
+
+
+def test_a_message_that_is_published_in_a_block_belongs_to_it(
+    engine: fmq.Engine, tmp_path: Path
+) -> None:
+    database = sqlite3.connect(tmp_path / "shop.db")
+    database.execute("PRAGMA synchronous = EXTRA")
+    database.execute("CREATE TABLE orders (name TEXT)")
+    fmq.bind.create_table(database)
+    with connected(engine) as connection:
+        queue = connection.SimpleQueue("q")
+        for name, ends in (("1", True), ("2", False)):
+            try:
+                with engine.transaction(producer="shop", bind=database):
+                    database.execute("INSERT INTO orders VALUES (?)", (name,))
+                    queue.put(name)
+                    if not ends:
+                        raise fmq.RollBack
+            except fmq.RollBack:
+                pass
+        assert taken(queue) == ["1"]
+    database.close()
+
+
+def test_a_fanout_reaches_each_queue_that_somebody_consumes(engine: fmq.Engine) -> None:
+    """Those of a consumer that is gone are forgotten after a while."""
+    exchange, got = Exchange("news", type="fanout"), []
+    with connected(engine) as one, connected(engine) as two:
+        queues = [Queue(f"of {number}", exchange, auto_delete=True) for number in range(2)]
+        channel = one.channel()
+
+        def note(body: Any, message: Any) -> None:
+            got.append(body)
+            message.ack()
+
+        with Consumer(channel, queues, callbacks=[note]):
+            Producer(two.channel(), exchange=exchange).publish("a", declare=[exchange])
+            while len(got) < 2:
+                one.drain_events(timeout=5)
+        assert got == ["a", "a"]
+        assert len(engine.marks(prefix="kombu/binding/")) == 2
+
+
+def test_a_topic_exchange_routes_by_patterns(engine: fmq.Engine) -> None:
+    """The bindings are those of all processes: another connection made them."""
+    exchange = Exchange("logs", type="topic")
+    with connected(engine) as one, connected(engine) as two:
+        for name, key in (("errors", "*.error"), ("all", "#")):
+            Queue(name, exchange, routing_key=key)(one.channel()).declare()
+        producer = Producer(two.channel(), exchange=exchange)
+        for key in ("web.error", "web.info"):
+            producer.publish(key, routing_key=key, declare=[exchange])
+        assert taken(two.SimpleQueue("errors")) == ["web.error"]
+        assert taken(one.SimpleQueue("all")) == ["web.error", "web.info"]
+
+
+def test_an_address_without_a_directory_is_refused() -> None:
+    for address in ("fmq://", "fmq://host/jobs"):
+        with pytest.raises(BadOption):
+            Connection(address).connect()
+
+
+# --- Celery -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def worker(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of Celery's with two processes, as its command starts it."""
+    command = [sys.executable, "-m", "celery", "-A", "tests.compat.celery_app", "worker"]
+    process = subprocess.Popen(
+        [*command, "-c", "2", "--loglevel", "WARNING", *arguments],
+        env={**os.environ, "CELERY_APP": str(folder), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with_group(process, signal.SIGKILL)
+        process.wait()
+
+
+def with_group(process: subprocess.Popen[bytes], number: int) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, number)
+
+
+def app_in(folder: Path) -> Any:
+    (folder / "results").mkdir()
+    os.environ["CELERY_APP"] = str(folder)
+    sys.modules.pop("tests.compat.celery_app", None)
+    import tests.compat.celery_app
+
+    return tests.compat.celery_app
+
+
+def test_a_worker_of_celerys_does_the_tasks(tmp_path: Path) -> None:
+    """Results, a retry, an ETA and remote control. Then it ends by itself."""
+    tasks = app_in(tmp_path)
+    results = [tasks.add.delay(number, 1) for number in range(10)]
+    flaky = tasks.flaky.delay("f")
+    began = time.monotonic()
+    later = tasks.add.apply_async((20, 1), countdown=1)
+    with worker(tmp_path) as process:
+        assert [each.get(timeout=60) for each in results] == [*range(1, 11)]
+        assert flaky.get(timeout=60) == "f"
+        assert later.get(timeout=60) == 21
+        assert time.monotonic() >= began + 1
+        (pong,) = tasks.app.control.ping(timeout=5, limit=1)
+        assert [*pong.values()] == [{"ok": "pong"}]
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    lines = (tmp_path / "ledger").read_text().splitlines()
+    assert [line for line in lines if line.startswith("flaky")] == [
+        f"flaky f {n}" for n in range(3)
+    ]
+    assert lines.count("add 20 1") == 1
+
+
+def test_a_task_in_work_comes_again_when_its_worker_is_killed(tmp_path: Path) -> None:
+    """With acks_late, as Celery's documents say; a task with an ETA too."""
+    tasks = app_in(tmp_path)
+    waits = tasks.add.apply_async((1, 1), countdown=3)
+    numbers = range(30)
+    for number in numbers:
+        tasks.work.delay(number)
+    with worker(tmp_path):
+        wait_for(tmp_path / "ledger", lines=3)
+    with worker(tmp_path):
+        wait_for(tmp_path / "ledger", lines=len(numbers))
+        assert waits.get(timeout=60) == 2
+    done = (tmp_path / "ledger").read_text().splitlines()
+    assert {f"done {number}" for number in numbers} <= set(done)
+
+
+def wait_for(ledger: Path, lines: int) -> None:
+    deadline = time.monotonic() + 60
+    while not ledger.exists() or len(set(ledger.read_text().splitlines())) < lines:
+        assert time.monotonic() < deadline, "the worker does nothing"
+        with fmq.connect(ledger.parent / "jobs") as client:
+            client.read("nothing", timeout=0.05)  # wait a moment
+
+
+def test_no_task_is_lost_when_all_are_killed(tmp_path: Path) -> None:
+    """Worker, client and server; `python tools/kill_celery.py DIR --kills 20` for longer."""
+    print(kill_celery.run(tmp_path, kills=3, seed=5))
