@@ -13,12 +13,13 @@ What the coroutines of a loop write in one of its turns shares one sync. `docs/a
 from fmq.aio.consumer import AsyncConsumer
 from fmq.aio.delivery import AsyncDelivery, AsyncDeliveryBatch
 from fmq.aio.engine import AsyncEngine
-from fmq.aio.handles import AsyncFeedback, AsyncGroup, AsyncTopic
+from fmq.aio.handles import AsyncDeadLetters, AsyncFeedback, AsyncGroup, AsyncTopic
 from fmq.aio.opening import connect, of, open
 from fmq.aio.transaction import AsyncTransaction
 
 __all__ = [
     "AsyncConsumer",
+    "AsyncDeadLetters",
     "AsyncDelivery",
     "AsyncDeliveryBatch",
     "AsyncEngine",

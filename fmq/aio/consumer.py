@@ -8,6 +8,7 @@ from typing import Any
 
 from fmq.aio.delivery import AsyncDelivery, AsyncDeliveryBatch
 from fmq.errors import Closed
+from fmq.message import Message
 
 POLL_SECONDS = 60.0  # for how long one poll of an `async for` waits
 
@@ -80,6 +81,17 @@ class AsyncConsumer:
         consumer = self._joined or await self._consumer()
         found = await side.poll_batch(consumer, limit, timeout)
         return None if found is None else AsyncDeliveryBatch(side, found)
+
+    async def take(
+        self, *, limit: int = 1, timeout: float = 0.0, sync: bool | None = None
+    ) -> list[Message]:
+        """Return up to `limit` messages of one queue for good: their ack is durable.
+
+        Return none if none comes within `timeout` seconds.
+        """
+        consumer = self._joined or await self._consumer()
+        found: list[Message] = await self._side.take(consumer, limit, timeout, sync)
+        return found
 
     async def __aiter__(self) -> AsyncIterator[AsyncDelivery]:
         """Yield deliveries for ever. It holds at most what one poll takes."""

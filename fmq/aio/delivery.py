@@ -47,9 +47,24 @@ class AsyncRange(Generic[D]):
         except CancelledError as cancelled:
             await end_of(call, cancelled, written)
 
-    async def release(self) -> None:
-        """Give it back. The next poll of any consumer of the group redelivers it."""
-        await self._side.release(self._delivery)
+    @property
+    def attempt(self) -> int:
+        """How often the group has tried it, this time included: 1 for the first time."""
+        return self._delivery.attempt
+
+    async def release(self, *, delay: float = 0.0, count: bool = True) -> None:
+        """Give it back: a poll of any consumer of the group gets it again after `delay` seconds.
+
+        Without `count` this attempt does not count.
+        """
+        await self._side.release(self._delivery, delay, count)
+
+    async def reject(self, reason: str = "") -> None:
+        """Move it to the dead letters of the group, and ack it, in one append: durable on return.
+
+        `engine.dead_letters(group)` has it then.
+        """
+        await self._side.threads.run(self._delivery.reject, reason)
 
     def __repr__(self) -> str:
         return repr(self._delivery)
@@ -79,6 +94,18 @@ class AsyncDelivery(AsyncRange[blocking.Delivery]):
     @property
     def headers(self) -> Mapping[str, str]:
         return self._delivery.headers
+
+    @property
+    def message_id(self) -> str | None:
+        return self._delivery.message_id
+
+    @property
+    def priority(self) -> int | None:
+        return self._delivery.priority
+
+    @property
+    def expires_at(self) -> datetime | None:
+        return self._delivery.expires_at
 
     @property
     def time(self) -> datetime | None:

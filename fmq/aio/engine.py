@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from fmq.aio.calls import end_of, written
 from fmq.aio.consumer import AsyncConsumer
-from fmq.aio.handles import AsyncFeedback, AsyncGroup, AsyncTopic
+from fmq.aio.handles import AsyncDeadLetters, AsyncFeedback, AsyncGroup, AsyncTopic
 from fmq.aio.local import LocalSide
 from fmq.aio.remote import RemoteSide
 from fmq.aio.threads import Threads
@@ -25,7 +25,7 @@ from fmq.consume.consumer import OnChange, check_membership
 from fmq.consume.membership import check_member
 from fmq.errors import WrongState
 from fmq.filters import Filter
-from fmq.message import Body, Decision, Mark, Message, Receipt
+from fmq.message import Body, Decision, DelayedReceipt, Mark, Message, Receipt
 from fmq.options import Options
 from fmq.posix import after_fork_in_child
 from fmq.processes import new_member
@@ -100,6 +100,8 @@ class AsyncEngine:
         message_id: str | None = None,
         priority: int | None = None,
         expires_at: datetime | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         sync: bool | None = None,
     ) -> Receipt:
         """Append one message. It is durable and visible on return.
@@ -107,8 +109,8 @@ class AsyncEngine:
         All that the coroutines of a loop send in one of its turns shares one sync.
         """
         side = self._side if self._is_met else await self._met()
-        extras = message_id, priority, expires_at
-        call = side.send(topic, body, key, tag, headers, queue, producer, sync, *extras)
+        carried = message_id, priority, expires_at, delay, deliver_at
+        call = side.send(topic, body, key, tag, headers, queue, producer, sync, *carried)
         try:
             return await call.future  # type: ignore[no-any-return]
         except CancelledError as cancelled:
@@ -122,11 +124,13 @@ class AsyncEngine:
         *,
         queue: int | None = None,
         producer: str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         sync: bool | None = None,
     ) -> list[Receipt]:
         """Append bodies or Messages, all or none of them. Return one receipt for each record."""
         side = self._side if self._is_met else await self._met()
-        call = side.send_many(topic, bodies, queue, producer, sync)
+        call = side.send_many(topic, bodies, queue, producer, delay, deliver_at, sync)
         if call is None:
             return []
         try:
@@ -134,6 +138,18 @@ class AsyncEngine:
         except CancelledError as cancelled:
             await end_of(call, cancelled, written)
             raise
+
+    async def recall(self, receipt: Receipt, *, sync: bool | None = None) -> bool:
+        """Take back messages that wait for their time; return whether that came in time."""
+        found: bool = await self._run(lambda engine: engine.recall(receipt, sync=sync))
+        return found
+
+    async def delayed(self, topic: str | None = None, *, limit: int = 100) -> list[DelayedReceipt]:
+        """Return the receipts of up to `limit` records that wait, the first to be due first."""
+        found: list[DelayedReceipt] = await self._run(
+            lambda engine: engine.delayed(topic, limit=limit)
+        )
+        return found
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -316,6 +332,13 @@ class AsyncEngine:
         group = await self._run(lambda engine: engine.group(name))
         return AsyncGroup(self._side, group)
 
+    async def dead_letters(self, group: str) -> AsyncDeadLetters:
+        """Return the dead letters of a group, to look at them, replay or purge them; raise
+        UnknownGroup.
+        """
+        letters = await self._run(lambda engine: engine.dead_letters(group))
+        return AsyncDeadLetters(self._side, letters)
+
     async def offset_at(self, topic: str, queue: int, time: datetime) -> int:
         """Return the offset of the first message of a queue that was sent at `time` or later."""
         found: int = await self._run(lambda engine: engine.offset_at(topic, queue, time))
@@ -330,14 +353,16 @@ class AsyncEngine:
         """Return those of the marks `names` that are set, and all whose name begins with `prefix`,
         as they are at one instant.
         """
-        found: dict[str, Mark] = await self._run(self._engine.marks, *names, prefix=prefix)
+        found: dict[str, Mark] = await self._run(lambda engine: engine.marks(*names, prefix=prefix))
         return found
 
     async def unread(self, group: str, topic: str, *, limit: int = 100) -> list[Message]:
         """Return messages that `group` has not acked, at most `limit`, the oldest first. Nothing is
         taken: another member may have them in hand.
         """
-        found: list[Message] = await self._run(self._engine.unread, group, topic, limit=limit)
+        found: list[Message] = await self._run(
+            lambda engine: engine.unread(group, topic, limit=limit)
+        )
         return found
 
     async def queues(self, topic: str | None = None) -> list[QueueInfo]:

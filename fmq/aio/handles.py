@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from typing import Any
 
 from fmq.consume import group as blocking_group
 from fmq.consume import topic as blocking_topic
+from fmq.consume.dead_letter import DeadLetters
 from fmq.feedback import service as blocking_service
 from fmq.feedback.answers import Answer
 from fmq.feedback.question import Question
 from fmq.filters import Filter
-from fmq.results import GroupInfo, MemberInfo, Outcome, QueueInfo
+from fmq.results import DeadLetter, GroupInfo, MemberInfo, Outcome, QueueInfo
 
 
 class AsyncGroup:
@@ -149,3 +150,57 @@ class AsyncFeedback:
     async def resume(self, tx_id: str) -> None:
         """Make the question about `tx_id` due now, even if it is parked."""
         await self._threads.run(self._feedback.resume, tx_id)
+
+
+class AsyncDeadLetters:
+    """The dead letters of a group, made by `engine.dead_letters`."""
+
+    def __init__(self, side: Any, letters: DeadLetters) -> None:
+        self._run = side.threads.run
+        self._letters = letters
+
+    @property
+    def group(self) -> str:
+        return self._letters.group
+
+    async def count(self) -> int:
+        """Return how many there are."""
+        found: int = await self._run(self._letters.count)
+        return found
+
+    async def list(self, *, limit: int = 100, after: int | None = None) -> list[DeadLetter]:
+        """Return up to `limit` of them by their numbers, those above `after` only."""
+        found: list[DeadLetter] = await self._run(self._letters.list, limit=limit, after=after)
+        return found
+
+    async def __aiter__(self) -> AsyncIterator[DeadLetter]:
+        """Yield all, read in pages."""
+        after = None
+        while page := await self.list(limit=1000, after=after):
+            for each in page:
+                yield each
+            after = page[-1].number
+
+    async def get(self, number: int) -> DeadLetter:
+        """Return one; raise UnknownDeadLetter if there is none of this number."""
+        found: DeadLetter = await self._run(self._letters.get, number)
+        return found
+
+    async def replay(self, numbers: int | Iterable[int] | None = None) -> int:
+        """Redeliver those with these `numbers`, or all, to this group alone. Return how many."""
+        found: int = await self._run(self._letters.replay, numbers)
+        return found
+
+    async def purge(
+        self,
+        numbers: int | Iterable[int] | None = None,
+        *,
+        before: datetime | None = None,
+        all: bool = False,
+    ) -> int:
+        """Drop those with these `numbers`, or that died `before` a time, or all of them."""
+        found: int = await self._run(self._letters.purge, numbers, before=before, all=all)
+        return found
+
+    def __repr__(self) -> str:
+        return repr(self._letters)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fmq.store.timing import Timing
 from fmq.tx.buffer import TransactionBuffer
 from fmq.tx.names import as_index, check_name
 from fmq.tx.router import KnownTopic, Router
@@ -39,17 +40,18 @@ class LateRouter:
 
 def unknown_topics(transaction: TransactionBuffer) -> list[str]:
     """Return the topics of messages that were put aside."""
-    return [topic for topic, queue in transaction.runs if queue == LATER]
+    return [topic for topic, queue, _ in transaction.runs if queue == LATER]
 
 
 def choose_now(transaction: TransactionBuffer, router: Router) -> None:
     """Give the messages that were put aside their queues: their topics are known by now."""
-    runs: dict[tuple[str, int], list[Any]] = {}
-    for (topic, queue), items in transaction.runs.items():
+    runs: dict[tuple[str, int, Timing | None], list[Any]] = {}
+    for (topic, queue, timing), items in transaction.runs.items():
         if queue != LATER:
-            runs.setdefault((topic, queue), []).extend(items)
+            runs.setdefault((topic, queue, timing), []).extend(items)
             continue
         for item in items:
             key = None if isinstance(item, bytes) else item.key
-            runs.setdefault((topic, router.choose_queue(topic, key, None)), []).append(item)
+            number = router.choose_queue(topic, key, None)
+            runs.setdefault((topic, number, timing), []).append(item)
     transaction.runs = runs

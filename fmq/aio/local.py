@@ -5,24 +5,28 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, CancelledError
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
-from fmq.aio.calls import Call
-from fmq.aio.orders import AioOrder
+from fmq.aio.calls import Call, end_of, written
+from fmq.aio.orders import PLAIN, AioOrder
 from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
 from fmq.aio.turn import AioTurn
-from fmq.consume.consumer import Consumer
+from fmq.consume.consumer import Consumer, _range_of, _still_held
 from fmq.consume.delivery import Delivery, DeliveryBatch
+from fmq.consume.holds import Claim
 from fmq.engine import Engine
 from fmq.errors import FmqError
-from fmq.message import Body, Message
+from fmq.message import Body, Message, Receipt
 from fmq.server.waiting import Waiting
 from fmq.store.batch import Batch
 from fmq.store.content import as_bytes
-from fmq.tx.buffer import NO_EXTRAS, TransactionBuffer
+from fmq.store.journal import Append
+from fmq.tx.buffer import TransactionBuffer
+from fmq.tx.due import check_due
 from fmq.tx.ledger import Queue
 from fmq.tx.names import check_place, check_seconds
 from fmq.tx.sender import receipts_of
@@ -66,7 +70,7 @@ class LocalSide:
         queue: int | None,
         producer: str | None,
         sync: bool | None,
-        *extras: Any,
+        *carried: Any,
     ) -> Call:
         """Begin to send one message. Raises what refuses its arguments."""
         engine = self.engine
@@ -75,16 +79,24 @@ class LocalSide:
         if sync is not None:
             self._queue.waits(sync)  # or a TypeError
         sender = self._sender
-        if key is None and tag is None and not headers and extras == NO_EXTRAS:
+        if key is None and tag is None and not headers and carried == PLAIN:
             target = sender.target(topic, None, queue, producer)
             if type(body) is not bytes:
                 body = as_bytes(body)
             sender.check_size(len(body))
             return self.turn.send(target, body, sync)
-        sent = sender.one(topic, body, key, tag, headers, queue, producer, *extras)
-        return self.turn.order(
-            self._writer.send, sent, lambda: receipts_of(sent.records)[0], sync, sent.size
-        )
+        message_id, priority, expires_at, delay, deliver_at = carried
+        timing = check_due(delay, deliver_at, self._writer.clock.time_us())
+        what = topic, body, key, tag, headers, queue, producer
+        sent = sender.one(*what, message_id, priority, expires_at, timing)
+
+        def done() -> Receipt:
+            return receipts_of(sent.records or sent.left_out)[0]
+
+        return self.turn.order(self._planner(sent), sent, done, sync, sent.size)
+
+    def _planner(self, sent: Append) -> Callable[[Append], object]:
+        return self._parts.manager.message_ids.planner(sent)
 
     def send_many(
         self,
@@ -92,17 +104,22 @@ class LocalSide:
         bodies: Iterable[Body | Message],
         queue: int | None,
         producer: str | None,
+        delay: float | None,
+        deliver_at: datetime | None,
         sync: bool | None,
     ) -> Call | None:
         """Begin to send many messages; return None if there are none."""
         self.engine._check()
         self._queue.waits(sync)  # or a TypeError
-        sent = self._sender.many(topic, bodies, queue, producer)
+        timing = check_due(delay, deliver_at, self._writer.clock.time_us())
+        sent = self._sender.many(topic, bodies, queue, producer, timing)
         if sent is None:
             return None
-        plan = self._parts.manager.message_ids.planner(sent)
-        done = lambda: receipts_of((*sent.records, *sent.left_out))  # noqa: E731
-        return self.turn.order(plan, sent, done, sync, sent.size)
+
+        def done() -> list[Receipt]:
+            return receipts_of((*sent.records, *sent.left_out))
+
+        return self.turn.order(self._planner(sent), sent, done, sync, sent.size)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -193,40 +210,115 @@ class LocalSide:
 
     async def poll(self, consumer: Any, limit: int, timeout: float) -> list[Delivery]:
         """Return up to `limit` deliveries, as `Consumer.poll` does."""
-
-        def look() -> list[Delivery] | None:
-            found = consumer._claim(limit, 0.0, partial(_warm, consumer, consumer._read_messages))
-            if found is None:
-                return None
-            claim, pieces = found
-            return [Delivery(consumer, claim, each) for piece in pieces for each in piece]
-
-        def in_thread() -> list[Delivery] | None:
-            return consumer.poll(limit=limit) or None
-
-        return await self._poll(consumer, look, in_thread, timeout) or []
+        found = await self._take(consumer, limit, timeout, consumer._read_messages)
+        return [] if found is None else consumer._deliveries(*found)
 
     async def poll_batch(self, consumer: Any, limit: int, timeout: float) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, as `Consumer.poll_batch` does."""
+        how = consumer._read_batch, True
+        found = await self._take(consumer, limit, timeout, *how)
+        return None if found is None else consumer._delivery_batch(*found)
 
-        def look() -> DeliveryBatch | None:
-            read = partial(_warm, consumer, consumer._read_batch)
-            found = consumer._claim(limit, 0.0, read, in_one_piece=True)
-            return None if found is None else DeliveryBatch(consumer, found[0], found[1][0])
+    async def take(
+        self, consumer: Any, limit: int, timeout: float, sync: bool | None
+    ) -> list[Message]:
+        """Return up to `limit` messages of one queue for good, as `Consumer.take` does."""
+        self._queue.waits(sync)  # or a TypeError
+        found = await self._claim(consumer, limit, timeout, consumer._read_batch, True)
+        if found is None:
+            return []
+        claim, (batch,) = found
+        try:
+            messages: list[Message] = consumer._burying.shown_of(batch) or batch.messages
+            acking = consumer._acking(claim, batch.offset, batch.next)
+            call = self.turn.order(consumer._plan_ack, acking, _nothing, sync, is_apart=True)
+            try:
+                await call.future
+            except CancelledError as cancelled:
+                await end_of(call, cancelled, written)
+        except BaseException:
+            # Nobody has seen them. If the ack was written all the same, they are not held.
+            with suppress(FmqError):
+                consumer._try_give_back(claim, batch.offset, batch.next)
+            raise
+        return messages
 
-        in_thread = partial(consumer.poll_batch, limit=limit)
-        return await self._poll(consumer, look, in_thread, timeout)
-
-    async def _poll(
+    async def _take(
         self,
-        consumer: Consumer,
-        look: Callable[[], T | None],
-        in_thread: Callable[[], T | None],
+        consumer: Any,
+        limit: int,
         timeout: float,
-    ) -> T | None:
+        read: Callable[[Queue, int, int], Any],
+        in_one_piece: bool = False,
+    ) -> tuple[Claim, list[Any]] | None:
+        """Claim messages, and count an attempt of each."""
+        while True:
+            found = await self._claim(consumer, limit, timeout, read, in_one_piece)
+            if found is None:
+                return None
+            claim, pieces = found
+            pieces = await self._count(consumer, claim, pieces)
+            if pieces:
+                return claim, pieces
+            timeout = 0.0  # it was lost meanwhile; only a seek is so fast
+
+    async def _count(self, consumer: Any, claim: Claim, pieces: list[Any]) -> list[Any]:
+        if not self._queue.is_led:
+            counted: list[Any] = consumer._count(claim, pieces)
+            return counted
+        # Another thread writes. To wait for that here would hold up the loop.
+        tries = consumer._tries
+        left: list[tuple[int, int]] = []
+
+        def plan(what: Any) -> None:
+            left[:] = tries.plan_count(what)
+
+        what = tries.tried(claim, [_range_of(piece) for piece in pieces])
+        call = self.turn.order(plan, what, _nothing, True, is_apart=True)
+        try:
+            await call.future
+        except BaseException as error:
+            if isinstance(error, CancelledError) and call.has_begun:
+                with suppress(CancelledError):
+                    await end_of(call, error)
+            with suppress(FmqError):
+                consumer._give_back_pieces(claim, pieces)
+            raise
+        return _still_held(pieces, left)
+
+    async def _claim(
+        self,
+        consumer: Any,
+        limit: int,
+        timeout: float,
+        read: Callable[[Queue, int, int], Any],
+        in_one_piece: bool,
+    ) -> tuple[Claim, list[Any]] | None:
         timeout = check_seconds("timeout", timeout)
+        claim = partial(consumer._claim, limit, 0.0, in_one_piece=in_one_piece)
+        warm = partial(_warm, consumer, read)
+
+        def look() -> tuple[Claim, list[Any]] | None:
+            if self._sifts(consumer):
+                raise Cold  # what filters and keys look at is read as well
+            found: tuple[Claim, list[Any]] | None = claim(warm)
+            return found
+
+        def unwanted(found: tuple[Claim, list[Any]] | None) -> None:
+            if found is not None:
+                with suppress(FmqError):  # an engine that is closed holds nothing
+                    consumer._give_back_pieces(*found)
+
         listen, stop = consumer._listen_for, consumer._stop_listening
-        return await self._find(look, in_thread, timeout, listen, stop, _give_back)
+        return await self._find(look, partial(claim, read), timeout, listen, stop, unwanted)
+
+    def _sifts(self, consumer: Consumer) -> bool:
+        """Return whether polls look at each message before it is handed out."""
+        if consumer._member.is_ordered:
+            return True
+        found = self._parts.ledger.subscriptions
+        known = (found.get((consumer.group, topic)) for topic in consumer.topics)
+        return any(each is not None and each.filter for each in known)
 
     def ack(self, delivery: Any, sync: bool | None) -> Call:
         """Begin to ack a delivery or a batch of them."""
@@ -235,9 +327,13 @@ class LocalSide:
         acking = consumer._acking(delivery._claim, *delivery._offsets())
         return self.turn.order(consumer._plan_ack, acking, _nothing, sync, is_apart=True)
 
-    async def release(self, delivery: Any) -> None:
+    async def release(self, delivery: Any, delay: float, count: bool) -> None:
         """Give a delivery or a batch of them back."""
-        delivery.release()
+        release = partial(delivery.release, delay=delay, count=count)
+        if self._queue.is_led:
+            await self.threads.run(release)
+        else:
+            release()
 
     async def leave(self, consumer: Any) -> None:
         """Close a consumer."""
@@ -296,10 +392,3 @@ def _warm(
         if latest is None or latest.offset != first:
             raise Cold
     return read(queue, first, count)
-
-
-def _give_back(found: Any) -> None:
-    """Give back what was found for a poll that was cancelled."""
-    with suppress(FmqError):  # an engine that is closed holds nothing
-        for each in found if isinstance(found, list) else () if found is None else (found,):
-            each._consumer._try_give_back(each._claim, *each._offsets())

@@ -15,6 +15,7 @@ from fmq.aio.calls import Call
 from fmq.message import Receipt
 
 JOINED_BYTES_MAX = 256 << 10  # of a record that several sends share
+PLAIN = (None,) * 5  # a message without id, priority, expiry and time of delivery
 Failure = Callable[[], BaseException]
 Undo = Callable[[BaseException | None], BaseException | None]
 Target = tuple[str, int, str]

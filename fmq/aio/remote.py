@@ -9,15 +9,16 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, CancelledError
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from itertools import count
 from threading import Lock
 from typing import Any, TypeVar
 
 from fmq.aio.asking import Asking
-from fmq.aio.calls import Call
+from fmq.aio.calls import Call, end_of, written
 from fmq.aio.late_routing import LateRouter, choose_now, unknown_topics
-from fmq.aio.orders import AioOrder, SentCall, Undo
+from fmq.aio.orders import PLAIN, AioOrder, SentCall, Undo
 from fmq.aio.reading import LoopReader
 from fmq.aio.reading_batches import read_in_batches
 from fmq.aio.threads import Threads
@@ -29,7 +30,8 @@ from fmq.store.batch import Batch
 from fmq.store.commit_queue import waits
 from fmq.store.content import as_bytes
 from fmq.store.kinds import PRE_MESSAGE, TX_MESSAGE, Kind
-from fmq.tx.buffer import NO_EXTRAS, TransactionBuffer
+from fmq.tx.buffer import TransactionBuffer
+from fmq.tx.due import check_due
 from fmq.tx.names import check_count, check_place, check_seconds
 from fmq.tx.transaction import Transaction
 from fmq.wire.batches import decode_batch
@@ -83,14 +85,14 @@ class RemoteSide:
         queue: int | None,
         producer: str | None,
         sync: bool | None,
-        *extras: Any,
+        *carried: Any,
     ) -> Call:
         """Begin to send one message. Raises what refuses its arguments."""
         self._link.check()
         if sync is not None:
             waits(sync, by_default=True)  # or a TypeError
         sender = self._sender
-        if key is None and tag is None and not headers and extras == NO_EXTRAS:
+        if key is None and tag is None and not headers and carried == PLAIN:
             body = as_bytes(body)
             sender.check_size(len(body))
             sent = SentCall(self.loop, body)
@@ -102,7 +104,10 @@ class RemoteSide:
                 ),
             )
             return sent
-        make = partial(sender.one, topic, body, key, tag, headers, queue, producer, *extras)
+        message_id, priority, expires_at, delay, deliver_at = carried
+        timing = check_due(delay, deliver_at, self.engine._clock.time_us(), relative=True)
+        what = topic, body, key, tag, headers, queue, producer
+        make = partial(sender.one, *what, message_id, priority, expires_at, timing)
         return self._send(topic, make, sync, lambda receipts: receipts[0])
 
     def send_many(
@@ -111,6 +116,8 @@ class RemoteSide:
         bodies: Iterable[Body | Message],
         queue: int | None,
         producer: str | None,
+        delay: float | None,
+        deliver_at: datetime | None,
         sync: bool | None,
     ) -> Call | None:
         """Begin to send many messages; return None if there are none."""
@@ -120,7 +127,8 @@ class RemoteSide:
         if not items:
             self._router.check_target(topic, queue)
             return None
-        make = partial(self._sender.many, topic, items, queue, producer)
+        timing = check_due(delay, deliver_at, self.engine._clock.time_us(), relative=True)
+        make = partial(self._sender.many, topic, items, queue, producer, timing)
         return self._send(topic, make, sync, lambda receipts: receipts)
 
     def _send(
@@ -245,14 +253,30 @@ class RemoteSide:
     async def poll(self, consumer: Any, limit: int, timeout: float) -> list[Delivery]:
         """Return up to `limit` deliveries, as `Consumer.poll` does."""
         found = await self._poll(consumer, limit, timeout, in_one_piece=False)
-        return [
-            Delivery(consumer, claim, each) for claim, batch in found for each in batch.messages
-        ]
+        return [delivery for piece in found for delivery in consumer._deliveries(*piece)]
 
     async def poll_batch(self, consumer: Any, limit: int, timeout: float) -> DeliveryBatch | None:
         """Return up to `limit` messages of one queue, as `Consumer.poll_batch` does."""
         found = await self._poll(consumer, limit, timeout, in_one_piece=True)
-        return DeliveryBatch(consumer, *found[0]) if found else None
+        return consumer._delivery_batch(*found[0]) if found else None
+
+    async def take(
+        self, consumer: Any, limit: int, timeout: float, sync: bool | None
+    ) -> list[Message]:
+        """Return up to `limit` messages of one queue for good, as `Consumer.take` does."""
+        limit, timeout = check_count("limit", limit), check_seconds("timeout", timeout)
+        found: list[Message] = await self.threads.run(consumer.take, limit=limit, sync=sync)
+        if found or timeout <= 0:
+            return found
+        batch = await self.poll_batch(consumer, limit, timeout)
+        if batch is None:
+            return []
+        call = self.ack(batch, sync)
+        try:
+            await call.future
+        except CancelledError as cancelled:
+            await end_of(call, cancelled, written)
+        return batch.messages
 
     async def _poll(
         self, consumer: Any, limit: int, timeout: float, *, in_one_piece: bool
@@ -271,7 +295,7 @@ class RemoteSide:
 
     def _give_back(self, consumer: Any, found: list[tuple[Any, Batch]] | None) -> None:
         for claim, batch in found or ():
-            said = encode_values([claim.number, batch.offset, batch.next])
+            said = encode_values([claim.number, batch.offset, batch.next, 0.0, False])
             consumer._done(claim, batch.offset, batch.next)
             self._ask(Op.RELEASE, said, _nothing, handle=consumer._handle)
 
@@ -290,9 +314,9 @@ class RemoteSide:
     def _acked(self, consumer: Any, claim: Any, first: int, end: int, answer: bytes) -> None:
         consumer._done(claim, first, end)
 
-    async def release(self, delivery: Any) -> None:
+    async def release(self, delivery: Any, delay: float, count: bool) -> None:
         """Give a delivery or a batch of them back."""
-        await self.threads.run(delivery.release)
+        await self.threads.run(delivery.release, delay=delay, count=count)
 
     async def leave(self, consumer: Any) -> None:
         """Close a consumer."""

@@ -70,16 +70,28 @@ class AsyncTransaction:
         message_id: str | None = None,
         priority: int | None = None,
         expires_at: datetime | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
-        """Add a message; no reader sees it before commit."""
-        extras = message_id, priority, expires_at
-        self._tx._buffer.send(topic, body, key, tag, headers, queue, *extras)
+        """Add a message; no reader sees it before commit.
+
+        With `delay`, in seconds from now, or `deliver_at` no reader sees it before that time.
+        """
+        tx = self._tx
+        extras = message_id, priority, expires_at, tx._due(delay, deliver_at)
+        tx._buffer.send(topic, body, key, tag, headers, queue, *extras)
 
     def send_many(
-        self, topic: str, bodies: Iterable[Body | Message], *, queue: int | None = None
+        self,
+        topic: str,
+        bodies: Iterable[Body | Message],
+        *,
+        queue: int | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         """Add several, bodies or Messages: all of them, or none if one is refused."""
-        self._tx.send_many(topic, bodies, queue=queue)
+        self._tx.send_many(topic, bodies, queue=queue, delay=delay, deliver_at=deliver_at)
 
     async def ack(self, delivery: AsyncRange[Any]) -> None:
         """Let the commit also ack `delivery`: consume, transform and produce exactly once."""

@@ -132,9 +132,9 @@ class Consumer:
     def poll(self, *, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
         """Return up to `limit` deliveries, or none if none comes within `timeout` seconds."""
         found = self._take(limit, timeout, self._read_messages)
-        if found is None:
-            return []
-        claim, parts = found
+        return [] if found is None else self._deliveries(*found)
+
+    def _deliveries(self, claim: Claim, parts: list[list[Message]]) -> list[Delivery]:
         if is_internal(claim.queue.topic):
             return self._burying.deliveries(self, claim, parts)
         attempt = claim.count + 1
@@ -146,9 +146,10 @@ class Consumer:
         Return None if there is none for `timeout` seconds.
         """
         found = self._take(limit, timeout, self._read_batch, in_one_piece=True)
-        if found is None:
-            return None
-        claim, (batch,) = found
+        return None if found is None else self._delivery_batch(*found)
+
+    def _delivery_batch(self, claim: Claim, batches: list[Batch]) -> DeliveryBatch:
+        (batch,) = batches
         if is_internal(claim.queue.topic):
             return self._burying.delivery_batch(self, claim, batch)
         return DeliveryBatch(self, claim, batch, claim.count + 1)
@@ -193,16 +194,17 @@ class Consumer:
 
         If that cannot be written, give all back and raise.
         """
-        ranges = [_range_of(piece) for piece in pieces]
         try:
-            left = self._tries.count(claim, ranges)
+            left = self._tries.count(claim, [_range_of(piece) for piece in pieces])
         except BaseException:
-            for first, end in ranges:
-                self._try_give_back(claim, first, end)
+            self._give_back_pieces(claim, pieces)
             raise
-        if len(left) == len(pieces):
-            return pieces
-        return [piece for piece, each in zip(pieces, ranges, strict=True) if each in left]
+        return _still_held(pieces, left)
+
+    def _give_back_pieces(self, claim: Claim, pieces: list[C]) -> None:
+        """Hand what was claimed out again: nobody has seen it."""
+        for piece in pieces:
+            self._try_give_back(claim, *_range_of(piece))
 
     def _claim(
         self,
@@ -552,3 +554,10 @@ def _leave(messages: Messages, groups: Groups, group: str, member: Member) -> No
     """Redeliver to the rest of `group` what `member` holds. Under the lock."""
     groups.leave(group, member)
     messages.wake()
+
+
+def _still_held(pieces: list[C], left: list[tuple[int, int]]) -> list[C]:
+    """Return the pieces whose ranges are among `left`."""
+    if len(left) == len(pieces):
+        return pieces
+    return [piece for piece in pieces if _range_of(piece) in left]

@@ -34,11 +34,15 @@ class Tries:
         """Count an attempt of each message of `ranges`, which `claim` holds, and return those that
         it still holds. It is written on return.
         """
-        tried = [self._range(claim, *each, claim.count + 1) for each in ranges]
         queue = self._writer.commit_queue
-        return queue.run(self._plan_count, (claim, tried), wait=True, ahead=True)
+        return queue.run(self.plan_count, self.tried(claim, ranges), wait=True, ahead=True)
 
-    def _plan_count(self, what: tuple[Claim, list[TriedRange]]) -> list[Range]:
+    def tried(self, claim: Claim, ranges: Sequence[Range]) -> tuple[Claim, list[TriedRange]]:
+        """Return what `plan_count` takes."""
+        return claim, [self._range(claim, *each, claim.count + 1) for each in ranges]
+
+    def plan_count(self, what: tuple[Claim, list[TriedRange]]) -> list[Range]:
+        """Plan the same. Under the lock."""
         claim, tried = what
         self._writer.release_dropped()
         holds = claim.holds

@@ -153,9 +153,9 @@ class RemoteConsumer:
         Return None if there is none for `timeout` seconds.
         """
         found = self._poll(limit, timeout, in_one_piece=True)
-        if not found:
-            return None
-        claim, batch = found[0]
+        return self._delivery_batch(*found[0]) if found else None
+
+    def _delivery_batch(self, claim: RemoteClaim, batch: Batch) -> DeliveryBatch:
         if isinstance(batch, ReplayedRead):
             return ReplayedBatch(self, claim, batch, claim.attempt, batch.shown)
         return DeliveryBatch(self, claim, batch, claim.attempt)

@@ -125,6 +125,11 @@ class CommitQueue:
         """Return whether nothing is planned or being written. Under the lock."""
         return not self._leader and not self._journal.is_pending
 
+    @property
+    def is_led(self) -> bool:
+        """Return whether a thread leads, so that a call would wait for its write."""
+        return self._leader != 0
+
     def submit(
         self,
         plan: Callable[[A], T],
