@@ -19,6 +19,7 @@ from fmq.chores.checkpointer import no_checkpoint
 from fmq.chores.thread import ChoreThread
 from fmq.chores.timer_thread import TimerThread
 from fmq.clock import Clock, as_us
+from fmq.consume.broadcast import check_broadcast
 from fmq.consume.changing import At
 from fmq.consume.consumer import Consumer, OnChange, check_membership
 from fmq.consume.dead_letter import DeadLetters, EngineDeadLetters
@@ -421,6 +422,7 @@ class Engine:
         strict: bool = False,
         on_change: OnChange | None = None,
         filter: Filter | None = None,
+        broadcast: bool = False,
     ) -> Consumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -431,14 +433,20 @@ class Engine:
         number, in a poll. With `ordered` the messages of each key come in their order: the next one
         when those before it are acked, or together with them; the strategy is "sticky" if none is
         named. A consumer that gives the name of another `member` takes its place. A
-        `strict` one is in no group with others that read other topics.
+        `strict` one is in no group with others that read other topics. With `broadcast` it gets
+        every message from now on, whatever others get, and leaves nothing behind when it goes.
         """
         name = new_member() if member is None else member
         is_told = on_change is not None
         wanted = None if filter is None else text_of(filter)
         what = topics, group, lease_seconds, name, strategy, wanted
         return self._consumer(
-            *what, ordered=ordered, strict=strict, is_told=is_told, on_change=on_change
+            *what,
+            ordered=ordered,
+            strict=strict,
+            is_told=is_told,
+            on_change=on_change,
+            broadcast=broadcast,
         )
 
     def _consumer(
@@ -454,15 +462,23 @@ class Engine:
         strict: bool,
         is_told: bool,
         on_change: OnChange | None,
+        broadcast: bool = False,
     ) -> Consumer:
         """Return a consumer. One that `is_told` without `on_change` serves a client."""
         self._check()
         names, group, lease = check_membership(topics, group, lease_seconds, self._options)
         who = check_member(member, names, strategy, ordered=ordered, strict=strict, is_told=is_told)
         parts = self._parts
-        parts.group_changes.join(group, names, wanted)
-        what = parts.messages, parts.groups, self._writer, self._check, who, group, lease
-        return Consumer(*what, self._after, parts.burying, on_change)
+        what = parts.messages, parts.groups, self._writer, self._check, who
+        rest = lease, self._after, parts.burying, on_change
+        if not broadcast:
+            parts.group_changes.join(group, names, wanted)
+            return Consumer(*what, group, *rest)
+        check_broadcast(strategy, ordered=ordered, strict=strict)
+        with parts.broadcasts.joining(group, member, names, wanted) as own:
+            consumer = Consumer(*what, own, *rest)
+        consumer._named, consumer._left = group, partial(parts.broadcasts.left, own)
+        return consumer
 
     def create_topic(
         self, name: str, *, queues: int | None = None, retain_seconds: float | None = None

@@ -15,6 +15,7 @@ from fmq.chores.due_files import DueFiles
 from fmq.chores.runner import Chores
 from fmq.chores.thread import ChoreThread
 from fmq.clock import Clock
+from fmq.consume.broadcast import Broadcasts
 from fmq.consume.burying import Burying
 from fmq.consume.changing import GroupChanges
 from fmq.consume.groups import Groups
@@ -134,6 +135,9 @@ class Parts:
         self.burying = Burying(writer, self.messages)
         self.groups = groups = Groups(ledger, options.member_timeout_seconds, clock)
         self.group_changes = changes = GroupChanges(writer, groups, self.messages)
+        self.broadcasts = broadcasts = Broadcasts(
+            changes, groups, ledger, clock, options.reclaim_seconds
+        )
         decisions = self.manager.decisions
         self.questions = questions = OpenQuestions(
             self.messages, decisions, options, store, drawn, check, check_open
@@ -144,7 +148,7 @@ class Parts:
         self.delays = delays = Delays(writer, files)
         due_files = DueFiles(directory, found.store, ledger.timers, queue)
         checkpointer = Checkpointer(directory, writer, found, due_files)
-        own = changes, checkpointer, self.burying, delays, due_files, marks
+        own = changes, checkpointer, self.burying, delays, due_files, marks, broadcasts
         self.chores = Chores(directory, writer, self.manager, catalog, *own)
         self.chore_thread: ChoreThread | None = None  # only with background=True
         self.on_sooner: Callable[[], None] = lambda: None  # called when a timer is the next one

@@ -18,6 +18,7 @@ from fmq.chores.id_carrying import IdCarrier
 from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.chores.timer_thread import TimerThread
 from fmq.clock import Clock
+from fmq.consume.broadcast import Broadcasts
 from fmq.consume.burying import Burying
 from fmq.consume.changing import GroupChanges
 from fmq.disk import Directory, is_full
@@ -58,10 +59,12 @@ class Chores:
         delays: Delays,
         due_files: DueFiles,
         marks: KeyMarks,
+        broadcasts: Broadcasts,
     ) -> None:
         self._manager = manager
         self._catalog = catalog
         self._marks = marks
+        self._broadcasts = broadcasts
         self._changes = changes
         self._trim_at = 0.0
         self.checkpointer = checkpointer
@@ -105,6 +108,7 @@ class Chores:
         try:
             self._flush_pending()
             self._release_dropped()
+            self._broadcasts.sweep()
             self._no_room = None
             if self.timer_thread is None:
                 self._if_there_is_room(self._fire_due)
@@ -243,6 +247,8 @@ class Chores:
         """Return whether nothing becomes due before the next append."""
         if self._journal.spares.lacks:
             return False  # room may be made outside of fmq
+        if self._broadcasts.has_unused():
+            return False  # they are kept for a moment
         if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
             return False  # retention becomes due with time
         retention = self.retention

@@ -75,8 +75,16 @@ class GroupChanges:
 
         self._run(plan)
 
-    def join(self, group: str, topics: Iterable[str], wanted: str | None = None) -> None:
-        """Make the group of each of `topics` that it does not take from yet, at the earliest.
+    def join(
+        self,
+        group: str,
+        topics: Iterable[str],
+        wanted: str | None = None,
+        *,
+        at_end: bool = False,
+    ) -> None:
+        """Make the group of each of `topics` that it does not take from yet, at the earliest, or
+        `at_end`.
 
         It has the filter `wanted`. Raises FilterDiffers if it exists and has another one; None is
         any.
@@ -89,7 +97,18 @@ class GroupChanges:
                 if topic not in new:
                     check_filter(group, topic, known[group, topic].filter, wanted)
             text = wanted or ""
-            return [Changed(ChangeKind.MAKE_GROUP, group, topic, text=text) for topic in new]
+            return [
+                Changed(ChangeKind.MAKE_GROUP, group, topic, ends(topic), text=text)
+                for topic in new
+            ]
+
+        def ends(topic: str) -> list[QueuePlace]:
+            if not at_end:
+                return []
+            end = self._writer.frontier.next_offset
+            return [
+                QueuePlace(each.number, end(topic, each.number)) for each in self._queues(topic)
+            ]
 
         self._run(plan)
 
@@ -148,10 +167,12 @@ class GroupChanges:
         with self._writer.commit_queue.lock:
             self._check_known(group)
 
-    def delete(self, group: str) -> None:
-        """Delete `group` in all its topics. Nothing is kept for it any more."""
+    def delete(self, group: str, *, unless: Callable[[str], bool] | None = None) -> None:
+        """Delete `group` in all its topics, `unless` that is true. Nothing is kept for it then."""
 
         def plan() -> list[Changed | TopicMade]:
+            if unless is not None and unless(group):
+                return []
             self._check_known(group)
             self._check_decided(group)
             topics = topics_of(self._ledger, group)

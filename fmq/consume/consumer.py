@@ -104,6 +104,8 @@ class Consumer:
         self._closed = False
         self._sieve = Sieve(messages, writer, group)
         self._tries = Tries(writer, group, messages.clock, partial(_wake, messages))
+        self._named = ""  # the group as the caller has named it, if it is another one
+        self._left: Callable[[], object] = lambda: None  # called when it is closed
         self._member = member  # stands for the consumer in its claims, which outlive it
         self._on_change = on_change
         now = messages.clock.monotonic()
@@ -120,7 +122,7 @@ class Consumer:
     @property
     def group(self) -> str:
         """The group that it is a member of."""
-        return self._group
+        return self._named or self._group
 
     @property
     def member(self) -> str:
@@ -516,6 +518,7 @@ class Consumer:
         what = self._messages, self._groups, self._group, self._member
         self._writer.change(partial(_leave, *what))
         self._if_dropped.detach()
+        self._left()
 
     def __enter__(self) -> Consumer:
         return self

@@ -71,13 +71,14 @@ class Membership:
         ordered: bool,
         strict: bool,
         on_change: OnChange | None,
+        broadcast: bool = False,
     ) -> None:
         self.topics = topics
         self.group = group
         self.lease_seconds = lease_seconds
         self.name = name
         self.on_change = on_change
-        self._how = strategy, wanted, ordered, strict, on_change is not None
+        self._how = strategy, wanted, ordered, strict, on_change is not None, broadcast
         self.claims: dict[int, RemoteClaim] = {}  # those with something to ack, by number
 
     def said(self) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from fmq.bind.begin import begin_bound
 from fmq.bind.databases import Databases
 from fmq.clock import Clock
+from fmq.consume.broadcast import check_broadcast
 from fmq.consume.changing import At
 from fmq.consume.consumer import OnChange, check_membership
 from fmq.consume.dead_letter import DeadLetters
@@ -367,6 +368,7 @@ class RemoteEngine:
         strict: bool = False,
         on_change: OnChange | None = None,
         filter: Filter | None = None,
+        broadcast: bool = False,
     ) -> RemoteConsumer:
         """Return a member of `group`, which shares the messages of `topics`.
 
@@ -378,13 +380,15 @@ class RemoteEngine:
         )
         name = new_member() if member is None else member
         check_member(name, names, strategy, ordered=ordered, strict=strict, is_told=False)
+        if broadcast:
+            check_broadcast(strategy, ordered=ordered, strict=strict)
         if callable(strategy):
             raise TypeError(
                 f"strategy={strategy!r}: the engine is another process and cannot call it. Nothing "
                 "was changed; give the name of one of fmq.allocation."
             )
         wanted = None if filter is None else text_of(filter)
-        asked = names, group, lease, name, strategy, wanted, ordered, strict, on_change
+        asked = names, group, lease, name, strategy, wanted, ordered, strict, on_change, broadcast
         handle = next(each for each in self._handles if each % HANDLES not in self._members)
         what = self._link, self._manager.keeper, self._members, handle % HANDLES
         return RemoteConsumer(*what, Membership(*asked))

@@ -43,7 +43,7 @@ class Consuming:
     def end(self) -> None:
         """Take back what the consumers hold."""
         for member in self._members.values():
-            member.leave()
+            member.leave(is_lost=True)
         self.forget()
 
     def forget(self) -> None:
@@ -63,7 +63,7 @@ class Consuming:
     def _on_join(self, asked: Frame) -> None:
         said = decode_values(asked.payload)
         topics, group, lease, claims, member, strategy, wanted, *how = said
-        ordered, strict, is_told = map(bool, how)
+        ordered, strict, is_told, *more = map(bool, how)
         if not all(each is None or type(each) is str for each in (strategy, wanted)):
             raise TypeError("a strategy and a filter are text. Nothing was changed.")
         if asked.handle not in self._members:
@@ -71,13 +71,14 @@ class Consuming:
         self._host.commit()
         old = self._members.pop(asked.handle, None)
         if old is not None:
-            old.leave()
+            old.leave(is_lost=True)
         consumer = self._host.engine._consumer(
             *(topics, group, lease, member, strategy, wanted),
             ordered=ordered,
             strict=strict,
             is_told=is_told,
             on_change=None,
+            broadcast=any(more),
         )
         self._members[asked.handle] = served = ServedMember(
             consumer, self._parts.writer, self._host.handed_out

@@ -206,9 +206,11 @@ class ServedMember:
         claim = self._claim(number, first, end)
         self._consumer._give_back(claim, first, end, check_delay(delay), count=count)
 
-    def leave(self) -> None:
-        """Give everything back: the client is gone."""
+    def leave(self, *, is_lost: bool = False) -> None:
+        """Give everything back: the client has left, or its connection has ended."""
         self._claims.clear()
+        if is_lost:
+            self._consumer._left = lambda: None  # it may come back
         with suppress(FmqError):  # the engine has closed, and holds nothing
             self._consumer.close()
             for number, first, end in [*self._held]:

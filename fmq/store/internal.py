@@ -1,7 +1,7 @@
-"""The names of internal topics: those of fmq's own, which no caller can name.
+"""The names of internal topics and groups: those of fmq's own, which no caller can name.
 
 The dead letters of a group are in one of them. What is replayed of them is in others, one for each
-topic that they came from.
+topic that they came from. A member that gets every message has a group of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ INTERNAL = "\t"
 """What each of these names begins with. It cannot be printed, so no caller's topic has it."""
 NAME_BYTES_MAX = 255  # of any name in a record
 DEAD, AGAIN, LONG = "dead", "again", "of a long name"
+BROADCAST = "broadcast"
 
 
 def is_internal(topic: str) -> bool:
@@ -29,8 +30,18 @@ def replay_topic(group: str, topic: str) -> str:
     return _name(AGAIN, group, topic)
 
 
+def broadcast_group(group: str, member: str) -> str:
+    """Return the name of the group that a member of `group` has alone, to get every message."""
+    return _name(BROADCAST, group, member)
+
+
+def is_broadcast(group: str) -> bool:
+    """Return whether a group is that of one such member."""
+    return group.startswith(INTERNAL + BROADCAST + INTERNAL)
+
+
 def shown(topic: str) -> str:
-    """Return the name of any topic so that it can be printed."""
+    """Return the name of any topic or group so that it can be printed."""
     return "fmq:" + "/".join(topic.split(INTERNAL)[1:]) if is_internal(topic) else topic
 
 
